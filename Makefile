@@ -1,0 +1,49 @@
+# Two commands matter: `make demo` and `make test`. Each needs Python >= 3.11, pip and make, no more.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+STAMP := .venv/.installed
+export PYTHONDONTWRITEBYTECODE = 1
+
+.PHONY: demo test check bench faults lock format clean install
+
+demo: install ## engine, data plane and admin listener on this machine, with a key to try
+	$(BIN)/gatewright demo
+
+test: install ## everything, on SQLite and on a real PostgreSQL
+	$(BIN)/python -m pytest
+
+check: install ## lint, format, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: install ## the load comparison; see benchmarks/README.md
+	$(BIN)/python -m benchmarks.run
+
+faults: install ## what a caller sees for each upstream fault
+	$(BIN)/python -m benchmarks.run --faults
+
+format: install
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: install ## resolve constraints/locked.txt anew
+	$(PIP) install pip-tools
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
+	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-annotate --no-header \
+	  --output-file constraints/locked.txt constraints/direct.in
+
+install: $(STAMP)
+
+# Hash-pinned packages first, then torch (see constraints/torch.txt), then this checkout.
+$(STAMP): pyproject.toml constraints/locked.txt constraints/torch.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) install --require-hashes --requirement constraints/locked.txt
+	$(PIP) install --constraint constraints/torch.txt torch
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	touch $(STAMP)
+
+clean: ## forget the environment and all local state
+	rm -rf .venv var build dist *.egg-info

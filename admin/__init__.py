@@ -1,0 +1,1 @@
+"""The control plane: its own application on its own listener."""

@@ -1,0 +1,1 @@
+"""Pure classifiers: what a text contains and how hard it is."""

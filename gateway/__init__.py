@@ -1,0 +1,1 @@
+"""The data plane: one endpoint, decided and recorded, many models."""

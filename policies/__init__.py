@@ -1,0 +1,1 @@
+"""Pure routing policy: which target may answer, in which order, under which obligations."""
