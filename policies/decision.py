@@ -1,0 +1,50 @@
+"""What a decision says: the targets in order, what they must obey, and why the others fell."""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from policies.document import AuditContent, Effect, Refusal
+
+
+# In the order in which they are looked at: a target closed by policy is never "unavailable".
+ExclusionKind: TypeAlias = Literal["policy", "scope", "capability", "context", "unavailable"]
+
+
+class Exclusion(msgspec.Struct, frozen=True):
+    """Why a target may not or cannot answer; `rule` is the constraint of kind "policy"."""
+
+    target: str
+    kind: ExclusionKind
+    rule: str | None
+    reason: str
+
+
+class Obligations(msgspec.Struct, frozen=True):
+    """What whoever acts on the decision must keep; None means that no rule asks for it.
+
+    `jurisdictions` is the clearance that the egress checks again: those of every target that
+    policy and the key's scope permit, available or not. It is empty in a refusal.
+    """
+
+    output_tokens_cap: int | None = None
+    input_tokens_cap: int | None = None
+    jurisdictions: tuple[str, ...] = ()
+    no_cache: bool = False
+    audit_content: AuditContent | None = None
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """Allow with candidates in order, or deny with a kind of refusal; always with a reason."""
+
+    effect: Effect
+    refusal: Refusal | None
+    reason: str
+    candidates: tuple[str, ...]
+    obligations: Obligations
+    matched_constraints: tuple[str, ...]
+    matched_preference: str | None
+    excluded: tuple[Exclusion, ...]
+    document_name: str
+    document_version: int
+    document_digest: str

@@ -1,0 +1,114 @@
+"""The nouns of a policy document, its canonical form and its digest.
+
+    constraints   every one that matches applies: closes targets, adds obligations, denies
+    preferences   the first that matches orders what the constraints left
+    tests         example requests with the decision they must get
+
+The form is append-only: new keys have defaults, and a key at its default is left out of the
+canonical form, so that documents of today keep their digest.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from policies.facts import TargetFacts
+from policies.selectors import Selector
+
+
+SCHEMA_VERSION: Final = 1
+
+WhenClosed: TypeAlias = Literal["substitute", "refuse"]
+AuditContent: TypeAlias = Literal["none", "encrypted"]
+Effect: TypeAlias = Literal["allow", "deny"]
+Refusal: TypeAlias = Literal[
+    "closed_by_policy",
+    "no_target_available",
+    "denied",
+    "context_too_long",
+    "capability_missing",
+]
+
+
+class Defaults(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What holds when no rule says otherwise; `output_tokens_max` caps every request."""
+
+    output_tokens_max: int | None = None
+    when_requested_model_closed: WhenClosed = "substitute"
+    order: tuple[str, ...] = ("cheapest",)
+
+
+class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A rule that can only narrow; without `when` it applies to every request.
+
+    `when` is the canonical text of an expression.
+    """
+
+    name: str
+    when: str | None = None
+    allow_only: Selector | None = None
+    forbid: Selector | None = None
+    deny: str | None = None
+    cap_output_tokens: int | None = None
+    cap_input_tokens: int | None = None
+    no_cache: bool = False
+    audit_content: AuditContent | None = None
+
+
+class Preference(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A rule that orders; with `route` it is asked for as the model `auto:<route>`."""
+
+    name: str
+    route: str | None = None
+    when: str | None = None
+    targets: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+
+
+class Expectation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a test case demands of the decision; what is left out is not looked at."""
+
+    effect: Effect | None = None
+    refusal: Refusal | None = None
+    first: str | None = None
+    candidates: tuple[str, ...] | None = None
+    excluded: tuple[str, ...] = ()
+    matched: tuple[str, ...] = ()
+    preference: str | None = None
+    output_tokens_cap: int | None = None
+
+
+class Case(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One example inside the document; `facts` as written, filled in when the test runs."""
+
+    name: str
+    facts: Mapping[str, object]
+    expect: Expectation
+
+
+class PolicyBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything the author wrote, checked."""
+
+    name: str
+    version: int
+    description: str = ""
+    defaults: Defaults = Defaults()
+    constraints: tuple[Constraint, ...] = ()
+    preferences: tuple[Preference, ...] = ()
+    example_targets: tuple[TargetFacts, ...] = ()
+    tests: tuple[Case, ...] = ()
+
+
+def canonical_json(body: PolicyBody) -> bytes:
+    """The one JSON form of a document; loading it gives the same document again."""
+    return _ENCODER.encode(body)
+
+
+def digest_of(body: PolicyBody) -> str:
+    """SHA-256 of the canonical form, in hexadecimal."""
+    return hashlib.sha256(canonical_json(body)).hexdigest()
+
+
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")

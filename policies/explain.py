@@ -1,0 +1,84 @@
+"""The whole story of a decision: every rule with its values, every target with its fate.
+
+`decide` stays cheap by stopping at the first reason against a target and at the first matching
+preference; this looks at everything, and its decision is decide's own.
+"""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from policies.decide import capabilities_needed, decide, exclusions, matching_preference
+from policies.decision import Decision, Exclusion
+from policies.evidence import FactValue, evidence
+from policies.facts import Facts
+from policies.program import ConstraintStep, PolicyDocument, PreferenceStep
+
+
+RuleKind: TypeAlias = Literal["constraint", "preference"]
+
+
+class RuleExplanation(msgspec.Struct, frozen=True):
+    """One rule: its condition, the values it saw, whether it held and whether it had effect.
+
+    A preference can match without being applied: an earlier one matched, another route was
+    asked for, or a model was requested by name.
+    """
+
+    name: str
+    kind: RuleKind
+    when: str | None
+    values: tuple[FactValue, ...]
+    matched: bool
+    applied: bool
+
+
+class TargetExplanation(msgspec.Struct, frozen=True):
+    """One target: its place among the candidates (0 is first) or everything against it.
+
+    Neither means that it was permitted and usable, but not what was asked for.
+    """
+
+    name: str
+    place: int | None
+    exclusions: tuple[Exclusion, ...]
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """A decision with everything that led to it."""
+
+    decision: Decision
+    rules: tuple[RuleExplanation, ...]
+    targets: tuple[TargetExplanation, ...]
+
+
+def explain(document: PolicyDocument, facts: Facts) -> Explanation:
+    """The decision `decide` takes, and why in full."""
+    decision = decide(document, facts)
+    matched = [step for step in document.constraints if step.applies(facts)]
+    applied = matching_preference(document, facts) if decision.matched_preference else None
+    rules = [
+        _rule(step, "constraint", step.constraint.when, facts) for step in document.constraints
+    ]
+    for preference in document.preferences:
+        rule = _rule(preference, "preference", preference.preference.when, facts)
+        rules.append(msgspec.structs.replace(rule, applied=preference is applied))
+    needed = capabilities_needed(facts)
+    places = {name: place for place, name in enumerate(decision.candidates)}
+    targets = tuple(
+        TargetExplanation(
+            name=target.name,
+            place=places.get(target.name),
+            exclusions=tuple(exclusions(target, matched, facts, needed)),
+        )
+        for target in facts.targets
+    )
+    return Explanation(decision=decision, rules=tuple(rules), targets=targets)
+
+
+def _rule(
+    step: ConstraintStep | PreferenceStep, kind: RuleKind, when: str | None, facts: Facts
+) -> RuleExplanation:
+    matched = step.applies(facts)
+    values = evidence(step.readings, facts)
+    return RuleExplanation(step.name, kind, when, values, matched=matched, applied=matched)

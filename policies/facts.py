@@ -1,0 +1,76 @@
+"""Everything a policy may look at, gathered before the decision and recorded for replay."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+
+# From harmless to most sensitive. "S4" also stands for what was not or could not be inspected.
+DATA_CLASSES: Final = ("S0", "S1", "S2", "S3", "S4")
+# From the smallest sufficient model to the strongest.
+TIERS: Final = ("cheap", "mid", "frontier")
+
+AUTO: Final = "auto"
+ROUTE_PREFIX: Final = "auto:"
+
+
+class TargetFacts(msgspec.Struct, frozen=True):
+    """One target as the catalogue and the key's scope show it; names are unique in `Facts`."""
+
+    name: str
+    provider: str
+    jurisdiction: str
+    in_house: bool
+    tier: str
+    input_price_microusd_per_mtok: int
+    output_price_microusd_per_mtok: int
+    context_window_tokens: int
+    output_tokens_max: int
+    capabilities: frozenset[str]
+    available: bool
+    unavailable_reason: str
+    permitted_to_key: bool
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """One request as policy sees it: metadata and measurements, never message content."""
+
+    organisation: str
+    workspace: str
+    project: str
+    key_id: str
+    labels: tuple[str, ...]
+    dialect: str
+    model_requested: str
+    stream: bool
+    has_tools: bool
+    has_images: bool
+    has_documents: bool
+    input_tokens_estimate: int
+    max_output_tokens: int | None
+    data_class: str
+    inspection_complete: bool
+    findings: Mapping[str, int]
+    complexity: float
+    complexity_tier: str
+    budget_left_microusd: int | None
+    hour_utc: int
+    weekday: int
+    targets: tuple[TargetFacts, ...]
+
+
+def data_class_rank(facts: Facts) -> int:
+    """Place of the request's data class; incomplete inspection counts as the most sensitive."""
+    if not facts.inspection_complete:
+        return len(DATA_CLASSES) - 1
+    return _DATA_CLASS_RANKS.get(facts.data_class, len(DATA_CLASSES) - 1)
+
+
+def tier_rank(tier: str) -> int:
+    """Place of a tier on the ladder; an unknown tier counts as the strongest."""
+    return _TIER_RANKS.get(tier, len(TIERS) - 1)
+
+
+_DATA_CLASS_RANKS: Final = {name: rank for rank, name in enumerate(DATA_CLASSES)}
+_TIER_RANKS: Final = {name: rank for rank, name in enumerate(TIERS)}

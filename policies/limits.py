@@ -1,0 +1,21 @@
+"""Bounds on what a policy document may contain, so that a hostile one is refused quickly."""
+
+from typing import Final
+
+
+DOCUMENT_LENGTH_MAX: Final = 512 * 1024
+KEY_PARTS_MAX: Final = 16
+RULES_MAX: Final = 1_000
+TESTS_MAX: Final = 1_000
+LIST_LENGTH_MAX: Final = 256
+NAME_LENGTH_MAX: Final = 100
+TEXT_LENGTH_MAX: Final = 2_000
+COUNT_MAX: Final = 10**12
+
+EXPRESSION_LENGTH_MAX: Final = 4_000
+EXPRESSION_DEPTH_MAX: Final = 32
+NUMBER_LENGTH_MAX: Final = 32
+PATTERN_MEMORY_MAX_BYTES: Final = 1 << 20
+
+# A document with ten thousand mistakes is reported with the first of them.
+PROBLEMS_MAX: Final = 200

@@ -1,0 +1,72 @@
+"""What is wrong with a document, an expression or an example, and exactly where.
+
+Errors of this package:
+
+    PolicyError
+    ├── ExpressionInvalid     one expression, with lines and columns inside it
+    ├── DocumentInvalid       a whole document, every problem found in it
+    └── FactsInvalid          an example request with unknown or ill-typed facts
+"""
+
+import difflib
+from collections.abc import Iterable
+
+import msgspec
+
+from policies.limits import NAME_LENGTH_MAX
+
+
+class Position(msgspec.Struct, frozen=True):
+    """A place in a text, counted from 1 in lines and characters."""
+
+    line: int
+    column: int
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One finding about a document; a position in `when` or `matches` is one inside the text."""
+
+    path: str
+    message: str
+    rule: str | None = None
+    position: Position | None = None
+
+    def __str__(self) -> str:
+        where = self.path
+        if self.rule is not None:
+            where += f" (rule {self.rule!r})" if where else f"rule {self.rule!r}"
+        if self.position is not None:
+            place = f"line {self.position.line}, column {self.position.column}"
+            where = f"{where}, {place}" if where else place
+        return f"{where}: {self.message}" if where else self.message
+
+
+class PolicyError(Exception):
+    """Something a policy author wrote cannot be used; `problems` says all of it."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+class ExpressionInvalid(PolicyError):
+    """An expression does not parse or does not type-check."""
+
+
+class DocumentInvalid(PolicyError):
+    """A policy document cannot be used."""
+
+
+class FactsInvalid(PolicyError):
+    """An example request names unknown facts or gives them wrong types."""
+
+
+def shown(text: str) -> str:
+    """The text quoted and shortened, safe to put into a message."""
+    return repr(text if len(text) <= NAME_LENGTH_MAX else text[:NAME_LENGTH_MAX] + "…")
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """A "did you mean" clause, or nothing when no known name is close."""
+    close = difflib.get_close_matches(name[:NAME_LENGTH_MAX], sorted(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

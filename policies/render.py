@@ -1,0 +1,78 @@
+"""Decisions, explanations and check reports as plain text for a terminal."""
+
+from collections.abc import Iterator
+
+from policies.check import CheckReport
+from policies.decision import Decision
+from policies.explain import Explanation, RuleExplanation, TargetExplanation
+
+
+def render_decision(decision: Decision) -> str:
+    """The decision in a few lines: outcome, reason, obligations, exclusions."""
+    return "\n".join(_decision_lines(decision))
+
+
+def render_explanation(explanation: Explanation) -> str:
+    """The decision, then every rule with what it saw and every target with its fate."""
+    lines = list(_decision_lines(explanation.decision))
+    lines += ["", "rules:", *map(_rule_line, explanation.rules)]
+    lines += ["", "targets:"]
+    for target in explanation.targets:
+        lines.extend(_target_lines(target))
+    return "\n".join(lines)
+
+
+def render_report(report: CheckReport) -> str:
+    """What is wrong with a document, and how its test cases went."""
+    lines = [f"{report.source_name}: error: {problem}" for problem in report.errors]
+    lines += [f"{report.source_name}: warning: {problem}" for problem in report.warnings]
+    for result in report.tests:
+        lines.append(f"{'pass' if result.has_passed else 'FAIL'}  {result.name}")
+        lines.extend(f"      {failure}" for failure in result.failures)
+    if report.document is not None:
+        lines.append(f"sha256 {report.document.digest}")
+    lines.append("ok" if report.is_ok else "not ok")
+    return "\n".join(lines)
+
+
+def _decision_lines(decision: Decision) -> Iterator[str]:
+    refusal = f" ({decision.refusal})" if decision.refusal is not None else ""
+    yield f"{decision.effect}{refusal}: {decision.reason}"
+    yield f"document: {decision.document_name} ({decision.document_digest[:12]})"
+    yield f"candidates: {', '.join(decision.candidates) or 'none'}"
+    yield f"constraints matched: {', '.join(decision.matched_constraints) or 'none'}"
+    yield f"preference: {decision.matched_preference or 'none'}"
+    for name, value in _obligations(decision):
+        yield f"{name}: {value}"
+    for exclusion in decision.excluded:
+        rule = f" by {exclusion.rule}" if exclusion.rule is not None else ""
+        yield f"excluded: {exclusion.target} ({exclusion.kind}{rule}: {exclusion.reason})"
+
+
+def _obligations(decision: Decision) -> Iterator[tuple[str, str]]:
+    obligations = decision.obligations
+    if obligations.output_tokens_cap is not None:
+        yield "output tokens at most", str(obligations.output_tokens_cap)
+    if obligations.input_tokens_cap is not None:
+        yield "input tokens at most", str(obligations.input_tokens_cap)
+    yield "cleared jurisdictions", ", ".join(obligations.jurisdictions) or "none"
+    if obligations.no_cache:
+        yield "response cache", "not to be used"
+    if obligations.audit_content is not None:
+        yield "content in the audit record", obligations.audit_content
+
+
+def _rule_line(rule: RuleExplanation) -> str:
+    state = "applied" if rule.applied else "matched" if rule.matched else "-"
+    values = f"  [{'; '.join(map(str, rule.values))}]" if rule.values else ""
+    return f"  {state:<8} {rule.kind} {rule.name}: {rule.when or 'always'}{values}"
+
+
+def _target_lines(target: TargetExplanation) -> Iterator[str]:
+    if target.place is not None:
+        yield f"  {target.place + 1:<8} {target.name}"
+    elif not target.exclusions:
+        yield f"  {'-':<8} {target.name}: permitted, but not what was asked for"
+    for exclusion in target.exclusions:
+        rule = f" by {exclusion.rule}" if exclusion.rule is not None else ""
+        yield f"  {'-':<8} {target.name}: {exclusion.kind}{rule}: {exclusion.reason}"

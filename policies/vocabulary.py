@@ -1,0 +1,114 @@
+"""The facts an expression may name, each with its type and how it is read.
+
+A scale is an ordered set of names: `data_class >= "S3"` compares places, not letters. `targets`
+is no name of the language: targets are chosen with `allow_only` and `forbid`.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, TypeAlias
+
+import msgspec
+
+from policies.facts import DATA_CLASSES, TIERS, Facts, data_class_rank, tier_rank
+
+
+Condition: TypeAlias = Callable[[Facts], bool]
+
+
+class Scale(msgspec.Struct, frozen=True):
+    """Ordered names, the least first."""
+
+    title: str
+    levels: tuple[str, ...]
+
+
+class Truth(msgspec.Struct, frozen=True):
+    """A truth value."""
+
+    read: Condition
+    title: str = "a truth value"
+
+
+class Text(msgspec.Struct, frozen=True):
+    """A string; `constant` when it is written in the expression."""
+
+    read: Callable[[Facts], str]
+    constant: str | None = None
+    title: str = "a string"
+
+
+class Number(msgspec.Struct, frozen=True):
+    """A number."""
+
+    read: Callable[[Facts], float]
+    title: str = "a number"
+
+
+class OptionalNumber(msgspec.Struct, frozen=True):
+    """A number that may be absent; a comparison with an absent number is false."""
+
+    read: Callable[[Facts], float | None]
+    title: str = "a number that may be absent"
+
+
+class Level(msgspec.Struct, frozen=True):
+    """A place on a scale."""
+
+    read: Callable[[Facts], int]
+    scale: Scale
+
+    @property
+    def title(self) -> str:
+        return self.scale.title
+
+
+class Texts(msgspec.Struct, frozen=True):
+    """A set of strings."""
+
+    read: Callable[[Facts], Collection[str]]
+    title: str = "a list of strings"
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """Numbers by label; a label that is missing counts 0."""
+
+    read: Callable[[Facts], Mapping[str, int]]
+    title: str = "counts by label"
+
+
+class ConstantList(msgspec.Struct, frozen=True):
+    """A list written in the expression: only strings, or only numbers."""
+
+    texts: tuple[str, ...] = ()
+    numbers: tuple[float, ...] = ()
+    title: str = "a list"
+
+
+Value: TypeAlias = Truth | Text | Number | OptionalNumber | Level | Texts | Counts | ConstantList
+
+DATA_CLASS_SCALE: Final = Scale("a data class", DATA_CLASSES)
+TIER_SCALE: Final = Scale("a tier", TIERS)
+
+FACTS: Final[Mapping[str, Value]] = {
+    "organisation": Text(lambda facts: facts.organisation),
+    "workspace": Text(lambda facts: facts.workspace),
+    "project": Text(lambda facts: facts.project),
+    "key_id": Text(lambda facts: facts.key_id),
+    "labels": Texts(lambda facts: facts.labels),
+    "dialect": Text(lambda facts: facts.dialect),
+    "model_requested": Text(lambda facts: facts.model_requested),
+    "stream": Truth(lambda facts: facts.stream),
+    "has_tools": Truth(lambda facts: facts.has_tools),
+    "has_images": Truth(lambda facts: facts.has_images),
+    "has_documents": Truth(lambda facts: facts.has_documents),
+    "input_tokens_estimate": Number(lambda facts: facts.input_tokens_estimate),
+    "max_output_tokens": OptionalNumber(lambda facts: facts.max_output_tokens),
+    "data_class": Level(data_class_rank, DATA_CLASS_SCALE),
+    "inspection_complete": Truth(lambda facts: facts.inspection_complete),
+    "findings": Counts(lambda facts: facts.findings),
+    "complexity": Number(lambda facts: facts.complexity),
+    "complexity_tier": Level(lambda facts: tier_rank(facts.complexity_tier), TIER_SCALE),
+    "budget_left_microusd": OptionalNumber(lambda facts: facts.budget_left_microusd),
+    "hour_utc": Number(lambda facts: facts.hour_utc),
+    "weekday": Number(lambda facts: facts.weekday),
+}

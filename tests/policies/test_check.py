@@ -1,0 +1,290 @@
+"""Checking a document before it is published, example requests, and the texts for a terminal."""
+
+from pathlib import Path
+
+import pytest
+
+import policies.check
+from policies.check import CheckReport, check
+from policies.decide import decide
+from policies.examples import EXAMPLE_FACTS, EXAMPLE_TARGETS, facts_from_example
+from policies.explain import explain
+from policies.problems import FactsInvalid
+from policies.program import PolicyDocument
+from policies.render import render_decision, render_explanation, render_report
+from tests.policies.worlds import document, document_text, request, target
+
+
+def _default() -> CheckReport:
+    source = Path(policies.check.__file__).with_name("default.toml")
+    return check(source.read_text(encoding="utf-8"), source.name, EXAMPLE_TARGETS)
+
+
+def _default_document() -> PolicyDocument:
+    loaded = _default().document
+    assert loaded is not None
+    return loaded
+
+
+def test_the_default_document_passes_its_own_check_without_a_warning() -> None:
+    report = _default()
+    assert report.is_ok
+    assert report.warnings == ()
+    assert len(report.tests) >= 10
+    assert render_report(report).endswith("ok")
+
+
+@pytest.mark.parametrize("data_class", ["S3", "S4"])
+@pytest.mark.parametrize("complexity_tier", ["cheap", "mid", "frontier"])
+@pytest.mark.parametrize(
+    "model",
+    ["auto", "auto:cheap", "auto:quality", "auto:in-house"]
+    + [each.name for each in EXAMPLE_TARGETS],
+)
+def test_by_default_restricted_data_never_leaves_the_house(
+    data_class: str, complexity_tier: str, model: str
+) -> None:
+    facts = request(data_class=data_class, complexity_tier=complexity_tier, model_requested=model)
+    decision = decide(_default_document(), facts)
+    assert decision.candidates == ("in-house",)
+    assert decision.obligations.jurisdictions == ("in-house",)
+    down = (target("in-house", available=False), *EXAMPLE_TARGETS[1:])
+    refused = decide(
+        _default_document(),
+        facts_from_example({"data_class": data_class, "model_requested": model}, targets=down),
+    )
+    assert (refused.effect, refused.refusal) == ("deny", "no_target_available")
+
+
+def test_by_default_what_was_not_inspected_never_leaves_the_house() -> None:
+    decision = decide(_default_document(), request(inspection_complete=False, data_class="S0"))
+    assert decision.candidates == ("in-house",)
+
+
+def test_a_document_that_does_not_load_has_errors_and_no_document() -> None:
+    report = check(document_text({"when": "x", "deny": "No."}), "draft.toml")
+    assert report.document is None
+    assert not report.is_ok
+    assert render_report(report).splitlines() == [
+        "draft.toml: error: constraints[0].when (rule 'c0'), line 1, column 1: unknown fact 'x'",
+        "not ok",
+    ]
+
+
+def test_a_failing_test_case_says_what_it_got() -> None:
+    cases = [
+        {
+            "name": "wishes",
+            "facts": {"data_class": "S3"},
+            "expect": {
+                "effect": "deny",
+                "refusal": "denied",
+                "candidates": ["managed-mid", "in-house"],
+                "excluded": ["in-house", "managed-mid"],
+                "matched": ["c0", "c1"],
+                "output_tokens_cap": 5,
+            },
+        },
+        {"name": "another", "expect": {"first": "managed-mid"}},
+        {"name": "nothing left", "facts": {"stream": True}, "expect": {"candidates": ["a"]}},
+    ]
+    rules = (
+        {"when": 'data_class == "S3"', "allow_only": {"in_house": True}},
+        {"when": "stream", "deny": "No."},
+    )
+    report = check(document_text(*rules, tests=cases), "draft.toml")
+    assert not report.is_ok
+    assert render_report(report).splitlines()[:10] == [
+        "FAIL  wishes",
+        "      effect: expected deny, got allow",
+        "      refusal: expected denied, got nothing",
+        "      candidates: expected managed-mid, in-house, got in-house",
+        "      output_tokens_cap: expected 5, got nothing",
+        "      excluded: in-house was not excluded",
+        "      matched: c1 did not match",
+        "FAIL  another",
+        "      first: expected managed-mid, got in-house",
+        "FAIL  nothing left",
+    ]
+    assert report.tests[2].failures == ("candidates: expected a, got nothing",)
+
+
+def test_test_cases_run_against_the_documents_own_targets() -> None:
+    report = check(
+        document_text(
+            example_targets=[{"name": "home", "in_house": True}, {"name": "away"}],
+            tests=[{"name": "t", "expect": {"candidates": ["away", "home"]}}],
+        ),
+        "draft.toml",
+    )
+    assert report.is_ok
+
+
+def test_rules_that_can_have_no_effect_are_warned_about() -> None:
+    preferences: tuple[dict[str, object], ...] = (
+        {"when": "stream", "order": ["mid"]},
+        {"when": " stream ", "order": ["cheap"]},
+        {"when": "1 < 2", "order": ["mid"]},
+        {"when": "has_tools", "order": ["mid"]},
+        {"route": "a", "order": ["mid"]},
+        {"route": "a", "when": "stream", "order": ["mid"]},
+        {"route": "b", "when": "2 < 1", "order": ["mid"]},
+    )
+    report = check(document_text({"when": "false", "deny": "No."}, preferences=preferences), "d")
+    assert [str(warning) for warning in report.warnings] == [
+        "constraints[0].when (rule 'c0'): the condition is always false",
+        "preferences[2].when (rule 'p2'): the condition is always true",
+        "preferences[6].when (rule 'p6'): the condition is always false",
+        "preferences[1] (rule 'p1'): never reached: 'p0' matches before it",
+        "preferences[3] (rule 'p3'): never reached: 'p2' matches before it",
+        "preferences[5] (rule 'p5'): never reached: 'p4' matches before it",
+        "tests: the document has no test cases",
+    ]
+    assert report.is_ok
+    assert "d: warning: tests: the document has no test cases" in render_report(report)
+
+
+def test_names_that_the_catalogue_lacks_are_errors() -> None:
+    text = document_text(
+        {"allow_only": {"targets": ["in-house", "managed-mdi"]}, "when": "stream"},
+        {"forbid": {"targets": ["x"]}},
+        preferences=({"targets": ["in-house", "y"]},),
+    )
+    report = check(text, "draft.toml", EXAMPLE_TARGETS)
+    assert [str(error) for error in report.errors] == [
+        (
+            "constraints[0].allow_only.targets (rule 'c0'): no target of the catalogue is named "
+            "'managed-mdi'; did you mean 'managed-mid'?"
+        ),
+        "constraints[1].forbid.targets (rule 'c1'): no target of the catalogue is named 'x'",
+        "preferences[0].targets (rule 'p0'): no target of the catalogue is named 'y'",
+    ]
+    assert check(text, "draft.toml").errors == ()
+
+
+def test_rules_that_together_close_everything_for_everyone_are_an_error() -> None:
+    contradiction = (
+        {"allow_only": {"in_house": True}},
+        {"forbid": {"in_house": True}, "when": "true"},
+        {"forbid": {"in_house": True}, "when": "stream"},
+        {"no_cache": True},
+    )
+    report = check(document_text(*contradiction), "draft.toml", EXAMPLE_TARGETS)
+    (error,) = report.errors
+    assert str(error) == "constraints: every target is closed for every request by: c0, c1"
+    sometimes = ({**contradiction[1], "when": "false"}, contradiction[0])
+    assert check(document_text(*sometimes), "draft.toml", EXAMPLE_TARGETS).errors == ()
+
+
+def test_an_example_differs_from_a_harmless_request_only_where_it_says_so() -> None:
+    assert facts_from_example({}) == EXAMPLE_FACTS
+    facts = facts_from_example(
+        {
+            "labels": ["a"],
+            "targets": [
+                {"name": "home", "in_house": True, "available": False},
+                {"name": "away", "capabilities": ["tools"]},
+            ],
+        }
+    )
+    home, away = facts.targets
+    assert facts.labels == ("a",)
+    assert (home.jurisdiction, home.unavailable_reason) == (
+        "in-house",
+        "not available in this example",
+    )
+    assert (away.jurisdiction, away.capabilities) == ("us", frozenset({"tools"}))
+
+
+@pytest.mark.parametrize(
+    ("example", "expected"),
+    [
+        ({"data_clas": "S1"}, "data_clas: unknown fact 'data_clas'; did you mean 'data_class'?"),
+        ({"data_class": 3}, "data_class: Expected `str`, got `int`"),
+        ({"data_class": "s3"}, "data_class: 's3' is not one of S0, S1, S2, S3, S4"),
+        ({"complexity": 1.5}, "complexity: 1.5 is not between 0 and 1"),
+        ({"complexity": float("nan")}, "complexity: nan is not between 0 and 1"),
+        ({"weekday": 7}, "weekday: 7 is not between 0 and 6"),
+        ({"max_output_tokens": -1}, "max_output_tokens: -1 is not between"),
+        ({"findings": {"pan": 10**30}}, "findings: the count of 'pan' is not between"),
+        ({"targets": "home"}, "targets: expected a list of targets"),
+        ({"targets": ["home"]}, "targets[0]: expected a table with a name"),
+        ({"targets": [{"tier": "mid"}]}, "targets[0]: expected a table with a name"),
+        ({"targets": [{"name": "a", "tier": "x"}]}, "targets[0].tier: 'x' is not one of cheap"),
+        ({"targets": [{"name": "a"}] * 2}, "targets: two targets are named 'a'"),
+        ({"targets": [{"name": "a"}] * 300}, "targets: more than 256 targets"),
+    ],
+)
+def test_a_wrong_example_is_refused_with_its_field(
+    example: dict[str, object], expected: str
+) -> None:
+    with pytest.raises(FactsInvalid) as raised:
+        facts_from_example(example)
+    assert expected in str(raised.value)
+
+
+def test_every_wrong_field_of_an_example_is_reported() -> None:
+    with pytest.raises(FactsInvalid) as raised:
+        facts_from_example({"a": 1, "weekday": 9, "targets": [{"name": 1}]})
+    assert len(raised.value.problems) == 3
+
+
+def test_an_explanation_reads_well_on_a_terminal() -> None:
+    policy = document(
+        {"name": "home", "when": 'data_class >= "S3"', "allow_only": {"in_house": True}},
+        {"name": "caps", "cap_output_tokens": 10, "cap_input_tokens": 10_000},
+        {"name": "quiet", "no_cache": True, "audit_content": "none"},
+        preferences=({"name": "first", "order": ["cheap"]}, {"name": "second", "order": ["mid"]}),
+    )
+    facts = request(data_class="S3", findings={"pan": 1})
+    assert render_explanation(explain(policy, facts)).splitlines() == [
+        (
+            "allow: Sent to the in-house engine because *home* matched "
+            "(data_class = S3; findings: pan)."
+        ),
+        f"document: test ({policy.digest[:12]})",
+        "candidates: in-house",
+        "constraints matched: home, caps, quiet",
+        "preference: first",
+        "output tokens at most: 10",
+        "input tokens at most: 10000",
+        "cleared jurisdictions: in-house",
+        "response cache: not to be used",
+        "content in the audit record: none",
+        "excluded: managed-cheap (policy by home: allows only: in-house)",
+        "excluded: managed-mid (policy by home: allows only: in-house)",
+        "excluded: managed-frontier (policy by home: allows only: in-house)",
+        "",
+        "rules:",
+        '  applied  constraint home: data_class >= "S3"  [data_class = S3; findings: pan]',
+        "  applied  constraint caps: always",
+        "  applied  constraint quiet: always",
+        "  applied  preference first: always",
+        "  matched  preference second: always",
+        "",
+        "targets:",
+        "  1        in-house",
+        "  -        managed-cheap: policy by home: allows only: in-house",
+        "  -        managed-mid: policy by home: allows only: in-house",
+        "  -        managed-frontier: policy by home: allows only: in-house",
+    ]
+
+
+def test_a_refusal_reads_well_on_a_terminal() -> None:
+    facts = facts_from_example({}, targets=(target("managed-mid", available=False),))
+    assert render_decision(decide(document(), facts)).splitlines()[:5] == [
+        (
+            "deny (no_target_available): Refused because no permitted target is available: "
+            "managed-mid (not available)."
+        ),
+        f"document: test ({document().digest[:12]})",
+        "candidates: none",
+        "constraints matched: none",
+        "preference: none",
+    ]
+
+
+def test_a_target_that_was_not_asked_for_is_no_exclusion() -> None:
+    lines = render_explanation(explain(document(), request(model_requested="managed-mid")))
+    assert "  -        in-house: permitted, but not what was asked for" in lines.splitlines()
+    assert "  1        managed-mid" in lines.splitlines()
