@@ -1,0 +1,1 @@
+"""Complexity: how likely a request needs a strong model."""

@@ -1,0 +1,305 @@
+"""One walker over a decoded JSON request: every string, key and long number, wherever it stands.
+
+Nothing is trusted to be unimportant because of where it stands: tool definitions, tool arguments,
+metadata and unknown fields are walked like messages. Strings that hold JSON with escapes are
+decoded and walked too. What cannot be read as text (images, audio, files) is named, not guessed.
+"""
+
+from itertools import accumulate
+from typing import Final
+
+import msgspec
+
+
+MAX_DEPTH: Final = 48
+MAX_JSON_IN_STRING_DEPTH: Final = 3
+MAX_SEGMENTS: Final = 100_000
+# Joins keys to values and segments to each other; rules read it as "keyword, then value".
+SEAM: Final = "\x1f"
+_LONG_NUMBER: Final = 99_999
+_MAX_INTEGER_BITS: Final = 256
+_OPENERS: Final = ("{", "[", '"')
+
+# Words of the wire formats themselves. A string equal to one of them carries nothing.
+_WIRE_WORDS = frozenset(
+    """
+    role content type text model messages system user assistant tool developer tools function
+    parameters properties required description name object string integer number boolean array
+    arguments input output temperature max_tokens max_completion_tokens stream stream_options
+    include_usage top_p top_k stop n seed metadata tool_calls tool_call_id tool_use tool_result
+    tool_use_id input_schema items enum additionalProperties response_format json_schema json_object
+    schema strict image_url image_base64 source media_type data url detail auto low high none any
+    input_text output_text input_image cache_control ephemeral thinking budget_tokens enabled
+    instructions tool_choice parallel_tool_calls logprobs presence_penalty frequency_penalty
+    """.split()  # noqa: SIM905 - a list literal of eighty words would fill two screens.
+)
+_USER_ROLES = frozenset({"user"})
+_SYSTEM_ROLES = frozenset({"system", "developer"})
+_SYSTEM_KEYS = frozenset({"system", "instructions"})
+_MESSAGE_KEYS = frozenset({"messages", "input"})
+_TOOL_BLOCKS = frozenset({"tool_result", "tool_use", "function_call_output", "function_call"})
+# Content parts that bring or name content which is not text, by the value of "type".
+_OPAQUE_PARTS = {
+    "image": "image",
+    "image_url": "image",
+    "input_image": "image",
+    "input_audio": "audio",
+    "audio": "audio",
+    "document": "document",
+    "file": "document",
+    "input_file": "document",
+    "container_upload": "document",
+    "video": "video",
+    "video_url": "video",
+}
+_BINARY_KEYS = frozenset({"data", "file_data", "image_base64", "b64_json"})
+_HEAD_LENGTH = 4096
+_LEAST_BINARY_LENGTH = 64
+_LONGEST_ROLE = 16
+_LONGEST_FLOAT = 1e20
+# PNG, JPEG, GIF, WebP and BMP in base64.
+_IMAGE_HEADS = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR", "Qk")
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """One string of the request. `kind`: value, key, number or json; `role`: who said it."""
+
+    text: str
+    role: str
+    kind: str
+
+    def __repr__(self) -> str:
+        return f"Segment(role={self.role!r}, kind={self.kind!r}, length={len(self.text)})"
+
+
+class Extraction(msgspec.Struct, frozen=True):
+    """All segments in document order, and what could not be turned into segments.
+
+    `newest_user` and `system` are indices of the segments of the newest user turn and of the
+    system prompt. `opaque_kinds` names content that is no text; `reasons` why the walk is partial.
+    """
+
+    segments: tuple[Segment, ...]
+    newest_user: tuple[int, ...]
+    system: tuple[int, ...]
+    turn_count: int
+    tool_count: int
+    opaque_kinds: tuple[str, ...]
+    reasons: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"Extraction(segments={len(self.segments)}, reasons={self.reasons})"
+
+    def joined(self) -> str:
+        return SEAM.join([segment.text for segment in self.segments])
+
+    def starts(self) -> list[int]:
+        """Offset of each segment in the joined text."""
+        lengths = (len(segment.text) + len(SEAM) for segment in self.segments)
+        return [0, *accumulate(lengths)][: len(self.segments)]
+
+    def newest_user_text(self) -> str:
+        return "\n".join([self.segments[index].text for index in self.newest_user])
+
+    def system_text(self) -> str:
+        return "\n".join([self.segments[index].text for index in self.system])
+
+
+def extract(document: object) -> Extraction:
+    """Walk a decoded JSON document; total: any value gives an extraction, no value an error."""
+    walk = _Walk()
+    if isinstance(document, dict):
+        for key, value in document.items():
+            if key in _MESSAGE_KEYS and isinstance(value, list):
+                walk.messages(value)
+            elif key in _SYSTEM_KEYS:
+                begin = len(walk.segments)
+                walk.value(value, "system", 1, 0)
+                walk.system.extend(range(begin, len(walk.segments)))
+            elif key == "input" and isinstance(value, str):
+                begin = len(walk.segments)
+                walk.string(value, "user", 1, 0)
+                walk.newest_user = range(begin, len(walk.segments))
+            else:
+                walk.key(key, "")
+                walk.value(value, "", 1, 0)
+        tools = document.get("tools")
+        tool_count = len(tools) if isinstance(tools, list) else 0
+    else:
+        walk.value(document, "", 0, 0)
+        tool_count = 0
+    return Extraction(
+        tuple(walk.segments),
+        tuple(walk.newest_user),
+        tuple(walk.system),
+        walk.turn_count,
+        tool_count,
+        tuple(sorted(walk.opaque_kinds)),
+        tuple(sorted(walk.reasons)),
+    )
+
+
+class _Walk:
+    """The state of one walk."""
+
+    __slots__ = ("newest_user", "opaque_kinds", "reasons", "segments", "system", "turn_count")
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+        self.newest_user: range | tuple[int, ...] = ()
+        self.system: list[int] = []
+        self.turn_count = 0
+        self.opaque_kinds: set[str] = set()
+        self.reasons: set[str] = set()
+
+    def messages(self, messages: list[object]) -> None:
+        for message in messages:
+            begin = len(self.segments)
+            if not isinstance(message, dict):
+                self.value(message, "user", 2, 0)
+                self.newest_user = range(begin, len(self.segments))
+                continue
+            role = message.get("role")
+            named = role if isinstance(role, str) and len(role) < _LONGEST_ROLE else ""
+            self.mapping(message, named, 2, 0)
+            if named in _USER_ROLES:
+                self.turn_count += 1
+                if not _only_tool_blocks(message.get("content")):
+                    self.newest_user = range(begin, len(self.segments))
+            elif named in _SYSTEM_ROLES:
+                self.system.extend(range(begin, len(self.segments)))
+
+    def value(self, value: object, role: str, depth: int, nested: int) -> None:
+        if isinstance(value, str):
+            self.string(value, role, depth, nested)
+        elif value is None or isinstance(value, bool):
+            return
+        elif isinstance(value, int | float):
+            self.number(value, role)
+        elif depth >= MAX_DEPTH:
+            self.reasons.add("too-deep")
+        elif isinstance(value, dict):
+            self.mapping(value, role, depth, nested)
+        elif isinstance(value, list | tuple):
+            for item in value:
+                self.value(item, role, depth + 1, nested)
+        else:
+            self.reasons.add("unknown-type")
+
+    def mapping(self, mapping: dict[object, object], role: str, depth: int, nested: int) -> None:
+        kind = mapping.get("type")
+        if kind.__class__ is str and kind in _OPAQUE_PARTS:
+            self.note_opaque(_OPAQUE_PARTS[kind], mapping)
+        for key, value in mapping.items():
+            if key not in _WIRE_WORDS:
+                self.key(key, role)
+                if key in _BINARY_KEYS and isinstance(value, str) and _is_binary(value):
+                    self.opaque_kinds.add("binary")
+                    continue
+            elif key == "data" and isinstance(value, str) and _is_binary(value):
+                self.opaque_kinds.add(_binary_kind(mapping, value))
+                continue
+            self.value(value, role, depth + 1, nested)
+
+    def note_opaque(self, kind: str, part: dict[object, object]) -> None:
+        """A content part of an opaque type; an Anthropic document may bring plain text."""
+        source = part.get("source")
+        if kind == "document" and isinstance(source, dict):
+            if _type_of(source) in {"text", "content"}:
+                return
+        elif kind == "image" and not any(key in part for key in ("source", "image_url", "file_id")):
+            return
+        self.opaque_kinds.add(kind)
+
+    def key(self, key: object, role: str) -> None:
+        if isinstance(key, str):
+            if key and key not in _WIRE_WORDS:
+                self.add(key, role, "key")
+        else:
+            self.value(key, role, MAX_DEPTH, 0)
+
+    def string(self, text: str, role: str, depth: int, nested: int) -> None:
+        if text in _WIRE_WORDS or not text:
+            return
+        if text[:5].lower() == "data:" and ";base64," in text[:200]:
+            payload = text.partition(",")[2]
+            if _is_binary(payload):
+                self.opaque_kinds.add(_kind_of_media(text[5:200], payload))
+                return
+            self.opaque_kinds.add("binary")
+        self.add(text, role, "json" if nested else "value")
+        # Without an escape, everything that the decoded form says stands in the raw form too.
+        if "\\" in text and text.lstrip(" \t\r\n")[:1] in _OPENERS:
+            self.json_in_string(text, role, depth, nested)
+
+    def json_in_string(self, text: str, role: str, depth: int, nested: int) -> None:
+        try:
+            inner = msgspec.json.decode(text)
+        except RecursionError:
+            self.reasons.add("too-deep")
+            return
+        except (msgspec.MsgspecError, ValueError):
+            return
+        if nested >= MAX_JSON_IN_STRING_DEPTH:
+            self.reasons.add("json-in-string-too-deep")
+            return
+        self.value(inner, role, depth + 1, nested + 1)
+
+    def number(self, number: float, role: str) -> None:
+        """Numbers long enough to be an identifier are text as well."""
+        if not -_LONG_NUMBER <= number <= _LONG_NUMBER:
+            if isinstance(number, int):
+                if number.bit_length() > _MAX_INTEGER_BITS:
+                    self.reasons.add("huge-number")
+                    return
+            elif number.is_integer() and abs(number) < _LONGEST_FLOAT:
+                number = int(number)
+            self.add(str(number), role, "number")
+
+    def add(self, text: str, role: str, kind: str) -> None:
+        if len(self.segments) >= MAX_SEGMENTS:
+            self.reasons.add("too-many-strings")
+            return
+        self.segments.append(Segment(text, role, kind))
+
+
+def _type_of(part: dict[object, object]) -> str:
+    kind = part.get("type")
+    return kind if isinstance(kind, str) else ""
+
+
+def _only_tool_blocks(content: object) -> bool:
+    return (
+        isinstance(content, list)
+        and bool(content)
+        and all(isinstance(part, dict) and _type_of(part) in _TOOL_BLOCKS for part in content)
+    )
+
+
+def _is_binary(text: str) -> bool:
+    """Long, and without anything that base64 cannot contain: not a text in disguise."""
+    if len(text) < _LEAST_BINARY_LENGTH or not text.isascii():
+        return False
+    head = text[:_HEAD_LENGTH].translate(_NOT_BASE64)
+    return " " not in text and "@" not in text and "_" not in head and "-" not in head
+
+
+def _binary_kind(part: dict[object, object], payload: str) -> str:
+    media_type = part.get("media_type")
+    if isinstance(media_type, str):
+        return _kind_of_media(media_type, payload)
+    return "audio" if "format" in part else "binary"
+
+
+def _kind_of_media(media_type: str, payload: str) -> str:
+    """The kind that a media type claims; an image must also begin like one."""
+    kind = media_type.partition("/")[0].lower()
+    if kind == "image":
+        return "image" if payload.startswith(_IMAGE_HEADS) else "binary"
+    return kind if kind in {"audio", "video"} else "document"
+
+
+# Marks every character that base64 lacks with one that `_is_binary` looks for.
+_NOT_BASE64 = {
+    code: "_" for code in range(0x80) if not (chr(code).isalnum() or chr(code) in "+/=\r\n")
+}

@@ -1,0 +1,1 @@
+"""Sensitive data: which identifiers, contacts and secrets a text contains."""

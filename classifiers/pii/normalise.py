@@ -1,0 +1,113 @@
+"""One ASCII view of a text, with a way back to the offsets of the original.
+
+Patterns see digits of every script as ASCII digits, full-width and look-alike letters as Latin
+ones, exotic spaces and dashes as plain ones, and no zero-width characters at all. Every view
+character stands for exactly one original character, so that finding a position back is arithmetic.
+"""
+
+# ruff: noqa: PLR2004 - the numbers here are those of the Unicode code charts.
+
+import unicodedata
+from bisect import bisect_right
+from itertools import accumulate
+
+from msgspec import Struct
+
+
+_DROPPED = "\x00"
+_UNKNOWN = "?"
+_SPACES = "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+_SPACES += "\u202f\u205f\u3000"
+_DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u2043\ufe58\ufe63\uff0d\u00b7\u2022"
+_QUOTES = {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u3002": ".", "\uff61": "."}
+_INVISIBLE = "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u3164\ufeff\uffa0"
+# Cyrillic and Greek letters that a reader takes for Latin ones.
+_LOOK_ALIKE = dict(
+    zip(
+        "\u0430\u0435\u043e\u0440\u0441\u0445\u0443\u0456\u0458\u0455\u043a\u043c\u0442\u0432\u043d"
+        "\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0423\u0406\u0408\u0405"
+        "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bf"
+        "\u0501\u051b\u051d\u0261\u03f2\u03b1\u03c1\u03b9",
+        "aeopcxyijskmtbhABEKMHOPCTXYIJSABEZHIKMNOPTYXodqwgcapi",
+        strict=True,
+    )
+)
+
+
+def _folded(code: int) -> str:
+    """The ASCII character that stands for a code point, NUL when it is invisible."""
+    char = chr(code)
+    if code < 0x80:
+        return char
+    if 0x200B <= code <= 0x200F or 0x202A <= code <= 0x202E or 0x2060 <= code <= 0x206F:
+        return _DROPPED
+    if char in _INVISIBLE or 0xFE00 <= code <= 0xFE0F:
+        return _DROPPED
+    special = _LOOK_ALIKE.get(char) or _QUOTES.get(char)
+    if special:
+        return special
+    digit = unicodedata.decimal(char, -1)
+    if digit < 0:
+        digit = int(unicodedata.digit(char, -1))
+    if digit >= 0:
+        return str(digit)
+    if char in _SPACES:
+        return " "
+    if char in _DASHES:
+        return "-"
+    plain = unicodedata.normalize("NFKD", char)[0]
+    return plain if plain.isascii() and plain.isprintable() else _UNKNOWN
+
+
+def _table() -> str:
+    """A string indexed by code point: the cheapest mapping that `str.translate` can read."""
+    blocks = []
+    for start in range(0, 0x10000, 0x100):
+        # Hangul, Han, surrogates and private use fold to nothing useful: no look-ups for them.
+        if 0x3400 <= start < 0xA000 or 0xAC00 <= start < 0xFA00:
+            blocks.append(_UNKNOWN * 0x100)
+        else:
+            blocks.append("".join(map(_folded, range(start, start + 0x100))))
+    return "".join(blocks)
+
+
+_TABLE = _table()
+# Digits and letters beyond the basic plane: mathematical styles are Latin in disguise.
+_ASTRAL = {
+    code: folded
+    for code in (*range(0x1D400, 0x1D800), *range(0x1FBF0, 0x1FBFA), *range(0xE0000, 0xE0080))
+    for folded in [_DROPPED if code >= 0xE0000 else _folded(code)]
+}
+
+
+class View(Struct, frozen=True):
+    """An ASCII text and where its characters came from; `text` is never shown in a repr.
+
+    `kept_before` holds, for each dropped character, how many characters are kept before it.
+    """
+
+    text: str
+    kept_before: tuple[int, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"View(length={len(self.text)}, dropped={len(self.kept_before)})"
+
+    def origin(self, offset: int) -> int:
+        """Offset in the original of the view character at `offset`."""
+        return offset + bisect_right(self.kept_before, offset) if self.kept_before else offset
+
+    def origin_end(self, offset: int) -> int:
+        """Offset just behind the original of the view character that ends at `offset`."""
+        return self.origin(offset - 1) + 1 if offset else 0
+
+
+def normalise(text: str) -> View:
+    """The view of a text; an ASCII text without NUL is its own view."""
+    if not text.isascii():
+        text = text.translate(_TABLE)
+        if not text.isascii():  # Characters beyond the basic plane are left over.
+            text = text.translate(_ASTRAL).encode("ascii", "replace").decode("ascii")
+    if _DROPPED not in text:
+        return View(text)
+    parts = text.split(_DROPPED)
+    return View("".join(parts), tuple(accumulate(map(len, parts[:-1]))))

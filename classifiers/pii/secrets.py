@@ -1,0 +1,290 @@
+"""Pattern table of credentials: vendor prefixes, keyword and value, URLs, keys, random tokens."""
+
+# ruff: noqa: PLR2004 - the numbers here are those of the heuristics, explained where they stand.
+
+from itertools import pairwise
+
+from classifiers.pii import validators
+from classifiers.pii.rules import Rule
+
+
+_KEYWORD = (
+    r"(?:pass(?:word|wd|phrase|code)|pwd|secret|token|(?:api|access|account)[_\- ]?key"
+    r"|auth|credential|private[_\- ]?key|client[_\- ]?id|signing|encryption|bearer|session|cookie"
+    r"|\bkey|_key|kennwort|passwort)"
+)
+_VENDOR = (
+    r"(?:adafruit|adobe|airtable|algolia|alibaba|aliyun|amazon|artifactory|asana|atlassian|auth0|aws|azure"
+    r"|beamer|bitbucket|bittrex|braintree|circleci|clojars|cloudflare|codecov|cohere|coinbase|confluent"
+    r"|contentful|databricks|datadog|digitalocean|discord|docker|doppler|dropbox|droneci|dynatrace|easypost"
+    r"|elastic|etsy|facebook|fastly|figma|finicity|finnhub|flickr|flutterwave|freshbooks|gemini|github"
+    r"|gitlab|gitter|gocardless|google|grafana|harness|hashicorp|heroku|hubspot|intercom|jfrog|jenkins|jira"
+    r"|kraken|kucoin|launchdarkly|linear|linkedin|lob|looker|mailchimp|mailgun|mapbox|mattermost|maxmind"
+    r"|messagebird|mongodb|netlify|new[_\-]?relic|notion|npm|nuget|nytimes|octopus|okta|openai|openshift"
+    r"|pagerduty|paypal|plaid|planetscale|postman|prefect|privateai|pulumi|pypi|rapidapi|razorpay|readme"
+    r"|rubygems|salesforce|scaleway|sendbird|sendgrid|sentry|shippo|shopify|sidekiq|slack|snowflake|snyk"
+    r"|sonar|sourcegraph|spotify|square|squarespace|stripe|sumo|supabase|telegram|terraform|travis|trello"
+    r"|twilio|twitch|twitter|typeform|vault|vercel|wakatime|yandex|zendesk|zoom)"
+)
+_OPERATOR = r"[ \t\"'`]{0,4}(?:=>|:=|\|{1,2}|[?]?={1,2}|:{1,3}=?|,|>|\x1f)[ \t\"'`=>:|?(]{0,6}"
+_LONG_VALUE = r"[A-Za-z0-9][A-Za-z0-9_\-+/=.~$!@#%^&*]{9,150}"
+_PREFIXED = (
+    r"(?:gh[pousr]_[A-Za-z0-9]{30,80}|github_pat_[A-Za-z0-9_]{40,100}"
+    r"|gl[a-z]{2,8}-[A-Za-z0-9_\-.=]{18,90}|GR1348941[A-Za-z0-9_\-]{18,40}"
+    r"|gw_(?:live|test)_[A-Za-z0-9_\-]{12,120}"
+    r"|xox[a-z](?:\.xox[a-z])?-[A-Za-z0-9\-]{10,250}|xapp-[0-9]-[A-Za-z0-9\-]{10,150}"
+    r"|[srpw]k_(?:live|test|prod)_[A-Za-z0-9]{10,120}|whsec_[A-Za-z0-9+/=]{20,80}"
+    r"|sk-[A-Za-z0-9_\-]{20,200}|AIza[A-Za-z0-9_\-]{32,40}|GOCSPX-[A-Za-z0-9_\-]{20,40}"
+    r"|ya29\.[A-Za-z0-9_\-]{20,200}|(?:AKIA|ASIA|ABIA|ACCA|AROA|AIDA|AGPA)[A-Z0-9]{16}"
+    r"|ABSK[A-Za-z0-9+/]{60,200}={0,2}|bedrock-api-key-[A-Za-z0-9+/=]{16,200}|LTAI[A-Za-z0-9]{16,24}"
+    r"|[A-Za-z0-9_~.]{3}8Q~[A-Za-z0-9_~.\-]{31,34}|hf_[A-Za-z0-9]{30,40}|api_org_[A-Za-z0-9]{30,40}"
+    r"|npm_[A-Za-z0-9]{30,40}|pypi-[A-Za-z0-9_\-]{50,200}|do[opr]_v1_[a-f0-9]{60,64}"
+    r"|SG\.[A-Za-z0-9_\-.=]{40,70}|shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{32}|lin_api_[A-Za-z0-9]{40}"
+    r"|hv[sb]\.[A-Za-z0-9_\-]{24,200}|gl(?:c|sa)_[A-Za-z0-9+/_]{20,200}={0,3}|dapi[a-f0-9]{32}(?:-[0-9])?"
+    r"|pul-[a-f0-9]{40}|PMAK-[a-f0-9\-]{50,60}|NR(?:AK|II|JS|RA)-[A-Za-z0-9\-]{15,40}|EZ[AT]K[A-Za-z0-9]{40,60}"
+    r"|dp\.(?:pt|st|ct|sa|scim|audit)\.[A-Za-z0-9.]{30,60}|pscale_(?:tkn|pw|oauth)_[A-Za-z0-9=._\-]{20,70}"
+    r"|SK[0-9a-fA-F]{32}|(?:pub)?key-[a-f0-9]{32}|dckr_pat_[A-Za-z0-9_\-]{20,40}|figd_[A-Za-z0-9_\-]{30,60}"
+    r"|sha256~[A-Za-z0-9_\-]{40,50}|FLWSECK_TEST-[A-Za-z0-9\-]{10,40}|ico-[A-Za-z0-9]{30,34}"
+    r"|CLOJARS_[A-Za-z0-9]{50,64}|p8e-[A-Za-z0-9]{30,34}|pat\.[A-Za-z0-9_\-]{20,24}\.[A-Za-z0-9.]{20,60}"
+    r"|sntr[yu]s_[A-Za-z0-9_=+/]{40,200}|tfp_[A-Za-z0-9_\-.=]{40,70}|sq0[a-z]{3}-[A-Za-z0-9_\-]{20,60}"
+    r"|dnkey-[A-Za-z0-9=_\-]{40,100}|(?:fo1|fm[12][ar]?)_[A-Za-z0-9+/_]{30,300}"
+    r"|access-(?:sandbox|development|production)-[a-f0-9\-]{36})"
+)
+_PREFIXED_GATE = (
+    r"(?:gh[pousr]_[A-Za-z0-9]|github_pat_|gl[a-z]{2,8}-|GR1348941|gw_(?:live|test)_"
+    r"|xox[a-z][.\-]|xapp-|[srpw]k_(?:live|test|prod)_|whsec_|sk-[A-Za-z0-9_\-]{20}|AIza|GOCSPX"
+    r"|ya29\.|A(?:KIA|SIA|BIA|CCA|ROA|IDA|GPA)[A-Z0-9]{16}|ABSK|bedrock-api|LTAI|8Q~"
+    r"|hf_[A-Za-z0-9]{8}|api_org_|npm_[A-Za-z0-9]{8}|pypi-|do[opr]_v1_|SG\.|shp[acps]{2}_"
+    r"|lin_api_|hv[sb]\.|gl(?:c|sa)_|dapi[a-f0-9]{8}|pul-[a-f0-9]{8}|PMAK-|NR(?:AK|II|JS|RA)-"
+    r"|EZ[AT]K|dp\.[a-z]{2,5}\.|pscale_|SK[0-9a-fA-F]{32}|key-[a-f0-9]{8}|dckr_pat|figd_|sha256~"
+    r"|FLWSECK|ico-[A-Za-z0-9]{30}|CLOJARS_|p8e-|pat\.|sntr[yu]s_|tfp_|sq0[a-z]{3}-|dnkey-"
+    r"|f(?:o1|m[12][ar]?)_[A-Za-z0-9+/]{8}|access-(?:sandbox|development|production)-)"
+)
+_TEMPLATE_MARKS = (
+    "your", "xxxx", "example", "placeholder", "changeme", "redacted", "****", "....", "<", "${",
+    "{{", "os.environ", "getenv", "process.env",
+)  # fmt: skip
+_DUMMY_MARKS = ("dummy", "insert", "replace", "abcdef", "123456789", "sample", "my_", "test_key")
+
+
+def is_template(text: str) -> bool:
+    """A text that stands for a value: nobody's password looks like that."""
+    lowered = text.lower()
+    return any(mark in lowered for mark in _TEMPLATE_MARKS)
+
+
+def is_placeholder(text: str) -> bool:
+    """A template, or a value that documentation invents where a random one belongs."""
+    lowered = text.lower()
+    if is_template(lowered) or len(set(lowered)) < 5:
+        return True
+    return any(mark in lowered for mark in _DUMMY_MARKS)
+
+
+def _switches(text: str) -> int:
+    """How often letters give way to digits or the reverse: words and versions seldom do."""
+    kinds = [char.isdigit() for char in text if char.isalnum()]
+    return sum(a != b for a, b in pairwise(kinds))
+
+
+def prefixed_secret(text: str) -> bool:
+    if is_placeholder(text):
+        return False
+    least = 2.5 if text.isupper() or any(map(str.isdigit, text)) else 3.7
+    return validators.entropy(text) > least
+
+
+def keyed_secret(text: str) -> bool:
+    """A value behind a keyword: long, mixed, and not a word, path, number or expression."""
+    if is_placeholder(text) or text.count("/") > 3 or "://" in text:
+        return False
+    digits = sum(map(str.isdigit, text))
+    letters = sum(map(str.isalpha, text))
+    if len(text) < 14 or "(" in text:
+        return False
+    if not letters or digits < 2:
+        return digits >= 15 or (letters >= 20 and _mixed_case(text))
+    return _switches(text) >= max(3, len(text) // 10) and validators.entropy(text) > 3.0
+
+
+def _mixed_case(text: str) -> bool:
+    """Case changes as often as by chance; in camelCase the runs of small letters are longer."""
+    turns = sum(a.islower() != b.islower() for a, b in pairwise(text))
+    longest = max(map(len, _words(text)), default=0)
+    return turns > len(text) // 3 and longest <= 5 and validators.entropy(text) > 3.8
+
+
+def random_token(text: str) -> bool:
+    """Random characters with no keyword near: not hexadecimal (a hash), not words or paths."""
+    body = text.strip("=_-./+")
+    if len(body) < 24 or body.count("/") > 3 or is_placeholder(body) or _is_hex(body):
+        return False
+    digits = sum(map(str.isdigit, body))
+    longest_word = max(map(len, _words(body)), default=0)
+    return (
+        3 <= digits <= len(body) * 0.6
+        and longest_word <= 9 + len(body) // 40
+        and _switches(body) >= len(body) // 6
+        and validators.entropy(body) > 3.7
+    )
+
+
+def _words(text: str) -> list[str]:
+    """Runs of letters of one case: in random text they are short."""
+    runs: list[str] = []
+    current = ""
+    for char in text:
+        if char.isalpha() and (not current or current[-1].islower() == char.islower()):
+            current += char
+        else:
+            runs.append(current)
+            current = char if char.isalpha() else ""
+    return [*runs, current]
+
+
+def _is_hex(text: str) -> bool:
+    return not text.lower().strip("0123456789abcdef-")
+
+
+def dotted_token(text: str) -> bool:
+    """`vendor_RANDOM` of a vendor that nobody listed: the part behind the last mark is random."""
+    tail = text
+    for mark in "_-.~":
+        tail = tail.rpartition(mark)[2]
+    if len(tail) < 20 or is_placeholder(text):
+        return False
+    digits = sum(map(str.isdigit, tail))
+    if _is_hex(tail) and text.lower().startswith(("sha", "md5", "commit", "rev", "0x", "git")):
+        return False
+    if _mixed_case(tail):
+        return True
+    return digits >= 3 and _switches(tail) >= len(tail) // 6 and validators.entropy(tail) > 2.9
+
+
+def password_value(text: str) -> bool:
+    """A password in prose or configuration: mixed kinds of characters, no expression."""
+    if is_template(text) or any(mark in text for mark in ("(", "[", "->", "::", "//")):
+        return False
+    kinds = (
+        any(map(str.islower, text)),
+        any(map(str.isupper, text)),
+        any(map(str.isdigit, text)),
+        any(char in "!@#$%^&*~+?" for char in text),
+    )
+    return len(text) >= 6 and sum(kinds) >= 2 and (kinds[2] or kinds[3]) and len(set(text)) > 4
+
+
+def url_password(text: str) -> bool:
+    plain = text.lower()
+    return plain not in {"password", "pass", "pw", "secret", "pwd", "user"} and not is_placeholder(
+        text
+    )
+
+
+SECRETS: tuple[Rule, ...] = (
+    Rule(
+        "JWT",
+        "jwt",
+        r"\bey[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{6,}\.[A-Za-z0-9_\-]*",
+        0.95,
+        validators.jwt_header,
+        gate=r"\bey[A-Za-z0-9_\-]{10}",
+    ),
+    Rule(
+        "JWT",
+        "jwt-shaped",
+        r"\bey[A-Za-z0-9_\-]{14,}\.ey[A-Za-z0-9_\-/]{14,}\.[A-Za-z0-9_\-/\\]{10,}",
+        0.7,
+        gate=r"\bey[A-Za-z0-9_\-]{10}",
+    ),
+    Rule(
+        "SECRET",
+        "prefix",
+        rf"(?:^|[^A-Za-z0-9])({_PREFIXED})",
+        0.9,
+        prefixed_secret,
+        gate=_PREFIXED_GATE,
+    ),
+    Rule(
+        "SECRET",
+        "webhook",
+        r"(?i)hooks.slack.com/(?:services|workflows|triggers)/[A-Za-z0-9+/]{30,80}"
+        r"|discord(?:app)?\.com/api/webhooks/[0-9]{10,20}/[A-Za-z0-9_\-]{30,80}"
+        r"|webhook\.office\.com/webhookb2/[A-Za-z0-9@/\-]{40,250}",
+        0.9,
+    ),
+    Rule(
+        "SECRET",
+        "azure",
+        r"(?i)(?:accountkey|sharedaccesskey|sharedaccesssignature)=([A-Za-z0-9+/=%&]{20,200})",
+        0.95,
+        gate=r"(?i)(?:accountkey|sharedaccess(?:key|signature))=",
+    ),
+    Rule(
+        "SECRET",
+        "keyword",
+        rf"(?i){_KEYWORD}[\w.\-]{{0,20}}{_OPERATOR}({_LONG_VALUE})",
+        0.8,
+        keyed_secret,
+        gate=rf"(?i){_KEYWORD}[\w.\-]{{0,20}}{_OPERATOR}[A-Za-z0-9]",
+    ),
+    Rule(
+        "SECRET",
+        "vendor",
+        rf"(?i){_VENDOR}[\w.\- ]{{0,20}}{_OPERATOR}({_LONG_VALUE})",
+        0.75,
+        keyed_secret,
+        gate=rf"(?i){_VENDOR}[\w.\- ]{{0,20}}{_OPERATOR}[A-Za-z0-9\-]",
+    ),
+    Rule(
+        "SECRET",
+        "bearer",
+        r"(?i)\b(?:bearer|basic) ([A-Za-z0-9_\-+/=.~]{16,300})",
+        0.85,
+        keyed_secret,
+        gate=r"(?i)\b(?:bearer|basic) [A-Za-z0-9_\-+/=.~]{16}",
+    ),
+    Rule(
+        "SECRET",
+        "unlisted-prefix",
+        r"(?:^|[^A-Za-z0-9_\-.~/])([A-Za-z0-9]{2,12}(?:[_\-.~][A-Za-z0-9]{1,10}){0,3}[_\-.~][A-Za-z0-9]{20,120})",
+        0.6,
+        dotted_token,
+        gate=r"[A-Za-z0-9][_\-.~][A-Za-z0-9]{20}",
+    ),
+    Rule(
+        "SECRET",
+        "random",
+        r"(?:^|[^A-Za-z0-9_\-+/=.])([A-Za-z0-9_\-+/=]{24,200})",
+        0.55,
+        random_token,
+        gate=r"[A-Za-z0-9_\-+/=]{24}",
+    ),
+    Rule(
+        "PASSWORD",
+        "url",
+        r"\b[A-Za-z][A-Za-z0-9+.\-]{1,20}://[^\s:/@\"'\x1f]{0,64}:([^\s/\"'\x1f]{2,128})@",
+        0.95,
+        url_password,
+        gate=r"://[^\s:/@\"'\x1f]{0,64}:[^\s/\"'\x1f]{1,128}@",
+    ),
+    Rule(
+        "USERNAME",
+        "url",
+        r"\b[A-Za-z][A-Za-z0-9+.\-]{1,20}://([^\s:/@\"'\x1f]{2,64}):[^\s/\"'\x1f]{2,128}@",
+        0.7,
+        gate=r"://[^\s:/@\"'\x1f]{0,64}:[^\s/\"'\x1f]{1,128}@",
+    ),
+    Rule(
+        "PASSWORD",
+        "keyword",
+        r"(?i)(?:pass(?:word|wd|phrase|code)|pwd|kennwort|passwort|\bpw)"
+        r"(?:[\w.\-]{0,16}[\"'`]?\s?(?:[:=\x1f]|=>|:=|(?: is| was)? ))\s?"
+        r"[\"'`]?([^\s\"'`\x1f,;<>]{6,64})",
+        0.8,
+        password_value,
+        gate=r"(?i)(?:pass(?:word|wd|phrase|code)|pwd|kennwort|passwort|\bpw)"
+        r"[\"'`]?[\w.\-\"'`]{0,16}[\s:=\x1f]",
+    ),
+)
+PRIVATE_KEY_HEAD = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"

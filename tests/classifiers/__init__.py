@@ -1,0 +1,1 @@
+"""Tests of the classifiers: validators, detection, extraction, inspection, complexity."""

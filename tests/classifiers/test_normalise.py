@@ -1,0 +1,37 @@
+"""The ASCII view keeps what patterns need and finds every character back."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from classifiers.pii.normalise import normalise
+
+
+@given(st.text())
+def test_each_view_character_points_at_one_original_in_order(text: str) -> None:
+    view = normalise(text)
+    places = [view.origin(index) for index in range(len(view.text))]
+    assert view.text.isascii()
+    assert places == sorted(set(places))
+    assert all(0 <= place < len(text) for place in places)
+    assert len(view.text) + len(view.kept_before) == len(text)
+
+
+@given(st.text(st.characters(min_codepoint=1, max_codepoint=127)))
+def test_an_ascii_text_is_its_own_view(text: str) -> None:
+    assert normalise(text).text == text
+
+
+def test_digits_of_all_scripts_and_full_width_letters_become_ascii() -> None:
+    assert normalise("\u0967\u0968\uff13\u0664\U0001d7d3").text == "12345"
+    assert normalise("\uff21\u0430\u0435").text == "Aae"
+
+
+def test_invisible_characters_vanish_and_offsets_skip_them() -> None:
+    view = normalise("4\u200b1\u00ad1\ufeff1")
+    assert view.text == "4111"
+    assert [view.origin(i) for i in range(4)] == [0, 2, 4, 6]
+    assert view.origin_end(4) == 7
+
+
+def test_a_view_does_not_show_its_text() -> None:
+    assert "4111" not in repr(normalise("4111"))

@@ -1,0 +1,94 @@
+"""Validators agree with independent implementations and reject what is one digit off."""
+
+import base64
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from classifiers.pii import validators
+from tests.classifiers import samples
+
+
+SEEDS = st.integers(0, 2**32)
+ANY_DIGITS = st.text("0123456789", min_size=1, max_size=30)
+
+
+@given(ANY_DIGITS)
+def test_luhn_agrees_with_the_text_of_the_standard(number: str) -> None:
+    expected = samples.luhn_sum(number) % 10 == 0 and len(set(number)) > 1
+    assert validators.luhn(number) == expected
+
+
+@given(ANY_DIGITS)
+def test_verhoeff_agrees_with_dihedral_arithmetic(number: str) -> None:
+    assert validators.verhoeff(number) == samples.verhoeff_holds(number)
+
+
+@given(SEEDS)
+def test_any_single_wrong_digit_breaks_a_card_an_aadhaar_and_an_iban(seed: int) -> None:
+    rng = random.Random(seed)
+    for number, accepts in (
+        (samples.card(rng), validators.luhn),
+        (samples.aadhaar(rng), validators.aadhaar),
+        (samples.iban(rng), validators.iban),
+        (samples.nhs(rng), validators.nhs),
+    ):
+        assert accepts(number)
+        place = rng.choice([i for i, char in enumerate(number) if char.isdigit()])
+        wrong = rng.choice([d for d in "0123456789" if d != number[place]])
+        assert not accepts(number[:place] + wrong + number[place + 1 :])
+
+
+@given(SEEDS)
+def test_a_generated_gstin_is_accepted_and_its_neighbour_is_not(seed: int) -> None:
+    number = samples.gstin(random.Random(seed))
+    assert validators.gstin(number)
+    assert not validators.gstin(number[:-1] + ("0" if number[-1] != "0" else "1"))
+
+
+@pytest.mark.parametrize(
+    ("accepts", "good", "bad"),
+    [
+        (validators.us_ssn, "078051120", "666051120"),
+        (validators.us_ssn, "899991234", "900991234"),
+        (validators.us_ssn, "001010001", "001000001"),
+        (validators.us_itin, "900701234", "900931234"),
+        (validators.aba_routing, "011000015", "011000016"),
+        (validators.npi, "1234567893", "1234567894"),
+        (validators.ca_sin, "046454286", "046454287"),
+        (validators.cpf, "11144477735", "11144477736"),
+        (validators.pan, "ABCPE1234F", "ABCXE1234F"),
+        (validators.card, "378282246310005", "178282246310005"),
+        (validators.public_ip, "8.8.8.8", "127.0.0.1"),
+        (validators.public_ip, "2a02:b562:678::b658", "2001:db8::1"),
+        (validators.ipv6, "2a02:b562:678::b658", "a::b"),
+    ],
+)  # fmt: skip
+def test_a_published_example_passes_and_its_broken_twin_does_not(
+    accepts: Callable[[str], bool], good: str, bad: str
+) -> None:
+    assert accepts(good)
+    assert not accepts(bad)
+
+
+def test_a_jwt_header_is_json_that_names_an_algorithm() -> None:
+    header = base64.urlsafe_b64encode(b'{"alg":"none"}').decode().rstrip("=")
+    other = base64.urlsafe_b64encode(b'{"name":"x"}').decode().rstrip("=")
+    assert validators.jwt_header(header + ".e30.")
+    assert not validators.jwt_header(other + ".e30.")
+
+
+@given(st.text(max_size=60))
+def test_no_validator_raises_on_any_text(text: str) -> None:
+    for accepts in (
+        *(validators.luhn, validators.verhoeff, validators.card, validators.aadhaar),
+        *(validators.us_ssn, validators.us_itin, validators.nhs, validators.aba_routing),
+        *(validators.npi, validators.ca_sin, validators.cpf, validators.iban, validators.pan),
+        *(validators.gstin, validators.bitcoin, validators.public_ip, validators.ipv6),
+        validators.jwt_header,
+    ):
+        assert accepts(text) in {True, False}
+    assert validators.entropy(text) >= 0
