@@ -1,0 +1,219 @@
+"""The error tree: everything a caller may be told, with its status and stable code.
+
+GatewrightError
+├── RequestInvalid              400  the request cannot be understood
+│   ├── BodyTooLarge            413
+│   ├── RouteUnknown            404  nothing is at this path
+│   ├── MethodRefused           405  not with this method
+│   ├── ModelUnknown            404
+│   ├── ContextTooLong          400
+│   └── FeatureUnsupported      400  no permitted target can do what is asked
+├── Unauthenticated             401  no key, a malformed, unknown, expired or revoked key
+├── Forbidden                   403
+│   ├── PolicyDenied            403  a rule says no
+│   └── ClosedByPolicy          403  no target is left that policy and key permit
+├── Exhausted                   429
+│   └── BudgetExhausted         429  the reservation does not fit
+├── Unavailable                 503
+│   ├── NoTargetAvailable       503  permitted targets exist, none can answer now
+│   ├── AuditUnavailable        503  no audit device can write, so nothing is sent
+│   └── NotReady                503  the configuration snapshot is missing or stale
+├── UpstreamFailed              502
+│   ├── UpstreamRefused         (the upstream's own status)
+│   ├── UpstreamTimeout         504
+│   ├── UpstreamUnreachable     502  refused, reset, name or TLS failure
+│   ├── UpstreamMalformed       502  not the wire format it promised
+│   └── StreamBroken            502  a stream that ended without its terminal event
+├── SovereigntyViolation        500  the egress refused a destination that the plan had let through
+├── ClientGone                  499  nobody is left to answer
+└── StartupRefused               -   the process must not start
+    └── ConfigurationInvalid     -   file, key and reason
+
+A message is written for the caller and never holds content, secrets, addresses or paths of ours.
+What an operator needs beyond
+that goes into the chained cause and the log event.
+"""
+
+from typing import ClassVar
+
+
+class GatewrightError(Exception):
+    """Base of all expected failures; `message` may be shown to the caller."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal_error"
+    retryable: ClassVar[bool] = False
+    """Whether the same request may succeed later without being changed."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+    @property
+    def http_status(self) -> int:
+        """The status on the wire; differs from `status` only where an upstream's is kept."""
+        return self.status
+
+
+class RequestInvalid(GatewrightError):
+    status = 400
+    code = "invalid_request"
+
+    def __init__(self, message: str, *, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter
+
+
+class BodyTooLarge(RequestInvalid):
+    status = 413
+    code = "request_too_large"
+
+
+class RouteUnknown(RequestInvalid):
+    status = 404
+    code = "unknown_url"
+
+
+class MethodRefused(RequestInvalid):
+    status = 405
+    code = "method_not_allowed"
+
+
+class ModelUnknown(RequestInvalid):
+    status = 404
+    code = "model_not_found"
+
+
+class ContextTooLong(RequestInvalid):
+    code = "context_length_exceeded"
+
+
+class FeatureUnsupported(RequestInvalid):
+    code = "unsupported_parameter"
+
+
+class Unauthenticated(GatewrightError):
+    status = 401
+    code = "invalid_api_key"
+
+
+class Forbidden(GatewrightError):
+    status = 403
+    code = "permission_denied"
+
+
+class PolicyDenied(Forbidden):
+    code = "policy_denied"
+
+
+class ClosedByPolicy(Forbidden):
+    code = "no_permitted_target"
+
+
+class Exhausted(GatewrightError):
+    status = 429
+    code = "rate_limited"
+    retryable = True
+
+
+class BudgetExhausted(Exhausted):
+    code = "insufficient_quota"
+    retryable = False
+
+
+class Unavailable(GatewrightError):
+    status = 503
+    code = "unavailable"
+    retryable = True
+
+
+class NoTargetAvailable(Unavailable):
+    code = "no_target_available"
+
+
+class AuditUnavailable(Unavailable):
+    code = "audit_unavailable"
+
+
+class NotReady(Unavailable):
+    code = "not_ready"
+
+
+class UpstreamFailed(GatewrightError):
+    """An attempt failed; `may_fall_back` says whether another candidate may be tried."""
+
+    status = 502
+    code = "upstream_failed"
+    retryable = True
+    may_fall_back: ClassVar[bool] = True
+
+
+class UpstreamRefused(UpstreamFailed):
+    """The upstream answered with an error status, which is kept.
+
+    Our own credential's 401 and 403 become 502: they are nothing the caller can mend.
+    """
+
+    code = "upstream_refused"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        upstream_status: int,
+        upstream_code: str = "",
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.upstream_status = upstream_status
+        self.upstream_code = upstream_code
+
+    @property
+    def http_status(self) -> int:
+        return 502 if self.upstream_status in (401, 403, 407) else self.upstream_status
+
+    @property
+    def is_callers_fault(self) -> bool:
+        """Whether another target would refuse the same request for the same reason."""
+        return self.upstream_status in (400, 413, 422)
+
+
+class UpstreamTimeout(UpstreamFailed):
+    status = 504
+    code = "upstream_timeout"
+
+
+class UpstreamUnreachable(UpstreamFailed):
+    code = "upstream_unreachable"
+
+
+class UpstreamMalformed(UpstreamFailed):
+    code = "upstream_malformed"
+
+
+class StreamBroken(UpstreamFailed):
+    code = "stream_broken"
+
+
+class SovereigntyViolation(GatewrightError):
+    code = "sovereignty_violation"
+
+
+class ClientGone(GatewrightError):
+    status = 499
+    code = "client_gone"
+
+
+class StartupRefused(GatewrightError):
+    code = "startup_refused"
+
+
+class ConfigurationInvalid(StartupRefused):
+    """A setting is wrong; the message names file, key and reason."""
+
+    code = "configuration_invalid"
+
+    def __init__(self, source: str, key: str, reason: str) -> None:
+        super().__init__(f"{source}: {key}: {reason}" if key else f"{source}: {reason}")
+        self.source, self.key, self.reason = source, key, reason

@@ -1,0 +1,218 @@
+"""What the journey needs from the outside, as small protocols; each has a real and a useful fake.
+
+Every port has one contract suite in `tests/contracts` that runs against both.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from msgspec import Struct
+
+from gateway.errors import GatewrightError
+from gateway.types import (
+    AuditRecord,
+    ChatRequest,
+    Completion,
+    DialectName,
+    Receipt,
+    Reservation,
+    Settlement,
+    StreamEvent,
+    Target,
+)
+
+
+class UpstreamCall(Struct, frozen=True):
+    """One attempt, ready for the wire."""
+
+    target: Target
+    body: bytes
+    stream: bool
+    request_id: str
+    clearance: frozenset[str]
+    """Jurisdictions the plan left open; the egress refuses a target outside it."""
+    deadline_s: float
+    """Seconds left for the whole attempt."""
+
+
+class UpstreamReply(Protocol):
+    """An answer whose headers have arrived. Must be closed, also after an error or a cancel."""
+
+    status: int
+    retry_after_s: float | None
+    is_event_stream: bool
+
+    async def read(self) -> bytes:
+        """The whole body, bounded.
+
+        Raises:
+            UpstreamMalformed: it is larger than the limit.
+            UpstreamUnreachable: the connection broke.
+            UpstreamTimeout: the deadline passed.
+        """
+        ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it arrives; raises like `read`, and ends early when the upstream does."""
+        ...
+
+    async def close(self) -> None:
+        """Give the connection back, or cut it: that cancels what was not read to its end."""
+        ...
+
+
+class Provider(Protocol):
+    """One upstream: where it is, which dialect it speaks, how it is called. Never retries."""
+
+    name: str
+    dialect: DialectName
+    jurisdiction: str
+
+    @property
+    def unavailable_reason(self) -> str:
+        """Empty when it can be called; else why not, e.g. `no credential`."""
+        ...
+
+    async def open(self, call: UpstreamCall) -> UpstreamReply:
+        """Send and wait for the reply's headers.
+
+        Raises:
+            SovereigntyViolation: the target's jurisdiction is outside the clearance;
+            nothing was sent.
+            UpstreamUnreachable, UpstreamTimeout: no headers came.
+        """
+        ...
+
+    async def probe(self) -> str:
+        """Empty when the upstream answers a cheap question now, else why not."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class StreamDecoder(Protocol):
+    """Bytes of an upstream's event stream → events; keeps the unfinished rest."""
+
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        """Complete events in `data` and what was left before.
+
+        Raises:
+            UpstreamMalformed: an event is not what the dialect promises, or larger than the limit.
+        """
+        ...
+
+    def close(self) -> list[StreamEvent]:
+        """The stream ended: events in the unfinished rest, if it is one."""
+        ...
+
+
+class StreamEncoder(Protocol):
+    """Events → bytes in the caller's dialect."""
+
+    def encode(self, events: list[StreamEvent]) -> bytes:
+        """Everything but the terminal event; may be empty."""
+        ...
+
+    def finish(self, comment: str) -> bytes:
+        """A comment line for those who read the wire, then the terminal event."""
+        ...
+
+    def fail(self, error: GatewrightError, request_id: str) -> bytes:
+        """An error event; no terminal event may follow it."""
+        ...
+
+    def ping(self) -> bytes:
+        """Something harmless to send while waiting."""
+        ...
+
+
+class UpstreamBody(Struct, frozen=True):
+    """A request in an upstream's dialect, and what had no place there."""
+
+    body: bytes
+    dropped: tuple[str, ...] = ()
+
+
+class Dialect(Protocol):
+    """A wire format, both ways. Pure: no I/O, no clock."""
+
+    name: DialectName
+
+    def decode_request(self, raw: bytes, request_id: str) -> ChatRequest:
+        """Parse and check what a client sent.
+
+        Raises:
+            RequestInvalid: malformed JSON, duplicate keys, wrong types, missing or
+            contradictory fields.
+        """
+        ...
+
+    def encode_request(
+        self, request: ChatRequest, target: Target, output_tokens_cap: int
+    ) -> UpstreamBody:
+        """A request of any dialect in this one, for `target`, with its output capped.
+
+        Raises:
+            FeatureUnsupported: it holds something this dialect cannot say without
+            changing its meaning.
+        """
+        ...
+
+    def decode_reply(self, raw: bytes) -> Completion:
+        """Raises UpstreamMalformed unless `raw` is a whole answer."""
+        ...
+
+    def encode_reply(self, completion: Completion, source: DialectName) -> bytes:
+        """The upstream's own bytes where `source` is this dialect, else the same in this one."""
+        ...
+
+    def decode_error(self, status: int, raw: bytes, retry_after_s: float | None) -> GatewrightError:
+        """An upstream's error body → our tree; keeps status and `retry-after`, not addresses."""
+        ...
+
+    def encode_error(self, error: GatewrightError, request_id: str) -> tuple[int, bytes]:
+        """Our tree → HTTP status and body as this dialect's SDK understands them."""
+        ...
+
+    def stream_decoder(self) -> StreamDecoder: ...
+
+    def stream_encoder(self, request: ChatRequest, source: DialectName) -> StreamEncoder:
+        """An encoder for the caller; passes bytes through where `source` is this dialect."""
+        ...
+
+
+class Ledger(Protocol):
+    """Budgets: reserve → settle | release, in integer micro-dollars, on every level of the tree."""
+
+    async def reserve(self, accounts: tuple[str, ...], amount_microusd: int) -> Reservation:
+        """Set the amount aside on every account that has a limit, or on none.
+
+        Raises:
+            BudgetExhausted: it does not fit; the message names the level, not the
+            amounts of others.
+        """
+        ...
+
+    def settle(self, reservation: Reservation, cost_microusd: int) -> Settlement:
+        """Book the true cost, even above what was reserved, and give the rest back. Once only."""
+        ...
+
+    def release(self, reservation: Reservation) -> Settlement:
+        """Give all of it back. Once only."""
+        ...
+
+    def left_microusd(self, accounts: tuple[str, ...]) -> int | None:
+        """The least that is left on any limited account; None when none is limited."""
+        ...
+
+
+class AuditLog(Protocol):
+    """The evidence. A record is durable when `append` returns."""
+
+    async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
+        """Write a record, with encrypted content if given, and wait until it cannot be lost.
+
+        Raises:
+            AuditUnavailable: no device could write within its deadline.
+        """
+        ...

@@ -1,0 +1,252 @@
+"""Settings: one `gatewright.toml` plus environment variables, checked before anything starts.
+
+This is the only module that reads the environment. `GATEWRIGHT_<SECTION>__<KEY>=value` overrides a
+scalar, e.g. `GATEWRIGHT_DATA_PLANE__PORT=9000`. Relative paths are relative to the file's folder.
+Every error names the file (or variable), the key and the reason.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from gateway.errors import ConfigurationInvalid
+
+
+ENVIRONMENT_PREFIX = "GATEWRIGHT_"
+
+
+class Listener(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a listener is bound."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+
+
+class DatabaseSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """`sqlite+aiosqlite:///path` for one data plane, `postgresql+asyncpg://…` for several."""
+
+    url: str = "sqlite+aiosqlite:///var/gatewright.db"
+
+
+class AuditSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The first audit device; `worker` names this process's own segment files."""
+
+    directory: str = "var/audit"
+    worker: str = "w0"
+    segment_bytes_max: int = 64 * 1024 * 1024
+    free_bytes_min: int = 256 * 1024 * 1024
+    append_deadline_s: float = 2.0
+
+
+class SecretReference(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a secret is kept; exactly one of the two."""
+
+    env: str = ""
+    file: str = ""
+
+
+class SecretsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Keys the gateway itself needs; `gatewright init` makes the files with mode 0600."""
+
+    pepper: SecretReference = SecretReference(file="var/pepper.key")
+    pepper_version: int = 1
+    master_key: SecretReference = SecretReference(file="var/master.key")
+    admin_token: SecretReference = SecretReference(file="var/admin.token")
+
+
+class PolicySettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The policy document; empty means the default document that is shipped."""
+
+    file: str = ""
+
+
+class InspectionSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Content no classifier can read makes a request S4; `tolerated_opaque` names kinds that pass.
+
+    Tolerating `image` or `document` means that such content may leave for a managed target unread.
+    """
+
+    tolerated_opaque: tuple[str, ...] = ()
+    deadline_s: float = 1.0
+    inline_bytes_max: int = 64 * 1024
+    """Longer requests are inspected in a worker thread, off the event loop."""
+
+
+class Limits(Struct, frozen=True, forbid_unknown_fields=True):
+    """The one table of limits on everything a stranger sends."""
+
+    body_bytes_max: int = 10 * 1024 * 1024
+    header_bytes_max: int = 16 * 1024
+    body_receive_s: float = 30.0
+    request_deadline_s: float = 300.0
+    first_byte_s: float = 120.0
+    stream_idle_s: float = 60.0
+    reply_bytes_max: int = 32 * 1024 * 1024
+    concurrent_requests_max: int = 2048
+    audited_reply_bytes_max: int = 1024 * 1024
+    output_tokens_default: int = 4096
+
+
+class ProviderSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """One upstream. `jurisdiction` is the label that decisions and the egress compare."""
+
+    kind: str
+    jurisdiction: str
+    base_url: str = ""
+    credential: SecretReference | None = None
+    allow_plain_http: bool = False
+    connect_timeout_s: float = 5.0
+
+
+class TargetSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """A model at a provider. Numbers left out come from the price catalogue's entry for `model`."""
+
+    provider: str
+    model: str
+    tier: Literal["cheap", "mid", "frontier"] | None = None
+    catalogue: str = ""
+    """The catalogue entry whose prices and limits apply; default: `model`."""
+
+
+class Settings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that can be configured."""
+
+    source: str
+    folder: str
+    data_plane: Listener = Listener()
+    admin: Listener = Listener(port=8081)
+    database: DatabaseSettings = DatabaseSettings()
+    audit: AuditSettings = AuditSettings()
+    secrets: SecretsSettings = SecretsSettings()
+    policy: PolicySettings = PolicySettings()
+    inspection: InspectionSettings = InspectionSettings()
+    limits: Limits = Limits()
+    providers: Mapping[str, ProviderSettings] = {}
+    targets: Mapping[str, TargetSettings] = {}
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    def path(self, relative: str) -> Path:
+        """A configured path, resolved against the folder of the configuration file."""
+        return Path(self.folder, relative)
+
+    @property
+    def database_url(self) -> str:
+        """The database URL with a relative SQLite path resolved."""
+        scheme, separator, path = self.database.url.partition(":///")
+        if scheme.startswith("sqlite") and separator and not path.startswith("/"):
+            return f"{scheme}:///{self.path(path)}"
+        return self.database.url
+
+
+def load_settings(file: Path, environment: Mapping[str, str] | None = None) -> Settings:
+    """Read and check the configuration.
+
+    Raises:
+        ConfigurationInvalid: with the file or variable, the key and the reason.
+    """
+    environment = os.environ if environment is None else environment
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationInvalid(str(file), "", error.strerror or "cannot be read") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationInvalid(str(file), "", "is not UTF-8 text") from error
+    return parse_settings(text, str(file), file.resolve().parent, environment)
+
+
+def parse_settings(
+    text: str, source: str, folder: Path, environment: Mapping[str, str]
+) -> Settings:
+    """Check a configuration text; see `load_settings`."""
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationInvalid(source, "", f"not valid TOML: {error}") from error
+    for reserved in ("source", "folder"):
+        if reserved in tree:
+            raise ConfigurationInvalid(source, reserved, "is not a setting")
+    _apply_environment(tree, environment)
+    tree |= {"source": source, "folder": str(folder)}
+    try:
+        settings = msgspec.convert(tree, Settings)
+    except msgspec.ValidationError as error:
+        reason, _, where = str(error).partition(" - at `$.")
+        key = where.rstrip("`") or _unknown_key(reason)
+        raise ConfigurationInvalid(source, key, reason) from error
+    _check(settings)
+    return settings
+
+
+def read_environment(name: str) -> str | None:
+    """A variable that a setting names, e.g. a provider's key; None when it is unset or empty."""
+    return os.environ.get(name) or None
+
+
+def _unknown_key(reason: str) -> str:
+    found = re.search(r"field `([^`]+)`", reason)
+    return found[1] if found else ""
+
+
+def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str]) -> None:
+    """Put `GATEWRIGHT_SECTION__KEY` values where TOML would have put them."""
+    sections = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+    for variable, value in sorted(environment.items()):
+        if not variable.startswith(ENVIRONMENT_PREFIX) or "__" not in variable:
+            continue
+        section, _, key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().partition("__")
+        kind = sections.get(section)
+        if not (isinstance(kind, type) and issubclass(kind, Struct)):
+            raise ConfigurationInvalid(variable, section, "there is no such section")
+        fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+        if key not in fields:
+            raise ConfigurationInvalid(variable, f"{section}.{key}", "there is no such setting")
+        try:
+            scalar = msgspec.convert(value, fields[key], strict=False)
+        except msgspec.ValidationError as error:
+            raise ConfigurationInvalid(variable, f"{section}.{key}", str(error)) from error
+        tree.setdefault(section, {})[key] = scalar
+
+
+def _check(settings: Settings) -> None:
+    """What types cannot say."""
+    source = settings.source
+    for name, listener in (("data_plane", settings.data_plane), ("admin", settings.admin)):
+        if not 0 <= listener.port <= 65535:  # noqa: PLR2004
+            raise ConfigurationInvalid(source, f"{name}.port", "must be between 0 and 65535")
+    for name in msgspec.structs.asdict(settings.limits):
+        if getattr(settings.limits, name) <= 0:
+            raise ConfigurationInvalid(source, f"limits.{name}", "must be greater than zero")
+    if not settings.database.url.startswith(("sqlite+aiosqlite:///", "postgresql+asyncpg://")):
+        reason = "must start with sqlite+aiosqlite:/// or postgresql+asyncpg://"
+        raise ConfigurationInvalid(source, "database.url", reason)
+    if not re.fullmatch(r"[a-z0-9-]{1,32}", settings.audit.worker):
+        reason = "must be 1 to 32 lower-case letters, digits or dashes"
+        raise ConfigurationInvalid(source, "audit.worker", reason)
+    _check_references(settings)
+    for name, target in settings.targets.items():
+        if target.provider not in settings.providers:
+            reason = f"there is no provider `{target.provider}`"
+            raise ConfigurationInvalid(source, f"targets.{name}.provider", reason)
+
+
+def _check_references(settings: Settings) -> None:
+    references = {
+        "secrets.pepper": settings.secrets.pepper,
+        "secrets.master_key": settings.secrets.master_key,
+        "secrets.admin_token": settings.secrets.admin_token,
+    } | {
+        f"providers.{name}.credential": provider.credential
+        for name, provider in settings.providers.items()
+        if provider.credential
+    }
+    for key, reference in references.items():
+        if bool(reference.env) == bool(reference.file):
+            raise ConfigurationInvalid(
+                settings.source, key, "needs exactly one of `env` and `file`"
+            )

@@ -1,0 +1,300 @@
+"""The nouns of the journey, in order of appearance; all frozen, one added per stage.
+
+`ChatRequest → Principal → Inspection → (Facts → Decision) → Plan → Reservation → Attempt → Delta →
+Usage → Settlement → AuditRecord → Receipt`. `Facts` and `Decision` belong to the `policies`
+package.
+Nobody writes into somebody else's object: an audit record is evidence only if nothing could change
+it afterwards. They are msgspec structs because building a frozen dataclass costs ten times as much.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+
+DialectName = Literal["openai_chat", "anthropic_messages"]
+Tier = Literal["cheap", "mid", "frontier"]
+Stage = Literal["intent", "outcome", "admin"]
+OutcomeStatus = Literal["ok", "refused", "failed", "incomplete", "cancelled"]
+
+
+class ChatRequest(Struct, frozen=True):
+    """One request as it came in, plus the parsed view that decisions need."""
+
+    request_id: str
+    dialect: DialectName
+    raw: bytes
+    """The body's bytes, untouched: same-dialect upstreams get them patched, never re-encoded."""
+    tree: Mapping[str, object]
+    """The decoded JSON object; duplicate keys were refused, so it has the same meaning as `raw`."""
+    model: str
+    stream: bool
+    max_output_tokens: int | None
+    wants_stream_usage: bool
+    """OpenAI's `stream_options.include_usage`; always true for Anthropic's dialect."""
+    has_tools: bool
+    has_images: bool
+    has_documents: bool
+    wants_json_schema: bool
+    input_tokens_estimate: int
+    """Bytes of the body over four, plus a margin; only for admission, never for billing."""
+
+
+class Principal(Struct, frozen=True):
+    """Who asks: a virtual key and its place in the tree."""
+
+    key_id: str
+    key_name: str
+    organisation: str
+    workspace: str
+    project: str
+    labels: tuple[str, ...]
+    models: frozenset[str] | None
+    """Targets this key may use; None means all that policy permits."""
+    accounts: tuple[str, ...]
+    """Budget accounts from the organisation down to the key, e.g.
+
+    `org:acme`, `ws:acme/research`, ….
+    """
+
+
+class Inspection(Struct, frozen=True):
+    """What the classifiers saw. Types and counts only: never a value."""
+
+    data_class: str
+    """`S0` (public) to `S4` (secrets); `S4` too when the inspection failed or ran out of time."""
+    findings: Mapping[str, int]
+    complete: bool
+    incomplete_reasons: tuple[str, ...]
+    complexity: float
+    complexity_tier: Tier
+    classifier_version: str
+    duration_us: int
+
+
+class Price(Struct, frozen=True):
+    """Integer micro-dollars per million tokens, each with the date and place it was read."""
+
+    input_microusd_per_mtok: int
+    output_microusd_per_mtok: int
+    cache_read_microusd_per_mtok: int
+    cache_write_microusd_per_mtok: int
+    cache_write_1h_microusd_per_mtok: int
+    batch_percent: int
+    """What a batch request costs, in percent of the above (50 = half)."""
+    source: str
+    as_of: str
+
+
+class Target(Struct, frozen=True):
+    """A model at a place: what a plan may choose."""
+
+    name: str
+    provider: str
+    model: str
+    """The model's name in the upstream's own words."""
+    jurisdiction: str
+    in_house: bool
+    tier: Tier
+    price: Price
+    context_window_tokens: int
+    output_tokens_max: int
+    capabilities: frozenset[str]
+    digest: str = ""
+    """Weights, tokenizer and template of an in-house model; empty for managed ones."""
+
+
+class Candidate(Struct, frozen=True):
+    """One target of a plan with what it may cost at worst."""
+
+    target: Target
+    output_tokens_cap: int
+    worst_cost_microusd: int
+
+
+class Plan(Struct, frozen=True):
+    """What dispatch may do: candidates in order, and the clearance that the egress checks again."""
+
+    candidates: tuple[Candidate, ...]
+    clearance: frozenset[str]
+    """Jurisdictions that the decision left open; the egress opens no connection outside it."""
+    deadline_s: float
+    decision_digest: str
+    decision_reason: str
+    audit_content: Literal["encrypted", "none"]
+
+    @property
+    def worst_cost_microusd(self) -> int:
+        return max(candidate.worst_cost_microusd for candidate in self.candidates)
+
+
+class Reservation(Struct, frozen=True):
+    """Money set aside on every account of a principal; ends in exactly one settlement."""
+
+    reservation_id: str
+    accounts: tuple[str, ...]
+    amount_microusd: int
+    leased_until_us: int
+
+
+class Usage(Struct, frozen=True):
+    """Tokens of one answer. `input_tokens` counts all input, cached parts included."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    reasoning_tokens: int = 0
+    estimated: bool = False
+    """True when the upstream sent no usage and we counted characters instead."""
+
+
+class Attempt(Struct, frozen=True):
+    """One upstream call of a plan, as it ended."""
+
+    target: str
+    status: int
+    """The upstream's HTTP status; 0 when none arrived."""
+    error: str
+    """Code of our error tree; empty on success."""
+    duration_us: int
+    first_byte_us: int
+
+
+class Delta(Struct, frozen=True):
+    """One piece of a streamed answer, in no dialect's words.
+
+    `kind` says which fields mean something: `start` (message_id, model), `text` (text), `thinking`
+    (text, signature), `refusal` (text), `tool_start` (index, tool_id, name), `tool_arguments`
+    (index, text), `stop` (stop_reason, stop_sequence), `usage` (usage), `error` (text: the
+    upstream's error type), `opaque` (an event of the upstream's dialect we know no word for).
+    """
+
+    kind: Literal[
+        "start",
+        "text",
+        "thinking",
+        "refusal",
+        "tool_start",
+        "tool_arguments",
+        "stop",
+        "usage",
+        "error",
+        "opaque",
+    ]
+    text: str = ""
+    index: int = 0
+    tool_id: str = ""
+    name: str = ""
+    signature: str = ""
+    message_id: str = ""
+    model: str = ""
+    stop_reason: str = ""
+    """`end`, `length`, `stop_sequence`, `tool_use`, `content_filter`, `pause`."""
+    stop_sequence: str | None = None
+    usage: Usage | None = None
+
+
+class StreamEvent(Struct, frozen=True):
+    """One server-sent event of an upstream: its exact bytes and what it means."""
+
+    raw: bytes
+    """The event with its closing blank line, so that a same-dialect client gets it unchanged."""
+    deltas: tuple[Delta, ...]
+    is_terminal: bool = False
+    """`[DONE]`, `message_stop`: without one of these a stream is broken."""
+    is_usage_only: bool = False
+    """An event that exists only because we asked for usage; hidden from clients that did not."""
+    has_content: bool = False
+    """Whether the caller sees part of the answer in it: after that, no other target is tried."""
+
+
+class Completion(Struct, frozen=True):
+    """A whole answer in no dialect's words, plus the upstream's bytes."""
+
+    raw: bytes
+    message_id: str
+    model: str
+    text: str
+    tool_calls: tuple["ToolCall", ...]
+    stop_reason: str
+    stop_sequence: str | None
+    usage: Usage
+    thinking: tuple[Delta, ...] = ()
+    refusal: str = ""
+
+
+class ToolCall(Struct, frozen=True):
+    """A tool the model wants called; `arguments_json` is text as the model wrote it."""
+
+    tool_id: str
+    name: str
+    arguments_json: str
+
+
+class Settlement(Struct, frozen=True):
+    """How a reservation ended."""
+
+    reservation_id: str
+    reserved_microusd: int
+    cost_microusd: int
+
+
+class AuditRecord(Struct, frozen=True, omit_defaults=True):
+    """One line of evidence. Append-only in shape: no field is renamed, new ones have defaults."""
+
+    stage: Stage
+    request_id: str
+    organisation: str
+    utc_us: int
+    workspace: str = ""
+    project: str = ""
+    key_id: str = ""
+    actor: str = ""
+    """Who did an admin action: the authenticated principal, never a request field."""
+    action: str = ""
+    endpoint: str = ""
+    dialect: str = ""
+    model_requested: str = ""
+    target: str = ""
+    provider: str = ""
+    jurisdiction: str = ""
+    decision: str = ""
+    """Digest of the decision; the facts below reproduce it."""
+    decision_reason: str = ""
+    policy_digest: str = ""
+    snapshot: str = ""
+    data_class: str = ""
+    findings: Mapping[str, int] = {}
+    inspection_complete: bool = True
+    complexity_ppm: int = 0
+    candidates: tuple[str, ...] = ()
+    clearance: tuple[str, ...] = ()
+    reserved_microusd: int = 0
+    intent: str = ""
+    """Leaf hash of the request's intent, in its outcome."""
+    status: str = ""
+    http_status: int = 0
+    error: str = ""
+    attempts: tuple[Attempt, ...] = ()
+    usage: Usage | None = None
+    cost_microusd: int = 0
+    price_as_of: str = ""
+    duration_us: int = 0
+    dropped: tuple[str, ...] = ()
+    detail: Mapping[str, str] = {}
+
+
+class Receipt(Struct, frozen=True):
+    """Where a record lies and what it hashes to; enough for `gatewright audit verify --receipt`."""
+
+    worker: str
+    segment: int
+    offset_bytes: int
+    leaf_hash: str
+    """Hex SHA-256."""
+
+    def __str__(self) -> str:
+        return f"{self.worker}.{self.segment}.{self.offset_bytes}.{self.leaf_hash}"
