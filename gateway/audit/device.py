@@ -1,0 +1,283 @@
+"""The blocking half of the writer: one worker's folder, its open segment, and the end of its chain.
+
+A group of records becomes one write and one fdatasync. After any error the open segment is
+abandoned, never synced again (a second fdatasync may falsely succeed), and the next group goes to a
+new segment whose header says where the old one's acknowledged part ended.
+"""
+
+import hashlib
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+from msgspec import Struct
+
+from gateway.audit.disk import Disk, FileState
+from gateway.audit.entries import (
+    ContentReference,
+    chain_hash,
+    encode_reference,
+    entry_bytes,
+    leaf_hash,
+)
+from gateway.audit.frames import CONTENT, CONTENT_MAX_BYTES, RECORD, BadFrame, encode_frame
+from gateway.audit.keys import DataKeys, KeyWrapper
+from gateway.audit.segments import (
+    FORMAT,
+    GENESIS,
+    LOCK_NAME,
+    SegmentHeader,
+    SegmentReader,
+    checked_records,
+    encode_header,
+    list_segments,
+    segment_path,
+)
+from gateway.clock import Clock
+from gateway.errors import StartupRefused
+from gateway.types import Receipt
+
+
+_MIB = 1024 * 1024
+_SPACE_CHECK_EVERY_S = 0.1
+
+
+class AuditLimits(Struct, frozen=True):
+    """What the log may use, and how long a caller waits for it."""
+
+    segment_max_bytes: int = 64 * _MIB
+    """A segment that has reached this size is closed and a new one begun."""
+    content_max_bytes: int = CONTENT_MAX_BYTES
+    """Content beyond this is cut, and the record says by how much."""
+    free_floor_bytes: int = 256 * _MIB
+    """With less space than this left, nothing is accepted: the disk is shared with others."""
+    deadline_s: float = 2.0
+    probe_s: float = 1.0
+    """How long the device may be silent before it is asked whether it could still write."""
+    queue_max_records: int = 20_000
+    queue_max_bytes: int = 256 * _MIB
+    group_max_bytes: int = 32 * _MIB
+
+
+class SealContent(Struct, frozen=True):
+    """Content on its way to disk, and what it is bound to; it does not show itself."""
+
+    organisation: str
+    aad: bytes
+    plaintext: bytes
+
+    def __repr__(self) -> str:
+        return f"SealContent({len(self.plaintext)} bytes)"
+
+
+class ChainEnd(NamedTuple):
+    """Where a log ends: the last acknowledged byte and the hash of everything up to it."""
+
+    segment: int
+    offset_bytes: int
+    chain: bytes
+
+
+class SegmentDevice:
+    """One worker's segments. Belongs to one thread after its construction."""
+
+    def __init__(
+        self,
+        directory: Path,
+        worker: str,
+        keys: KeyWrapper,
+        clock: Clock,
+        limits: AuditLimits,
+        disk: Disk,
+    ) -> None:
+        self._worker = worker
+        self._folder = directory / worker
+        self._clock = clock
+        self._limits = limits
+        self._disk = disk
+        self._keys = DataKeys(self._folder, keys, clock, disk)
+        self._content_max_bytes = min(limits.content_max_bytes, CONTENT_MAX_BYTES)
+        self._lock_descriptor = -1
+        self._descriptor = -1
+        self._path = self._folder
+        self._file_id = (0, 0)
+        self._lock_state: FileState | None = None
+        self._space_checked_s = -math.inf
+        self._space_checked_at = 0
+        self._is_draft = False
+        """Whether the next segment's file exists because we failed to make it."""
+        self.end = ChainEnd(0, 0, GENESIS)
+
+    def open(self) -> None:
+        """Take the worker's lock, find the end of its chain, and begin a segment there.
+
+        Raises:
+            StartupRefused: another process writes here, or the folder cannot be used.
+        """
+        try:
+            self._disk.make_folder(self._folder)
+            self._lock()
+            self.end = find_end(self._folder, self._disk)
+            self._begin_segment()
+        except BlockingIOError as error:
+            raise StartupRefused(
+                f"audit worker {self._worker}: another process writes its segments"
+            ) from error
+        except (OSError, BadFrame) as error:
+            self.close()
+            raise StartupRefused(f"audit worker {self._worker}: {error}") from error
+
+    def commit(self, group: list[tuple[bytes, SealContent | None]]) -> list[Receipt]:
+        """Make a group durable; an empty one only checks that this is possible.
+
+        Raises:
+            OSError: nothing of the group counts as written; the next call begins a new segment.
+        """
+        if self._descriptor < 0 or self.end.offset_bytes >= self._limits.segment_max_bytes:
+            self._begin_segment()
+        self._require_space()
+        try:
+            return self._write_group(group)
+        except BaseException:
+            self._abandon_segment()
+            raise
+
+    def close(self) -> None:
+        self._abandon_segment()
+        if self._lock_descriptor >= 0:
+            self._disk.close(self._lock_descriptor)
+            self._lock_descriptor = -1
+
+    def _require_space(self) -> None:
+        """Ask for free space ten times a second, or after writing a good part of the floor."""
+        now = self._clock.monotonic_s()
+        written = abs(self.end.offset_bytes - self._space_checked_at)
+        is_fresh = now - self._space_checked_s < _SPACE_CHECK_EVERY_S
+        if is_fresh and written < self._limits.free_floor_bytes // 16:
+            return
+        self._space_checked_s = -math.inf
+        if self._disk.free_bytes(self._descriptor) < self._limits.free_floor_bytes:
+            raise OSError("less space is left than the audit log's floor")
+        self._space_checked_s, self._space_checked_at = now, self.end.offset_bytes
+
+    def _write_group(self, group: list[tuple[bytes, SealContent | None]]) -> list[Receipt]:
+        segment, offset, chain = self.end
+        frames: list[bytes] = []
+        receipts: list[Receipt] = []
+        for record_json, sealing in group:
+            if sealing is None:
+                entry = entry_bytes(record_json)
+            else:
+                frame, reference = self._seal(sealing)
+                frames.append(frame)
+                offset += len(frame)
+                entry = entry_bytes(record_json, encode_reference(reference))
+            leaf = leaf_hash(entry)
+            chain = chain_hash(chain, leaf)
+            frame = encode_frame(RECORD, chain + entry)
+            frames.append(frame)
+            receipts.append(Receipt(self._worker, segment, offset, leaf.hex()))
+            offset += len(frame)
+        if frames:
+            self._disk.write(self._descriptor, b"".join(frames))
+            self._disk.sync(self._descriptor)
+        # Checked after the sync: a file deleted at any moment before is not acknowledged.
+        state = self._disk.state(self._path)
+        if state is None or state != (*self._file_id, offset):
+            raise OSError("the audit segment was deleted, replaced or cut")
+        self.end = ChainEnd(segment, offset, chain)
+        return receipts
+
+    def _seal(self, sealing: SealContent) -> tuple[bytes, ContentReference]:
+        kept = sealing.plaintext[: self._content_max_bytes]
+        key, sealed = self._keys.seal(sealing.organisation, sealing.aad, kept)
+        reference = ContentReference(
+            key=key,
+            length_bytes=len(sealed),
+            sha256=hashlib.sha256(sealed).hexdigest(),
+            cut_bytes=len(sealing.plaintext) - len(kept),
+        )
+        return encode_frame(CONTENT, sealed), reference
+
+    def _begin_segment(self) -> None:
+        self._abandon_segment()
+        self._lock()
+        header = SegmentHeader(
+            format=FORMAT,
+            worker=self._worker,
+            segment=self.end.segment + 1,
+            previous_chain=self.end.chain.hex(),
+            previous_end_bytes=self.end.offset_bytes,
+            created_us=self._clock.utc_us(),
+        )
+        frame, chain = encode_header(header)
+        path = segment_path(self._folder, header.segment)
+        if self._is_draft:
+            self._disk.remove(path)
+            self._is_draft = False
+        descriptor = self._disk.create(path)
+        try:
+            self._disk.write(descriptor, frame)
+            self._disk.sync(descriptor)
+            self._disk.sync_folder(self._folder)
+            state = self._disk.state(path)
+            if state is None:
+                raise FileNotFoundError(path)
+        except OSError:
+            self._is_draft = True
+            self._disk.close(descriptor)
+            raise
+        self._descriptor, self._path = descriptor, path
+        self._file_id = (state.device, state.inode)
+        self.end = ChainEnd(header.segment, len(frame), chain)
+
+    def _abandon_segment(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            self._disk.close(descriptor)
+
+    def _lock(self) -> None:
+        """Hold the lock of the folder as it is now: it may have been replaced since the start."""
+        path = self._folder / LOCK_NAME
+        if self._lock_descriptor >= 0:
+            if self._disk.state(path) == self._lock_state:
+                return
+            descriptor, self._lock_descriptor = self._lock_descriptor, -1
+            self._disk.close(descriptor)
+        self._lock_descriptor = self._disk.lock(path)
+        self._lock_state = self._disk.state(path)
+
+
+def find_end(folder: Path, disk: Disk) -> ChainEnd:
+    """Where the last segment's chain ends; what follows stays on disk, outside the chain.
+
+    A file without a whole header (a crash while it was made) holds nothing and is removed.
+
+    Raises:
+        BadFrame: the last segment's header was changed.
+        OSError: the folder cannot be read.
+    """
+    log = structlog.get_logger()
+    numbers = list_segments(folder)
+    while numbers:
+        number = numbers.pop()
+        path = segment_path(folder, number)
+        try:
+            reader = SegmentReader(path)
+        except BadFrame as error:
+            if not error.torn:
+                raise
+            disk.remove(path)
+            continue
+        with reader:
+            end, chain = reader.start_bytes, reader.start_chain
+            try:
+                for record in checked_records(reader.records(), chain):
+                    end, chain = record.stored.end_bytes, record.stored.chain
+            except BadFrame as error:
+                # Not cut off but changed: service goes on, the verifier will name the place.
+                event = "audit.tail_cut" if error.torn else "audit.segment_damaged"
+                log.warning(event, segment=number, offset_bytes=end, reason=error.reason)
+        return ChainEnd(number, end, chain)
+    return ChainEnd(0, 0, GENESIS)

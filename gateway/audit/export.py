@@ -1,0 +1,94 @@
+"""Records as flat JSON objects for people and other systems, decrypted where asked for.
+
+Rows come from the database (any async iterator of SequencedRecord) or straight from the segments.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+
+from gateway.audit.entries import ContentReference, content_aad
+from gateway.audit.frames import HEAD_BYTES
+from gateway.audit.keys import ContentOpener, ContentUnreadable, KeyWrapper
+from gateway.audit.memory import MemoryAuditSink
+from gateway.audit.projector import ProjectedRecord, Projector, SequencedRecord
+from gateway.audit.segments import segment_path
+
+
+async def export_records(
+    rows: AsyncIterator[SequencedRecord],
+    *,
+    directory: Path | None = None,
+    keys: KeyWrapper | None = None,
+) -> AsyncIterator[dict[str, object]]:
+    """One flat object per row; with `directory` and `keys`, `content` is decrypted into it.
+
+    Content that cannot be read is `content_error`, so that an export never stops half-way.
+    """
+    openers: dict[str, ContentOpener] = {}
+    async for row in rows:
+        line = export_line(row)
+        projected = row.projected
+        if directory is not None and keys is not None and projected.content is not None:
+            folder = directory / projected.worker
+            if projected.worker not in openers:
+                openers[projected.worker] = await asyncio.to_thread(ContentOpener, folder, keys)
+            opener = openers[projected.worker]
+            line |= await asyncio.to_thread(_content_fields, folder, projected, opener)
+        yield line
+
+
+def export_line(row: SequencedRecord) -> dict[str, object]:
+    """Number, place and hash of a record, then all its fields, defaults included."""
+    projected, record = row.projected, row.projected.record
+    return {
+        "sequence": row.sequence,
+        "worker": projected.worker,
+        "segment": projected.segment,
+        "offset_bytes": projected.offset_bytes,
+        "leaf_hash": projected.leaf_hash,
+        **{name: msgspec.to_builtins(getattr(record, name)) for name in record.__struct_fields__},
+        "content_reference": msgspec.to_builtins(projected.content),
+    }
+
+
+async def segment_rows(directory: Path) -> AsyncIterator[SequencedRecord]:
+    """All records of a directory, numbered by the projector's rule, worker after worker.
+
+    With one worker these are the database's numbers; with several, the database knows in which
+    order they were projected and this does not. All rows are held in memory.
+    """
+    sink = MemoryAuditSink()
+    await Projector(directory, sink).catch_up()
+    for row in sink.rows:
+        yield row
+
+
+def read_content(
+    folder: Path, projected: ProjectedRecord, reference: ContentReference, opener: ContentOpener
+) -> bytes:
+    """Raises ContentUnreadable when the key is gone or the bytes are not what was recorded."""
+    start = projected.offset_bytes - reference.length_bytes
+    if start <= HEAD_BYTES:
+        raise ContentUnreadable("the content's place does not exist")
+    try:
+        with segment_path(folder, projected.segment).open("rb") as file:
+            file.seek(start)
+            sealed = file.read(reference.length_bytes)
+    except OSError as error:
+        raise ContentUnreadable("the content's segment cannot be read") from error
+    return opener.open(reference.key, sealed, content_aad(projected.record))
+
+
+def _content_fields(
+    folder: Path, projected: ProjectedRecord, opener: ContentOpener
+) -> dict[str, object]:
+    if projected.content is None:
+        return {}
+    try:
+        content = read_content(folder, projected, projected.content, opener)
+    except ContentUnreadable as error:
+        return {"content_error": str(error)}
+    return {"content": content.decode("utf-8", "backslashreplace")}

@@ -1,0 +1,87 @@
+"""Frames: how bytes lie in a segment file, and how a broken end differs from a broken middle.
+
+A frame is `length u32 · kind u8 · crc32(length, kind) u32 · crc32(all) u32 · payload`, big-endian.
+The first checksum covers only the head: when it holds and the payload is missing, the write was cut
+off by a crash; when it does not hold, somebody or something changed the file.
+"""
+
+import struct
+from typing import BinaryIO, NamedTuple
+from zlib import crc32
+
+
+HEADER = 1
+CONTENT = 2
+RECORD = 3
+
+CONTENT_MAX_BYTES = 8 * 1024 * 1024
+_LENGTH_LIMITS = {HEADER: 4096, CONTENT: CONTENT_MAX_BYTES + 64, RECORD: 20 * 1024}
+
+_HEAD = struct.Struct("!IBII")
+_LENGTH_AND_KIND = struct.Struct("!IB")
+HEAD_BYTES = _HEAD.size
+
+
+class BadFrame(Exception):
+    """What lies at `offset_bytes` is no whole frame."""
+
+    def __init__(self, offset_bytes: int, reason: str, *, torn: bool = False) -> None:
+        super().__init__(f"offset {offset_bytes}: {reason}")
+        self.offset_bytes = offset_bytes
+        self.reason = reason
+        self.torn = torn
+        """Whether it looks like a write that a crash cut off: nothing acknowledged can be in it."""
+
+
+class Frame(NamedTuple):
+    offset_bytes: int
+    kind: int
+    payload: bytes
+    end_bytes: int
+
+
+def encode_frame(kind: int, payload: bytes) -> bytes:
+    length = len(payload)
+    head_crc = crc32(_LENGTH_AND_KIND.pack(length, kind))
+    return _HEAD.pack(length, kind, head_crc, crc32(payload, head_crc)) + payload
+
+
+def read_frame(file: BinaryIO, offset_bytes: int, limit_bytes: int) -> Frame | None:
+    """The frame at the file's current place, `offset_bytes`; None exactly at the limit.
+
+    Raises:
+        BadFrame: it is cut off, changed, or crosses the limit.
+    """
+    left = limit_bytes - offset_bytes
+    if left <= 0:
+        return None
+    head = file.read(min(HEAD_BYTES, left))
+    if len(head) < HEAD_BYTES:
+        raise BadFrame(offset_bytes, "the frame's head is cut off", torn=True)
+    length, kind, head_crc, payload_crc = _HEAD.unpack(head)
+    if crc32(head[: _LENGTH_AND_KIND.size]) != head_crc:
+        torn = not any(head) and _is_zero_to(file, left - HEAD_BYTES)
+        reason = "only zero bytes follow" if torn else "the frame's head was changed"
+        raise BadFrame(offset_bytes, reason, torn=torn)
+    if length > _LENGTH_LIMITS.get(kind, -1):
+        raise BadFrame(offset_bytes, f"no frame of kind {kind} has {length} bytes")
+    payload = file.read(min(length, left - HEAD_BYTES))
+    if len(payload) < length:
+        raise BadFrame(offset_bytes, "the frame is cut off", torn=True)
+    if crc32(payload, head_crc) != payload_crc:
+        unwritten = length > 0 and not any(payload[-8:])
+        torn = unwritten and _is_zero_to(file, left - HEAD_BYTES - length)
+        raise BadFrame(offset_bytes, "the frame's bytes were changed", torn=torn)
+    return Frame(offset_bytes, kind, payload, offset_bytes + HEAD_BYTES + length)
+
+
+def _is_zero_to(file: BinaryIO, left: int) -> bool:
+    """Whether a power cut left only zeros: the file had grown, its pages had not been written."""
+    while left > 0:
+        chunk = file.read(min(left, 1 << 20))
+        if not chunk:
+            return True
+        if any(chunk):
+            return False
+        left -= len(chunk)
+    return True

@@ -1,0 +1,144 @@
+"""Data keys for content: one per organisation, day and start, kept wrapped in `keys.jsonl`.
+
+Erasing content later means destroying its line here (and its backups): the chain covers only
+ciphertext, so every proof stays valid. A start never reuses an older key.
+"""
+
+import os
+import secrets
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec import Struct
+
+from gateway.audit.disk import Disk
+from gateway.clock import Clock
+
+
+KEYS_NAME = "keys.jsonl"
+NONCE_BYTES = 12
+_KEY_BYTES = 32
+_DAY_US = 86_400_000_000
+
+
+class KeyWrapper(Protocol):
+    """What keeps data keys safe; `gateway.secrets.envelope.MasterKey` is one."""
+
+    @property
+    def key_id(self) -> str: ...
+
+    def wrap(self, key: bytes, aad: bytes) -> bytes: ...
+
+    def unwrap(self, wrapped: bytes, aad: bytes) -> bytes:
+        """Raises ValueError when the bytes were not wrapped by this key with this `aad`."""
+        ...
+
+
+class WrappedKey(Struct, frozen=True):
+    """One line of `keys.jsonl`."""
+
+    key: str
+    organisation: str
+    day: int
+    """Days since 1970-01-01, UTC."""
+    master: str
+    """Id of the key that wrapped it."""
+    wrapped: bytes
+    created_us: int
+
+    def aad(self) -> bytes:
+        """Binds the wrapped key to its line, so that lines cannot be swapped."""
+        return msgspec.json.encode(["audit-content", self.key, self.organisation, self.day])
+
+
+class ContentUnreadable(Exception):
+    """Content cannot be decrypted: its key is gone, or belongs to another master key."""
+
+
+class DataKeys:
+    """The data keys of a running writer; belongs to its thread."""
+
+    def __init__(self, folder: Path, wrapper: KeyWrapper, clock: Clock, disk: Disk) -> None:
+        self._path = folder / KEYS_NAME
+        self._wrapper = wrapper
+        self._clock = clock
+        self._disk = disk
+        self._day = -1
+        self._ciphers: dict[str, tuple[str, AESGCM]] = {}
+
+    def seal(self, organisation: str, aad: bytes, content: bytes) -> tuple[str, bytes]:
+        """The key's id, and nonce, ciphertext and tag of the content.
+
+        Raises:
+            OSError: a new key could not be made durable; nothing was encrypted with it.
+        """
+        day = self._clock.utc_us() // _DAY_US
+        if day != self._day:
+            self._ciphers.clear()
+            self._day = day
+        known = self._ciphers.get(organisation)
+        if known is None:
+            known = self._ciphers[organisation] = self._create(organisation, day)
+        nonce = os.urandom(NONCE_BYTES)
+        return known[0], nonce + known[1].encrypt(nonce, content, aad)
+
+    def _create(self, organisation: str, day: int) -> tuple[str, AESGCM]:
+        key = secrets.token_bytes(_KEY_BYTES)
+        draft = WrappedKey(
+            key=secrets.token_hex(8),
+            organisation=organisation,
+            day=day,
+            master=self._wrapper.key_id,
+            wrapped=b"",
+            created_us=self._clock.utc_us(),
+        )
+        line = msgspec.structs.replace(draft, wrapped=self._wrapper.wrap(key, draft.aad()))
+        # The first line break ends a line that a crash may have cut off; an empty line is nothing.
+        self._disk.append_durably(self._path, b"\n" + msgspec.json.encode(line) + b"\n")
+        return line.key, AESGCM(key)
+
+
+class ContentOpener:
+    """Decrypts the content of one worker's records."""
+
+    def __init__(self, folder: Path, wrapper: KeyWrapper) -> None:
+        self._wrapper = wrapper
+        self._lines = {line.key: line for line in read_keys(folder)}
+        self._ciphers: dict[str, AESGCM] = {}
+
+    def open(self, key: str, sealed: bytes, aad: bytes) -> bytes:
+        """Raises ContentUnreadable; which of its reasons applies is in the message."""
+        cipher = self._ciphers.get(key)
+        if cipher is None:
+            cipher = self._ciphers[key] = self._unwrap(key)
+        try:
+            return cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], aad)
+        except (InvalidTag, ValueError):
+            raise ContentUnreadable("the content was changed or moved") from None
+
+    def _unwrap(self, key: str) -> AESGCM:
+        line = self._lines.get(key)
+        if line is None:
+            raise ContentUnreadable("the content's key was destroyed")
+        try:
+            return AESGCM(self._wrapper.unwrap(line.wrapped, line.aad()))
+        except ValueError as error:
+            raise ContentUnreadable(str(error)) from error
+
+
+def read_keys(folder: Path) -> list[WrappedKey]:
+    """All whole lines of a worker's `keys.jsonl`; a line cut off by a crash was never used."""
+    try:
+        raw = (folder / KEYS_NAME).read_bytes()
+    except FileNotFoundError:
+        return []
+    keys = []
+    for line in raw.splitlines():
+        try:
+            keys.append(msgspec.json.decode(line, type=WrappedKey))
+        except msgspec.MsgspecError:
+            continue
+    return keys

@@ -1,0 +1,260 @@
+"""From the segments to a sink: records in order, in batches, each exactly once."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from gateway.audit.entries import ContentReference, decode_entry, leaf_hash
+from gateway.audit.frames import BadFrame
+from gateway.audit.segments import (
+    SegmentReader,
+    StoredRecord,
+    declared_end,
+    list_segments,
+    list_workers,
+    segment_path,
+)
+from gateway.types import AuditRecord
+
+
+Position = tuple[int, int]
+"""Segment number and offset of the next byte to read in it."""
+
+_BACKOFF_MAX_S = 30.0
+
+START: Position = (1, 0)
+"""Where a worker stands that a sink has never heard of."""
+
+
+class ProjectedRecord(Struct, frozen=True):
+    """One record as it was read back from a segment."""
+
+    worker: str
+    segment: int
+    offset_bytes: int
+    """Of the record's frame: with worker, segment and leaf hash this is the receipt."""
+    leaf_hash: str
+    """Hex SHA-256 of 0x00 and `raw_json`."""
+    chain_hash: str
+    record: AuditRecord
+    content: ContentReference | None
+    raw_json: bytes
+    """The canonical bytes that the leaf hash covers: `{"record": …, "content": …}`."""
+
+
+class SequencedRecord(Struct, frozen=True):
+    """A projected record with its number: dense from 1 in each organisation."""
+
+    sequence: int
+    projected: ProjectedRecord
+
+
+class AuditSink(Protocol):
+    """A projection of the log that can be rebuilt from it, such as the database."""
+
+    async def positions(self) -> Mapping[str, Position]:
+        """How far each worker's segments are stored; a worker that is missing stands at START."""
+        ...
+
+    async def store(
+        self,
+        batch: list[ProjectedRecord],
+        worker: str,
+        from_position: Position,
+        to_position: Position,
+    ) -> bool:
+        """Store a batch of one worker and move its position, both or neither.
+
+        Inside the same transaction each record gets the next number of its organisation, in the
+        order of the batch, so that numbers are dense. False, and nothing stored, when the
+        worker's position is not `from_position`: somebody else was faster.
+        """
+        ...
+
+
+class ProjectionBroken(Exception):
+    """A worker's segments do not fit what the sink has stored of them."""
+
+
+class Projector:
+    """Moves records of all workers in a directory to a sink; any number may run, none twice.
+
+    `durable` tells up to where a writer of this process has synced; the files of other workers are
+    synced by the projector itself before it stores what it read.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        sink: AuditSink,
+        *,
+        durable: Callable[[], Mapping[str, Position]] = dict,
+        poll_s: float = 0.25,
+        batch_records: int = 500,
+    ) -> None:
+        self._directory = directory
+        self._sink = sink
+        self._durable = durable
+        self._poll_s = poll_s
+        self._batch_records = batch_records
+        self._positions: dict[str, Position] | None = None
+        self.records_total = 0
+        self.healthy = True
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Project until `stop` is set, then once more; close the writer before setting it."""
+        log = structlog.get_logger()
+        delay = self._poll_s
+        while True:
+            is_last = stop.is_set()
+            try:
+                await self.catch_up()
+            except Exception as error:  # noqa: BLE001 - border: a worker loop outlives its failures
+                delay = min(max(delay, self._poll_s) * 2, _BACKOFF_MAX_S)
+                # A database's error may quote rows, so only our own messages are shown.
+                is_ours = isinstance(error, ProjectionBroken)
+                reason = str(error) if is_ours else type(error).__name__
+                log.warning("audit.projection_failed", reason=reason, retry_s=delay)
+                self._positions = None
+                self.healthy = False
+            else:
+                delay, self.healthy = self._poll_s, True
+            if is_last:
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), delay)
+
+    async def catch_up(self) -> int:
+        """Project all that is there now; how many records that were.
+
+        One broken worker does not hold up the others.
+
+        Raises:
+            ProjectionBroken: a worker's segments are damaged or do not fit the sink's position.
+        """
+        stored = 0
+        broken: list[ProjectionBroken] = []
+        for worker in await asyncio.to_thread(self._workers):
+            try:
+                stored += await self._catch_up_worker(worker)
+            except ProjectionBroken as error:
+                broken.append(error)
+        self.records_total += stored
+        if broken:
+            raise broken[0]
+        return stored
+
+    async def _catch_up_worker(self, worker: str) -> int:
+        stored = 0
+        while True:
+            if self._positions is None:
+                self._positions = dict(await self._sink.positions())
+            here = self._positions.get(worker, START)
+            limit = self._durable().get(worker)
+            if limit is not None and here >= limit:
+                return stored
+            batch, there = await asyncio.to_thread(self._read, worker, here, limit)
+            if not batch:
+                return stored
+            if await self._sink.store(batch, worker, here, there):
+                self._positions[worker] = there
+                stored += len(batch)
+            else:
+                self._positions = None
+
+    def _workers(self) -> list[str]:
+        return list_workers(self._directory) if self._directory.is_dir() else []
+
+    def _read(
+        self, worker: str, here: Position, limit: Position | None
+    ) -> tuple[list[ProjectedRecord], Position]:
+        try:
+            return read_batch(self._directory, worker, here, limit, self._batch_records)
+        except (BadFrame, msgspec.MsgspecError) as error:
+            raise ProjectionBroken(f"worker {worker} at {here}: {error}") from error
+
+
+def read_batch(
+    directory: Path, worker: str, here: Position, limit: Position | None, count_max: int
+) -> tuple[list[ProjectedRecord], Position]:
+    """Up to `count_max` records from a position on, and the position after them.
+
+    Raises:
+        BadFrame: a frame is damaged, or the position lies behind its segment's end.
+        msgspec.MsgspecError: a record is no JSON of ours.
+    """
+    folder = directory / worker
+    batch: list[ProjectedRecord] = []
+    number, offset = here
+    while len(batch) < count_max and (limit is None or number <= limit[0]):
+        sealed_at = declared_end(folder, number)
+        if sealed_at is not None and offset > sealed_at:
+            raise BadFrame(offset, f"segment {number} was sealed before this place")
+        end = limit[1] if limit and limit[0] == number else sealed_at
+        path = segment_path(folder, number)
+        if sealed_at is None:
+            _require_newest(folder, number)
+            if not path.exists():
+                break
+        with SegmentReader(path, end) as reader:
+            if offset > reader.size_bytes:
+                raise BadFrame(offset, f"segment {number} ends before this place")
+            if limit is None:
+                reader.sync()
+            room = count_max - len(batch)
+            records = _take(reader, offset, room, may_be_torn=end is None)
+            batch += [_projected(worker, number, stored) for stored in records]
+            offset = records[-1].end_bytes if records else max(offset, reader.start_bytes)
+        if sealed_at is None or offset < sealed_at:
+            break
+        number, offset = number + 1, 0
+    return batch, (number, offset)
+
+
+def _require_newest(folder: Path, number: int) -> None:
+    """Raises BadFrame when a segment follows that is not the next: all behind would be missed."""
+    later = [known for known in list_segments(folder) if known > number]
+    if later and later != [number + 1]:
+        raise BadFrame(0, f"segment {number + 1} is missing or damaged")
+    if later:
+        try:
+            with SegmentReader(segment_path(folder, later[0])):
+                return
+        except BadFrame as error:
+            if not error.torn:
+                raise
+
+
+def _take(
+    reader: SegmentReader, offset_bytes: int, count_max: int, *, may_be_torn: bool
+) -> list[StoredRecord]:
+    """Whole records from an offset on; what another process is just writing is left for later."""
+    records: list[StoredRecord] = []
+    try:
+        for stored in islice(reader.records(offset_bytes), count_max):
+            records.append(stored)  # noqa: PERF402 - what was read before a torn frame is kept
+    except BadFrame as error:
+        if not (error.torn and may_be_torn):
+            raise
+    return records
+
+
+def _projected(worker: str, number: int, stored: StoredRecord) -> ProjectedRecord:
+    entry = decode_entry(stored.raw)
+    return ProjectedRecord(
+        worker=worker,
+        segment=number,
+        offset_bytes=stored.offset_bytes,
+        leaf_hash=leaf_hash(stored.raw).hex(),
+        chain_hash=stored.chain.hex(),
+        record=entry.record,
+        content=entry.content,
+        raw_json=stored.raw,
+    )

@@ -1,0 +1,220 @@
+"""Segment files: names, headers, and reading records back with the checks that need only one file.
+
+`<audit directory>/<worker>/<number, 8 digits>.log` is a header frame and then, for each record, an
+optional content frame and the record frame (chain hash, then canonical JSON). A header says where
+the segment before ended: what lies behind was never acknowledged and is not part of the log.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import msgspec
+from msgspec import Struct
+
+from gateway.audit.entries import (
+    Entry,
+    chain_hash,
+    decode_entry,
+    header_chain_hash,
+    leaf_hash,
+)
+from gateway.audit.frames import CONTENT, HEADER, RECORD, BadFrame, Frame, encode_frame, read_frame
+
+
+FORMAT = "gatewright-audit/1"
+LOCK_NAME = "lock"
+GENESIS = bytes(32)
+HASH_BYTES = 32
+
+_WORKER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_SEGMENT_NAME = re.compile(r"(\d{8})\.log")
+
+
+class SegmentHeader(Struct, frozen=True):
+    """The first frame of every segment."""
+
+    format: str
+    worker: str
+    segment: int
+    previous_chain: str
+    """Hex hash at the end of the segment before; zeros in the first."""
+    previous_end_bytes: int
+    """Where that segment ended; 0 in the first."""
+    created_us: int
+
+
+class StoredRecord(NamedTuple):
+    """One record as it lies on disk; nothing but its frames is checked yet."""
+
+    offset_bytes: int
+    end_bytes: int
+    chain: bytes
+    raw: bytes
+    content: bytes | None
+    """Nonce, ciphertext and tag, from the frame before."""
+
+
+class CheckedRecord(NamedTuple):
+    """One record whose hashes are right."""
+
+    stored: StoredRecord
+    leaf: bytes
+    entry: Entry
+
+
+def is_worker_name(name: str) -> bool:
+    return _WORKER_NAME.fullmatch(name) is not None
+
+
+def segment_path(folder: Path, number: int) -> Path:
+    return folder / f"{number:08d}.log"
+
+
+def list_segments(folder: Path) -> list[int]:
+    """Numbers of the segments in a worker's folder, ascending."""
+    matches = (_SEGMENT_NAME.fullmatch(name) for name in os.listdir(folder))  # noqa: PTH208 - names only
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def list_workers(directory: Path) -> list[str]:
+    """Names of the workers that have a folder, ascending."""
+    folders = (path for path in directory.iterdir() if path.is_dir())
+    return sorted(path.name for path in folders if is_worker_name(path.name))
+
+
+def encode_header(header: SegmentHeader) -> tuple[bytes, bytes]:
+    """The header's frame, and the chain hash that it starts."""
+    raw = msgspec.json.encode(header)
+    return encode_frame(HEADER, raw), header_chain_hash(bytes.fromhex(header.previous_chain), raw)
+
+
+class SegmentReader:
+    """One segment file, opened for reading; `limit_bytes` ends it before the file's end."""
+
+    def __init__(self, path: Path, limit_bytes: int | None = None) -> None:
+        """Raises BadFrame when there is no whole header of this format, OSError when unreadable."""
+        self._file = path.open("rb")
+        try:
+            size = os.fstat(self._file.fileno()).st_size
+            self.size_bytes = size
+            self.limit_bytes = size if limit_bytes is None else limit_bytes
+            first = self._read(0)
+            if first is None:
+                raise BadFrame(0, "the segment is empty", torn=True)
+            self.header = _decode_header(first)
+            self.start_bytes = first.end_bytes
+            self.start_chain = header_chain_hash(
+                bytes.fromhex(self.header.previous_chain), first.payload
+            )
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def sync(self) -> None:
+        """Flush what any process wrote to this file, so that what is read next cannot be lost."""
+        os.fdatasync(self._file.fileno())
+
+    def records(self, offset_bytes: int = 0) -> Iterator[StoredRecord]:
+        """Records from a record's or content's offset on (0: the first), as they lie there.
+
+        Raises:
+            BadFrame: at the first frame that is broken or out of place.
+        """
+        offset_bytes = max(offset_bytes, self.start_bytes)
+        self._file.seek(offset_bytes)
+        content: Frame | None = None
+        while (frame := self._read(offset_bytes)) is not None:
+            offset_bytes = frame.end_bytes
+            if frame.kind == CONTENT and content is None:
+                content = frame
+                continue
+            if frame.kind != RECORD or len(frame.payload) <= HASH_BYTES:
+                raise BadFrame(frame.offset_bytes, "a frame of this kind has no place here")
+            yield StoredRecord(
+                frame.offset_bytes,
+                frame.end_bytes,
+                frame.payload[:HASH_BYTES],
+                frame.payload[HASH_BYTES:],
+                content.payload if content else None,
+            )
+            content = None
+        if content is not None:
+            raise BadFrame(content.offset_bytes, "content without its record", torn=True)
+
+    def _read(self, offset_bytes: int) -> Frame | None:
+        return read_frame(self._file, offset_bytes, self.limit_bytes)
+
+
+def declared_end(folder: Path, number: int) -> int | None:
+    """Where the next segment's header says this one ends; None without such a header."""
+    try:
+        with SegmentReader(segment_path(folder, number + 1)) as reader:
+            header = reader.header
+            is_next = (header.worker, header.segment) == (folder.name, number + 1)
+            return header.previous_end_bytes if is_next else None
+    except (BadFrame, FileNotFoundError):
+        return None
+
+
+def checked_records(
+    records: Iterator[StoredRecord], previous_chain: bytes
+) -> Iterator[CheckedRecord]:
+    """The same records, each with its hashes derived again.
+
+    Raises:
+        BadFrame: at the first record whose chain, content or JSON is not what it should be.
+    """
+    for stored in records:
+        leaf = leaf_hash(stored.raw)
+        previous_chain = chain_hash(previous_chain, leaf)
+        if previous_chain != stored.chain:
+            raise BadFrame(
+                stored.offset_bytes, "the chain is broken: a record was changed or moved"
+            )
+        try:
+            entry = decode_entry(stored.raw)
+        except msgspec.MsgspecError as error:
+            raise BadFrame(stored.offset_bytes, f"not a record: {error}") from error
+        _check_content(stored, entry)
+        yield CheckedRecord(stored, leaf, entry)
+
+
+def _check_content(stored: StoredRecord, entry: Entry) -> None:
+    expected, found = entry.content, stored.content
+    if expected is None and found is None:
+        return
+    if expected is None or found is None:
+        raise BadFrame(stored.offset_bytes, "content is missing or belongs to no record")
+    if len(found) != expected.length_bytes or hashlib.sha256(found).hexdigest() != expected.sha256:
+        raise BadFrame(stored.offset_bytes, "the content is not the one that was recorded")
+
+
+def _decode_header(frame: Frame) -> SegmentHeader:
+    if frame.kind != HEADER:
+        raise BadFrame(0, "the segment does not begin with a header")
+    try:
+        header = msgspec.json.decode(frame.payload, type=SegmentHeader)
+        previous = bytes.fromhex(header.previous_chain)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise BadFrame(0, f"the header cannot be read: {error}") from error
+    if header.format != FORMAT:
+        raise BadFrame(0, "the segment has an unknown format version")
+    if len(previous) != HASH_BYTES:
+        raise BadFrame(0, "the header's hash has the wrong length")
+    return header

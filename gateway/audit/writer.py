@@ -1,0 +1,258 @@
+"""The audit log of a worker: callers wait on the event loop, one thread writes for all of them.
+
+There is no timer between a record and its commit: records of one turn of the loop go to the thread
+together, and while it syncs, the next group forms. All callers of a group are woken by one call.
+"""
+
+import asyncio
+from collections import deque
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import NamedTuple
+
+import structlog
+from msgspec import Struct
+
+from gateway.audit.device import AuditLimits, ChainEnd, SealContent, SegmentDevice
+from gateway.audit.disk import Disk
+from gateway.audit.entries import content_aad, encode_record
+from gateway.audit.keys import KeyWrapper
+from gateway.audit.segments import is_worker_name
+from gateway.clock import Clock
+from gateway.errors import AuditUnavailable, ConfigurationInvalid
+from gateway.types import AuditRecord, Receipt
+
+
+_HEARTBEATS_PER_DEADLINE = 8
+_REFUSAL = "The audit log cannot be written, so nothing was done."
+
+
+class WriterStats(Struct, frozen=True):
+    """Numbers for metrics."""
+
+    healthy: bool
+    pending_records: int
+    pending_bytes: int
+    oldest_pending_s: float
+    records_total: int
+    groups_total: int
+    failures_total: int
+    segment: int
+    offset_bytes: int
+
+
+class _Waiting(NamedTuple):
+    future: asyncio.Future[Receipt]
+    record_json: bytes
+    content: SealContent | None
+    length_bytes: int
+
+
+class _Group(NamedTuple):
+    """What one turn of the loop handed over."""
+
+    born_s: float
+    members: list[_Waiting]
+
+
+class SegmentedAuditLog:
+    """The durable AuditLog: `await start()`, append, `await close()`, all on one event loop."""
+
+    def __init__(
+        self,
+        directory: Path,
+        worker: str,
+        *,
+        keys: KeyWrapper,
+        clock: Clock,
+        limits: AuditLimits | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        """Raises ConfigurationInvalid when the worker's name is no safe folder name."""
+        if not is_worker_name(worker):
+            reason = "must be 1 to 64 of a-z, 0-9, _ and -, not starting with _ or -"
+            raise ConfigurationInvalid("settings", "worker", reason)
+        self._worker = worker
+        self._limits = limits or AuditLimits()
+        self._device = SegmentDevice(directory, worker, keys, clock, self._limits, disk or Disk())
+        self._queue: SimpleQueue[_Group | None] = SimpleQueue()
+        self._forming: list[_Waiting] = []
+        self._outstanding: deque[_Group] = deque()
+        self._pending_records = self._pending_bytes = 0
+        self._records_total = self._groups_total = self._failures_total = 0
+        self._end = self._device.end
+        self._state = "new"
+        self._failing = self._stalled = False
+        self._committed_s = 0.0
+        self._loop: asyncio.AbstractEventLoop
+        self._finished: asyncio.Future[None]
+        self._heartbeat: asyncio.TimerHandle | None = None
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the next record can probably be written; checked at least every second."""
+        return self._state == "open" and not self._failing and not self._stalled
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Segment and offset up to which everything is durable."""
+        return self._end.segment, self._end.offset_bytes
+
+    @property
+    def worker(self) -> str:
+        return self._worker
+
+    def stats(self) -> WriterStats:
+        oldest = self._outstanding[0].born_s if self._outstanding else None
+        return WriterStats(
+            healthy=self.healthy,
+            pending_records=self._pending_records,
+            pending_bytes=self._pending_bytes,
+            oldest_pending_s=0.0 if oldest is None else self._loop.time() - oldest,
+            records_total=self._records_total,
+            groups_total=self._groups_total,
+            failures_total=self._failures_total,
+            segment=self._end.segment,
+            offset_bytes=self._end.offset_bytes,
+        )
+
+    async def start(self) -> None:
+        """Recover the chain, begin a segment, and start the thread.
+
+        Raises:
+            StartupRefused: another process writes here, or the folder cannot be used.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._finished = self._loop.create_future()
+        await asyncio.to_thread(self._device.open)
+        self._end = self._device.end
+        self._state = "open"
+        Thread(target=self._write_until_closed, name=f"audit-{self._worker}", daemon=True).start()
+        self._committed_s = self._loop.time()
+        self._beat()
+
+    async def close(self) -> None:
+        """Write what is waiting, then give the folder back. May be called twice."""
+        if self._state == "open":
+            self._state = "closed"
+            self._hand_over()
+            self._queue.put(None)
+        if self._state == "closed":
+            await asyncio.shield(self._finished)
+            if self._heartbeat is not None:
+                self._heartbeat.cancel()
+
+    async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
+        if (
+            self._state != "open"
+            or self._stalled
+            or self._pending_records >= self._limits.queue_max_records
+            or self._pending_bytes >= self._limits.queue_max_bytes
+        ):
+            raise AuditUnavailable(_REFUSAL)
+        kept, record_json = encode_record(record)
+        sealing = None
+        length = len(record_json)
+        if content is not None:
+            sealing = SealContent(kept.organisation, content_aad(kept), content)
+            length += len(content)
+        future: asyncio.Future[Receipt] = self._loop.create_future()
+        if not self._forming:
+            self._loop.call_soon(self._hand_over)
+        self._forming.append(_Waiting(future, record_json, sealing, length))
+        self._pending_records += 1
+        self._pending_bytes += length
+        # A cancelled caller leaves its future behind: the record is written all the same.
+        return await future
+
+    def _hand_over(self) -> None:
+        if self._forming:
+            self._put(_Group(self._loop.time(), self._forming))
+            self._forming = []
+
+    def _put(self, group: _Group) -> None:
+        self._outstanding.append(group)
+        self._queue.put(group)
+
+    def _beat(self) -> None:
+        """Fail callers whose deadline has passed, and probe a device that has been silent."""
+        now = self._loop.time()
+        for group in self._outstanding:
+            if now - group.born_s < self._limits.deadline_s:
+                break
+            self._stalled = True
+            self._refuse(group)
+        is_silent = self._state == "open" and not self._outstanding
+        if is_silent and now - self._committed_s >= self._limits.probe_s:
+            self._put(_Group(now, []))
+        interval = min(self._limits.deadline_s / _HEARTBEATS_PER_DEADLINE, self._limits.probe_s)
+        self._heartbeat = self._loop.call_later(interval, self._beat)
+
+    def _refuse(self, group: _Group) -> None:
+        for waiting in group.members:
+            if not waiting.future.done():
+                waiting.future.set_exception(AuditUnavailable(_REFUSAL))
+
+    def _resolve(self, groups: list[_Group], receipts: list[Receipt] | None, end: ChainEnd) -> None:
+        """Back on the loop: the thread has finished these groups, in order."""
+        self._failing, self._stalled = receipts is None, False
+        self._end = end
+        self._committed_s = self._loop.time()
+        written = iter(receipts or ())
+        for group in groups:
+            self._outstanding.popleft()
+            self._pending_records -= len(group.members)
+            for waiting in group.members:
+                self._pending_bytes -= waiting.length_bytes
+            if receipts is None:
+                self._failures_total += len(group.members)
+                self._refuse(group)
+                continue
+            for waiting, receipt in zip(group.members, written, strict=False):
+                if not waiting.future.done():
+                    waiting.future.set_result(receipt)
+        if receipts:
+            self._records_total += len(receipts)
+            self._groups_total += 1
+
+    def _write_until_closed(self) -> None:
+        """The thread: take all that waits, commit it, wake its callers."""
+        log = structlog.get_logger()
+        was_failing = False
+        closing = False
+        while not closing:
+            groups, closing = self._take()
+            if not groups:
+                continue
+            batch = [(item.record_json, item.content) for group in groups for item in group.members]
+            receipts: list[Receipt] | None = None
+            reason = ""
+            try:
+                receipts = self._device.commit(batch)
+            except Exception as error:  # noqa: BLE001 - border: a worker loop answers its callers
+                reason = str(error) if isinstance(error, OSError) else type(error).__name__
+            if receipts is None and not was_failing:
+                log.error("audit.write_failed", worker=self._worker, reason=reason)
+            if was_failing and receipts is not None:
+                log.info("audit.write_recovered", worker=self._worker)
+            was_failing = receipts is None
+            self._loop.call_soon_threadsafe(self._resolve, groups, receipts, self._device.end)
+        self._device.close()
+        self._loop.call_soon_threadsafe(self._finished.set_result, None)
+
+    def _take(self) -> tuple[list[_Group], bool]:
+        """All groups that wait now, up to a bounded size, and whether they are the last."""
+        groups: list[_Group] = []
+        length = 0
+        first = self._queue.get()
+        try:
+            while first is not None:
+                groups.append(first)
+                length += sum(item.length_bytes for item in first.members)
+                if length >= self._limits.group_max_bytes:
+                    return groups, False
+                first = self._queue.get_nowait()
+        except Empty:
+            return groups, False
+        return groups, True

@@ -1,0 +1,115 @@
+"""Keys that wrap keys: the master key (KEK) seals data keys (DEK), each bound to its purpose."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from gateway.errors import ConfigurationInvalid
+from gateway.secrets.secret import Secret
+from gateway.secrets.sources import SecretSource
+
+
+KEY_BYTES = 32
+_NONCE_BYTES = 12
+_VERSION = b"\x01"
+
+
+class UnwrapFailed(ValueError):
+    """What was unwrapped is not whole, belongs elsewhere, or was wrapped by another key."""
+
+
+class MasterKey:
+    """An AES-256-GCM key-encryption key; it never leaves this object."""
+
+    __slots__ = ("_cipher", "key_id")
+
+    def __init__(self, key: Secret[bytes]) -> None:
+        """Raises ValueError unless the key has 32 bytes."""
+        raw = key.reveal()
+        if len(raw) != KEY_BYTES:
+            raise ValueError(f"a master key has {KEY_BYTES} bytes")
+        self._cipher = AESGCM(raw)
+        self.key_id = hmac.new(raw, b"gatewright master key id", hashlib.sha256).hexdigest()[:16]
+
+    def __repr__(self) -> str:
+        return f"MasterKey({self.key_id})"
+
+    def wrap(self, key: bytes, aad: bytes) -> bytes:
+        """Version, nonce, ciphertext, tag; `aad` says what the key is for."""
+        nonce = os.urandom(_NONCE_BYTES)
+        return _VERSION + nonce + self._cipher.encrypt(nonce, key, aad)
+
+    def unwrap(self, wrapped: bytes, aad: bytes) -> bytes:
+        """Raises UnwrapFailed (a ValueError) unless this key wrapped these bytes for this `aad`."""
+        start = len(_VERSION)
+        if wrapped[:start] != _VERSION or len(wrapped) < start + _NONCE_BYTES:
+            raise UnwrapFailed("the wrapped key has an unknown format")
+        nonce, sealed = wrapped[start : start + _NONCE_BYTES], wrapped[start + _NONCE_BYTES :]
+        try:
+            return self._cipher.decrypt(nonce, sealed, aad)
+        except InvalidTag:
+            raise UnwrapFailed(
+                "the wrapped key was changed, moved, or wrapped by another master key"
+            ) from None
+
+
+def load_master_key(source: SecretSource, key: str = "master_key") -> MasterKey:
+    """The master key from 32 bytes in base64 (or base64url), as `create_key_file` writes them.
+
+    Raises:
+        ConfigurationInvalid: the source cannot be read or holds something else.
+    """
+    text = source.load().reveal().strip().replace("-", "+").replace("_", "/")
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    if len(raw) != KEY_BYTES:
+        raise ConfigurationInvalid("secret", key, f"must be {KEY_BYTES} bytes in base64")
+    return MasterKey(Secret(raw))
+
+
+def create_key_file(path: Path) -> None:
+    """Write a fresh key to a new file with mode 0600: whole or not at all, never over another.
+
+    Raises:
+        ConfigurationInvalid: the file exists or cannot be written.
+    """
+    text = base64.b64encode(secrets.token_bytes(KEY_BYTES)) + b"\n"
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        _write_durably(draft, text)
+        try:
+            os.link(draft, path)  # unlike a rename, a link refuses to replace a file
+        finally:
+            draft.unlink()
+        _sync_folder(path.parent)
+    except FileExistsError as error:
+        raise ConfigurationInvalid(str(path), "", "exists already; it is not replaced") from error
+    except OSError as error:
+        raise ConfigurationInvalid(
+            str(path), "", f"cannot be written ({error.strerror})"
+        ) from error
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,98 @@
+"""Where secrets come from: an environment variable, or a file that only its owner can read."""
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from gateway.errors import ConfigurationInvalid
+from gateway.secrets.secret import Secret
+
+
+SECRET_MAX_BYTES = 64 * 1024
+
+
+class SecretSource(Protocol):
+    """A place that holds one secret."""
+
+    def load(self) -> Secret[str]:
+        """Read it now.
+
+        Raises:
+            ConfigurationInvalid: it is missing, empty, or others can read it.
+        """
+        ...
+
+
+class EnvironmentSecret:
+    """A variable of an environment; the settings pass the environment in."""
+
+    __slots__ = ("_environment", "_name")
+
+    def __init__(self, environment: Mapping[str, str], name: str) -> None:
+        self._environment = environment
+        self._name = name
+
+    def load(self) -> Secret[str]:
+        value = self._environment.get(self._name, "")
+        if not value:
+            raise ConfigurationInvalid("environment", self._name, "is not set or empty")
+        return Secret(value)
+
+
+class FileSecret:
+    """A regular file that group and others cannot touch; a closing line break is not part of it."""
+
+    __slots__ = ("_key", "_path")
+
+    def __init__(self, path: Path, key: str = "") -> None:
+        self._path = path
+        self._key = key
+
+    def load(self) -> Secret[str]:
+        try:
+            # The checks look at the opened file, so that nobody can swap it between check and read.
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            raise self._invalid(f"cannot be read ({error.strerror})") from error
+        try:
+            self._check(os.fstat(descriptor))
+            raw = os.read(descriptor, SECRET_MAX_BYTES + 1)
+        finally:
+            os.close(descriptor)
+        if len(raw) > SECRET_MAX_BYTES:
+            raise self._invalid(f"is larger than {SECRET_MAX_BYTES} bytes")
+        try:
+            value = raw.decode().removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError:
+            raise self._invalid("is not UTF-8 text") from None
+        if not value:
+            raise self._invalid("is empty")
+        return Secret(value)
+
+    def _check(self, status: os.stat_result) -> None:
+        if not stat.S_ISREG(status.st_mode):
+            raise self._invalid("is not a regular file")
+        if status.st_mode & 0o077:
+            mode = stat.S_IMODE(status.st_mode)
+            raise self._invalid(f"can be read by others (mode {mode:04o}); make it 0600")
+        if status.st_uid not in (os.geteuid(), 0):
+            raise self._invalid("belongs to another user")
+
+    def _invalid(self, reason: str) -> ConfigurationInvalid:
+        return ConfigurationInvalid(str(self._path), self._key, reason)
+
+
+def secret_source(reference: str, environment: Mapping[str, str], key: str = "") -> SecretSource:
+    """The source that `env:NAME` or `file:/path` names; `key` is the setting that holds it.
+
+    Raises:
+        ConfigurationInvalid: it is neither. It is not repeated: it may be a secret itself.
+    """
+    scheme, _, rest = reference.partition(":")
+    if scheme == "env" and rest:
+        return EnvironmentSecret(environment, rest)
+    if scheme == "file" and rest:
+        return FileSecret(Path(rest), key)
+    raise ConfigurationInvalid("secret reference", key, "must be env:NAME or file:PATH")

@@ -1,0 +1,98 @@
+"""The envelope: what one key wrapped for one purpose opens with that key for that purpose only."""
+
+import base64
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import ConfigurationInvalid
+from gateway.secrets.envelope import MasterKey, UnwrapFailed, create_key_file, load_master_key
+from gateway.secrets.secret import Secret
+from gateway.secrets.sources import EnvironmentSecret, FileSecret
+
+
+KEY = MasterKey(Secret(b"k" * 32))
+
+
+@given(st.binary(max_size=100), st.binary(max_size=100))
+def test_what_was_wrapped_comes_back(key: bytes, aad: bytes) -> None:
+    assert KEY.unwrap(KEY.wrap(key, aad), aad) == key
+
+
+@given(st.data())
+def test_any_change_is_refused(data: st.DataObject) -> None:
+    wrapped = bytearray(KEY.wrap(b"d" * 32, b"purpose"))
+    bit = data.draw(st.integers(0, len(wrapped) * 8 - 1))
+    wrapped[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(UnwrapFailed):
+        KEY.unwrap(bytes(wrapped), b"purpose")
+
+
+@given(st.binary(max_size=80))
+def test_anything_else_is_refused(wrapped: bytes) -> None:
+    with pytest.raises(UnwrapFailed):
+        KEY.unwrap(wrapped, b"")
+
+
+def test_another_purpose_or_key_opens_nothing() -> None:
+    wrapped = KEY.wrap(b"d" * 32, b"one")
+    with pytest.raises(UnwrapFailed):
+        KEY.unwrap(wrapped, b"two")
+    with pytest.raises(UnwrapFailed):
+        MasterKey(Secret(b"l" * 32)).unwrap(wrapped, b"one")
+
+
+def test_wrapping_twice_gives_different_bytes() -> None:
+    assert KEY.wrap(b"d", b"") != KEY.wrap(b"d", b"")
+
+
+def test_a_keys_id_tells_keys_apart_and_is_no_part_of_the_key() -> None:
+    other = MasterKey(Secret(b"l" * 32))
+    assert KEY.key_id == MasterKey(Secret(b"k" * 32)).key_id != other.key_id
+    assert repr(KEY) == f"MasterKey({KEY.key_id})"
+
+
+def test_a_created_key_file_is_private_loadable_and_fresh(tmp_path: Path) -> None:
+    create_key_file(tmp_path / "a.key")
+    create_key_file(tmp_path / "b.key")
+    assert (tmp_path / "a.key").stat().st_mode & 0o777 == 0o600
+    ids = {load_master_key(FileSecret(tmp_path / name)).key_id for name in ("a.key", "b.key")}
+    assert len(ids) == 2
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_key_file_is_never_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a.key"
+    create_key_file(path)
+    before = path.read_bytes()
+    with pytest.raises(ConfigurationInvalid, match="exists already"):
+        create_key_file(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_key_file_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationInvalid, match="cannot be written"):
+        create_key_file(tmp_path / "missing" / "a.key")
+
+
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+def test_a_key_may_come_from_the_environment_in_either_alphabet(encode: object) -> None:
+    assert callable(encode)
+    raw = bytes([251, 255]) * 16
+    text = encode(raw).decode().rstrip("=")
+    key = load_master_key(EnvironmentSecret({"KEY": text}, "KEY"))
+    assert key.key_id == MasterKey(Secret(raw)).key_id
+
+
+@pytest.mark.parametrize(
+    "text", ["short", "x" * 64, "!" * 44, base64.b64encode(b"k" * 31).decode()]
+)
+def test_what_is_no_key_of_32_bytes_is_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match="32 bytes") as caught:
+        load_master_key(EnvironmentSecret({"KEY": text}, "KEY"), "audit.master_key")
+    assert text not in str(caught.value)
+    with pytest.raises(ValueError, match="32 bytes"):
+        MasterKey(Secret(b"short"))

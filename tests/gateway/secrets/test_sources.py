@@ -1,0 +1,78 @@
+"""Sources refuse what is missing, open to others or unreadable, and say which it is."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import ConfigurationInvalid
+from gateway.secrets.sources import SECRET_MAX_BYTES, EnvironmentSecret, FileSecret, secret_source
+
+
+def write(path: Path, data: bytes, mode: int = 0o600) -> Path:
+    path.write_bytes(data)
+    path.chmod(mode)
+    return path
+
+
+def test_a_variable_is_read_when_it_is_asked_for() -> None:
+    environment = {"TOKEN": "first"}
+    source = EnvironmentSecret(environment, "TOKEN")
+    environment["TOKEN"] = "second"
+    assert source.load().reveal() == "second"
+
+
+@pytest.mark.parametrize("environment", [{}, {"TOKEN": ""}])
+def test_a_missing_or_empty_variable_is_named(environment: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationInvalid, match="environment: TOKEN: is not set or empty"):
+        EnvironmentSecret(environment, "TOKEN").load()
+
+
+@pytest.mark.parametrize("ending", [b"", b"\n", b"\r\n"])
+def test_a_file_is_read_without_its_closing_line_break(tmp_path: Path, ending: bytes) -> None:
+    path = write(tmp_path / "token", b" va lue" + ending)
+    assert FileSecret(path).load().reveal() == " va lue"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o610, 0o601, 0o644])
+def test_a_file_that_others_can_touch_is_refused_with_its_mode(tmp_path: Path, mode: int) -> None:
+    path = write(tmp_path / "token", b"canary", mode)
+    with pytest.raises(ConfigurationInvalid, match=f"{mode:04o}") as caught:
+        FileSecret(path, "provider.key").load()
+    assert (caught.value.source, caught.value.key) == (str(path), "provider.key")
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "empty"),
+        (b"\n", "empty"),
+        (b"\xff\xfe", "UTF-8"),
+        (b"x" * (SECRET_MAX_BYTES + 1), "larger"),
+    ],
+)
+def test_a_file_that_holds_no_secret_is_refused(tmp_path: Path, data: bytes, reason: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=reason):
+        FileSecret(write(tmp_path / "token", data)).load()
+
+
+def test_missing_files_folders_and_pipes_are_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for path in (tmp_path / "missing", tmp_path, tmp_path / "pipe"):
+        with pytest.raises(ConfigurationInvalid):
+            FileSecret(path).load()
+
+
+def test_references_name_their_source(tmp_path: Path) -> None:
+    path = write(tmp_path / "token", b"from a file")
+    assert secret_source("env:TOKEN", {"TOKEN": "from env"}).load().reveal() == "from env"
+    assert secret_source(f"file:{path}", {}).load().reveal() == "from a file"
+
+
+@pytest.mark.parametrize("reference", ["sk-canary", "env:", "file:", "vault:canary", ""])
+def test_what_is_no_reference_is_refused_and_not_repeated(reference: str) -> None:
+    with pytest.raises(ConfigurationInvalid) as caught:
+        secret_source(reference, {}, "provider.key")
+    assert "canary" not in str(caught.value)
+    assert caught.value.key == "provider.key"
