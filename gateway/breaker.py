@@ -1,0 +1,117 @@
+"""Circuit breakers: who has failed so often in a row that others should be asked first.
+
+A breaker never forbids: the dispatcher moves candidates with an open breaker to the end of its
+list, so that the last one standing is still tried. Pure: the time is passed in.
+
+    closed ──(failures in a row)──▶ open ──(its time is over)──▶ half-open ──success──▶ closed
+                                      ▲                              │
+                                      └───────────failure────────────┘
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.errors import GatewrightError, UpstreamFailed, UpstreamRefused
+
+
+Verdict = Literal["alive", "failing", "unknown"]
+Position = Literal["closed", "open", "half_open"]
+SERVER_ERROR_MIN = 500
+
+
+class BreakerRules(Struct, frozen=True):
+    """When a breaker trips and how long it stays open."""
+
+    failures_in_a_row: int = 5
+    open_s: float = 5.0
+    """After the first trip; doubles with each failed trial."""
+    open_s_max: float = 120.0
+    trial_s: float = 10.0
+    """While half-open, one caller per this time gets through: a trial may never come back."""
+
+
+class Breaker(Struct, frozen=True):
+    """The state of one target. `trips` counts openings since it was last seen alive."""
+
+    failures: int = 0
+    trips: int = 0
+    open_until_s: float = 0.0
+    trial_until_s: float = 0.0
+
+    def position(self, now_s: float) -> Position:
+        if not self.trips:
+            return "closed"
+        return "open" if now_s < self.open_until_s else "half_open"
+
+
+CLOSED = Breaker()
+
+
+def judge(error: GatewrightError | None) -> Verdict:
+    """What the end of an attempt says about the upstream's health.
+
+    An answer, also one with a 4xx status, shows that it is alive: a refused credential or a rate
+    limit of one key must not take an upstream away from everybody. Errors of ours say nothing.
+    """
+    if error is None:
+        return "alive"
+    if isinstance(error, UpstreamRefused):
+        return "failing" if error.upstream_status >= SERVER_ERROR_MIN else "alive"
+    return "failing" if isinstance(error, UpstreamFailed) else "unknown"
+
+
+def ask(state: Breaker, now_s: float, rules: BreakerRules) -> tuple[bool, Breaker]:
+    """Whether a caller may try this target in its turn, and the state after the question."""
+    position = state.position(now_s)
+    if position == "closed":
+        return True, state
+    if position == "open" or now_s < state.trial_until_s:
+        return False, state
+    return True, replace(state, trial_until_s=now_s + rules.trial_s)
+
+
+def tell(state: Breaker, now_s: float, verdict: Verdict, rules: BreakerRules) -> Breaker:
+    """The state after an attempt ended."""
+    if verdict == "unknown":
+        return state
+    if verdict == "alive":
+        return CLOSED
+    failures = state.failures + 1
+    position = state.position(now_s)
+    # Late failures of calls that began before the trip do not prolong it.
+    if position == "open" or (position == "closed" and failures < rules.failures_in_a_row):
+        return replace(state, failures=failures)
+    # The exponent is bounded so that years of failures do not overflow a float.
+    open_s = min(rules.open_s * 2.0 ** min(state.trips, 32), rules.open_s_max)
+    return Breaker(failures=failures, trips=state.trips + 1, open_until_s=now_s + open_s)
+
+
+class Breakers:
+    """One breaker per target name; all of it may be lost at any moment without a wrong answer."""
+
+    def __init__(self, rules: BreakerRules | None = None) -> None:
+        self._rules = rules or BreakerRules()
+        self._states: dict[str, Breaker] = {}
+
+    def permits(self, target: str, now_s: float) -> bool:
+        """Whether to try it in its turn; while half-open, this grants one trial at a time."""
+        state = self._states.get(target)
+        if state is None:
+            return True
+        is_permitted, self._states[target] = ask(state, now_s, self._rules)
+        return is_permitted
+
+    def record(self, target: str, now_s: float, error: GatewrightError | None) -> None:
+        """How an attempt ended; None for a good answer."""
+        verdict = judge(error)
+        state = tell(self._states.get(target, CLOSED), now_s, verdict, self._rules)
+        if state == CLOSED:
+            self._states.pop(target, None)
+        else:
+            self._states[target] = state
+
+    def position(self, target: str, now_s: float) -> Position:
+        """For the health page and metrics; changes nothing."""
+        return self._states.get(target, CLOSED).position(now_s)

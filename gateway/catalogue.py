@@ -1,0 +1,233 @@
+"""The price catalogue: what a model costs and can do, with the source and date of each price.
+
+Pure functions; money is integer micro-dollars, exact until one final rounding up.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+
+import msgspec
+from msgspec import Struct
+
+from gateway.errors import ConfigurationInvalid
+from gateway.settings import TargetSettings
+from gateway.types import Price, Target, Tier, Usage
+
+
+CAPABILITIES = frozenset(
+    {
+        "documents",
+        "images",
+        "json_schema",
+        "max_completion_tokens",
+        "streaming",
+        "thinking",
+        "tools",
+    }
+)
+"""Words that routing and dialects ask for. `max_completion_tokens`: the limit's name upstream."""
+
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_TOKENS_PER_MTOK = 1_000_000
+_PERCENT = 100
+
+
+class Entry(Struct, frozen=True, forbid_unknown_fields=True):
+    """One model of the catalogue; the fields of `Price` plus limits and abilities."""
+
+    vendor: str
+    tier: Tier
+    input_microusd_per_mtok: int
+    output_microusd_per_mtok: int
+    cache_read_microusd_per_mtok: int
+    cache_write_microusd_per_mtok: int
+    cache_write_1h_microusd_per_mtok: int
+    batch_percent: int
+    context_window_tokens: int
+    output_tokens_max: int
+    capabilities: frozenset[str]
+    source: str
+    as_of: str
+    priced_up_to_tokens: int = 0
+    """Inputs longer than this cost more than stated here, so they are not offered; 0 = no limit."""
+
+    @property
+    def price(self) -> Price:
+        return Price(
+            input_microusd_per_mtok=self.input_microusd_per_mtok,
+            output_microusd_per_mtok=self.output_microusd_per_mtok,
+            cache_read_microusd_per_mtok=self.cache_read_microusd_per_mtok,
+            cache_write_microusd_per_mtok=self.cache_write_microusd_per_mtok,
+            cache_write_1h_microusd_per_mtok=self.cache_write_1h_microusd_per_mtok,
+            batch_percent=self.batch_percent,
+            source=self.source,
+            as_of=self.as_of,
+        )
+
+    @property
+    def usable_window_tokens(self) -> int:
+        """The part of the context window whose price is known."""
+        return min(
+            self.context_window_tokens, self.priced_up_to_tokens or self.context_window_tokens
+        )
+
+
+class Catalogue(Struct, frozen=True, forbid_unknown_fields=True):
+    """Entries by model name."""
+
+    models: Mapping[str, Entry]
+
+
+class Place(Struct, frozen=True):
+    """What a target takes from its provider; `gateway.providers.registry.place` makes it."""
+
+    jurisdiction: str
+    in_house: bool
+    target_prefix: str = ""
+    """What names of targets here must begin with, so that a scripted one never poses as a model."""
+
+
+def load_catalogue(text: str, source: str) -> Catalogue:
+    """Check a catalogue text.
+
+    Raises:
+        ConfigurationInvalid: with the file, the key and the reason.
+    """
+    try:
+        catalogue = msgspec.convert(tomllib.loads(text), Catalogue)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationInvalid(source, "", f"not valid TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        reason, _, where = str(error).partition(" - at `$.")
+        raise ConfigurationInvalid(source, where.rstrip("`"), reason) from error
+    for name, entry in catalogue.models.items():
+        _check(entry, source, f"models.{name}")
+    return catalogue
+
+
+def shipped_catalogue() -> Catalogue:
+    """The catalogue that comes with the package."""
+    text = resources.files("gateway").joinpath("prices.toml").read_text(encoding="utf-8")
+    return load_catalogue(text, "prices.toml")
+
+
+def build_targets(
+    settings: Mapping[str, TargetSettings],
+    places: Mapping[str, Place],
+    catalogue: Catalogue,
+    source: str = "gatewright.toml",
+) -> tuple[Target, ...]:
+    """Join what is configured with what is known, in the order of the configuration.
+
+    Raises:
+        ConfigurationInvalid: a provider or catalogue entry is missing, or a name claims too much.
+    """
+    return tuple(
+        _build_target(name, setting, places, catalogue, source)
+        for name, setting in settings.items()
+    )
+
+
+def refine_target(target: Target, digest: str, context_window_tokens: int = 0) -> Target:
+    """A target with what its engine said of itself: identity, and the window if it is smaller."""
+    window = target.context_window_tokens
+    return msgspec.structs.replace(
+        target,
+        digest=digest,
+        context_window_tokens=min(window, context_window_tokens or window),
+        output_tokens_max=min(target.output_tokens_max, context_window_tokens or window),
+    )
+
+
+def worst_cost(
+    price: Price, input_tokens: int, output_tokens_cap: int, *, writes_for_1h: bool = False
+) -> int:
+    """Micro-dollars that an answer costs at most: all input new to the cache, all output used.
+
+    With `writes_for_1h` it also covers callers who ask for the long-lived cache, the dearest way.
+    """
+    dearest = max(price.input_microusd_per_mtok, price.cache_write_microusd_per_mtok)
+    if writes_for_1h:
+        dearest = max(dearest, price.cache_write_1h_microusd_per_mtok)
+    total = input_tokens * dearest + output_tokens_cap * price.output_microusd_per_mtok
+    return _rounded_up(total, _TOKENS_PER_MTOK)
+
+
+def cost(price: Price, usage: Usage, *, is_batch: bool = False) -> int:
+    """Micro-dollars of an answer, rounded up once.
+
+    `usage.input_tokens` counts all input; what was read from or written to the cache (for five
+    minutes or for an hour, counted apart) is priced apart, and the rest is new input.
+    """
+    special = usage.cache_read_tokens + usage.cache_write_tokens + usage.cache_write_1h_tokens
+    total = (
+        max(0, usage.input_tokens - special) * price.input_microusd_per_mtok
+        + usage.cache_read_tokens * price.cache_read_microusd_per_mtok
+        + usage.cache_write_tokens * price.cache_write_microusd_per_mtok
+        + usage.cache_write_1h_tokens * price.cache_write_1h_microusd_per_mtok
+        + usage.output_tokens * price.output_microusd_per_mtok
+    )
+    if is_batch:
+        return _rounded_up(total * price.batch_percent, _TOKENS_PER_MTOK * _PERCENT)
+    return _rounded_up(total, _TOKENS_PER_MTOK)
+
+
+def _build_target(
+    name: str,
+    setting: TargetSettings,
+    places: Mapping[str, Place],
+    catalogue: Catalogue,
+    source: str,
+) -> Target:
+    key = f"targets.{name}"
+    place = places.get(setting.provider)
+    if place is None:
+        raise ConfigurationInvalid(source, f"{key}.provider", "there is no such provider")
+    if not name.startswith(place.target_prefix):
+        reason = f"targets of this provider must be named {place.target_prefix}…"
+        raise ConfigurationInvalid(source, key, reason)
+    entry = catalogue.models.get(setting.catalogue or setting.model)
+    if entry is None:
+        reason = "the price catalogue does not know it; name an entry with `catalogue`"
+        raise ConfigurationInvalid(source, f"{key}.{_named_by(setting)}", reason)
+    return Target(
+        name=name,
+        provider=setting.provider,
+        model=setting.model,
+        jurisdiction=place.jurisdiction,
+        in_house=place.in_house,
+        tier=setting.tier or entry.tier,
+        price=entry.price,
+        context_window_tokens=entry.usable_window_tokens,
+        output_tokens_max=entry.output_tokens_max,
+        capabilities=entry.capabilities,
+    )
+
+
+def _named_by(setting: TargetSettings) -> str:
+    return "catalogue" if setting.catalogue else "model"
+
+
+def _check(entry: Entry, source: str, key: str) -> None:
+    for field in msgspec.structs.fields(Entry):
+        value = getattr(entry, field.name)
+        if isinstance(value, int) and value < 0:
+            raise ConfigurationInvalid(source, f"{key}.{field.name}", "is negative")
+    for name in ("context_window_tokens", "output_tokens_max"):
+        if getattr(entry, name) == 0:
+            raise ConfigurationInvalid(source, f"{key}.{name}", "is zero")
+    if entry.batch_percent > _PERCENT:
+        raise ConfigurationInvalid(source, f"{key}.batch_percent", "is above 100")
+    if unknown := entry.capabilities - CAPABILITIES:
+        reason = f"there is no capability {min(unknown)!r}"
+        raise ConfigurationInvalid(source, f"{key}.capabilities", reason)
+    if not _DATE.fullmatch(entry.as_of):
+        raise ConfigurationInvalid(source, f"{key}.as_of", "is not a date like 2026-11-21")
+    if not entry.source:
+        raise ConfigurationInvalid(source, f"{key}.source", "is empty")
+
+
+def _rounded_up(numerator: int, denominator: int) -> int:
+    return -(-numerator // denominator)

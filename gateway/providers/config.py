@@ -1,0 +1,30 @@
+"""What an adapter is built from: one provider's settings, with its credential resolved."""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class Revealable(Protocol):
+    """A secret that has to be asked for by name, like `gateway.secrets.secret.Secret[str]`."""
+
+    def reveal(self) -> str: ...
+
+
+class ProviderConfig(Struct, frozen=True):
+    """One upstream; see `gateway.settings.ProviderSettings`, which names the credential's place."""
+
+    name: str
+    kind: str
+    jurisdiction: str
+    base_url: str = ""
+    """Empty where the kind has a public address of its own."""
+    credential: Revealable | None = None
+    allow_plain_http: bool = False
+    connect_timeout_s: float = 5.0
+    probe_timeout_s: float = 5.0
+
+    @property
+    def revealed_credential(self) -> str:
+        """The credential's text; empty when there is none."""
+        return self.credential.reveal() if self.credential is not None else ""

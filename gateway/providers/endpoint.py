@@ -1,0 +1,152 @@
+"""Destinations: where an upstream is, built from settings and checked before it is ever used.
+
+Nothing in a request may name a destination; an `Endpoint` is the only thing the egress connects to.
+The parser is deliberately narrow: whatever two URL parsers could read in two ways is refused.
+"""
+
+import ipaddress
+import re
+from typing import Literal
+
+from msgspec import Struct
+from yarl import URL
+
+from gateway.errors import ConfigurationInvalid
+
+
+Reach = Literal["loopback", "private", "anywhere"]
+"""Which addresses a host name may turn out to be."""
+
+_HOST_NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(?:\.(?!-)[a-z0-9-]{1,63})*")
+_BASE_URL = re.compile(
+    r"(?P<scheme>https?)://"
+    r"(?P<host>\[[0-9a-f:.]+\]|[a-z0-9.-]+)"
+    r"(?::(?P<port>[0-9]{1,5}))?"
+    r"(?P<path>(?:/[a-z0-9_~-][a-z0-9._~-]*)*)/?",
+    re.ASCII | re.IGNORECASE,
+)
+_PORT_MAX = 65535
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")
+_SHARED = ipaddress.IPv4Network("100.64.0.0/10")
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class Endpoint(Struct, frozen=True):
+    """A checked place to connect to, with the jurisdiction that the egress compares."""
+
+    name: str
+    jurisdiction: str
+    scheme: Literal["http", "https"]
+    host: str
+    port: int
+    base_path: str
+    """Empty, or starts with a slash and ends without one."""
+    reach: Reach
+
+    @property
+    def origin(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+    def url(self, path: str) -> URL:
+        """The full URL of a path of ours; computed once per provider, not per request."""
+        return URL(f"{self.origin}{self.base_path}{path}", encoded=True)
+
+
+def parse_endpoint(
+    name: str,
+    base_url: str,
+    jurisdiction: str,
+    *,
+    allow_plain_http: bool = False,
+    in_house: bool = False,
+) -> Endpoint:
+    """Check a configured base URL.
+
+    Plain http is for loopback unless it is allowed by name; what is called in-house must have a
+    loopback or private address, because its jurisdiction label claims that data stays home.
+
+    Raises:
+        ConfigurationInvalid: naming the provider, the key and the reason, never the URL.
+    """
+    source = f"providers.{name}"
+    if not jurisdiction:
+        raise ConfigurationInvalid(source, "jurisdiction", "is empty")
+    try:
+        scheme, host, port, base_path = _split(base_url)
+        address = _parse_host(host)
+        host = str(address or host)
+        reach: Reach = "private" if in_house else "anywhere"
+        if scheme == "http" and not allow_plain_http:
+            reach = "loopback"
+            if not (host == "localhost" or (address is not None and address.is_loopback)):
+                raise ValueError("is plain http beyond loopback; see allow_plain_http")
+        if address is not None and not may_reach(address, reach):
+            raise ValueError(f"is an address out of bounds for an upstream that may be {reach}")
+    except ValueError as error:
+        raise ConfigurationInvalid(source, "base_url", str(error)) from None
+    return Endpoint(name, jurisdiction, scheme, host, port, base_path, reach)
+
+
+def may_reach(address: Address, reach: Reach) -> bool:
+    """Whether an address may be connected to.
+
+    Link-local (which is where cloud metadata services live), unspecified, multicast and reserved
+    addresses are never an upstream, not even wrapped into IPv6.
+    """
+    address = _unwrap(address)
+    if address.is_loopback:
+        return True
+    if (
+        address.is_link_local
+        or address.is_unspecified
+        or address.is_multicast
+        or address.is_reserved
+    ):
+        return False
+    if reach == "loopback":
+        return False
+    if reach == "private":
+        is_shared = isinstance(address, ipaddress.IPv4Address) and address in _SHARED
+        return address.is_private or is_shared
+    return True
+
+
+def _unwrap(address: Address) -> Address:
+    """The IPv4 address that an IPv6 one stands for, if it does."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if address in _SIX_TO_FOUR and address.sixtofour is not None:
+        return address.sixtofour
+    return address
+
+
+def _split(base_url: str) -> tuple[Literal["http", "https"], str, int, str]:
+    """Scheme, host (IPv6 in its brackets), port and base path; ValueError says what is wrong."""
+    found = _BASE_URL.fullmatch(base_url)
+    if found is None:
+        raise ValueError("must be https://host, with a port and a plain path at most")
+    scheme: Literal["http", "https"] = "https" if found["scheme"].lower() == "https" else "http"
+    port = int(found["port"] or (443 if scheme == "https" else 80))
+    if not 0 < port <= _PORT_MAX:
+        raise ValueError("has no usable port")
+    return scheme, found["host"].lower().removesuffix("."), port, found["path"]
+
+
+def _parse_host(host: str) -> Address | None:
+    """The address, or None for a name; ValueError for anything that only looks like one of them."""
+    try:
+        if host.startswith("["):
+            return ipaddress.IPv6Address(host[1:-1])
+        return ipaddress.IPv4Address(host)
+    except ValueError:
+        # A last label that begins with a digit is an address in disguise, like 127.1 or 0x7f.1.
+        if _HOST_NAME.fullmatch(host) and not host.rpartition(".")[2][:1].isdigit():
+            return None
+        raise ValueError("has no usable host name or address") from None

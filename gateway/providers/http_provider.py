@@ -1,0 +1,107 @@
+"""What all upstreams over HTTP share: one prepared route, one call, no retries."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from gateway.errors import ConfigurationInvalid, UpstreamFailed, UpstreamUnreachable
+from gateway.ports import UpstreamCall
+from gateway.providers.config import ProviderConfig
+from gateway.providers.egress import Egress, EgressReply, Route, check_clearance
+from gateway.providers.endpoint import Endpoint, parse_endpoint
+from gateway.types import DialectName
+
+
+HTTP_OK = 200
+
+
+class HttpProvider:
+    """An upstream behind one endpoint; a kind adds its dialect, paths, headers and probe."""
+
+    dialect: DialectName = "openai_chat"
+    default_base_url: ClassVar[str] = ""
+    path: ClassVar[str]
+    models_path: ClassVar[str] = "/v1/models"
+    needs_credential: ClassVar[bool] = True
+    in_house: ClassVar[bool] = False
+
+    def __init__(self, config: ProviderConfig, egress: Egress) -> None:
+        self.name = config.name
+        self.jurisdiction = config.jurisdiction
+        self._egress = egress
+        self._probe_timeout_s = config.probe_timeout_s
+        credential = _checked_credential(config)
+        self._has_credential = bool(credential)
+        self._endpoint = self._make_endpoint(config)
+        headers = self.headers(credential)
+        self._route = self._make_route(config, self.path, headers)
+        self._models_route = self._make_route(config, self.models_path, headers)
+
+    @classmethod
+    def headers(cls, credential: str) -> Mapping[str, str]:
+        """What this kind adds to the egress's own headers: as the official SDK sends it."""
+        return {"authorization": f"Bearer {credential}"} if credential else {}
+
+    @property
+    def unavailable_reason(self) -> str:
+        return "no credential" if self.needs_credential and not self._has_credential else ""
+
+    async def open(self, call: UpstreamCall) -> EgressReply:
+        if reason := self.unavailable_reason:
+            check_clearance(self._endpoint.jurisdiction, call)
+            raise UpstreamUnreachable(f"the upstream cannot be called: {reason}")
+        return await self._egress.open(self._route, call)
+
+    async def probe(self) -> str:
+        """Ask for the list of models: costs nothing and shows that address and credential work."""
+        if reason := self.unavailable_reason:
+            return reason
+        try:
+            status, _ = await self._ask(self._models_route)
+        except UpstreamFailed as error:
+            return error.message
+        return describe_status(status)
+
+    async def close(self) -> None:
+        """Nothing of its own to close: connections belong to the egress."""
+
+    async def _ask(self, route: Route) -> tuple[int, bytes]:
+        """Status and body of a GET that carries nothing of a caller."""
+        reply = await self._egress.ask(route, self._probe_timeout_s)
+        try:
+            return reply.status, await reply.read()
+        finally:
+            await reply.close()
+
+    def _make_endpoint(self, config: ProviderConfig) -> Endpoint:
+        base_url = config.base_url or self.default_base_url
+        # The paths below carry their version, so a base URL in the SDKs' style may end with it.
+        return parse_endpoint(
+            config.name,
+            base_url.rstrip("/").removesuffix("/v1"),
+            config.jurisdiction,
+            allow_plain_http=config.allow_plain_http,
+            in_house=self.in_house,
+        )
+
+    def _make_route(self, config: ProviderConfig, path: str, headers: Mapping[str, str]) -> Route:
+        return self._egress.route(
+            self._endpoint, path, headers, connect_timeout_s=config.connect_timeout_s
+        )
+
+
+def describe_status(status: int) -> str:
+    """A probe's verdict in words; empty when it is good."""
+    if status == HTTP_OK:
+        return ""
+    if status in (401, 403):
+        return f"the credential was refused (HTTP {status})"
+    return f"it answered with HTTP {status}"
+
+
+def _checked_credential(config: ProviderConfig) -> str:
+    """The credential, if it can stand in a header: a stray line break must not make a new one."""
+    credential = config.revealed_credential
+    if not credential.isascii() or not credential.isprintable() or " " in credential:
+        reason = "holds spaces, line breaks or other characters that no credential has"
+        raise ConfigurationInvalid(f"providers.{config.name}", "credential", reason)
+    return credential

@@ -1,0 +1,241 @@
+"""Each kind of upstream: its path, headers, availability and probe; and the official SDKs' word."""
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+
+import anthropic
+import openai
+import pytest
+
+from gateway.errors import ConfigurationInvalid, SovereigntyViolation, UpstreamUnreachable
+from gateway.ports import Provider
+from gateway.providers.config import ProviderConfig
+from gateway.providers.egress import Egress
+from gateway.providers.engine import EngineProvider
+from gateway.providers.registry import KINDS, build_provider, place
+from gateway.secrets.secret import Secret
+from tests.gateway.providers.samples import HOME, make_call, make_secret
+from tests.upstreams import Answer, RecordedRequest, RecordingUpstream
+
+
+pytestmark = pytest.mark.anyio
+
+# What an SDK says about itself and its transport; an upstream does not need it to answer.
+ABOUT_THE_CLIENT = {
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "host",
+    "user-agent",
+}
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[RecordingUpstream]:
+    async with RecordingUpstream() as running:
+        yield running
+
+
+@pytest.fixture
+async def egress() -> AsyncIterator[Egress]:
+    running = Egress()
+    yield running
+    await running.close()
+
+
+def build(
+    kind: str, upstream: RecordingUpstream, egress: Egress, credential: Secret[str] | None = None
+) -> Provider:
+    config = ProviderConfig(
+        name="somebody",
+        kind=kind,
+        jurisdiction=HOME,
+        base_url=upstream.url,
+        credential=credential,
+    )
+    return build_provider(config, egress)
+
+
+async def send(provider: Provider) -> bytes:
+    reply = await provider.open(make_call())
+    try:
+        return await reply.read()
+    finally:
+        await reply.close()
+
+
+def meaning(request: RecordedRequest) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in request.headers.items()
+        if name not in ABOUT_THE_CLIENT and not name.startswith("x-stainless")
+    }
+
+
+async def test_anthropic_gets_what_the_official_sdk_sends(
+    upstream: RecordingUpstream, egress: Egress
+) -> None:
+    credential = make_secret()
+    await send(build("anthropic", upstream, egress, credential))
+    client = anthropic.AsyncAnthropic(
+        api_key=credential.reveal(), base_url=upstream.url, max_retries=0
+    )
+    await client.messages.create(model="fake-model", max_tokens=5, messages=[])
+    await client.close()
+    ours, theirs = upstream.requests
+    assert ours.path == theirs.path == "/v1/messages"
+    assert meaning(ours) == meaning(theirs)
+
+
+async def test_openai_gets_what_the_official_sdk_sends(
+    upstream: RecordingUpstream, egress: Egress
+) -> None:
+    credential = make_secret()
+    await send(build("openai", upstream, egress, credential))
+    client = openai.AsyncOpenAI(
+        api_key=credential.reveal(), base_url=f"{upstream.url}/v1", max_retries=0
+    )
+    await client.chat.completions.create(model="fake-model", messages=[])
+    await client.close()
+    ours, theirs = upstream.requests
+    assert ours.path == theirs.path == "/v1/chat/completions"
+    assert meaning(ours) == meaning(theirs)
+
+
+async def test_a_base_url_in_the_style_of_the_sdks_leads_to_the_same_path(
+    upstream: RecordingUpstream, egress: Egress
+) -> None:
+    config = ProviderConfig("c", "openai_compatible", HOME, f"{upstream.url}/v1/")
+    await send(build_provider(config, egress))
+    assert upstream.requests[0].path == "/v1/chat/completions"
+    assert "authorization" not in upstream.requests[0].headers
+
+
+@pytest.mark.parametrize("kind", ["anthropic", "openai"])
+async def test_a_managed_upstream_without_credential_says_so_and_sends_nothing(
+    upstream: RecordingUpstream, egress: Egress, kind: str
+) -> None:
+    provider = build(kind, upstream, egress)
+    assert provider.unavailable_reason == "no credential"
+    assert await provider.probe() == "no credential"
+    with pytest.raises(UpstreamUnreachable):
+        await provider.open(make_call())
+    with pytest.raises(SovereigntyViolation):
+        await provider.open(make_call(clearance=frozenset()))
+    assert upstream.connections == 0
+
+
+@pytest.mark.parametrize("kind", ["openai_compatible", "engine"])
+async def test_an_upstream_of_our_own_needs_no_credential(
+    upstream: RecordingUpstream, egress: Egress, kind: str
+) -> None:
+    assert build(kind, upstream, egress).unavailable_reason == ""
+
+
+@pytest.mark.parametrize("kind", ["anthropic", "openai", "openai_compatible", "engine"])
+async def test_a_probe_is_content_with_a_list_of_models(
+    upstream: RecordingUpstream, egress: Egress, kind: str
+) -> None:
+    credential = make_secret()
+    provider = build(kind, upstream, egress, credential)
+    assert await provider.probe() == ""
+    asked = upstream.requests[-1]
+    assert (asked.method, asked.path.partition("?")[0], asked.body) == ("GET", "/v1/models", b"")
+    assert asked.headers["authorization"] == f"Bearer {credential.reveal()}"
+    assert not [name for name in asked.headers if name.startswith("x-stainless")]
+
+
+@pytest.mark.parametrize("kind", ["anthropic", "openai", "openai_compatible", "engine"])
+async def test_a_probe_of_a_dead_upstream_says_why_without_an_address(
+    egress: Egress, kind: str
+) -> None:
+    async with RecordingUpstream() as upstream:
+        provider = build(kind, upstream, egress, make_secret())
+    verdict = await provider.probe()
+    assert verdict == "the upstream could not be connected to"
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [
+        (401, "the credential was refused (HTTP 401)"),
+        (403, "the credential was refused (HTTP 403)"),
+        (503, "it answered with HTTP 503"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["anthropic", "openai", "openai_compatible"])
+async def test_a_probe_tells_refusals_apart_and_tries_once(
+    upstream: RecordingUpstream, egress: Egress, kind: str, status: int, verdict: str
+) -> None:
+    upstream.models_status = status
+    assert await build(kind, upstream, egress, make_secret()).probe() == verdict
+    assert len(upstream.requests) == 1
+
+
+async def test_an_engine_tells_its_identity_and_whether_it_is_ready(
+    upstream: RecordingUpstream, egress: Egress
+) -> None:
+    ours: dict[str, object] = {"id": "demo", "digest": "abc", "context_window_tokens": 512}
+    upstream.models = (ours, {"id": "vllm", "max_model_len": 4096})
+    engine = build("engine", upstream, egress)
+    assert isinstance(engine, EngineProvider)
+    models = await engine.list_models()
+    assert [(one.id, one.digest, one.window_tokens) for one in models] == [
+        ("demo", "abc", 512),
+        ("vllm", "", 4096),
+    ]
+    assert await engine.probe() == ""
+    upstream.models = ()
+    assert await engine.probe() == "it serves no model"
+    upstream.is_ready = False
+    assert await engine.probe() == "it is not ready (HTTP 503)"
+
+
+async def test_an_engine_must_live_at_a_private_address(egress: Egress) -> None:
+    config = ProviderConfig("engine", "engine", HOME, "https://8.8.8.8")
+    with pytest.raises(ConfigurationInvalid):
+        build_provider(config, egress)
+
+
+async def test_a_credential_that_could_break_a_header_is_refused_unseen(egress: Egress) -> None:
+    for text in ("a\r\nx-evil: 1", "a b", "clé", "a\n"):
+        config = ProviderConfig("o", "openai", HOME, credential=Secret(text))
+        with pytest.raises(ConfigurationInvalid) as caught:
+            build_provider(config, egress)
+        assert text not in caught.value.message
+
+
+async def test_an_unknown_kind_is_refused_with_the_known_ones(egress: Egress) -> None:
+    with pytest.raises(ConfigurationInvalid, match="openai_compatible"):
+        build_provider(ProviderConfig("o", "bedrock", HOME), egress)
+
+
+def test_places_tell_in_house_and_scripted_kinds_apart() -> None:
+    found = {kind: place("p", kind, HOME) for kind in KINDS}
+    assert {kind for kind, one in found.items() if one.in_house} == {"engine"}
+    assert {kind for kind, one in found.items() if one.target_prefix == "scripted/"} == {
+        "scripted",
+        "scripted_anthropic",
+    }
+
+
+async def test_error_statuses_reach_the_dispatcher_with_their_wait(
+    upstream: RecordingUpstream, egress: Egress
+) -> None:
+    provider = build("anthropic", upstream, egress, make_secret())
+    for status in (400, 401, 429, 500, 529):
+        upstream.answer_once(Answer(status=status, retry_after_s=1.0))
+        reply = await provider.open(make_call())
+        assert (reply.status, reply.retry_after_s) == (status, 1.0)
+        assert await reply.read()
+        await reply.close()
+
+
+def test_building_every_adapter_imports_no_vendor_sdk() -> None:
+    program = (
+        "import sys\n"
+        "import gateway.providers.registry\n"
+        "assert not {'anthropic', 'openai', 'httpx', 'httpx2', 'pydantic'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

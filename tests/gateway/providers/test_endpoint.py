@@ -1,0 +1,205 @@
+"""Destinations: what may be configured, and what a host name may turn out to be."""
+
+import ipaddress
+import socket
+
+import pytest
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from gateway.errors import ConfigurationInvalid, UpstreamUnreachable
+from gateway.providers.egress import Egress
+from gateway.providers.endpoint import Reach, may_reach, parse_endpoint
+from gateway.providers.resolver import GuardedResolver
+from tests.gateway.providers.samples import HOME, make_call
+
+
+TRICKS = [
+    "",
+    "//api.example.com",
+    "api.example.com",
+    "ftp://api.example.com",
+    "file:///etc/passwd",
+    "gopher://127.0.0.1:6379/_x",
+    "unix:///var/run/docker.sock",
+    "javascript:alert(1)",
+    "https://",
+    "https:///v1",
+    "https:/api.example.com",
+    "https://user:password@api.example.com",
+    "https://user@api.example.com",
+    "https://@api.example.com",
+    "https://api.example.com@evil.example",
+    "https://api.example.com#@evil.example",
+    "https://api.example.com?x=1",
+    "https://api.example.com#fragment",
+    "https://api.example.com\\@evil.example",
+    "https:\\\\api.example.com",
+    "https://api.example.com/..",
+    "https://api.example.com/a/../b",
+    "https://api.example.com/./a",
+    "https://api.example.com//a",
+    "https://api.example.com/a%2fb",
+    "https://api.example.com/a b",
+    " https://api.example.com",
+    "https://api.example.com\n",
+    "https://api.example.com\r\nHost: evil.example",
+    "https://api.example.com\t",
+    "https://api.example.com\0",
+    "https://api.example.com:0",
+    "https://api.example.com:65536",
+    "https://api.example.com:-1",
+    "https://api.example.com:443x",
+    "https://api.example.com:4 43",
+    "https://2130706433",
+    "https://0x7f000001",
+    "https://0x7f.0.0.1",
+    "https://0177.0.0.1",
+    "https://127.1",
+    "https://1.2.3",
+    "https://1.2.3.4.5",
+    "https://256.1.1.1",
+    "https://[::1",
+    "https://::1",
+    "https://[::1]extra",
+    "https://[fe80::1%25eth0]",
+    "https://[::ffff:169.254.169.254]",
+    "https://[64:ff9b::a9fe:a9fe]",
+    "https://[2002:a9fe:a9fe::1]",
+    "https://[ff02::1]",
+    "https://[::]",
+    "https://0.0.0.0",
+    "https://169.254.169.254",
+    "https://224.0.0.1",
+    "https://255.255.255.255",
+    "https://240.0.0.1",
+    "https://-api.example.com",
+    "https://api..example.com",
+    "https://.example.com",
+    "https://api_1.example.com:x",
+    "https://ap\u0131.example.com",
+    "https://ⓔxample.com",
+    "https://api.example.com\u3002evil.example",
+    "https://exa*mple.com",
+    "https://exa$mple.com",
+    "http://api.example.com",
+    "http://10.0.0.1",
+    "http://[2001:db8::1]",
+]
+
+
+@pytest.mark.parametrize("base_url", TRICKS)
+def test_tricky_addresses_are_refused_without_repeating_them(base_url: str) -> None:
+    with pytest.raises(ConfigurationInvalid) as caught:
+        parse_endpoint("somebody", base_url, HOME)
+    assert caught.value.key == "base_url"
+    if len(base_url) > len("https://"):
+        assert base_url not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("base_url", "url"),
+    [
+        ("https://api.example.com", "https://api.example.com/v1/x"),
+        ("https://API.Example.com./", "https://api.example.com/v1/x"),
+        ("https://api.example.com:8443/base/v2/", "https://api.example.com:8443/base/v2/v1/x"),
+        ("http://localhost:8000", "http://localhost:8000/v1/x"),
+        ("http://127.0.0.1", "http://127.0.0.1/v1/x"),
+        ("http://[::1]:8000", "http://[::1]:8000/v1/x"),
+        ("https://[2001:4860:0:0::8888]", "https://[2001:4860::8888]/v1/x"),
+    ],
+)
+def test_plain_addresses_are_accepted(base_url: str, url: str) -> None:
+    found = parse_endpoint("somebody", base_url, HOME).url("/v1/x")
+    assert str(found.with_port(None) if found.is_default_port() else found) == url
+
+
+def test_plain_http_beyond_loopback_has_to_be_allowed_by_name() -> None:
+    endpoint = parse_endpoint("somebody", "http://10.0.0.1:8000", HOME, allow_plain_http=True)
+    assert endpoint.reach == "anywhere"
+
+
+def test_an_in_house_upstream_must_have_a_private_address() -> None:
+    assert parse_endpoint("e", "https://10.1.2.3", HOME, in_house=True).reach == "private"
+    with pytest.raises(ConfigurationInvalid):
+        parse_endpoint("e", "https://8.8.8.8", HOME, in_house=True)
+
+
+def test_an_upstream_without_a_jurisdiction_is_refused() -> None:
+    with pytest.raises(ConfigurationInvalid) as caught:
+        parse_endpoint("e", "https://api.example.com", "")
+    assert caught.value.key == "jurisdiction"
+
+
+@pytest.mark.parametrize(
+    ("address", "reaches"),
+    [
+        ("127.0.0.1", {"loopback", "private", "anywhere"}),
+        ("::ffff:127.0.0.1", {"loopback", "private", "anywhere"}),
+        ("10.0.0.1", {"private", "anywhere"}),
+        ("192.168.1.1", {"private", "anywhere"}),
+        ("100.64.0.1", {"private", "anywhere"}),
+        ("fd00::1", {"private", "anywhere"}),
+        ("8.8.8.8", {"anywhere"}),
+        ("2001:4860::8888", {"anywhere"}),
+        ("169.254.169.254", set()),
+        ("fe80::1", set()),
+        ("::ffff:169.254.169.254", set()),
+        ("64:ff9b::169.254.169.254", set()),
+        ("64:ff9b::10.0.0.1", {"private", "anywhere"}),
+        ("::", set()),
+        ("255.255.255.255", set()),
+    ],
+)
+def test_each_reach_includes_its_addresses_only(address: str, reaches: set[Reach]) -> None:
+    every: tuple[Reach, ...] = ("loopback", "private", "anywhere")
+    parsed = ipaddress.ip_address(address)
+    assert {reach for reach in every if may_reach(parsed, reach)} == reaches
+
+
+class FixedResolver(AbstractResolver):
+    """Says what it is told about every name."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.addresses = addresses
+        self.asked: list[str] = []
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        self.asked.append(host)
+        return [
+            ResolveResult(hostname=host, host=one, port=port, family=family, proto=0, flags=0)
+            for one in self.addresses
+        ]
+
+    async def close(self) -> None: ...
+
+
+@pytest.mark.anyio
+async def test_a_name_that_resolves_to_a_metadata_service_is_never_connected_to() -> None:
+    egress = Egress(resolver=GuardedResolver(FixedResolver("169.254.169.254")))
+    endpoint = parse_endpoint("s", "https://metadata.example", HOME)
+    with pytest.raises(UpstreamUnreachable):
+        await egress.open(egress.route(endpoint, "/", {}), make_call())
+    await egress.close()
+
+
+@pytest.mark.anyio
+async def test_addresses_out_of_reach_are_dropped_and_the_stricter_rule_holds() -> None:
+    guarded = GuardedResolver(FixedResolver("8.8.8.8", "10.0.0.7"))
+    guarded.admit(parse_endpoint("a", "https://engine.example", HOME))
+    assert [found["host"] for found in await guarded.resolve("engine.example")] == [
+        "8.8.8.8",
+        "10.0.0.7",
+    ]
+    guarded.admit(parse_endpoint("b", "https://engine.example", HOME, in_house=True))
+    guarded.admit(parse_endpoint("c", "https://engine.example", HOME))
+    assert [found["host"] for found in await guarded.resolve("engine.example")] == ["10.0.0.7"]
+
+
+@pytest.mark.anyio
+async def test_a_host_that_no_endpoint_has_is_not_even_looked_up() -> None:
+    inner = FixedResolver("8.8.8.8")
+    with pytest.raises(OSError, match="no endpoint"):
+        await GuardedResolver(inner).resolve("evil.example")
+    assert inner.asked == []

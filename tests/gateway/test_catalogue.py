@@ -1,0 +1,244 @@
+"""Prices and limits: exact money, checked files, and targets that join both."""
+
+from datetime import date
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.catalogue import (
+    CAPABILITIES,
+    Place,
+    build_targets,
+    cost,
+    load_catalogue,
+    refine_target,
+    shipped_catalogue,
+    worst_cost,
+)
+from gateway.errors import ConfigurationInvalid
+from gateway.settings import TargetSettings
+from gateway.types import Price, Usage
+
+
+SONNET = Price(2_000_000, 10_000_000, 100_000, 2_500_000, 4_000_000, 50, "test", "2026-11-21")
+GOOD = """
+[models.m]
+vendor = "v"
+tier = "cheap"
+input_microusd_per_mtok = 1
+output_microusd_per_mtok = 2
+cache_read_microusd_per_mtok = 3
+cache_write_microusd_per_mtok = 4
+cache_write_1h_microusd_per_mtok = 5
+batch_percent = 50
+context_window_tokens = 100
+output_tokens_max = 10
+capabilities = ["streaming"]
+source = "somewhere"
+as_of = "2026-11-21"
+"""
+
+tokens = st.integers(min_value=0, max_value=2_000_000)
+rates = st.integers(min_value=0, max_value=200_000_000)
+prices = st.builds(
+    Price,
+    input_microusd_per_mtok=rates,
+    output_microusd_per_mtok=rates,
+    cache_read_microusd_per_mtok=rates,
+    cache_write_microusd_per_mtok=rates,
+    cache_write_1h_microusd_per_mtok=rates,
+    batch_percent=st.integers(min_value=0, max_value=100),
+    source=st.just("test"),
+    as_of=st.just("2026-11-21"),
+)
+
+
+@st.composite
+def usages(draw: st.DrawFn) -> Usage:
+    """Usage as upstreams send it: the cached parts are parts of the input."""
+    read, write, write_1h, rest, output = (draw(tokens) for _ in range(5))
+    return Usage(read + write + write_1h + rest, output, read, write, write_1h)
+
+
+def plus(a: Usage, b: Usage) -> Usage:
+    return Usage(
+        a.input_tokens + b.input_tokens,
+        a.output_tokens + b.output_tokens,
+        a.cache_read_tokens + b.cache_read_tokens,
+        a.cache_write_tokens + b.cache_write_tokens,
+        a.cache_write_1h_tokens + b.cache_write_1h_tokens,
+    )
+
+
+def test_an_answer_costs_the_sum_of_its_parts() -> None:
+    usage = Usage(
+        input_tokens=1_000_000,
+        output_tokens=100_000,
+        cache_read_tokens=500_000,
+        cache_write_tokens=200_000,
+        cache_write_1h_tokens=100_000,
+    )
+    # 0.2 M new at $2, 0.5 M read at $0.10, 0.2 M written at $2.50, 0.1 M for an hour at $4,
+    # 0.1 M out at $10.
+    assert cost(SONNET, usage) == 400_000 + 50_000 + 500_000 + 400_000 + 1_000_000
+    assert cost(SONNET, usage, is_batch=True) == 2_350_000 // 2
+
+
+def test_the_smallest_part_of_a_microdollar_is_rounded_up() -> None:
+    assert cost(SONNET, Usage(output_tokens=0)) == 0
+    price = Price(1, 1, 1, 1, 1, 50, "test", "2026-11-21")
+    assert cost(price, Usage(input_tokens=1)) == 1
+
+
+def test_usage_that_contradicts_itself_never_costs_less_than_its_parts() -> None:
+    assert cost(SONNET, Usage(input_tokens=1, cache_read_tokens=1_000_000)) == 100_000
+
+
+@given(prices, usages(), usages())
+def test_cost_is_additive_up_to_one_rounding(price: Price, a: Usage, b: Usage) -> None:
+    whole, parts = cost(price, plus(a, b)), cost(price, a) + cost(price, b)
+    assert whole <= parts <= whole + 1
+
+
+@given(prices, usages(), usages())
+def test_more_usage_never_costs_less(price: Price, a: Usage, more: Usage) -> None:
+    assert cost(price, plus(a, more)) >= cost(price, a)
+
+
+@given(prices, usages())
+def test_cost_is_the_exact_amount_rounded_up(price: Price, usage: Usage) -> None:
+    new = (
+        usage.input_tokens
+        - usage.cache_read_tokens
+        - usage.cache_write_tokens
+        - usage.cache_write_1h_tokens
+    )
+    exact = Fraction(
+        new * price.input_microusd_per_mtok
+        + usage.cache_read_tokens * price.cache_read_microusd_per_mtok
+        + usage.cache_write_tokens * price.cache_write_microusd_per_mtok
+        + usage.cache_write_1h_tokens * price.cache_write_1h_microusd_per_mtok
+        + usage.output_tokens * price.output_microusd_per_mtok,
+        1_000_000,
+    )
+    assert 0 <= cost(price, usage) - exact < 1
+    assert 0 <= cost(price, usage, is_batch=True) - exact * price.batch_percent / 100 < 1
+
+
+@given(prices, usages(), tokens, tokens)
+def test_the_worst_cost_covers_every_usage_within_its_bounds(
+    price: Price, usage: Usage, more_input: int, more_output: int
+) -> None:
+    input_tokens = usage.input_tokens + more_input
+    output_cap = usage.output_tokens + more_output
+    dearest = max(price.input_microusd_per_mtok, price.cache_write_microusd_per_mtok)
+    if price.cache_read_microusd_per_mtok <= dearest:
+        assert worst_cost(price, input_tokens, output_cap, writes_for_1h=True) >= cost(price, usage)
+        if usage.cache_write_1h_tokens == 0 or price.cache_write_1h_microusd_per_mtok <= dearest:
+            assert worst_cost(price, input_tokens, output_cap) >= cost(price, usage)
+
+
+def test_the_shipped_catalogue_is_complete_and_dated() -> None:
+    models = shipped_catalogue().models
+    assert {"claude-opus-5-5", "claude-sonnet-5-5", "gpt-6.2-sol", "gpt-6-luna"} <= set(models)
+    assert {"in-house", "scripted"} <= set(models)
+    for entry in models.values():
+        assert date.fromisoformat(entry.as_of) <= date(2026, 11, 21)
+        is_managed = entry.vendor != "in-house"
+        assert entry.source.startswith("https://") == is_managed
+        assert entry.output_tokens_max <= entry.context_window_tokens
+        assert "streaming" in entry.capabilities
+        assert entry.capabilities <= CAPABILITIES
+        assert (entry.price.output_microusd_per_mtok > 0) or not is_managed
+
+
+def test_in_the_shipped_catalogue_reading_is_cheapest_and_keeping_longest_dearest() -> None:
+    for entry in shipped_catalogue().models.values():
+        price = entry.price
+        assert price.cache_read_microusd_per_mtok <= price.input_microusd_per_mtok
+        assert price.input_microusd_per_mtok <= price.cache_write_microusd_per_mtok
+        assert price.cache_write_microusd_per_mtok <= price.cache_write_1h_microusd_per_mtok
+
+
+def test_all_three_tiers_are_on_offer_from_both_vendors() -> None:
+    offers = {(entry.vendor, entry.tier) for entry in shipped_catalogue().models.values()}
+    for vendor in ("anthropic", "openai"):
+        assert {(vendor, tier) for tier in ("cheap", "mid", "frontier")} <= offers
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("[models.m]", "[models.m", ""),
+        ('tier = "cheap"', 'tier = "best"', "models[...].tier"),
+        ("input_microusd_per_mtok = 1\n", "", "models[...]"),
+        ("input_microusd_per_mtok = 1", "input_microusd_per_mtok = 1.5", "models[...].input"),
+        ("output_microusd_per_mtok = 2", "output_microusd_per_mtok = -2", "models.m.output"),
+        ("batch_percent = 50", "batch_percent = 101", "models.m.batch_percent"),
+        ("output_tokens_max = 10", "output_tokens_max = 0", "models.m.output_tokens_max"),
+        ('["streaming"]', '["flying"]', "models.m.capabilities"),
+        ('as_of = "2026-11-21"', 'as_of = "yesterday"', "models.m.as_of"),
+        ('source = "somewhere"', 'source = ""', "models.m.source"),
+        ('vendor = "v"', 'vendor = "v"\nsecret = "x"', "models[...]"),
+    ],
+)
+def test_a_broken_catalogue_names_the_file_the_key_and_the_reason(
+    old: str, new: str, key: str
+) -> None:
+    with pytest.raises(ConfigurationInvalid) as caught:
+        load_catalogue(GOOD.replace(old, new), "my-prices.toml")
+    assert caught.value.source == "my-prices.toml"
+    assert caught.value.key.startswith(key)
+    assert caught.value.reason
+
+
+PLACES = {
+    "cloud": Place("us", in_house=False),
+    "home": Place("de", in_house=True),
+    "script": Place("de", in_house=False, target_prefix="scripted/"),
+}
+
+
+def test_targets_join_configuration_and_catalogue_in_order() -> None:
+    settings = {
+        "fast": TargetSettings(provider="cloud", model="claude-haiku-5-5"),
+        "own": TargetSettings(provider="home", model="demo", tier="mid", catalogue="in-house"),
+        "scripted/a": TargetSettings(provider="script", model="x", catalogue="scripted"),
+    }
+    fast, own, scripted = build_targets(settings, PLACES, shipped_catalogue())
+    assert (fast.name, fast.provider, fast.model) == ("fast", "cloud", "claude-haiku-5-5")
+    assert (fast.jurisdiction, fast.in_house, fast.tier) == ("us", False, "cheap")
+    assert fast.context_window_tokens == 100_000, "beyond that the stated price does not hold"
+    assert fast.price.input_microusd_per_mtok == 100_000
+    assert (own.jurisdiction, own.in_house, own.tier, own.model) == ("de", True, "mid", "demo")
+    assert scripted.name == "scripted/a"
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "key"),
+    [
+        ("t", TargetSettings(provider="nobody", model="gpt-6-luna"), "targets.t.provider"),
+        ("t", TargetSettings(provider="cloud", model="gpt-99"), "targets.t.model"),
+        ("t", TargetSettings(provider="cloud", model="x", catalogue="y"), "targets.t.catalogue"),
+        ("gpt-6", TargetSettings(provider="script", model="scripted"), "targets.gpt-6"),
+    ],
+)
+def test_a_target_that_cannot_be_joined_is_refused(
+    name: str, setting: TargetSettings, key: str
+) -> None:
+    with pytest.raises(ConfigurationInvalid) as caught:
+        build_targets({name: setting}, PLACES, shipped_catalogue())
+    assert (caught.value.source, caught.value.key) == ("gatewright.toml", key)
+
+
+def test_an_engines_own_word_sets_the_digest_and_only_narrows_the_window() -> None:
+    setting = TargetSettings(provider="home", model="demo", catalogue="in-house")
+    (target,) = build_targets({"own": setting}, PLACES, shipped_catalogue())
+    small = refine_target(target, "abc", 512)
+    assert (small.digest, small.context_window_tokens, small.output_tokens_max) == ("abc", 512, 512)
+    large = refine_target(target, "abc", 10_000_000)
+    assert large.context_window_tokens == target.context_window_tokens
+    silent = refine_target(target, "abc")
+    assert silent.context_window_tokens == target.context_window_tokens
