@@ -1,0 +1,209 @@
+"""Who asks: virtual keys, their format, and the one place where a credential becomes a principal.
+
+A key is `gw_live_<id>_<secret><checksum>`, all of it letters and digits: 12 of id, 43 of secret
+(256 bits), 6 of CRC-32 over the rest, so that a typing error is found without a database. What is
+stored is HMAC-SHA256 of the whole text under a versioned pepper; a slow hash would buy nothing
+against 256 random bits. Nothing is cached by any part of a key.
+"""
+
+import hmac
+import re
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from gateway.errors import Unauthenticated
+from gateway.types import Principal
+
+
+_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_KEY = re.compile(r"gw_live_([0-9A-Za-z]{12})_[0-9A-Za-z]{43}([0-9A-Za-z]{6})", re.ASCII)
+_ID_LENGTH, _SECRET_LENGTH, _CHECKSUM_LENGTH = 12, 43, 6
+_REFUSAL = "the API key is missing or not valid"
+_NOBODY = b"\x00" * 32
+
+
+class Peppers:
+    """The secrets under which key digests are made, by version; the newest makes new ones."""
+
+    __slots__ = ("_by_version", "newest")
+
+    def __init__(self, by_version: Mapping[int, bytes]) -> None:
+        if not by_version or any(len(pepper) < 32 for pepper in by_version.values()):  # noqa: PLR2004
+            raise ValueError("at least one pepper is needed, each of at least 32 bytes")
+        self._by_version = dict(by_version)
+        self.newest = max(by_version)
+
+    def __repr__(self) -> str:
+        return f"Peppers(versions={sorted(self._by_version)})"
+
+    def digest(self, key_text: str, version: int) -> bytes:
+        """HMAC-SHA256 of a whole key; of no use to anybody where the version is unknown."""
+        pepper = self._by_version.get(version)
+        if pepper is None:
+            hmac.digest(self._by_version[self.newest], key_text.encode(), "sha256")
+            return b""
+        return hmac.digest(pepper, key_text.encode(), "sha256")
+
+
+class KeyDigest(Struct, frozen=True):
+    """What is kept of a secret."""
+
+    pepper_version: int
+    digest: bytes
+    until_us: int | None = None
+    """When it stops being good: set on the secret that a rotation replaced."""
+
+    def __repr__(self) -> str:
+        return f"KeyDigest(pepper_version={self.pepper_version}, until_us={self.until_us})"
+
+
+class KeyRecord(Struct, frozen=True):
+    """A virtual key as it is stored."""
+
+    key_id: str
+    digests: tuple[KeyDigest, ...]
+    principal: Principal
+    created_us: int
+    created_by: str
+    expires_us: int | None = None
+    revoked_us: int | None = None
+
+    def is_live(self, now_us: int) -> bool:
+        return self.revoked_us is None and (self.expires_us is None or now_us < self.expires_us)
+
+
+class KeyTable(Struct, frozen=True):
+    """All keys at one revision of the database; replaced as a whole, never changed."""
+
+    revision: int
+    records: Mapping[str, KeyRecord]
+
+    def __repr__(self) -> str:
+        return f"KeyTable(revision={self.revision}, keys={len(self.records)})"
+
+
+class KeyText:
+    """A key as its owner gets to see it, once; prints as its id."""
+
+    __slots__ = ("_text", "key_id")
+
+    def __init__(self, key_id: str, text: str) -> None:
+        self.key_id = key_id
+        self._text = text
+
+    def __repr__(self) -> str:
+        return f"KeyText({self.key_id})"
+
+    def reveal(self) -> str:
+        return self._text
+
+
+def key_table(revision: int, records: Iterable[KeyRecord]) -> KeyTable:
+    return KeyTable(revision, MappingProxyType({record.key_id: record for record in records}))
+
+
+def issue_key(random_bytes: Callable[[int], bytes], key_id: str = "") -> KeyText:
+    """A new key, or a new secret for the key with `key_id`.
+
+    Args:
+        random_bytes: returns that many unpredictable bytes, such as `secrets.token_bytes`.
+        key_id: of an existing key, or empty for a new one.
+    """
+    key_id = key_id or _random_text(random_bytes, _ID_LENGTH)
+    text = f"gw_live_{key_id}_{_random_text(random_bytes, _SECRET_LENGTH)}"
+    return KeyText(key_id, text + _checksum(text))
+
+
+def accounts_of(organisation: str, workspace: str, project: str, key_id: str) -> tuple[str, ...]:
+    """The budget accounts that a request of a key is charged to, from the top down."""
+    return (
+        f"org:{organisation}",
+        f"ws:{organisation}/{workspace}",
+        f"proj:{organisation}/{workspace}/{project}",
+        f"key:{key_id}",
+    )
+
+
+def key_id_of(key_text: str) -> str | None:
+    """The id in a well-formed key, else None."""
+    match = _KEY.fullmatch(key_text)
+    if match is None or _checksum(key_text[:-_CHECKSUM_LENGTH]) != match[2]:
+        return None
+    return match[1]
+
+
+def credential_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The key in a request's headers: `Authorization: Bearer`, `x-api-key` or `api-key`.
+
+    Args:
+        headers: names in lower case, as ASGI has them.
+
+    Raises:
+        Unauthenticated: there is none, one in another form, or several that differ.
+    """
+    found: bytes | None = None
+    for name, value in headers:
+        if name == b"authorization":
+            if value[:7].lower() != b"bearer ":
+                raise Unauthenticated(_REFUSAL)
+            presented = value[7:].strip()
+        elif name in (b"x-api-key", b"api-key"):
+            presented = value.strip()
+        else:
+            continue
+        if found is not None and presented != found:
+            raise Unauthenticated(_REFUSAL)
+        found = presented
+    if not found or not found.isascii():
+        raise Unauthenticated(_REFUSAL)
+    return found.decode("ascii")
+
+
+def authenticate(
+    table: KeyTable, peppers: Peppers, headers: Iterable[tuple[bytes, bytes]], now_us: int
+) -> Principal:
+    """The principal that a request's headers prove.
+
+    Raises:
+        Unauthenticated: for every reason with the same words.
+    """
+    key_text = credential_of(headers)
+    key_id = key_id_of(key_text)
+    if key_id is None:
+        raise Unauthenticated(_REFUSAL)
+    record = table.records.get(key_id)
+    if record is None:
+        # An unknown id costs what a wrong secret costs, so that time tells nobody which ids exist.
+        hmac.compare_digest(peppers.digest(key_text, peppers.newest), _NOBODY)
+        raise Unauthenticated(_REFUSAL)
+    if not _proves(record.digests, peppers, key_text, now_us) or not record.is_live(now_us):
+        raise Unauthenticated(_REFUSAL)
+    return record.principal
+
+
+def _proves(digests: tuple[KeyDigest, ...], peppers: Peppers, key_text: str, now_us: int) -> bool:
+    proved = False
+    for kept in digests:
+        is_same = hmac.compare_digest(peppers.digest(key_text, kept.pepper_version), kept.digest)
+        proved |= is_same and (kept.until_us is None or now_us < kept.until_us)
+    return proved
+
+
+def _random_text(random_bytes: Callable[[int], bytes], length: int) -> str:
+    # Bytes of 248 and above would make the first eight letters likelier than the others.
+    letters: list[str] = []
+    while len(letters) < length:
+        letters += [_ALPHABET[byte % 62] for byte in random_bytes(2 * length) if byte < 248]  # noqa: PLR2004
+    return "".join(letters[:length])
+
+
+def _checksum(text: str) -> str:
+    number = zlib.crc32(text.encode())
+    letters = ""
+    for _ in range(_CHECKSUM_LENGTH):
+        number, digit = divmod(number, 62)
+        letters = _ALPHABET[digit] + letters
+    return letters

@@ -1,0 +1,185 @@
+"""Opens a database from its URL and hands out transactions.
+
+It knows what SQLite and PostgreSQL each need to keep their promises.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any, Literal
+
+import asyncpg
+from sqlalchemy import event
+from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from gateway.errors import ConfigurationInvalid, NotReady
+
+
+DatabaseKind = Literal["sqlite", "postgresql"]
+
+_DRIVERS = {
+    "sqlite": "sqlite+aiosqlite",
+    "sqlite+aiosqlite": "sqlite+aiosqlite",
+    "postgres": "postgresql+asyncpg",
+    "postgresql": "postgresql+asyncpg",
+    "postgresql+asyncpg": "postgresql+asyncpg",
+}
+# SQLSTATEs after which a connection is of no more use: the server went away, or a failover
+# made it read-only.
+_LOST_CONNECTION = ("08", "57P01", "57P02", "57P03", "25006")
+_AWAY = (
+    DBAPIError,
+    PoolTimeoutError,
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+)
+_SQLITE_BUSY_MS = 10_000
+_POOL_WAIT_S = 10.0
+_RECYCLE_S = 600
+_COMMAND_S = 30.0
+
+
+class Database:
+    """One database; made by `open_database`, closed by its owner."""
+
+    __slots__ = ("_turn", "_writing", "engine", "kind", "url")
+
+    def __init__(self, url: URL, engine: AsyncEngine) -> None:
+        self.url = url
+        self.engine = engine
+        self.kind: DatabaseKind = "sqlite" if url.drivername.startswith("sqlite") else "postgresql"
+        # SQLite has one writer at a time and no queue: those who wait poll, and may starve.
+        self._turn = asyncio.Lock() if self.kind == "sqlite" else nullcontext()
+        self._writing = engine.execution_options(gatewright_writing=True)
+
+    def __repr__(self) -> str:
+        return f"Database({self.kind})"
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction that changes nothing.
+
+        Raises:
+            NotReady: the database cannot be reached or does not answer.
+        """
+        with _Translated():
+            async with self.engine.connect() as connection, connection.begin():
+                yield connection
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction that commits at its end; on SQLite it holds the write lock from its start.
+
+        Raises:
+            NotReady: the database cannot be reached or does not answer; whether a commit
+                took effect is then unknown.
+        """
+        with _Translated():
+            async with self._turn, self._writing.begin() as connection:
+                yield connection
+
+    async def close(self) -> None:
+        await self.engine.dispose()
+
+
+class _Translated:
+    """Turns a lost database into `NotReady`; a violated constraint stays what it is."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, IntegrityError):
+            return
+        if isinstance(error, _AWAY):
+            raise NotReady("the database does not answer", retry_after_s=1.0) from error
+
+
+def parse_url(url: str) -> URL:
+    """The URL with its asynchronous driver.
+
+    Raises:
+        ConfigurationInvalid: it names no database that we know.
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise ConfigurationInvalid("database", "url", "not a database URL") from None
+    driver = _DRIVERS.get(parsed.drivername)
+    if driver is None:
+        reason = "use sqlite+aiosqlite:///path or postgresql+asyncpg://host/name"
+        raise ConfigurationInvalid("database", "url", reason)
+    if driver.startswith("sqlite") and parsed.database in (None, "", ":memory:"):
+        raise ConfigurationInvalid("database", "url", "a SQLite database needs a file")
+    return parsed.set(drivername=driver)
+
+
+def open_database(
+    url: str, *, pool_size: int = 5, pooled: bool = True, foreign_keys: bool = True
+) -> Database:
+    """A database that connects on first use; `pooled=False` for short commands.
+
+    `foreign_keys=False` is for migrations: SQLite rebuilds a table by dropping it.
+
+    Raises:
+        ConfigurationInvalid: the URL names no database that we know.
+    """
+    parsed = parse_url(url)
+    options: dict[str, Any] = {"pool_pre_ping": True, "hide_parameters": True}
+    if pooled:
+        options |= {"pool_size": pool_size, "max_overflow": 1, "pool_timeout": _POOL_WAIT_S}
+        options |= {"pool_recycle": _RECYCLE_S}
+    else:
+        options |= {"poolclass": NullPool}
+    if parsed.drivername.startswith("postgresql"):
+        options["connect_args"] = {
+            "timeout": 5.0,
+            "command_timeout": _COMMAND_S if pooled else None,
+        }
+    engine = create_async_engine(parsed, **options)
+    if parsed.drivername.startswith("sqlite"):
+        prepare = _prepare_sqlite if foreign_keys else _prepare_sqlite_for_migration
+        event.listen(engine.sync_engine, "connect", prepare)
+        event.listen(engine.sync_engine, "begin", _begin_sqlite)
+    else:
+        event.listen(engine.sync_engine, "handle_error", _note_lost_connection)
+    return Database(parsed, engine)
+
+
+def _prepare_sqlite_for_migration(connection: Any, record: object) -> None:
+    _prepare_sqlite(connection, record)
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA foreign_keys = OFF")
+    cursor.close()
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    # The driver must not begin transactions by itself: it would do so too late.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in (
+        f"busy_timeout = {_SQLITE_BUSY_MS}",
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "foreign_keys = ON",
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A deferred transaction that reads and then writes fails, instead of waiting, when another
+    # one writes in between.
+    writing = connection.get_execution_options().get("gatewright_writing", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+def _note_lost_connection(context: ExceptionContext) -> None:
+    state = str(getattr(context.original_exception, "sqlstate", None) or "")
+    if state.startswith(_LOST_CONNECTION):
+        context.is_disconnect = True

@@ -1,0 +1,331 @@
+"""The ledger that workers share: slices leased from the database, reservations made in memory.
+
+The usual request touches no database. What is leased is already counted there, so no interleaving
+of workers admits more than a limit allows. Where it errs, it errs against overspending: a worker
+that crashes loses its slices, and what it had not reported of them counts as spent; a slice whose
+lease ran out is not used; money that lies in another worker is waited for briefly, then refused.
+When a budget runs low, exactly what is needed is leased, and what lies idle goes back at once.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from gateway.budgets import Limit, Pot, ReservationBook, exhausted, settlement
+from gateway.clock import Clock
+from gateway.errors import NotReady
+from gateway.store.leases import Claim, Grant, LeaseHolder, LeaseTable
+from gateway.types import Reservation, Settlement
+
+
+_QUIET_ROUNDS = 10
+"""After so many rounds without use a slice's free part goes back."""
+_NO_WINDOW = -1
+
+
+class _Slice(Pot):
+    """A worker's part of one budget, and what it last heard about the rest."""
+
+    __slots__ = (
+        "booked",
+        "elsewhere",
+        "is_tight",
+        "is_unsure",
+        "left",
+        "quiet_rounds",
+        "seen",
+        "window_start_us",
+    )
+
+    def __init__(self, limit: Limit, left: int) -> None:
+        super().__init__(limit)
+        self.window_start_us = _NO_WINDOW
+        self.booked = 0
+        """How much of `spent` the database knows."""
+        self.left = left
+        self.elsewhere = 0
+        self.is_tight = False
+        self.is_unsure = False
+        """Whether a claim was sent whose answer never came."""
+        self.seen = (0, 0)
+        self.quiet_rounds = 0
+
+    def hear(self, grant: Grant) -> None:
+        self.window_start_us = grant.window_start_us
+        self.amount = grant.amount_microusd
+        self.valid_until_us = grant.valid_until_us
+        self.left = grant.left_microusd
+        self.elsewhere = grant.elsewhere_microusd
+        self.is_tight = grant.is_tight
+        self.is_unsure = False
+
+    @property
+    def has_news(self) -> bool:
+        return self.is_unsure or self.spent != self.booked
+
+    def count_quiet(self) -> int:
+        """For how many rounds nothing was reserved or spent."""
+        now = (self.spent, self.reserved)
+        self.quiet_rounds = self.quiet_rounds + 1 if now == self.seen else 0
+        self.seen = now
+        return self.quiet_rounds
+
+
+class LeasedLedger:
+    """Budgets of one worker among several.
+
+    Args:
+        leases: the database's side.
+        clock: for windows and leases.
+        worker: a name that no other running worker has and that survives restarts.
+        slice_microusd: how much to lease ahead while there is plenty.
+        reservation_lease_s: after it a reservation that nobody ended goes back.
+        flush_every_s: how often spending is reported.
+        patience_s: how long a request waits for money that lies idle in other workers.
+    """
+
+    def __init__(
+        self,
+        leases: LeaseTable,
+        clock: Clock,
+        worker: str,
+        *,
+        slice_microusd: int = 2_000_000,
+        reservation_lease_s: float = 900.0,
+        flush_every_s: float = 0.2,
+        patience_s: float = 0.5,
+    ) -> None:
+        self._leases = leases
+        self._clock = clock
+        self._holder = LeaseHolder(worker, secrets.token_hex(8))
+        self._slice_microusd = slice_microusd
+        self._flush_every_s = flush_every_s
+        self._pause_s = flush_every_s / 8
+        self._patience_s = patience_s
+        self._pauses = round(patience_s / self._pause_s)
+        self._book = ReservationBook(reservation_lease_s)
+        self._slices: dict[str, _Slice] = {}
+        self._exchanging = asyncio.Lock()
+        self._wanted: dict[str, int] = {}
+        self._awaited: dict[str, int] = {}
+        """What requests are about to take: it must not be given back under their hands."""
+        self._round: asyncio.Task[None] | None = None
+        self._flusher: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
+        self._is_closing = False
+        self.is_reporting = True
+        """False while the database takes no reports; requests then live on what is leased."""
+
+    async def start(self) -> None:
+        """Write off what an earlier run left, learn the limits, begin to report.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        await self._leases.write_off(self._holder)
+        await self.refresh()
+        self._flusher = asyncio.create_task(self._flush_forever(), name="ledger-flush")
+
+    async def refresh(self) -> None:
+        """Learn limits anew, to be called when the revision changed.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        async with self._exchanging:
+            budgets = {budget.limit.account: budget for budget in await self._leases.budgets()}
+            for account in self._slices.keys() - budgets.keys():
+                del self._slices[account]
+            changed = []
+            for account, budget in budgets.items():
+                known = self._slices.get(account)
+                if known is None or known.limit.window != budget.limit.window:
+                    self._slices[account] = _Slice(budget.limit, budget.left_microusd)
+                elif known.limit != budget.limit:
+                    known.limit = budget.limit
+                    known.left = budget.left_microusd
+                    changed.append(self._claim(known, gives_back=True))
+            await self._exchange(changed)
+
+    async def reserve(self, accounts: tuple[str, ...], amount_microusd: int) -> Reservation:
+        """See the port.
+
+        Raises:
+            BudgetExhausted: it does not fit.
+            NotReady: it does not fit in what is leased, and the database does not answer.
+        """
+        assert amount_microusd >= 0
+        now_us = self._clock.utc_us()
+        known = self._slices
+        slices: list[Pot] = []
+        for account in accounts:
+            part = known.get(account)
+            if part is not None:
+                if (
+                    part.amount - part.spent - part.reserved < amount_microusd
+                    or now_us >= part.valid_until_us
+                ):
+                    slices = await self._fill(accounts, amount_microusd)
+                    break
+                slices.append(part)
+        return self._book.open(slices, accounts, amount_microusd, now_us)
+
+    def settle(self, reservation: Reservation, cost_microusd: int) -> Settlement:
+        if self._book.close(reservation, cost_microusd):
+            self._hurry.set()  # The other workers must hear of an overrun soon.
+        return settlement(reservation, cost_microusd)
+
+    def release(self, reservation: Reservation) -> Settlement:
+        self._book.close(reservation, 0)
+        return settlement(reservation, 0)
+
+    def left_microusd(self, accounts: tuple[str, ...]) -> int | None:
+        """See the port; what other workers hold is as last heard."""
+        slices = [self._slices[account] for account in accounts if account in self._slices]
+        return min((part.left + part.free for part in slices), default=None)
+
+    async def flush(self) -> None:
+        """Report what was spent and give back what lies idle.
+
+        Raises:
+            NotReady: the database does not answer; nothing is lost by that.
+        """
+        async with self._exchanging:
+            self._book.expire(self._clock.utc_us())
+            claims = []
+            for part in self._slices.values():
+                quiet = part.count_quiet()
+                may_give = part.is_tight or quiet >= _QUIET_ROUNDS
+                gives_back = may_give and self._idle(part) > 0
+                if gives_back or part.has_news or self._is_ageing(part):
+                    claims.append(self._claim(part, gives_back=gives_back))
+            await self._exchange(claims)
+
+    async def close(self) -> None:
+        """Report everything and give back what is not reserved; call it after the last request."""
+        self._is_closing = True
+        self._hurry.set()
+        if self._flusher is not None:
+            await self._flusher
+        async with self._exchanging:
+            claims = [
+                self._claim(part, gives_back=True, is_last=part.reserved == 0)
+                for part in self._slices.values()
+                if part.window_start_us != _NO_WINDOW or part.is_unsure
+            ]
+            with suppress(NotReady):  # Then the leases run out, and count as spent.
+                await self._exchange(claims)
+
+    async def _fill(self, accounts: tuple[str, ...], amount: int) -> list[Pot]:
+        """The slices of the accounts, each with `amount` free, leased from the database."""
+        pauses, deadline_s = self._pauses, self._clock.monotonic_s() + self._patience_s
+        while True:
+            short = self._short(accounts, amount)
+            if short:
+                await self._ask_for([part.account for part in short], amount)
+                short = self._short(accounts, amount)
+            if not short:
+                return [self._slices[account] for account in accounts if account in self._slices]
+            # Where there is more, somebody only took what came for us.
+            dry = [part for part in short if part.left + part.free < amount]
+            for part in dry:
+                is_late = pauses == 0 or self._clock.monotonic_s() > deadline_s
+                if is_late or part.left + part.free + part.elsewhere < amount:
+                    raise exhausted(part.account)
+            if dry:
+                pauses -= 1
+                await asyncio.sleep(self._pause_s)
+
+    def _short(self, accounts: tuple[str, ...], amount: int) -> list[_Slice]:
+        now_us = self._clock.utc_us()
+        slices = [self._slices[account] for account in accounts if account in self._slices]
+        return [part for part in slices if part.free < amount or now_us >= part.valid_until_us]
+
+    async def _ask_for(self, accounts: Sequence[str], amount: int) -> None:
+        """Have the next exchange lease `amount` on each account; all who wait share one."""
+        for account in accounts:
+            self._wanted[account] = self._wanted.get(account, 0) + amount
+            self._awaited[account] = self._awaited.get(account, 0) + amount
+        if self._round is None:
+            self._round = asyncio.create_task(self._lease_wanted(), name="ledger-lease")
+            self._round.add_done_callback(_note_error)
+        try:
+            await asyncio.shield(self._round)
+        finally:
+            for account in accounts:
+                self._awaited[account] -= amount
+
+    async def _lease_wanted(self) -> None:
+        async with self._exchanging:
+            wanted, self._wanted, self._round = self._wanted, {}, None
+            claims = [
+                self._claim(self._slices[account], wanted=amount)
+                for account, amount in wanted.items()
+                if account in self._slices
+            ]
+            await self._exchange(claims)
+
+    def _claim(
+        self, part: _Slice, *, wanted: int = 0, gives_back: bool = False, is_last: bool = False
+    ) -> Claim:
+        if gives_back:
+            # Given back before it is reported: while we wait, nobody may reserve it any more.
+            part.amount -= max(self._idle(part), 0)
+        return Claim(
+            account=part.account,
+            window_start_us=part.window_start_us,
+            amount_microusd=part.amount,
+            spent_microusd=part.spent,
+            reserved_microusd=part.reserved,
+            wanted_microusd=wanted,
+            spare_microusd=self._slice_microusd if wanted else 0,
+            is_last=is_last,
+        )
+
+    async def _exchange(self, claims: Sequence[Claim]) -> None:
+        """Only while `_exchanging` is held: a slice's amount changes nowhere else."""
+        if not claims:
+            return
+        for claim in claims:
+            self._slices[claim.account].is_unsure = True
+        grants: Mapping[str, Grant] = {
+            grant.account: grant for grant in await self._leases.exchange(self._holder, claims)
+        }
+        for claim in claims:
+            part, grant = self._slices[claim.account], grants.get(claim.account)
+            if grant is None:
+                del self._slices[claim.account]  # It has no limit any more.
+                continue
+            if grant.is_fresh:
+                # Reservations of the old slice end there; the database has done with it.
+                part = self._slices[claim.account] = _Slice(part.limit, grant.left_microusd)
+            else:
+                part.booked = claim.spent_microusd
+            part.hear(grant)
+
+    def _idle(self, part: _Slice) -> int:
+        return part.free - self._awaited.get(part.account, 0)
+
+    def _is_ageing(self, part: _Slice) -> bool:
+        """Whether a slice that holds money must be leased anew soon."""
+        half_us = self._leases.lease_us // 2
+        return part.amount > part.spent and self._clock.utc_us() + half_us > part.valid_until_us
+
+    async def _flush_forever(self) -> None:
+        while not self._is_closing:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), self._flush_every_s)
+            self._hurry.clear()
+            try:
+                await self.flush()
+                self.is_reporting = True
+            except NotReady:
+                self.is_reporting = False
+                await asyncio.sleep(self._flush_every_s)
+
+
+def _note_error(task: asyncio.Task[None]) -> None:
+    # Those who wait get the error; when nobody waits any more it must not be called forgotten.
+    if not task.cancelled():
+        task.exception()

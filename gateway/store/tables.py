@@ -1,0 +1,190 @@
+"""The schema: one table per kind of fact, in types that SQLite and PostgreSQL share.
+
+Names of organisations, workspaces and projects are their keys and never change, because audit
+records and budget accounts are written with them; what people read is the title. Times are
+microseconds UTC, money is micro-dollars.
+"""
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+_NAME = String(63)
+_ACCOUNT = String(255)
+_WORKER = String(100)
+
+revisions = Table(
+    "revisions",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("revision", BigInteger, nullable=False),
+    CheckConstraint("id = 1", name="one_row"),
+)
+"""One counter, raised in the transaction of every change that a running worker must see."""
+
+organisations = Table(
+    "organisations",
+    metadata,
+    Column("name", _NAME, primary_key=True),
+    Column("title", String(200), nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+)
+
+workspaces = Table(
+    "workspaces",
+    metadata,
+    Column("organisation", _NAME, ForeignKey("organisations.name"), primary_key=True),
+    Column("name", _NAME, primary_key=True),
+    Column("title", String(200), nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+)
+
+projects = Table(
+    "projects",
+    metadata,
+    Column("organisation", _NAME, primary_key=True),
+    Column("workspace", _NAME, primary_key=True),
+    Column("name", _NAME, primary_key=True),
+    Column("title", String(200), nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    ForeignKeyConstraint(
+        ["organisation", "workspace"], ["workspaces.organisation", "workspaces.name"]
+    ),
+)
+
+virtual_keys = Table(
+    "virtual_keys",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("organisation", _NAME, nullable=False),
+    Column("workspace", _NAME, nullable=False),
+    Column("project", _NAME, nullable=False),
+    Column("name", String(200), nullable=False),
+    Column("digest", LargeBinary(32), nullable=False),
+    Column("pepper_version", Integer, nullable=False),
+    Column("former_digest", LargeBinary(32)),
+    Column("former_pepper_version", Integer),
+    Column("former_until_us", BigInteger),
+    Column("labels", JSON, nullable=False),
+    Column("models", JSON(none_as_null=True)),
+    Column("created_us", BigInteger, nullable=False),
+    Column("created_by", String(200), nullable=False),
+    Column("expires_us", BigInteger),
+    Column("revoked_us", BigInteger),
+    ForeignKeyConstraint(
+        ["organisation", "workspace", "project"],
+        ["projects.organisation", "projects.workspace", "projects.name"],
+    ),
+    Index(None, "organisation", "workspace", "project"),
+)
+"""`former_*` is the secret before a rotation, still good until `former_until_us`."""
+
+budgets = Table(
+    "budgets",
+    metadata,
+    Column("account", _ACCOUNT, primary_key=True),
+    Column("limit_microusd", BigInteger, nullable=False),
+    Column("window_kind", String(5), nullable=False),
+    Column("window_start_us", BigInteger, nullable=False),
+    Column("spent_microusd", BigInteger, nullable=False),
+    Column("leased_microusd", BigInteger, nullable=False),
+    CheckConstraint("limit_microusd >= 0", name="limit_not_negative"),
+    CheckConstraint("spent_microusd >= 0", name="spent_not_negative"),
+    CheckConstraint("leased_microusd >= 0", name="leased_not_negative"),
+)
+"""`leased` is what the workers hold and have not reported as spent, summed over the leases."""
+
+budget_leases = Table(
+    "budget_leases",
+    metadata,
+    Column(
+        "account", _ACCOUNT, ForeignKey("budgets.account", ondelete="CASCADE"), primary_key=True
+    ),
+    Column("worker", _WORKER, primary_key=True),
+    Column("incarnation", String(32), nullable=False),
+    Column("window_start_us", BigInteger, nullable=False),
+    Column("amount_microusd", BigInteger, nullable=False),
+    Column("spent_microusd", BigInteger, nullable=False),
+    Column("expires_us", BigInteger, nullable=False),
+    Index(None, "worker"),
+)
+"""Both sums run from the start of the lease, so that a report repeated changes nothing."""
+
+audit_records = Table(
+    "audit_records",
+    metadata,
+    Column("organisation", Text, primary_key=True),
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("worker", Text, nullable=False),
+    Column("segment", BigInteger, nullable=False),
+    Column("offset_bytes", BigInteger, nullable=False),
+    Column("leaf_hash", LargeBinary(32), nullable=False),
+    Column("chain_hash", LargeBinary(32), nullable=False),
+    Column("stage", Text, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("utc_us", BigInteger, nullable=False),
+    Column("workspace", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("provider", Text, nullable=False),
+    Column("jurisdiction", Text, nullable=False),
+    Column("data_class", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("http_status", Integer, nullable=False),
+    Column("error", Text, nullable=False),
+    Column("cost_microusd", BigInteger, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("duration_us", BigInteger, nullable=False),
+    Column("raw", LargeBinary, nullable=False),
+    UniqueConstraint("worker", "segment", "offset_bytes"),
+    Index(None, "request_id"),
+    Index(None, "organisation", "utc_us"),
+)
+"""A projection of the segments: `raw` is the record's line, the other columns exist to be searched.
+
+They are of any length, because a record that did not fit would stop the projection for good.
+"""
+
+audit_positions = Table(
+    "audit_positions",
+    metadata,
+    Column("worker", Text, primary_key=True),
+    Column("segment", BigInteger, nullable=False),
+    Column("offset_bytes", BigInteger, nullable=False),
+)
+"""How far each worker's segments are projected: the place after the last stored record."""
+
+audit_sequences = Table(
+    "audit_sequences",
+    metadata,
+    Column("organisation", Text, primary_key=True),
+    Column("next_sequence", BigInteger, nullable=False),
+)

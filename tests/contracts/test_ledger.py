@@ -1,0 +1,190 @@
+"""What every ledger promises: in memory, and leased from a database of either kind."""
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+import pytest
+
+from gateway.budgets import Limit, MemoryLedger, ReservationEndedError
+from gateway.clock import StoppedClock
+from gateway.errors import BudgetExhausted
+from gateway.ports import Ledger
+from gateway.store.engine import open_database
+from gateway.store.leased_ledger import LeasedLedger
+from gateway.store.leases import LeaseTable
+
+
+pytestmark = pytest.mark.anyio
+BEFORE_MIDNIGHT_S = 16 * 3600.0 - 1.0  # The stopped clock shows eight in the morning.
+PATH = ("org:acme", "ws:acme/research", "proj:acme/research/bot", "key:abc")
+
+
+class MakeLedger(Protocol):
+    async def __call__(self, *limits: Limit) -> Ledger: ...
+
+
+@pytest.fixture
+def clock() -> StoppedClock:
+    return StoppedClock()
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+async def make_ledger(
+    request: pytest.FixtureRequest, clock: StoppedClock
+) -> AsyncIterator[MakeLedger]:
+    if request.param == "memory":
+
+        async def make_in_memory(*limits: Limit) -> Ledger:
+            return MemoryLedger(limits, clock, reservation_lease_s=60.0)
+
+        yield make_in_memory
+        return
+    url, drop = request.getfixturevalue("database_maker")(request.param)
+    database = open_database(url)
+    table = LeaseTable(database, clock)
+    made: list[LeasedLedger] = []
+
+    async def make_leased(*limits: Limit) -> Ledger:
+        for limit in limits:
+            await table.set_limit(limit)
+        ledger = LeasedLedger(
+            table, clock, "w1", reservation_lease_s=60.0, flush_every_s=0.01, patience_s=0.1
+        )
+        await ledger.start()
+        made.append(ledger)
+        return ledger
+
+    yield make_leased
+    for ledger in made:
+        await ledger.close()
+    await database.close()
+    drop()
+
+
+async def is_refused(ledger: Ledger, amount: int, accounts: tuple[str, ...] = PATH) -> bool:
+    try:
+        ledger.release(await ledger.reserve(accounts, amount))
+    except BudgetExhausted:
+        return True
+    return False
+
+
+async def test_without_a_limit_everything_is_admitted(make_ledger: MakeLedger) -> None:
+    ledger = await make_ledger(Limit("org:other", 1))
+    reservation = await ledger.reserve(PATH, 10**15)
+    assert ledger.left_microusd(PATH) is None
+    settled = ledger.settle(reservation, 10**15)
+    assert (settled.reserved_microusd, settled.cost_microusd) == (10**15, 10**15)
+
+
+async def test_the_last_micro_dollar_can_be_used_and_not_one_more(make_ledger: MakeLedger) -> None:
+    ledger = await make_ledger(Limit("org:acme", 1000))
+    first = await ledger.reserve(PATH, 999)
+    assert await is_refused(ledger, 2)
+    second = await ledger.reserve(PATH, 1)
+    assert ledger.left_microusd(PATH) == 0
+    assert await is_refused(ledger, 1)
+    ledger.settle(first, 999)
+    ledger.settle(second, 1)
+    assert await is_refused(ledger, 1)
+
+
+async def test_money_is_taken_on_every_level_or_on_none(make_ledger: MakeLedger) -> None:
+    ledger = await make_ledger(Limit("org:acme", 1000), Limit("key:abc", 10))
+    with pytest.raises(BudgetExhausted, match="the budget of this key is used up"):
+        await ledger.reserve(PATH, 11)
+    assert ledger.left_microusd(("org:acme",)) == 1000
+    await ledger.reserve(PATH, 10)
+    assert ledger.left_microusd(("org:acme",)) == 990
+    assert ledger.left_microusd(PATH) == 0
+
+
+async def test_a_refusal_names_the_level_and_no_amounts(make_ledger: MakeLedger) -> None:
+    ledger = await make_ledger(Limit("ws:acme/research", 5))
+    with pytest.raises(BudgetExhausted) as caught:
+        await ledger.reserve(PATH, 6)
+    assert caught.value.message == "the budget of this workspace is used up"
+
+
+async def test_settling_gives_back_what_was_not_spent(make_ledger: MakeLedger) -> None:
+    ledger = await make_ledger(Limit("org:acme", 100))
+    reservation = await ledger.reserve(PATH, 100)
+    settled = ledger.settle(reservation, 30)
+    assert settled.reservation_id == reservation.reservation_id
+    assert ledger.left_microusd(PATH) == 70
+    assert not await is_refused(ledger, 70)
+
+
+async def test_releasing_gives_all_of_it_back(make_ledger: MakeLedger) -> None:
+    ledger = await make_ledger(Limit("org:acme", 100))
+    assert ledger.release(await ledger.reserve(PATH, 100)).cost_microusd == 0
+    assert ledger.left_microusd(PATH) == 100
+
+
+async def test_a_reservation_ends_once(make_ledger: MakeLedger) -> None:
+    ledger = await make_ledger(Limit("org:acme", 100))
+    settled, released = await ledger.reserve(PATH, 10), await ledger.reserve(PATH, 10)
+    ledger.settle(settled, 10)
+    ledger.release(released)
+    for reservation in (settled, released):
+        with pytest.raises(ReservationEndedError):
+            ledger.settle(reservation, 10)
+        with pytest.raises(ReservationEndedError):
+            ledger.release(reservation)
+    assert ledger.left_microusd(PATH) == 90
+
+
+async def test_a_cost_above_the_reservation_is_booked_and_stops_what_follows(
+    make_ledger: MakeLedger,
+) -> None:
+    ledger = await make_ledger(Limit("org:acme", 100))
+    ledger.settle(await ledger.reserve(PATH, 10), 130)
+    assert ledger.left_microusd(PATH) == -30
+    assert await is_refused(ledger, 1)
+
+
+async def test_an_overrun_within_the_limit_leaves_exactly_the_rest(
+    make_ledger: MakeLedger,
+) -> None:
+    ledger = await make_ledger(Limit("org:acme", 100))
+    ledger.settle(await ledger.reserve(PATH, 10), 60)
+    assert await is_refused(ledger, 41)
+    assert not await is_refused(ledger, 40)
+
+
+async def test_a_reservation_that_nobody_ends_expires_and_its_late_cost_is_still_booked(
+    make_ledger: MakeLedger, clock: StoppedClock
+) -> None:
+    ledger = await make_ledger(Limit("org:acme", 100))
+    leaked = await ledger.reserve(PATH, 100)
+    assert leaked.leased_until_us == clock.utc_us() + 60_000_000
+    assert await is_refused(ledger, 1)
+    clock.advance(60.0)
+    if isinstance(ledger, LeasedLedger):
+        await ledger.flush()
+    again = await ledger.reserve(PATH, 100)
+    ledger.settle(leaked, 40)
+    ledger.settle(again, 60)
+    assert await is_refused(ledger, 1)
+
+
+async def test_a_day_ends_and_the_next_begins_with_its_whole_limit(
+    make_ledger: MakeLedger, clock: StoppedClock
+) -> None:
+    ledger = await make_ledger(Limit("org:acme", 100, "day"), Limit("key:abc", 1000, "total"))
+    clock.advance(BEFORE_MIDNIGHT_S)
+    across = await ledger.reserve(PATH, 40)
+    ledger.settle(await ledger.reserve(PATH, 60), 60)
+    assert await is_refused(ledger, 1)
+    clock.advance(2.0)
+    reservation = await ledger.reserve(PATH, 100)
+    ledger.settle(across, 40)  # It was admitted yesterday and is charged there.
+    assert await is_refused(ledger, 1)
+    ledger.settle(reservation, 10)
+    assert ledger.left_microusd(("org:acme",)) == 90
+
+
+async def test_nothing_can_be_reserved_from_a_limit_of_zero(make_ledger: MakeLedger) -> None:
+    ledger = await make_ledger(Limit("org:acme", 0))
+    assert await is_refused(ledger, 1)
+    assert not await is_refused(ledger, 0)

@@ -1,0 +1,202 @@
+"""Keys and the way from a request's headers to a principal."""
+
+import secrets
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import Unauthenticated
+from gateway.identity import (
+    KeyDigest,
+    KeyRecord,
+    KeyTable,
+    KeyText,
+    Peppers,
+    accounts_of,
+    authenticate,
+    credential_of,
+    issue_key,
+    key_id_of,
+    key_table,
+)
+from gateway.types import Principal
+
+
+PEPPERS = Peppers({1: secrets.token_bytes(32), 2: secrets.token_bytes(32)})
+NOW_US = 1_800_000_000_000_000
+Headers = list[tuple[bytes, bytes]]
+
+
+def record_of(*keys: KeyText, pepper_version: int = 2, **changes: int) -> KeyRecord:
+    key_id = keys[0].key_id
+    digests = tuple(
+        KeyDigest(pepper_version, PEPPERS.digest(key.reveal(), pepper_version)) for key in keys
+    )
+    principal = Principal(
+        key_id=key_id,
+        key_name="robot",
+        organisation="acme",
+        workspace="research",
+        project="bot",
+        labels=(),
+        models=None,
+        accounts=accounts_of("acme", "research", "bot", key_id),
+    )
+    return KeyRecord(key_id, digests, principal, NOW_US, "test", **changes)
+
+
+def table_of(*records: KeyRecord) -> KeyTable:
+    return key_table(1, records)
+
+
+def bearer(text: str) -> Headers:
+    return [(b"host", b"gateway"), (b"authorization", b"Bearer " + text.encode())]
+
+
+def refused(table: KeyTable, headers: Headers) -> str:
+    with pytest.raises(Unauthenticated) as caught:
+        authenticate(table, PEPPERS, headers, NOW_US)
+    return caught.value.message
+
+
+def test_every_header_form_names_the_same_principal() -> None:
+    key = issue_key(secrets.token_bytes)
+    table = table_of(record_of(key))
+    text = key.reveal().encode()
+    for headers in (
+        [(b"authorization", b"Bearer " + text)],
+        [(b"authorization", b"bearer  " + text + b" ")],
+        [(b"x-api-key", text)],
+        [(b"api-key", text)],
+        [(b"x-api-key", text), (b"authorization", b"Bearer " + text)],
+    ):
+        principal = authenticate(table, PEPPERS, headers, NOW_US)
+        assert principal.key_id == key.key_id
+        assert principal.accounts == (
+            "org:acme",
+            "ws:acme/research",
+            "proj:acme/research/bot",
+            f"key:{key.key_id}",
+        )
+
+
+def test_two_different_keys_in_one_request_are_refused_even_when_both_are_good() -> None:
+    first, second = issue_key(secrets.token_bytes), issue_key(secrets.token_bytes)
+    table = table_of(record_of(first), record_of(second))
+    for one, other in ((first, second), (second, first)):
+        headers = [*bearer(one.reveal()), (b"x-api-key", other.reveal().encode())]
+        refused(table, headers)
+    refused(table, [*bearer(first.reveal()), (b"api-key", b"")])
+    refused(table, [*bearer(first.reveal()), *bearer(second.reveal())])
+
+
+def test_every_refusal_has_the_same_words() -> None:
+    key, stranger = issue_key(secrets.token_bytes), issue_key(secrets.token_bytes)
+    other_secret = issue_key(secrets.token_bytes, key.key_id)
+    live = table_of(record_of(key))
+    words = {
+        refused(live, []),
+        refused(live, [(b"authorization", b"Basic " + key.reveal().encode())]),
+        refused(live, bearer("")),
+        refused(live, bearer("' OR '1'='1")),
+        refused(live, bearer("gw_live_é")),
+        refused(live, bearer(stranger.reveal())),
+        refused(live, bearer(other_secret.reveal())),
+        refused(table_of(record_of(key, revoked_us=NOW_US)), bearer(key.reveal())),
+        refused(table_of(record_of(key, expires_us=NOW_US)), bearer(key.reveal())),
+        refused(table_of(record_of(key, pepper_version=1)), bearer(stranger.reveal())),
+        refused(table_of(), bearer(key.reveal())),
+    }
+    assert words == {"the API key is missing or not valid"}
+
+
+def test_a_digest_under_a_pepper_that_is_gone_proves_nothing() -> None:
+    key = issue_key(secrets.token_bytes)
+    table = table_of(record_of(key, pepper_version=1))
+    assert authenticate(table, PEPPERS, bearer(key.reveal()), NOW_US).key_id == key.key_id
+    newer_only = Peppers({2: secrets.token_bytes(32)})
+    with pytest.raises(Unauthenticated):
+        authenticate(table, newer_only, bearer(key.reveal()), NOW_US)
+
+
+def test_a_replaced_secret_is_good_until_its_end_and_the_new_one_beyond() -> None:
+    old = issue_key(secrets.token_bytes)
+    new = issue_key(secrets.token_bytes, old.key_id)
+    digests = (
+        KeyDigest(2, PEPPERS.digest(new.reveal(), 2)),
+        KeyDigest(1, PEPPERS.digest(old.reveal(), 1), until_us=NOW_US + 1),
+    )
+    base = record_of(new)
+    table = table_of(KeyRecord(base.key_id, digests, base.principal, NOW_US, "test"))
+    assert authenticate(table, PEPPERS, bearer(old.reveal()), NOW_US) is base.principal
+    assert authenticate(table, PEPPERS, bearer(new.reveal()), NOW_US + 1) is base.principal
+    with pytest.raises(Unauthenticated):
+        authenticate(table, PEPPERS, bearer(old.reveal()), NOW_US + 1)
+
+
+def test_a_record_ends_exactly_at_its_expiry() -> None:
+    key = issue_key(secrets.token_bytes)
+    table = table_of(record_of(key, expires_us=NOW_US + 1))
+    assert authenticate(table, PEPPERS, bearer(key.reveal()), NOW_US).key_id == key.key_id
+    with pytest.raises(Unauthenticated):
+        authenticate(table, PEPPERS, bearer(key.reveal()), NOW_US + 1)
+
+
+def test_nothing_that_prints_holds_a_secret() -> None:
+    key = issue_key(secrets.token_bytes)
+    record = record_of(key)
+    secret = key.reveal()[len("gw_live_") + 13 :]
+    printed = f"{key!r} {key} {record!r} {record.digests!r} {table_of(record)!r} {PEPPERS!r}"
+    assert secret not in printed
+    assert repr(record.digests[0].digest) not in printed
+    assert key.key_id in printed
+
+
+def test_a_pepper_must_be_long_enough_to_be_one() -> None:
+    with pytest.raises(ValueError, match="32 bytes"):
+        Peppers({1: b"short"})
+    with pytest.raises(ValueError, match="at least one"):
+        Peppers({})
+
+
+@given(st.binary(min_size=4000, max_size=4000), st.data())
+def test_any_single_typing_error_is_found_without_a_database(
+    noise: bytes, data: st.DataObject
+) -> None:
+    source = iter(noise + secrets.token_bytes(4000))
+    text = issue_key(lambda count: bytes(next(source) for _ in range(count))).reveal()
+    assert key_id_of(text) == text[8:20]
+    place = data.draw(st.integers(0, len(text) - 1))
+    letter = data.draw(st.sampled_from(string.ascii_letters + string.digits + "_-. \n"))
+    changed = text[:place] + letter + text[place + 1 :]
+    assert (key_id_of(changed) is None) == (changed != text)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([b"authorization", b"x-api-key", b"api-key", b"host"]),
+            st.binary(max_size=80),
+        ),
+        max_size=4,
+    )
+)
+def test_no_header_value_is_anything_but_refused(headers: Headers) -> None:
+    refused(table_of(record_of(issue_key(secrets.token_bytes))), headers)
+
+
+@given(st.binary(max_size=100))
+def test_a_credential_is_text_without_its_frame(value: bytes) -> None:
+    stripped = value.strip()
+    if stripped and stripped.isascii():
+        assert credential_of([(b"x-api-key", value)]) == stripped.decode()
+    else:
+        with pytest.raises(Unauthenticated):
+            credential_of([(b"x-api-key", value)])
+
+
+def test_letters_of_a_key_are_drawn_evenly() -> None:
+    letters = "".join(issue_key(secrets.token_bytes).reveal()[21:64] for _ in range(400))
+    assert set(letters) == set(string.ascii_letters + string.digits)

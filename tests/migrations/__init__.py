@@ -1,0 +1,1 @@
+"""The schema's way up and down on both databases."""
