@@ -1,0 +1,167 @@
+"""The hub between dialects: one conversation in no dialect's words.
+
+A dialect reads its requests into a `Conversation` and writes a `Conversation` as an upstream body,
+so that N dialects need N readers and N writers. What crosses and what does not is a contract:
+
+===============================  ===================  ==========================================
+source                           openai → anthropic   anthropic → openai
+===============================  ===================  ==========================================
+system, developer, mid system    exact; hoisted (1)   exact
+text, image url, image base64    exact                exact
+image `detail`                   dropped              -
+image or file by upstream id     refused              refused
+document base64 / text / url     exact / exact / -    exact / as text / refused
+audio, video, unknown parts      refused              refused
+tool calls, results, errors      exact (2)            exact (2); images move to a user turn
+tools, strict, choice, parallel  exact                exact
+custom, server, legacy tools     refused              refused
+thinking blocks                  -                    dropped (their signatures are foreign)
+reasoning effort, thinking       `effort` (3)         `reasoning_effort` (3), else dropped
+temperature above 1              capped, reported     -
+temperature, top_p               exact (4)            exact (4)
+stop sequences                   exact; blanks drop   exact up to four, else refused
+top_k                            -                    `top_k` (3), else dropped
+json_schema                      exact                exact
+json_object                      instruction          -
+user, metadata.user_id           as a hash            exact up to 64 characters, else a hash
+service tier                     auto, default only   auto, standard_only
+n above 1, logprobs, audio out   refused              -
+seed, logit_bias, penalties      dropped              -
+inference_geo, containers, MCP   -                    refused
+cache_control, unknown fields    dropped              dropped
+assistant turn last (prefill)    `prefill` (3)        `prefill` (3), else refused
+===============================  ===================  ==========================================
+
+"dropped" is always reported by name; "refused" is `FeatureUnsupported`.
+(1) In place where the target has the capability `mid_system`, else hoisted and reported.
+(2) Arguments that are no JSON object travel under `_raw_arguments`, reported; an error result
+    carries the prefix `ERROR_MARK` in a dialect without a flag, and loses it on the way back.
+(3) Only where the target has the capability of that name.
+(4) Dropped where the target has the capability `fixed_sampling`: its models know no other value.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+
+ERROR_MARK = "[tool_error]\n"
+"""How a failed tool result is marked in a dialect that has no field for it."""
+
+RAW_ARGUMENTS = "_raw_arguments"
+"""Where tool arguments go that are no JSON object, e.g. cut off at the output limit."""
+
+
+class TextPart(Struct, frozen=True, tag="text"):
+    text: str
+    cached: bool = False
+    """A prompt-cache breakpoint follows this part."""
+
+
+class ImagePart(Struct, frozen=True, tag="image"):
+    """By `url`, or inline as `media_type` and base64 `data`."""
+
+    url: str = ""
+    media_type: str = ""
+    data: str = ""
+
+
+class DocumentPart(Struct, frozen=True, tag="document"):
+    """Inline as `media_type` and base64 `data`, or as plain `text`."""
+
+    media_type: str = ""
+    data: str = ""
+    text: str = ""
+    title: str = ""
+
+
+class ToolCallPart(Struct, frozen=True, tag="tool_call"):
+    tool_id: str
+    name: str
+    arguments_json: str
+
+
+class ToolResultPart(Struct, frozen=True, tag="tool_result"):
+    tool_id: str
+    parts: tuple[TextPart | ImagePart | DocumentPart, ...]
+    is_error: bool = False
+
+
+class ThinkingPart(Struct, frozen=True, tag="thinking"):
+    """A reasoning block; `signature` and `redacted` only mean something to who wrote them."""
+
+    text: str
+    signature: str = ""
+    redacted: str = ""
+
+
+class RefusalPart(Struct, frozen=True, tag="refusal"):
+    text: str
+
+
+Part = (
+    TextPart | ImagePart | DocumentPart | ToolCallPart | ToolResultPart | ThinkingPart | RefusalPart
+)
+
+
+class Turn(Struct, frozen=True):
+    role: Literal["system", "user", "assistant"]
+    parts: tuple[Part, ...]
+
+
+class Tool(Struct, frozen=True):
+    name: str
+    description: str
+    schema: Mapping[str, object]
+    strict: bool | None = None
+
+
+class ToolChoice(Struct, frozen=True):
+    mode: Literal["auto", "any", "none", "named"]
+    name: str = ""
+
+
+class ResponseFormat(Struct, frozen=True):
+    kind: Literal["json_schema", "json_object"]
+    name: str = ""
+    schema: Mapping[str, object] = {}
+    strict: bool | None = None
+    description: str = ""
+
+
+class Sampling(Struct, frozen=True):
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+
+
+class Reasoning(Struct, frozen=True):
+    """How much to think; `budget_tokens` 0 means that no figure was given."""
+
+    effort: str = ""
+    budget_tokens: int = 0
+    disabled: bool = False
+
+
+class Conversation(Struct, frozen=True):
+    """A request as any dialect could mean it."""
+
+    system: tuple[TextPart, ...]
+    turns: tuple[Turn, ...]
+    stream: bool
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    sampling: Sampling = Sampling()
+    response_format: ResponseFormat | None = None
+    reasoning: Reasoning | None = None
+    user: str = ""
+    service_tier: str = ""
+    """`auto` or `standard`; empty when nothing was said."""
+    unplaced: tuple[str, ...] = ()
+    """Fields of the source dialect that have no word here."""

@@ -1,0 +1,1 @@
+"""Anthropic's messages: requests, replies, streams and errors."""

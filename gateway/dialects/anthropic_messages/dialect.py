@@ -1,0 +1,48 @@
+"""Anthropic's messages as a `ports.Dialect`."""
+
+from gateway.dialects import hub, upstream_errors
+from gateway.dialects.anthropic_messages import errors, reply, writer
+from gateway.dialects.anthropic_messages import request as requests
+from gateway.dialects.anthropic_messages.stream_in import MessageStreamDecoder
+from gateway.dialects.anthropic_messages.stream_out import (
+    MessagePassThrough,
+    MessageStreamEncoder,
+)
+from gateway.errors import GatewrightError
+from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody
+from gateway.types import ChatRequest, Completion, DialectName, Target
+
+
+class AnthropicMessages:
+    """Stateless; one object serves every request."""
+
+    name: DialectName = "anthropic_messages"
+
+    def decode_request(self, raw: bytes, request_id: str) -> ChatRequest:
+        return requests.decode_request(raw, request_id)
+
+    def encode_request(
+        self, request: ChatRequest, target: Target, output_tokens_cap: int
+    ) -> UpstreamBody:
+        if request.dialect == self.name:
+            return requests.patch_request(request, target, output_tokens_cap)
+        talk = hub.READERS[request.dialect](request)
+        return writer.write_request(talk, target, output_tokens_cap)
+
+    def decode_reply(self, raw: bytes) -> Completion:
+        return reply.decode_reply(raw)
+
+    def encode_reply(self, completion: Completion, source: DialectName) -> bytes:
+        return completion.raw if source == self.name else reply.encode_reply(completion)
+
+    def decode_error(self, status: int, raw: bytes, retry_after_s: float | None) -> GatewrightError:
+        return upstream_errors.decode_error(status, raw, retry_after_s)
+
+    def encode_error(self, error: GatewrightError, request_id: str) -> tuple[int, bytes]:
+        return errors.encode_error(error, request_id)
+
+    def stream_decoder(self) -> StreamDecoder:
+        return MessageStreamDecoder()
+
+    def stream_encoder(self, request: ChatRequest, source: DialectName) -> StreamEncoder:
+        return MessagePassThrough() if source == self.name else MessageStreamEncoder(request)

@@ -1,0 +1,37 @@
+"""Our error tree in the words that Anthropic's clients know."""
+
+import msgspec
+
+from gateway.errors import BudgetExhausted, FeatureUnsupported, GatewrightError
+
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_STATUS = {503: 529}
+"""This vendor's word for an overload that passes."""
+
+_BILLING_STATUS = 402
+_SERVER_ERROR_MIN = 500
+
+
+def encode_error(error: GatewrightError, request_id: str) -> tuple[int, bytes]:
+    """Status and envelope, with the request's id in it."""
+    status = _STATUS.get(error.http_status, error.http_status)
+    if isinstance(error, BudgetExhausted):
+        status = _BILLING_STATUS
+    default = "invalid_request_error" if status < _SERVER_ERROR_MIN else "api_error"
+    inner: dict[str, object] = {"type": _TYPES.get(status, default), "message": error.message}
+    if isinstance(error, FeatureUnsupported) and error.parameter == "thread":
+        # The official tool runner resends the whole history when it reads this code.
+        inner["details"] = {"error_code": "thread_unsupported_request"}
+    envelope = {"type": "error", "error": inner, "request_id": request_id}
+    return status, msgspec.json.encode(envelope)

@@ -1,0 +1,227 @@
+"""Messages request → conversation."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gateway.conversation import (
+    Conversation,
+    DocumentPart,
+    ImagePart,
+    Part,
+    Reasoning,
+    ResponseFormat,
+    Sampling,
+    TextPart,
+    ThinkingPart,
+    Tool,
+    ToolCallPart,
+    ToolChoice,
+    ToolResultPart,
+    Turn,
+)
+from gateway.dialects.anthropic_messages.wire import (
+    Block,
+    InnerBlock,
+    MessagesBody,
+    Source,
+    ToolWire,
+    TurnWire,
+)
+from gateway.dialects.loss import Losses, unsupported
+from gateway.dialects.strict_json import checked
+from gateway.types import ChatRequest
+
+
+_PLACED = frozenset(
+    {
+        *("model", "messages", "max_tokens", "stream", "system", "temperature", "top_p", "top_k"),
+        *("stop_sequences", "tools", "tool_choice", "thinking", "output_config", "metadata"),
+        *("service_tier",),
+    }
+)
+_REFUSED: Mapping[str, str] = {
+    "inference_geo": "A place of inference cannot be promised there",
+    "container": "Containers do not exist there",
+    "mcp_servers": "MCP servers cannot be called from there",
+}
+_PLACED_OF_TURN = frozenset(TurnWire.__struct_fields__)
+_PLACED_OF_BLOCK = frozenset(Block.__struct_fields__)
+_PLACED_OF_TOOL = frozenset({"name", "type", "description", "input_schema", "strict"})
+_MODES: Mapping[str, ToolChoice] = {
+    "auto": ToolChoice("auto"),
+    "any": ToolChoice("any"),
+    "none": ToolChoice("none"),
+}
+_TIERS = {"auto": "auto", "standard_only": "standard"}
+
+
+def read_conversation(request: ChatRequest) -> Conversation:
+    """See `conversation` for what crosses.
+
+    Raises:
+        FeatureUnsupported: dropping what it asks would change its meaning.
+    """
+    wire = checked(request.tree, MessagesBody)
+    for name, reason in _REFUSED.items():
+        if request.tree.get(name):
+            raise unsupported(name, reason)
+    if wire.max_tokens == 0:
+        raise unsupported("max_tokens", "An answer of no tokens cannot be asked for there")
+    losses = Losses()
+    losses.add_unknown(request.tree, _PLACED)
+    losses.add_unknown_inside(request.tree["messages"], _PLACED_OF_TURN, _PLACED_OF_BLOCK)
+    if wire.service_tier is not None and wire.service_tier not in _TIERS:
+        losses.add("service_tier")
+    choice = wire.tool_choice
+    parallel = None
+    if choice is not None and choice.disable_parallel_tool_use is not None:
+        parallel = not choice.disable_parallel_tool_use
+    return Conversation(
+        system=_system(wire),
+        turns=tuple(
+            Turn(turn.role, _parts(turn.content, f"messages[{index}]", losses))
+            for index, turn in enumerate(wire.messages)
+        ),
+        stream=request.stream,
+        tools=_tools(request.tree, wire.tools or [], losses),
+        tool_choice=_tool_choice(wire),
+        parallel_tool_calls=parallel,
+        sampling=Sampling(
+            temperature=wire.temperature,
+            top_p=wire.top_p,
+            top_k=wire.top_k,
+            stop=tuple(wire.stop_sequences or ()),
+        ),
+        response_format=_response_format(wire),
+        reasoning=_reasoning(wire),
+        user=(wire.metadata.user_id or "") if wire.metadata is not None else "",
+        service_tier=_TIERS.get(wire.service_tier or "", ""),
+        unplaced=losses.names(),
+    )
+
+
+def _system(wire: MessagesBody) -> tuple[TextPart, ...]:
+    if not wire.system:
+        return ()
+    if isinstance(wire.system, str):
+        return (TextPart(wire.system),)
+    return tuple(TextPart(block.text, block.cache_control is not None) for block in wire.system)
+
+
+def _tools(tree: Mapping[str, object], tools: list[ToolWire], losses: Losses) -> tuple[Tool, ...]:
+    read = []
+    for index, tool in enumerate(tools):
+        if tool.type not in {None, "custom"} or not tool.name:
+            raise unsupported(f"tools[{index}].type", "A server tool has no equivalent there")
+        schema = tool.input_schema or {}
+        read.append(Tool(tool.name, tool.description or "", schema, tool.strict))
+    listed = tree.get("tools")
+    for raw in listed if isinstance(listed, list) else ():
+        _note_tool_fields(raw, losses)
+    return tuple(read)
+
+
+def _note_tool_fields(raw: Mapping[str, object], losses: Losses) -> None:
+    """Report what a tool says beyond what crosses, e.g. `defer_loading`."""
+    losses.add_unknown(raw, _PLACED_OF_TOOL | {"cache_control"}, "tools.")
+    if raw.get("cache_control") is not None:
+        losses.add("cache_control")
+
+
+def _tool_choice(wire: MessagesBody) -> ToolChoice | None:
+    choice = wire.tool_choice
+    if choice is None:
+        return None
+    return _MODES.get(choice.type) or ToolChoice("named", choice.name or "")
+
+
+def _response_format(wire: MessagesBody) -> ResponseFormat | None:
+    asked = wire.output_config.format if wire.output_config is not None else None
+    if asked is None:
+        return None
+    if asked.type != "json_schema":
+        raise unsupported("output_config.format.type", "This format has no equivalent there")
+    return ResponseFormat("json_schema", schema=asked.schema or {}, strict=True)
+
+
+def _reasoning(wire: MessagesBody) -> Reasoning | None:
+    effort = (wire.output_config.effort or "") if wire.output_config is not None else ""
+    thinking = wire.thinking
+    if thinking is not None and thinking.type == "disabled":
+        return Reasoning(disabled=True)
+    if thinking is None and not effort:
+        return None
+    budget = (thinking.budget_tokens or 0) if thinking is not None else 0
+    return Reasoning(effort, budget)
+
+
+def _parts(content: str | list[Block], place: str, losses: Losses) -> tuple[Part, ...]:
+    if isinstance(content, str):
+        return (TextPart(content),)
+    return tuple(
+        _part(block, f"{place}.content[{index}]", losses) for index, block in enumerate(content)
+    )
+
+
+def _part(block: Block, place: str, losses: Losses) -> Part:
+    if block.type == "text":
+        if block.citations:
+            losses.add("messages.citations")
+        return TextPart(block.text or "", block.cache_control is not None)
+    if block.cache_control is not None:
+        losses.add("cache_control")
+    if block.type == "tool_use":
+        arguments = msgspec.json.encode(block.input or {}).decode()
+        return ToolCallPart(block.id or "", block.name or "", arguments)
+    if block.type == "tool_result":
+        return _tool_result(block, place, losses)
+    if block.type == "thinking":
+        return ThinkingPart(block.thinking or "", block.signature or "")
+    if block.type == "redacted_thinking":
+        return ThinkingPart("", redacted=block.data or "")
+    return _attachment(block, place, losses)
+
+
+def _tool_result(block: Block, place: str, losses: Losses) -> ToolResultPart:
+    parts: tuple[TextPart | ImagePart | DocumentPart, ...] = ()
+    if isinstance(block.content, str):
+        parts = (TextPart(block.content),)
+    elif isinstance(block.content, list):
+        parts = tuple(
+            TextPart(inner.text, inner.cache_control is not None)
+            if inner.type == "text" and inner.text is not None
+            else _attachment(inner, f"{place}.content[{index}]", losses)
+            for index, inner in enumerate(block.content)
+        )
+    return ToolResultPart(block.tool_use_id or "", parts, bool(block.is_error))
+
+
+def _attachment(block: Block | InnerBlock, place: str, losses: Losses) -> ImagePart | DocumentPart:
+    source = block.source
+    if isinstance(source, Source):
+        if block.type == "image":
+            return _image(source, place)
+        if block.type == "document":
+            if isinstance(block, Block) and block.context is not None:
+                losses.add("messages.document.context")
+            if isinstance(block, Block) and block.citations:
+                losses.add("messages.citations")
+            return _document(source, block.title or "", place)
+    raise unsupported(f"{place}.type", "This kind of content has no equivalent there")
+
+
+def _image(source: Source, place: str) -> ImagePart:
+    if source.type == "base64" and source.data is not None:
+        return ImagePart("", source.media_type or "", source.data)
+    if source.type == "url" and source.url is not None:
+        return ImagePart(source.url)
+    raise unsupported(f"{place}.source.type", "Only images by URL or inline can be passed on")
+
+
+def _document(source: Source, title: str, place: str) -> DocumentPart:
+    if source.type == "base64" and source.data is not None:
+        return DocumentPart(source.media_type or "", source.data, title=title)
+    if source.type == "text" and source.data is not None:
+        return DocumentPart(text=source.data, title=title)
+    raise unsupported(f"{place}.source.type", "Only documents sent inline can be passed on")

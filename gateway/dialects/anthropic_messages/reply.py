@@ -1,0 +1,162 @@
+"""Whole messages, both ways."""
+
+import msgspec
+
+from gateway.conversation import RAW_ARGUMENTS
+from gateway.dialects.anthropic_messages.wire import Reply, ReplyBlock, StopDetails, UsageWire
+from gateway.dialects.estimate import estimate_output_tokens
+from gateway.dialects.naming import message_id
+from gateway.errors import UpstreamMalformed
+from gateway.types import Completion, Delta, ToolCall, Usage
+
+
+STOP_REASONS = {
+    "end_turn": "end",
+    "stop_sequence": "stop_sequence",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_use",
+    "refusal": "content_filter",
+    "pause_turn": "pause",
+}
+STOPPED_BY = {
+    "end": "end_turn",
+    "stop_sequence": "stop_sequence",
+    "length": "max_tokens",
+    "tool_use": "tool_use",
+    "content_filter": "refusal",
+    "pause": "pause_turn",
+}
+REFUSED = "The model declined to continue."
+
+_REPLY = msgspec.json.Decoder(Reply)
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def decode_reply(raw: bytes) -> Completion:
+    """See `ports.Dialect.decode_reply`."""
+    try:
+        wire = _REPLY.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UpstreamMalformed("The upstream's answer is not a message.") from error
+    stop_reason = STOP_REASONS.get(wire.stop_reason or "", "end")
+    text = "".join(block.text or "" for block in wire.content if block.type == "text")
+    return Completion(
+        raw=raw,
+        message_id=wire.id or "",
+        model=wire.model or "",
+        text=text,
+        tool_calls=tuple(_tool_call(block) for block in wire.content if block.type == "tool_use"),
+        stop_reason=stop_reason,
+        stop_sequence=wire.stop_sequence,
+        usage=usage_of(wire.usage) or _estimated(wire.content),
+        thinking=tuple(
+            Delta("thinking", block.thinking or "", signature=block.signature or "")
+            for block in wire.content
+            if block.type == "thinking"
+        ),
+        refusal=refusal_of(wire.stop_details) if stop_reason == "content_filter" else "",
+    )
+
+
+def refusal_of(details: StopDetails | None) -> str:
+    """Why the model refused, in its own words where it gave some."""
+    return (details.explanation if details is not None else None) or REFUSED
+
+
+def _tool_call(block: ReplyBlock) -> ToolCall:
+    if not block.id or not block.name:
+        raise UpstreamMalformed("The upstream called a tool without a name or an id.")
+    return ToolCall(block.id, block.name, msgspec.json.encode(block.input or {}).decode())
+
+
+def usage_of(wire: UsageWire | None) -> Usage | None:
+    """None where the upstream counted nothing.
+
+    On the wire, input excludes what was read from and written to the cache; ours includes it. Of
+    the cache writes, `cache_write_tokens` is those for five minutes only, beside those for an hour.
+    """
+    if wire is None or (wire.input_tokens is None and wire.output_tokens is None):
+        return None
+    read = wire.cache_read_input_tokens or 0
+    written = wire.cache_creation_input_tokens or 0
+    kinds, details = wire.cache_creation, wire.output_tokens_details
+    hour = (kinds.ephemeral_1h_input_tokens or 0) if kinds is not None else 0
+    written = max(written, hour)
+    return Usage(
+        input_tokens=(wire.input_tokens or 0) + read + written,
+        output_tokens=wire.output_tokens or 0,
+        cache_read_tokens=read,
+        cache_write_tokens=written - hour,
+        cache_write_1h_tokens=hour,
+        reasoning_tokens=(details.thinking_tokens or 0) if details is not None else 0,
+    )
+
+
+def _estimated(blocks: list[ReplyBlock]) -> Usage:
+    length_bytes = 0
+    for block in blocks:
+        length_bytes += len((block.text or "").encode()) + len((block.thinking or "").encode())
+        if block.input is not None:
+            length_bytes += len(msgspec.json.encode(block.input))
+    return Usage(output_tokens=estimate_output_tokens(length_bytes), estimated=True)
+
+
+def encode_reply(completion: Completion) -> bytes:
+    """An answer of another dialect as a message."""
+    content: list[object] = [
+        {"type": "thinking", "thinking": delta.text, "signature": delta.signature}
+        for delta in completion.thinking
+    ]
+    content += [
+        {"type": "text", "text": text} for text in (completion.text, completion.refusal) if text
+    ]
+    content += [_tool_use(call) for call in completion.tool_calls]
+    answer = {
+        "id": message_id("msg_", completion.message_id, completion.raw),
+        "type": "message",
+        "role": "assistant",
+        "model": completion.model,
+        "content": content,
+        "stop_reason": STOPPED_BY.get(completion.stop_reason, "end_turn"),
+        "stop_sequence": completion.stop_sequence,
+        "stop_details": stop_details(completion.stop_reason, completion.refusal),
+        "usage": encode_usage(completion.usage),
+    }
+    return msgspec.json.encode(answer)
+
+
+def stop_details(stop_reason: str, refusal: str) -> dict[str, object] | None:
+    """What accompanies the stop reason `refusal`, and no other."""
+    if stop_reason != "content_filter":
+        return None
+    return {"type": "refusal", "category": None, "explanation": refusal or None}
+
+
+def _tool_use(call: ToolCall) -> dict[str, object]:
+    """Arguments that the model left unfinished stay readable, instead of costing the answer."""
+    text = call.arguments_json
+    arguments: object = {}
+    if text.strip():
+        try:
+            _OBJECT.decode(text)
+            arguments = msgspec.Raw(text)
+        except msgspec.DecodeError:
+            arguments = {RAW_ARGUMENTS: text}
+    return {"type": "tool_use", "id": call.tool_id, "name": call.name, "input": arguments}
+
+
+def encode_usage(usage: Usage) -> dict[str, object]:
+    """Usage in this dialect's words, where input excludes the cached parts."""
+    written = usage.cache_write_tokens + usage.cache_write_1h_tokens
+    return {
+        "input_tokens": max(usage.input_tokens - usage.cache_read_tokens - written, 0),
+        "output_tokens": usage.output_tokens,
+        "cache_read_input_tokens": usage.cache_read_tokens,
+        "cache_creation_input_tokens": written,
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": usage.cache_write_tokens,
+            "ephemeral_1h_input_tokens": usage.cache_write_1h_tokens,
+        },
+        "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
+    }

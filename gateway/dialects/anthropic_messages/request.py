@@ -1,0 +1,107 @@
+"""Messages requests in, and same-dialect requests out by patching bytes."""
+
+import msgspec
+
+from gateway.dialects import body
+from gateway.dialects.anthropic_messages.wire import Block, InnerBlock, MessagesBody, TurnWire
+from gateway.dialects.estimate import estimate_input_tokens
+from gateway.dialects.loss import unsupported
+from gateway.dialects.strict_json import checked, decode_object, invalid
+from gateway.ports import UpstreamBody
+from gateway.types import ChatRequest, Target
+
+
+_REQUIRED_OF_BLOCK = {
+    "text": "text",
+    "image": "source",
+    "document": "source",
+    "tool_use": "name",
+    "tool_result": "tool_use_id",
+    "thinking": "thinking",
+}
+
+
+def decode_request(raw: bytes, request_id: str) -> ChatRequest:
+    """See `ports.Dialect.decode_request`.
+
+    Raises:
+        FeatureUnsupported: it continues a thread that the upstream holds; nobody could inspect it.
+    """
+    tree = decode_object(raw)
+    if tree.get("thread") is not None:
+        raise unsupported("thread", "Send the whole history; threads are not held here")
+    wire = checked(tree, MessagesBody)
+    _check(wire)
+    images, documents, attached_bytes = _attachments(wire.messages)
+    config = wire.output_config
+    return ChatRequest(
+        request_id=request_id,
+        dialect="anthropic_messages",
+        raw=raw,
+        tree=tree,
+        model=wire.model,
+        stream=bool(wire.stream),
+        max_output_tokens=wire.max_tokens,
+        wants_stream_usage=True,
+        has_tools=bool(wire.tools),
+        has_images=images > 0,
+        has_documents=documents > 0,
+        wants_json_schema=config is not None and config.format is not None,
+        input_tokens_estimate=estimate_input_tokens(len(raw), images, documents, attached_bytes),
+    )
+
+
+def _check(wire: MessagesBody) -> None:
+    for index, turn in enumerate(wire.messages):
+        if isinstance(turn.content, list):
+            for position, block in enumerate(turn.content):
+                _check_block(block, f"messages[{index}].content[{position}]")
+    for index, tool in enumerate(wire.tools or ()):
+        if tool.type in {None, "custom"}:
+            if not tool.name:
+                raise invalid(f"tools[{index}].name", "This field is required")
+            if tool.input_schema is None:
+                raise invalid(f"tools[{index}].input_schema", "This field is required")
+    choice = wire.tool_choice
+    if choice is not None and choice.type == "tool" and not choice.name:
+        raise invalid("tool_choice.name", "This field is required")
+
+
+def _check_block(block: Block, place: str) -> None:
+    required = _REQUIRED_OF_BLOCK.get(block.type)
+    if required is not None and getattr(block, required) is None:
+        raise invalid(f"{place}.{required}", "This field is required")
+
+
+def _attachments(messages: list[TurnWire]) -> tuple[int, int, int]:
+    """Images, documents, and the bytes of both that lie inline; those in tool results too."""
+    images = documents = attached_bytes = 0
+    for turn in messages:
+        if isinstance(turn.content, str):
+            continue
+        blocks: list[Block | InnerBlock] = list(turn.content)
+        for block in turn.content:
+            if isinstance(block.content, list):
+                blocks += block.content
+        for any_block in blocks:
+            images += any_block.type == "image"
+            documents += any_block.type == "document"
+            attached_bytes += _inline_bytes(any_block)
+    return images, documents, attached_bytes
+
+
+def _inline_bytes(block: Block | InnerBlock) -> int:
+    source = block.source
+    if source is None or isinstance(source, str) or source.type != "base64":
+        return 0
+    return len(source.data or "")
+
+
+def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) -> UpstreamBody:
+    """The caller's own bytes with model and output limit set."""
+    fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
+    fields["model"] = msgspec.json.encode(target.model)
+    asked = request.max_output_tokens
+    if asked is None or asked > output_tokens_cap:
+        fields["max_tokens"] = b"%d" % output_tokens_cap
+    return UpstreamBody(body.join(fields))

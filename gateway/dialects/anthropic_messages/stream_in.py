@@ -1,0 +1,148 @@
+"""An upstream's stream of message events → events."""
+
+import msgspec
+
+from gateway.dialects import sse
+from gateway.dialects.anthropic_messages.reply import STOP_REASONS, refusal_of, usage_of
+from gateway.dialects.anthropic_messages.wire import (
+    Piece,
+    ReplyBlock,
+    StreamWire,
+    UsageWire,
+)
+from gateway.errors import UpstreamMalformed
+from gateway.types import Delta, StreamEvent
+
+
+_EVENT = msgspec.json.Decoder(StreamWire)
+_NOT_AN_EVENT = "The upstream sent something that is not an event of a message."
+_OPAQUE = (Delta("opaque"),)
+_SILENT = frozenset({"ping", "content_block_stop"})
+_USAGE_FIELDS = UsageWire.__struct_fields__
+
+
+class MessageStreamDecoder:
+    """See `ports.StreamDecoder`. Nothing is reported after the terminal event."""
+
+    __slots__ = ("_calls", "_calls_count", "_ended", "_splitter", "_usage")
+
+    def __init__(self) -> None:
+        self._splitter = sse.Splitter()
+        self._ended = False
+        self._usage: UsageWire | None = None
+        self._calls: dict[int, int] = {}
+        self._calls_count = 0
+
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        return [self._read(event) for event in self._splitter.feed(data) if not self._ended]
+
+    def close(self) -> list[StreamEvent]:
+        """A last event without its blank line counts if it is whole; a cut one does not."""
+        events = []
+        for event in self._splitter.close():
+            try:
+                events += [self._read(event)] if not self._ended else []
+            except UpstreamMalformed:
+                break
+        return events
+
+    def _read(self, event: sse.Event) -> StreamEvent:
+        raw = event.raw
+        if event.data is None:
+            return StreamEvent(raw, ())
+        try:
+            wire = _EVENT.decode(event.data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise UpstreamMalformed(_NOT_AN_EVENT) from error
+        kind = wire.type
+        if kind == "content_block_delta":
+            return self._piece(raw, wire.index, wire.delta)
+        if kind == "content_block_start":
+            return self._block(raw, wire.index, wire.content_block)
+        if kind in _SILENT:
+            return StreamEvent(raw, ())
+        if kind == "message_stop":
+            self._ended = True
+            return StreamEvent(raw, (), is_terminal=True)
+        return self._lifecycle(raw, wire)
+
+    def _lifecycle(self, raw: bytes, wire: StreamWire) -> StreamEvent:
+        if wire.type == "message_start":
+            message = wire.message
+            if message is None:
+                raise UpstreamMalformed(_NOT_AN_EVENT)
+            start = Delta("start", message_id=message.id or "", model=message.model or "")
+            return StreamEvent(raw, (start, *self._counted(message.usage)))
+        if wire.type == "message_delta":
+            return StreamEvent(raw, (*_stop(wire.delta), *self._counted(wire.usage)))
+        if wire.type == "error":
+            word = (wire.error.type if wire.error is not None else None) or "error"
+            return StreamEvent(b"", (Delta("error", word[:64]),))
+        return StreamEvent(raw, _OPAQUE)
+
+    def _counted(self, usage: UsageWire | None) -> tuple[Delta, ...]:
+        """Usage is cumulative: the latest figure of each kind holds, and none is a sum."""
+        if usage is None:
+            return ()
+        known = self._usage
+        if known is not None:
+            merged = {
+                name: getattr(known, name) if getattr(usage, name) is None else getattr(usage, name)
+                for name in _USAGE_FIELDS
+            }
+            usage = UsageWire(**merged)
+        self._usage = usage
+        counted = usage_of(usage)
+        return (Delta("usage", usage=counted),) if counted is not None else ()
+
+    def _block(self, raw: bytes, index: int, block: ReplyBlock | None) -> StreamEvent:
+        if block is None:
+            raise UpstreamMalformed(_NOT_AN_EVENT)
+        if block.type == "tool_use":
+            return self._tool_start(raw, index, block)
+        if block.type == "text" and block.text:
+            return StreamEvent(raw, (Delta("text", block.text),), has_content=True)
+        if block.type in {"text", "thinking"}:
+            return StreamEvent(raw, ())
+        return StreamEvent(raw, _OPAQUE, has_content=True)
+
+    def _tool_start(self, raw: bytes, index: int, block: ReplyBlock) -> StreamEvent:
+        if not block.id or not block.name:
+            raise UpstreamMalformed("The upstream called a tool without a name or an id.")
+        ordinal = self._calls_count
+        self._calls_count += 1
+        self._calls[index] = ordinal
+        deltas = [Delta("tool_start", index=ordinal, tool_id=block.id, name=block.name)]
+        if block.input:
+            whole = msgspec.json.encode(block.input).decode()
+            deltas.append(Delta("tool_arguments", whole, ordinal))
+        return StreamEvent(raw, tuple(deltas), has_content=True)
+
+    def _piece(self, raw: bytes, index: int, piece: Piece | None) -> StreamEvent:
+        if piece is None:
+            raise UpstreamMalformed(_NOT_AN_EVENT)
+        if piece.text is not None:
+            return StreamEvent(raw, (Delta("text", piece.text),), has_content=True)
+        if piece.partial_json is not None:
+            ordinal = self._calls.get(index)
+            if ordinal is None:
+                return StreamEvent(raw, _OPAQUE, has_content=True)
+            if not piece.partial_json:
+                return StreamEvent(raw, ())
+            delta = Delta("tool_arguments", piece.partial_json, ordinal)
+            return StreamEvent(raw, (delta,), has_content=True)
+        if piece.thinking is not None:
+            return StreamEvent(raw, (Delta("thinking", piece.thinking),), has_content=True)
+        if piece.signature is not None:
+            return StreamEvent(raw, (Delta("thinking", signature=piece.signature),))
+        return StreamEvent(raw, _OPAQUE, has_content=True)
+
+
+def _stop(piece: Piece | None) -> tuple[Delta, ...]:
+    if piece is None or piece.stop_reason is None:
+        return ()
+    reason = STOP_REASONS.get(piece.stop_reason, "end")
+    stop = Delta("stop", stop_reason=reason, stop_sequence=piece.stop_sequence)
+    if reason == "content_filter":
+        return Delta("refusal", refusal_of(piece.stop_details)), stop
+    return (stop,)

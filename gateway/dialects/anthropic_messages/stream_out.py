@@ -1,0 +1,222 @@
+"""Events → a stream of message events."""
+
+import msgspec
+from msgspec import Struct
+
+from gateway.dialects import sse
+from gateway.dialects.anthropic_messages.errors import encode_error
+from gateway.dialects.anthropic_messages.reply import STOPPED_BY, encode_usage, stop_details
+from gateway.dialects.estimate import estimate_output_tokens
+from gateway.dialects.naming import message_id
+from gateway.errors import GatewrightError
+from gateway.types import ChatRequest, Delta, StreamEvent, Usage
+
+
+STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+
+_TEXT_BLOCK = b'{"type":"text","text":""}'
+_THINKING_BLOCK = b'{"type":"thinking","thinking":"","signature":""}'
+
+_encode = msgspec.json.encode
+
+
+class MessagePassThrough:
+    """The upstream's own bytes, less the terminal event."""
+
+    __slots__ = ("_failed",)
+
+    def __init__(self) -> None:
+        self._failed = False
+
+    def encode(self, events: list[StreamEvent]) -> bytes:
+        return b"".join([event.raw for event in events if not event.is_terminal])
+
+    def finish(self, comment: str) -> bytes:
+        return b"" if self._failed else sse.comment(comment) + STOP
+
+    def fail(self, error: GatewrightError, request_id: str) -> bytes:
+        self._failed = True
+        return failure(error, request_id)
+
+    def ping(self) -> bytes:
+        return PING
+
+
+def failure(error: GatewrightError, request_id: str) -> bytes:
+    """The dialect's error event; nothing may follow it."""
+    return b"event: error\ndata: " + encode_error(error, request_id)[1] + b"\n\n"
+
+
+def _event(name: bytes, data: bytes) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name, data)
+
+
+class _Waiting(Struct):
+    """A block whose pieces arrive while another one is open."""
+
+    start: bytes
+    call: int
+    """Index of the tool call; -1 for text and thinking."""
+    pieces: list[bytes]
+
+
+class MessageStreamEncoder:
+    """Another dialect's events as a message: blocks numbered from 0, one open at a time.
+
+    Parallel tool calls may arrive interleaved, so an open call stays open until the end of the
+    answer and what arrives beside it waits; text and thinking close as soon as something follows.
+    """
+
+    def __init__(self, request: ChatRequest) -> None:
+        self._request = request
+        self._started = False
+        self._failed = False
+        self._index = -1
+        self._open = b""
+        """How the open block began; empty when none is open."""
+        self._open_call = -1
+        self._waiting: list[_Waiting] = []
+        self._stop = Delta("stop", stop_reason="end")
+        self._refusal = ""
+        self._usage: Usage | None = None
+        self._length_bytes = 0
+
+    def encode(self, events: list[StreamEvent]) -> bytes:
+        return b"".join([self._delta(delta) for event in events for delta in event.deltas])
+
+    def _delta(self, delta: Delta) -> bytes:
+        kind = delta.kind
+        if kind == "text":
+            return self._said(_TEXT_BLOCK, b'{"type":"text_delta","text":%b}', delta.text)
+        if kind == "tool_arguments":
+            self._length_bytes += len(delta.text)
+            piece = b'{"type":"input_json_delta","partial_json":%b}' % _encode(delta.text)
+            return self._to_call(delta.index, piece)
+        if kind == "tool_start":
+            return self._begin_call(delta)
+        if kind == "start":
+            return self._start(delta)
+        return self._rare(delta)
+
+    def _rare(self, delta: Delta) -> bytes:
+        if delta.kind == "refusal":
+            self._refusal += delta.text
+            return self._said(_TEXT_BLOCK, b'{"type":"text_delta","text":%b}', delta.text)
+        if delta.kind == "thinking":
+            if delta.text:
+                template = b'{"type":"thinking_delta","thinking":%b}'
+                return self._said(_THINKING_BLOCK, template, delta.text)
+        elif delta.kind == "stop":
+            self._stop = delta
+        elif delta.kind == "usage":
+            self._usage = delta.usage
+        return b""
+
+    def _start(self, delta: Delta) -> bytes:
+        """The true input is known only at the end, so an estimate opens the message."""
+        if self._started:
+            return b""
+        self._started = True
+        request = self._request
+        estimate = Usage(input_tokens=request.input_tokens_estimate, output_tokens=1)
+        message: dict[str, object] = {
+            "id": message_id("msg_", delta.message_id, request.request_id.encode()),
+            "type": "message",
+            "role": "assistant",
+            "model": delta.model or request.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": encode_usage(estimate),
+        }
+        return _event(b"message_start", _encode({"type": "message_start", "message": message}))
+
+    def _said(self, block: bytes, template: bytes, text: str) -> bytes:
+        self._length_bytes += len(text)
+        piece = template % _encode(text)
+        if self._open == block:
+            return self._piece(piece)
+        if self._open_call < 0:
+            return self._close_block() + self._open_block(block, -1) + self._piece(piece)
+        last = self._waiting[-1] if self._waiting else None
+        if last is None or last.start != block:
+            last = _Waiting(block, -1, [])
+            self._waiting.append(last)
+        last.pieces.append(piece)
+        return b""
+
+    def _begin_call(self, delta: Delta) -> bytes:
+        block = b'{"type":"tool_use","id":%b,"name":%b,"input":{}}' % (
+            _encode(delta.tool_id),
+            _encode(delta.name),
+        )
+        if self._open_call >= 0:
+            self._waiting.append(_Waiting(block, delta.index, []))
+            return b""
+        return self._close_block() + self._open_block(block, delta.index)
+
+    def _to_call(self, call: int, piece: bytes) -> bytes:
+        if call == self._open_call:
+            return self._piece(piece)
+        for waiting in self._waiting:
+            if waiting.call == call:
+                waiting.pieces.append(piece)
+        return b""
+
+    def _open_block(self, block: bytes, call: int) -> bytes:
+        self._index += 1
+        self._open, self._open_call = block, call
+        data = b'{"type":"content_block_start","index":%d,"content_block":%b}'
+        opening = _event(b"content_block_start", data % (self._index, block))
+        return opening if self._started else self._start(Delta("start")) + opening
+
+    def _piece(self, piece: bytes) -> bytes:
+        return (
+            b"event: content_block_delta\ndata: "
+            b'{"type":"content_block_delta","index":%d,"delta":%b}\n\n' % (self._index, piece)
+        )
+
+    def _close_block(self) -> bytes:
+        if not self._open:
+            return b""
+        self._open, self._open_call = b"", -1
+        data = b'{"type":"content_block_stop","index":%d}' % self._index
+        return _event(b"content_block_stop", data)
+
+    def finish(self, comment: str) -> bytes:
+        """What waited, block by block, then the end with its reason and the true usage."""
+        if self._failed:
+            return b""
+        pieces = [b"" if self._started else self._start(Delta("start")), self._close_block()]
+        for waiting in self._waiting:
+            pieces.append(self._open_block(waiting.start, waiting.call))
+            pieces += [self._piece(piece) for piece in waiting.pieces]
+            pieces.append(self._close_block())
+        self._waiting = []
+        pieces += (self._message_delta(), sse.comment(comment), STOP)
+        return b"".join(pieces)
+
+    def _message_delta(self) -> bytes:
+        reason = "content_filter" if self._refusal else self._stop.stop_reason
+        usage = self._usage or Usage(
+            input_tokens=self._request.input_tokens_estimate,
+            output_tokens=estimate_output_tokens(self._length_bytes),
+            estimated=True,
+        )
+        counted = encode_usage(usage)
+        del counted["cache_creation"]
+        delta = {
+            "stop_reason": STOPPED_BY.get(reason, "end_turn"),
+            "stop_sequence": self._stop.stop_sequence,
+            "stop_details": stop_details(reason, self._refusal),
+        }
+        data = {"type": "message_delta", "delta": delta, "usage": counted}
+        return _event(b"message_delta", _encode(data))
+
+    def fail(self, error: GatewrightError, request_id: str) -> bytes:
+        self._failed = True
+        return failure(error, request_id)
+
+    def ping(self) -> bytes:
+        return PING

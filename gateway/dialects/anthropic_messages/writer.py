@@ -1,0 +1,259 @@
+"""Conversation → messages request."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from gateway.conversation import (
+    RAW_ARGUMENTS,
+    Conversation,
+    DocumentPart,
+    ImagePart,
+    Part,
+    Reasoning,
+    RefusalPart,
+    ResponseFormat,
+    TextPart,
+    ThinkingPart,
+    Tool,
+    ToolCallPart,
+    ToolChoice,
+    ToolResultPart,
+    Turn,
+)
+from gateway.dialects.loss import Losses, opaque_user, unsupported
+from gateway.ports import UpstreamBody
+from gateway.types import Target
+
+
+JSON_INSTRUCTION = "Answer with one JSON object and nothing else."
+
+_CHOICES = {"auto": "auto", "any": "any", "none": "none", "named": "tool"}
+_TIERS = {"auto": "auto", "standard": "standard_only"}
+_EFFORTS = {"minimal": "low"}
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NO_PLACE = ("seed", "presence_penalty", "frequency_penalty")
+
+Json = dict[str, object]
+
+
+def write_request(talk: Conversation, target: Target, output_tokens_cap: int) -> UpstreamBody:
+    """See `conversation` for what crosses.
+
+    Raises:
+        FeatureUnsupported: it holds something a messages request cannot say.
+    """
+    losses = Losses(talk.unplaced)
+    hoisted: list[Part] = list(talk.system)
+    messages = _messages(talk, hoisted, target, losses)
+    fields: Json = {"model": target.model, "max_tokens": output_tokens_cap}
+    if talk.response_format is not None and talk.response_format.kind == "json_object":
+        losses.add("response_format")
+        hoisted.append(TextPart(JSON_INSTRUCTION))
+    if system := _blocks(hoisted, losses):
+        fields["system"] = system
+    fields["messages"] = messages
+    if talk.stream:
+        fields["stream"] = True
+    _add_sampling(fields, talk, target, losses)
+    _add_tools(fields, talk)
+    _add_output_config(fields, talk.response_format, talk.reasoning, target, losses)
+    if talk.user:
+        fields["metadata"] = {"user_id": opaque_user(talk.user)}
+    if talk.service_tier:
+        fields["service_tier"] = _TIERS[talk.service_tier]
+    return UpstreamBody(msgspec.json.encode(fields), losses.names())
+
+
+def _add_sampling(fields: Json, talk: Conversation, target: Target, losses: Losses) -> None:
+    sampling = talk.sampling
+    for name in _NO_PLACE:
+        if getattr(sampling, name) is not None:
+            losses.add(name)
+    is_fixed = "fixed_sampling" in target.capabilities
+    if sampling.temperature is not None and not is_fixed:
+        fields["temperature"] = min(sampling.temperature, 1.0)
+    if sampling.temperature is not None and (is_fixed or sampling.temperature > 1):
+        losses.add("temperature")
+    for name in ("top_p", "top_k"):
+        value: object = getattr(sampling, name)
+        if value is not None and is_fixed:
+            losses.add(name)
+        elif value is not None:
+            fields[name] = value
+    stops = [text for text in sampling.stop if text.strip()]
+    if stops:
+        fields["stop_sequences"] = stops
+    if len(stops) != len(sampling.stop):
+        losses.add("stop")
+
+
+def _add_tools(fields: Json, talk: Conversation) -> None:
+    """A history with tool calls needs definitions even where the request offers no tool."""
+    tools = [_tool(tool) for tool in talk.tools]
+    choice = talk.tool_choice
+    if not tools:
+        tools = [_tool(Tool(name, "", {})) for name in _called_names(talk.turns)]
+        choice = ToolChoice("none")
+    if not tools:
+        return
+    fields["tools"] = tools
+    if choice is None and talk.parallel_tool_calls is False:
+        choice = ToolChoice("auto")
+    if choice is not None:
+        written: Json = {"type": _CHOICES[choice.mode]}
+        if choice.mode == "named":
+            written["name"] = choice.name
+        if choice.mode != "none" and talk.parallel_tool_calls is not None:
+            written["disable_parallel_tool_use"] = not talk.parallel_tool_calls
+        fields["tool_choice"] = written
+
+
+def _called_names(turns: Iterable[Turn]) -> list[str]:
+    parts = (part for turn in turns for part in turn.parts)
+    return list(dict.fromkeys(part.name for part in parts if isinstance(part, ToolCallPart)))
+
+
+def _tool(tool: Tool) -> Json:
+    written: Json = {"name": tool.name}
+    if tool.description:
+        written["description"] = tool.description
+    schema = dict(tool.schema)
+    if not schema:
+        schema = {"type": "object", "properties": {}}
+    elif schema.setdefault("type", "object") != "object":
+        raise unsupported("tools", "The parameters of a tool must be an object there")
+    written["input_schema"] = schema
+    if tool.strict is not None:
+        written["strict"] = tool.strict
+    return written
+
+
+def _add_output_config(
+    fields: Json,
+    asked: ResponseFormat | None,
+    reasoning: Reasoning | None,
+    target: Target,
+    losses: Losses,
+) -> None:
+    config: Json = {}
+    if reasoning is not None:
+        if reasoning.disabled:
+            fields["thinking"] = {"type": "disabled"}
+        elif reasoning.effort and "effort" in target.capabilities:
+            config["effort"] = _EFFORTS.get(reasoning.effort, reasoning.effort)
+        else:
+            losses.add("reasoning_effort")
+    if asked is not None and asked.kind == "json_schema":
+        config["format"] = {"type": "json_schema", "schema": asked.schema}
+        if asked.description:
+            losses.add("response_format.json_schema.description")
+    if config:
+        fields["output_config"] = config
+
+
+def _messages(
+    talk: Conversation, hoisted: list[Part], target: Target, losses: Losses
+) -> list[Json]:
+    """Turns that say something; those of tool results swallow the user's text after them."""
+    messages: list[Json] = []
+    blocks_before: list[object] | None = None
+    for turn in talk.turns:
+        if turn.role == "system" and "mid_system" not in target.capabilities:
+            hoisted += turn.parts
+            losses.add("messages.system_position")
+            continue
+        blocks = _blocks(turn.parts, losses)
+        if not blocks:
+            continue
+        if turn.role == "user" and blocks_before is not None:
+            blocks_before += blocks
+            continue
+        messages.append({"role": turn.role, "content": blocks})
+        is_results = any(isinstance(part, ToolResultPart) for part in turn.parts)
+        blocks_before = blocks if is_results else None
+    _check_last(messages, target)
+    return messages
+
+
+def _check_last(messages: list[Json], target: Target) -> None:
+    """A last turn of the assistant is a prefill: only for models that know it, not ending blank."""
+    if not messages:
+        raise unsupported("messages", "A conversation without text is not possible there")
+    if messages[-1]["role"] != "assistant":
+        return
+    if "prefill" not in target.capabilities:
+        raise unsupported("messages", "The last turn must not be the assistant's for this model")
+    blocks = messages[-1]["content"]
+    last = blocks[-1] if isinstance(blocks, list) else None
+    if isinstance(last, dict) and last["type"] == "text":
+        last["text"] = last["text"].rstrip()
+
+
+def _blocks(parts: Iterable[Part], losses: Losses) -> list[object]:
+    """Blocks without the blank ones, which upstreams refuse."""
+    return [
+        _block(part, losses)
+        for part in parts
+        if not isinstance(part, TextPart | RefusalPart) or part.text.strip()
+    ]
+
+
+def _block(part: Part, losses: Losses) -> Mapping[str, object]:
+    if isinstance(part, TextPart):
+        block: Json = {"type": "text", "text": part.text}
+        if part.cached:
+            block["cache_control"] = {"type": "ephemeral"}
+        return block
+    if isinstance(part, RefusalPart):
+        return {"type": "text", "text": part.text}
+    if isinstance(part, ToolCallPart):
+        arguments = _arguments(part.arguments_json, losses)
+        return {"type": "tool_use", "id": part.tool_id, "name": part.name, "input": arguments}
+    if isinstance(part, ToolResultPart):
+        return _tool_result(part, losses)
+    if isinstance(part, ThinkingPart):
+        if part.redacted:
+            return {"type": "redacted_thinking", "data": part.redacted}
+        return {"type": "thinking", "thinking": part.text, "signature": part.signature}
+    return _attachment(part)
+
+
+def _arguments(text: str, losses: Losses) -> object:
+    """The model's own text where it is an object, byte for byte."""
+    if not text.strip():
+        return {}
+    try:
+        _OBJECT.decode(text)
+    except msgspec.DecodeError:
+        losses.add("messages.tool_calls.arguments")
+        return {RAW_ARGUMENTS: text}
+    return msgspec.Raw(text)
+
+
+def _tool_result(part: ToolResultPart, losses: Losses) -> Json:
+    block: Json = {"type": "tool_result", "tool_use_id": part.tool_id}
+    content = _blocks(part.parts, losses)
+    if content:
+        block["content"] = content
+    if part.is_error:
+        block["is_error"] = True
+    return block
+
+
+def _attachment(part: ImagePart | DocumentPart) -> Json:
+    source: Json
+    if isinstance(part, ImagePart):
+        if part.data:
+            source = {"type": "base64", "media_type": part.media_type, "data": part.data}
+        else:
+            source = {"type": "url", "url": part.url}
+        return {"type": "image", "source": source}
+    if part.data:
+        source = {"type": "base64", "media_type": part.media_type, "data": part.data}
+    else:
+        source = {"type": "text", "media_type": "text/plain", "data": part.text}
+    block: Json = {"type": "document", "source": source}
+    if part.title:
+        block["title"] = part.title
+    return block

@@ -1,0 +1,60 @@
+"""Patches a JSON body's top-level keys and leaves every other byte of every value as it was.
+
+Key order is kept and unknown fields stay, so that an upstream's prompt cache sees the same prefix
+and a field we have never heard of still works.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_KEYS: dict[str, bytes] = {
+    key: f'"{key}":'.encode()
+    for key in (
+        "model",
+        "messages",
+        "max_tokens",
+        "max_completion_tokens",
+        "temperature",
+        "top_p",
+        "stream",
+        "stream_options",
+        "system",
+        "tools",
+        "tool_choice",
+        "stop",
+        "user",
+        "metadata",
+    )
+}
+
+
+def split(raw: bytes) -> dict[str, msgspec.Raw]:
+    """Top-level keys and the exact bytes of their values, in order."""
+    return _FIELDS.decode(raw)
+
+
+def join(fields: Mapping[str, msgspec.Raw | bytes]) -> bytes:
+    """One JSON object of fields whose values are JSON already."""
+    known = _KEYS
+    pieces: list[bytes | msgspec.Raw] = []
+    separator = b"{"
+    for key, value in fields.items():
+        prefix = known.get(key) or msgspec.json.encode(key) + b":"
+        pieces += (separator, prefix, value)
+        separator = b","
+    pieces.append(b"}" if pieces else b"{}")
+    return b"".join(pieces)
+
+
+def patch(raw: bytes, changes: Mapping[str, bytes | None]) -> bytes:
+    """Replace or add (bytes of JSON) or remove (None) top-level keys of the object in `raw`."""
+    fields: dict[str, msgspec.Raw | bytes] = dict(split(raw))
+    for key, value in changes.items():
+        if value is None:
+            fields.pop(key, None)
+        else:
+            fields[key] = value
+    return join(fields)

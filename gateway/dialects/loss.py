@@ -1,0 +1,60 @@
+"""What a conversion left out: gathered by name, reported once."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+
+from gateway.errors import FeatureUnsupported
+
+
+NAMES_MAX = 32
+
+_FIELD = re.compile(r"\A[A-Za-z0-9_.\-]{1,64}\Z")
+_OPAQUE = re.compile(r"\A[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12,44}\Z")
+
+
+class Losses:
+    """Names in the order they were lost, each once."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names = dict.fromkeys(names)
+
+    def add(self, name: str) -> None:
+        self._names[name] = None
+
+    def add_unknown(
+        self, tree: Mapping[str, object], known: frozenset[str], prefix: str = ""
+    ) -> None:
+        """Fields that we know no word for; a name that is no identifier might be content."""
+        if known.issuperset(tree):
+            return
+        for key, value in tree.items():
+            if key not in known and value is not None:
+                self.add(prefix + (key if _FIELD.match(key) else "unknown_field"))
+
+    def add_unknown_inside(
+        self, listed: object, of_message: frozenset[str], of_part: frozenset[str]
+    ) -> None:
+        """The same for each message of a list, and for each part of its content."""
+        for message in listed if isinstance(listed, list) else ():
+            self.add_unknown(message, of_message, "messages.")
+            content = message.get("content")
+            for part in content if isinstance(content, list) else ():
+                self.add_unknown(part, of_part, "messages.content.")
+
+    def names(self) -> tuple[str, ...]:
+        """At most `NAMES_MAX`, for they travel in a header; a last one says if there are more."""
+        names = tuple(self._names)
+        return names if len(names) <= NAMES_MAX else (*names[:NAMES_MAX], "and_more")
+
+
+def unsupported(place: str, reason: str) -> FeatureUnsupported:
+    """To raise: refuses what cannot be left out without changing what the request means."""
+    return FeatureUnsupported(f"{place}: {reason}.", parameter=place)
+
+
+def opaque_user(user: str) -> str:
+    """An end user's name → at most 64 characters that name nobody; UUIDs and hashes stay."""
+    return user if _OPAQUE.match(user) else hashlib.sha256(user.encode()).hexdigest()

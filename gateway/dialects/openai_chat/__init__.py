@@ -1,0 +1,1 @@
+"""OpenAI's chat completions: requests, replies, streams and errors."""

@@ -1,0 +1,261 @@
+"""Chat request → conversation."""
+
+from collections.abc import Mapping
+
+from gateway.conversation import (
+    ERROR_MARK,
+    Conversation,
+    DocumentPart,
+    ImagePart,
+    Part,
+    Reasoning,
+    RefusalPart,
+    ResponseFormat,
+    Sampling,
+    TextPart,
+    Tool,
+    ToolCallPart,
+    ToolChoice,
+    ToolResultPart,
+    Turn,
+)
+from gateway.dialects.loss import Losses, unsupported
+from gateway.dialects.openai_chat.wire import (
+    ChatBody,
+    ChatMessage,
+    ContentPart,
+    FunctionTool,
+    NamedChoice,
+)
+from gateway.dialects.strict_json import checked
+from gateway.types import ChatRequest
+
+
+_PLACED = frozenset(
+    {
+        *("model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens"),
+        *("temperature", "top_p", "n", "stop", "seed", "presence_penalty", "frequency_penalty"),
+        *(
+            "logprobs",
+            "top_logprobs",
+            "tools",
+            "tool_choice",
+            "parallel_tool_calls",
+            "response_format",
+        ),
+        *("reasoning_effort", "user", "safety_identifier", "service_tier", "modalities"),
+    }
+)
+_PLACED_OF_MESSAGE = frozenset(ChatMessage.__struct_fields__)
+_PLACED_OF_PART = frozenset(ContentPart.__struct_fields__)
+_PLACED_OF_FUNCTION = frozenset(FunctionTool.__struct_fields__)
+_REFUSED: Mapping[str, str] = {
+    "audio": "Spoken answers have no equivalent there",
+    "functions": "Use tools instead of the older functions",
+    "function_call": "Use tool_choice instead of the older function_call",
+    "web_search_options": "A server tool has no equivalent there",
+    "moderation": "Moderation has no equivalent there",
+}
+_MODES: Mapping[str, ToolChoice] = {
+    "auto": ToolChoice("auto"),
+    "none": ToolChoice("none"),
+    "required": ToolChoice("any"),
+}
+_TIERS = {"auto": "auto", "default": "standard"}
+_SYSTEM_ROLES = frozenset({"system", "developer"})
+
+
+def read_conversation(request: ChatRequest) -> Conversation:
+    """See `conversation` for what crosses.
+
+    Raises:
+        FeatureUnsupported: dropping what it asks would change its meaning.
+    """
+    wire = checked(request.tree, ChatBody)
+    losses = Losses()
+    _refuse_unsupported(request.tree, wire)
+    losses.add_unknown(request.tree, _PLACED)
+    losses.add_unknown_inside(request.tree["messages"], _PLACED_OF_MESSAGE, _PLACED_OF_PART)
+    _note_tool_fields(request.tree.get("tools"), losses)
+    system, turns = _turns(wire.messages, losses)
+    if wire.service_tier is not None and wire.service_tier not in _TIERS:
+        losses.add("service_tier")
+    return Conversation(
+        system=system,
+        turns=turns,
+        stream=request.stream,
+        tools=_tools(wire),
+        tool_choice=_tool_choice(wire.tool_choice),
+        parallel_tool_calls=wire.parallel_tool_calls,
+        sampling=_sampling(wire),
+        response_format=_response_format(wire),
+        reasoning=_reasoning(wire.reasoning_effort),
+        user=wire.safety_identifier or wire.user or "",
+        service_tier=_TIERS.get(wire.service_tier or "", ""),
+        unplaced=losses.names(),
+    )
+
+
+def _refuse_unsupported(tree: Mapping[str, object], wire: ChatBody) -> None:
+    for name, reason in _REFUSED.items():
+        if tree.get(name):
+            raise unsupported(name, reason)
+    if wire.n is not None and wire.n > 1:
+        raise unsupported("n", "Only one answer per request is possible there")
+    if wire.logprobs:
+        raise unsupported("logprobs", "Token probabilities do not exist there")
+    if wire.modalities is not None and wire.modalities != ["text"]:
+        raise unsupported("modalities", "Only text can be answered there")
+
+
+def _sampling(wire: ChatBody) -> Sampling:
+    stop = (wire.stop,) if isinstance(wire.stop, str) else tuple(wire.stop or ())
+    return Sampling(
+        temperature=wire.temperature,
+        top_p=wire.top_p,
+        stop=stop,
+        seed=wire.seed,
+        presence_penalty=wire.presence_penalty or None,
+        frequency_penalty=wire.frequency_penalty or None,
+    )
+
+
+def _reasoning(effort: str | None) -> Reasoning | None:
+    if effort is None:
+        return None
+    return Reasoning(disabled=True) if effort == "none" else Reasoning(effort=effort)
+
+
+def _response_format(wire: ChatBody) -> ResponseFormat | None:
+    asked = wire.response_format
+    if asked is None or asked.type == "text":
+        return None
+    if asked.type == "json_object":
+        return ResponseFormat("json_object")
+    if asked.type != "json_schema" or asked.json_schema is None:
+        raise unsupported("response_format.type", "This format has no equivalent there")
+    schema = asked.json_schema
+    return ResponseFormat(
+        "json_schema", schema.name, schema.schema or {}, schema.strict, schema.description or ""
+    )
+
+
+def _tools(wire: ChatBody) -> tuple[Tool, ...]:
+    tools = []
+    for index, tool in enumerate(wire.tools or ()):
+        if tool.type != "function" or tool.function is None:
+            raise unsupported(f"tools[{index}].type", "Only function tools exist there")
+        asked = tool.function
+        tools.append(
+            Tool(asked.name, asked.description or "", asked.parameters or {}, asked.strict)
+        )
+    return tuple(tools)
+
+
+def _note_tool_fields(listed: object, losses: Losses) -> None:
+    for tool in listed if isinstance(listed, list) else ():
+        if isinstance(tool.get("function"), dict):
+            losses.add_unknown(tool["function"], _PLACED_OF_FUNCTION, "tools.")
+
+
+def _tool_choice(choice: str | NamedChoice | None) -> ToolChoice | None:
+    if choice is None:
+        return None
+    if isinstance(choice, str):
+        return _MODES[choice]
+    if choice.type != "function" or choice.function is None:
+        raise unsupported("tool_choice.type", "Only function tools exist there")
+    return ToolChoice("named", choice.function.name)
+
+
+def _turns(
+    messages: list[ChatMessage], losses: Losses
+) -> tuple[tuple[TextPart, ...], tuple[Turn, ...]]:
+    """System texts that come first, then the turns; each tool result is a user's turn."""
+    system: list[TextPart] = []
+    turns: list[Turn] = []
+    for index, message in enumerate(messages):
+        place = f"messages[{index}]"
+        if message.name is not None and message.role != "function":
+            losses.add("messages.name")
+        if message.role in _SYSTEM_ROLES:
+            texts = _texts(message, place, losses)
+            if turns:
+                turns.append(Turn("system", texts))
+            else:
+                system += texts
+        elif message.role == "tool":
+            turns.append(_result(message, place, losses))
+        elif message.role == "assistant":
+            turns.append(Turn("assistant", _assistant_parts(message, place, losses)))
+        elif message.role == "user":
+            turns.append(Turn("user", _content(message.content, place, losses)))
+        else:
+            raise unsupported(f"{place}.role", "Use the role tool instead of function")
+    return tuple(system), tuple(turns)
+
+
+def _texts(message: ChatMessage, place: str, losses: Losses) -> tuple[TextPart, ...]:
+    parts = _content(message.content, place, losses)
+    texts = tuple(part for part in parts if isinstance(part, TextPart))
+    if len(texts) != len(parts):
+        raise unsupported(f"{place}.content", "Only text is possible here")
+    return texts
+
+
+def _result(message: ChatMessage, place: str, losses: Losses) -> Turn:
+    texts = _texts(message, place, losses)
+    is_error = bool(texts) and texts[0].text.startswith(ERROR_MARK)
+    if is_error:
+        texts = (TextPart(texts[0].text.removeprefix(ERROR_MARK)), *texts[1:])
+    result = ToolResultPart(message.tool_call_id or "", texts, is_error)
+    return Turn("user", (result,))
+
+
+def _assistant_parts(message: ChatMessage, place: str, losses: Losses) -> tuple[Part, ...]:
+    parts = list(_content(message.content, place, losses))
+    if message.refusal:
+        parts.append(RefusalPart(message.refusal))
+    for index, call in enumerate(message.tool_calls or ()):
+        if call.function is None:
+            raise unsupported(
+                f"{place}.tool_calls[{index}].type", "Only function tools exist there"
+            )
+        parts.append(ToolCallPart(call.id, call.function.name, call.function.arguments))
+    return tuple(parts)
+
+
+def _content(
+    content: str | list[ContentPart] | None, place: str, losses: Losses
+) -> tuple[Part, ...]:
+    if content is None:
+        return ()
+    if isinstance(content, str):
+        return (TextPart(content),)
+    return tuple(
+        _part(part, f"{place}.content[{index}]", losses) for index, part in enumerate(content)
+    )
+
+
+def _part(part: ContentPart, place: str, losses: Losses) -> Part:
+    if part.type == "text" and part.text is not None:
+        return TextPart(part.text)
+    if part.type == "refusal" and part.refusal is not None:
+        return RefusalPart(part.refusal)
+    if part.type == "image_url" and part.image_url is not None:
+        if part.image_url.detail not in {None, "auto"}:
+            losses.add("messages.image_url.detail")
+        media_type, data = _data_uri(part.image_url.url)
+        return ImagePart("" if data else part.image_url.url, media_type, data)
+    if part.type == "file" and part.file is not None:
+        media_type, data = _data_uri(part.file.file_data or "")
+        if data:
+            return DocumentPart(media_type, data, title=part.file.filename or "")
+        raise unsupported(f"{place}.file", "Only files sent inline can be passed on")
+    raise unsupported(f"{place}.type", "This kind of content has no equivalent there")
+
+
+def _data_uri(url: str) -> tuple[str, str]:
+    """`data:image/png;base64,…` → media type and base64; two empty strings for anything else."""
+    head, _, data = url.partition(";base64,")
+    return (head[5:], data) if head[:5].lower() == "data:" and data else ("", "")

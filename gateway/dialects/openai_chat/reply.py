@@ -1,0 +1,146 @@
+"""Whole chat completions, both ways."""
+
+import msgspec
+
+from gateway.dialects.estimate import estimate_output_tokens
+from gateway.dialects.naming import message_id, tool_id
+from gateway.dialects.openai_chat.wire import Reply, ReplyMessage, ReplyToolCall, UsageWire
+from gateway.errors import UpstreamMalformed
+from gateway.types import Completion, Delta, ToolCall, Usage
+
+
+STOP_REASONS = {
+    "stop": "end",
+    "length": "length",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "content_filter",
+}
+FINISH_REASONS = {
+    "end": "stop",
+    "stop_sequence": "stop",
+    "length": "length",
+    "tool_use": "tool_calls",
+    "content_filter": "content_filter",
+    "pause": "length",
+}
+"""A paused turn is not finished, and `length` is this dialect's only word for that."""
+
+CREATED = 0
+"""This layer has no clock; the gateway's own headers and audit carry the time."""
+
+_REPLY = msgspec.json.Decoder(Reply)
+
+
+def decode_reply(raw: bytes) -> Completion:
+    """See `ports.Dialect.decode_reply`."""
+    try:
+        wire = _REPLY.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UpstreamMalformed("The upstream's answer is not a chat completion.") from error
+    choice = wire.choices[0]
+    message = choice.message
+    identity = wire.id or ""
+    calls = tuple(
+        _tool_call(call, identity, index) for index, call in enumerate(message.tool_calls or ())
+    )
+    stop_reason = STOP_REASONS.get(choice.finish_reason or "", "end")
+    if message.refusal:
+        stop_reason = "content_filter"
+    elif calls and stop_reason == "end":
+        stop_reason = "tool_use"
+    reasoning = message.reasoning_content or message.reasoning
+    return Completion(
+        raw=raw,
+        message_id=identity,
+        model=wire.model or "",
+        text=message.content or "",
+        tool_calls=calls,
+        stop_reason=stop_reason,
+        stop_sequence=None,
+        usage=usage_of(wire.usage) or _estimated(wire),
+        thinking=(Delta("thinking", reasoning),) if reasoning else (),
+        refusal=message.refusal or "",
+    )
+
+
+def _tool_call(call: ReplyToolCall, identity: str, index: int) -> ToolCall:
+    if call.function is None or not call.function.name:
+        raise UpstreamMalformed("The upstream called a tool without a name.")
+    arguments = call.function.arguments or ""
+    return ToolCall(call.id or tool_id(identity, index), call.function.name, arguments)
+
+
+def usage_of(wire: UsageWire | None) -> Usage | None:
+    """None where the upstream counted nothing; its cached tokens are part of the input."""
+    if wire is None or (wire.prompt_tokens is None and wire.completion_tokens is None):
+        return None
+    read, written = wire.prompt_tokens_details, wire.completion_tokens_details
+    return Usage(
+        input_tokens=wire.prompt_tokens or 0,
+        output_tokens=wire.completion_tokens or 0,
+        cache_read_tokens=(read.cached_tokens or 0) if read is not None else 0,
+        cache_write_tokens=(read.cache_write_tokens or 0) if read is not None else 0,
+        reasoning_tokens=(written.reasoning_tokens or 0) if written is not None else 0,
+    )
+
+
+def _estimated(wire: Reply) -> Usage:
+    length_bytes = sum(_length(choice.message) for choice in wire.choices)
+    return Usage(output_tokens=estimate_output_tokens(length_bytes), estimated=True)
+
+
+def _length(message: ReplyMessage) -> int:
+    texts = [message.content, message.refusal, message.reasoning_content, message.reasoning]
+    for call in message.tool_calls or ():
+        if call.function is not None:
+            texts += (call.function.name, call.function.arguments)
+    return sum(len(text.encode()) for text in texts if text)
+
+
+def encode_reply(completion: Completion) -> bytes:
+    """An answer of another dialect as a chat completion."""
+    message: dict[str, object] = {"role": "assistant", "content": completion.text or None}
+    message["refusal"] = completion.refusal or None
+    if completion.tool_calls:
+        message["tool_calls"] = [
+            {
+                "id": call.tool_id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments_json or "{}"},
+            }
+            for call in completion.tool_calls
+        ]
+    if thinking := "".join(delta.text for delta in completion.thinking):
+        message["reasoning_content"] = thinking
+    if not completion.text and not completion.tool_calls and not completion.refusal:
+        message["content"] = ""
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": None,
+        "finish_reason": FINISH_REASONS.get(completion.stop_reason, "stop"),
+    }
+    answer = {
+        "id": message_id("chatcmpl-", completion.message_id, completion.raw),
+        "object": "chat.completion",
+        "created": CREATED,
+        "model": completion.model,
+        "choices": [choice],
+        "usage": encode_usage(completion.usage),
+    }
+    return msgspec.json.encode(answer)
+
+
+def encode_usage(usage: Usage) -> dict[str, object]:
+    """Usage in this dialect's words, where the prompt's count includes cached parts."""
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cache_read_tokens,
+            "cache_write_tokens": usage.cache_write_tokens + usage.cache_write_1h_tokens,
+        },
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }

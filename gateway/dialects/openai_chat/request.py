@@ -1,0 +1,123 @@
+"""Chat requests in, and same-dialect requests out by patching bytes."""
+
+import msgspec
+
+from gateway.dialects import body
+from gateway.dialects.estimate import estimate_input_tokens
+from gateway.dialects.openai_chat.wire import ChatBody, ChatMessage, ContentPart
+from gateway.dialects.strict_json import checked, decode_object, invalid
+from gateway.errors import RequestInvalid
+from gateway.ports import UpstreamBody
+from gateway.types import ChatRequest, Target
+
+
+INCLUDE_USAGE = b'{"include_usage":true}'
+
+
+def decode_request(raw: bytes, request_id: str) -> ChatRequest:
+    """See `ports.Dialect.decode_request`."""
+    tree = decode_object(raw)
+    wire = checked(tree, ChatBody)
+    _check(wire)
+    images, documents, attached_bytes = _attachments(wire.messages)
+    stream_options, response_format = wire.stream_options, wire.response_format
+    return ChatRequest(
+        request_id=request_id,
+        dialect="openai_chat",
+        raw=raw,
+        tree=tree,
+        model=wire.model,
+        stream=bool(wire.stream),
+        max_output_tokens=wire.max_completion_tokens or wire.max_tokens,
+        wants_stream_usage=stream_options is not None and bool(stream_options.include_usage),
+        has_tools=bool(wire.tools or wire.functions),
+        has_images=images > 0,
+        has_documents=documents > 0,
+        wants_json_schema=response_format is not None and response_format.type == "json_schema",
+        input_tokens_estimate=estimate_input_tokens(len(raw), images, documents, attached_bytes),
+    )
+
+
+def _check(wire: ChatBody) -> None:
+    if wire.max_tokens is not None and wire.max_completion_tokens is not None:
+        raise invalid("max_tokens", "Set this or max_completion_tokens, not both")
+    for index, message in enumerate(wire.messages):
+        if message.content is None or message.role == "tool":
+            _check_message(message, f"messages[{index}]")
+    for index, tool in enumerate(wire.tools or ()):
+        if tool.type == "function" and tool.function is None:
+            raise invalid(f"tools[{index}].function", "This field is required")
+    choice = wire.tool_choice
+    if isinstance(choice, str) and choice not in {"auto", "none", "required"}:
+        raise invalid("tool_choice", "This value is not one of those allowed")
+    response_format = wire.response_format
+    has_schema = response_format is None or response_format.json_schema is not None
+    if response_format is not None and response_format.type == "json_schema" and not has_schema:
+        raise invalid("response_format.json_schema", "This field is required")
+
+
+def _check_message(message: ChatMessage, place: str) -> None:
+    if message.role == "tool" and not message.tool_call_id:
+        raise invalid(f"{place}.tool_call_id", "This field is required")
+    if message.content is None and message.role not in {"assistant", "function"}:
+        raise invalid(f"{place}.content", "This field is required")
+
+
+def _attachments(messages: list[ChatMessage]) -> tuple[int, int, int]:
+    """Images, documents, and the bytes of both that lie inline."""
+    images = documents = attached_bytes = 0
+    for message in messages:
+        if isinstance(message.content, list):
+            for part in message.content:
+                kind, length_bytes = _attachment(part)
+                images += kind == "image"
+                documents += kind == "document"
+                attached_bytes += length_bytes
+    return images, documents, attached_bytes
+
+
+def _attachment(part: ContentPart) -> tuple[str, int]:
+    if part.type == "image_url":
+        return "image", len(part.image_url.url) if part.image_url is not None else 0
+    if part.type == "file":
+        return "document", len(part.file.file_data or "") if part.file is not None else 0
+    return "", 0
+
+
+def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) -> UpstreamBody:
+    """The caller's own bytes with model, output limit and `include_usage` set.
+
+    Raises:
+        RequestInvalid: the stream options are no object.
+    """
+    fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
+    fields["model"] = msgspec.json.encode(target.model)
+    asked = request.max_output_tokens
+    if asked is None or asked > output_tokens_cap:
+        fields[_limit_field(request, target)] = b"%d" % output_tokens_cap
+    if request.stream and not request.wants_stream_usage:
+        fields["stream_options"] = _with_usage(fields.get("stream_options"))
+    return UpstreamBody(body.join(fields))
+
+
+def _limit_field(request: ChatRequest, target: Target) -> str:
+    """The name the caller used, else the one that the target wants."""
+    for name in ("max_completion_tokens", "max_tokens"):
+        if request.tree.get(name) is not None:
+            return name
+    return limit_field(target)
+
+
+def limit_field(target: Target) -> str:
+    """OpenAI's own API wants the newer name; compatible servers know the older one."""
+    newer = "max_completion_tokens"
+    return newer if newer in target.capabilities else "max_tokens"
+
+
+def _with_usage(options: msgspec.Raw | bytes | None) -> bytes:
+    if options is None or bytes(options) == b"null":
+        return INCLUDE_USAGE
+    try:
+        return body.patch(bytes(options), {"include_usage": b"true"})
+    except msgspec.DecodeError:
+        raise RequestInvalid("stream_options: An object is expected.") from None

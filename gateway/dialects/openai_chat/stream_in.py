@@ -1,0 +1,133 @@
+"""An upstream's stream of chat completion chunks → events."""
+
+import msgspec
+
+from gateway.dialects import sse
+from gateway.dialects.naming import tool_id
+from gateway.dialects.openai_chat.reply import STOP_REASONS, usage_of
+from gateway.dialects.openai_chat.wire import Chunk, ChunkChoice, ReplyMessage, ReplyToolCall
+from gateway.errors import UpstreamMalformed
+from gateway.types import Delta, StreamEvent
+
+
+_CHUNK = msgspec.json.Decoder(Chunk)
+_NOT_A_CHUNK = "The upstream sent something that is not a chat completion chunk."
+
+
+class _Call:
+    """A tool call under way; `index` counts calls in the order in which they began."""
+
+    __slots__ = ("index", "tool_id")
+
+    def __init__(self, index: int, tool_id: str) -> None:
+        self.index = index
+        self.tool_id = tool_id
+
+
+class ChatStreamDecoder:
+    """See `ports.StreamDecoder`. Nothing is reported after the terminal event."""
+
+    __slots__ = ("_calls", "_calls_count", "_ended", "_message_id", "_splitter", "_started")
+
+    def __init__(self) -> None:
+        self._splitter = sse.Splitter()
+        self._started = False
+        self._ended = False
+        self._message_id = ""
+        self._calls: dict[int, _Call] = {}
+        self._calls_count = 0
+
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        return [self._read(event) for event in self._splitter.feed(data) if not self._ended]
+
+    def close(self) -> list[StreamEvent]:
+        """A last event without its blank line counts if it is whole; a cut one does not."""
+        events = []
+        for event in self._splitter.close():
+            try:
+                events += [self._read(event)] if not self._ended else []
+            except UpstreamMalformed:
+                break
+        return events
+
+    def _read(self, event: sse.Event) -> StreamEvent:
+        data = event.data
+        if data is None:
+            return StreamEvent(event.raw, ())
+        if data == b"[DONE]":
+            self._ended = True
+            return StreamEvent(event.raw, (), is_terminal=True)
+        try:
+            chunk = _CHUNK.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise UpstreamMalformed(_NOT_A_CHUNK) from error
+        if chunk.error is not None or event.name == b"error":
+            return StreamEvent(b"", (Delta("error", error_type(chunk.error)),))
+        if chunk.choices is None:
+            raise UpstreamMalformed(_NOT_A_CHUNK)
+        return self._chunk(event.raw, chunk, chunk.choices)
+
+    def _chunk(self, raw: bytes, chunk: Chunk, choices: list[ChunkChoice]) -> StreamEvent:
+        deltas: list[Delta] = []
+        if not self._started:
+            self._started = True
+            self._message_id = chunk.id or ""
+            deltas.append(Delta("start", message_id=self._message_id, model=chunk.model or ""))
+        has_content = False
+        for choice in choices:
+            has_content |= self._choice(choice, deltas)
+        if chunk.usage is not None and (usage := usage_of(chunk.usage)) is not None:
+            deltas.append(Delta("usage", usage=usage))
+            only = not choices
+            return StreamEvent(raw, tuple(deltas), is_usage_only=only, has_content=has_content)
+        return StreamEvent(raw, tuple(deltas), has_content=has_content)
+
+    def _choice(self, choice: ChunkChoice, deltas: list[Delta]) -> bool:
+        """Append what one choice says; whether the caller sees part of the answer in it."""
+        has_content = False
+        piece = choice.delta
+        if piece is not None:
+            if piece.content:
+                deltas.append(Delta("text", piece.content, choice.index))
+                has_content = True
+            if piece.tool_calls or piece.reasoning_content or piece.reasoning or piece.refusal:
+                self._rare(piece, deltas)
+                has_content = True
+        if choice.finish_reason is not None and choice.index == 0:
+            reason = STOP_REASONS.get(choice.finish_reason, "end")
+            if reason == "end" and self._calls_count:
+                reason = "tool_use"
+            deltas.append(Delta("stop", stop_reason=reason))
+        return has_content
+
+    def _rare(self, piece: ReplyMessage, deltas: list[Delta]) -> None:
+        if reasoning := piece.reasoning_content or piece.reasoning:
+            deltas.append(Delta("thinking", reasoning))
+        if piece.refusal:
+            deltas.append(Delta("refusal", piece.refusal))
+        for position, call in enumerate(piece.tool_calls or ()):
+            self._tool_call(call, position if call.index is None else call.index, deltas)
+
+    def _tool_call(self, call: ReplyToolCall, slot: int, deltas: list[Delta]) -> None:
+        """Some upstreams number every call 0: a new id with a name is a new call."""
+        known = self._calls.get(slot)
+        name = call.function.name if call.function is not None else None
+        if name and (known is None or (call.id and call.id != known.tool_id)):
+            index = self._calls_count
+            self._calls_count += 1
+            known = _Call(index, call.id or tool_id(self._message_id, index))
+            self._calls[slot] = known
+            deltas.append(Delta("tool_start", index=index, tool_id=known.tool_id, name=name))
+        if known is None:
+            raise UpstreamMalformed("The upstream sent arguments of a tool call it never began.")
+        if call.function is not None and call.function.arguments:
+            deltas.append(Delta("tool_arguments", call.function.arguments, known.index))
+
+
+def error_type(error: object) -> str:
+    """The upstream's word for an error inside its stream; never its message."""
+    for key in ("type", "code"):
+        word = error.get(key) if isinstance(error, dict) else None
+        if isinstance(word, str) and word.isidentifier():
+            return word[:64]
+    return "error"

@@ -1,0 +1,182 @@
+"""What a chat completion looks like on the wire, as far as we look; unknown fields are allowed."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from gateway.dialects.strict_json import Fraction, ModelName, PositiveInt
+
+
+STOPS_MAX = 16
+"""OpenAI takes four; compatible servers more, so theirs is the last word up to this bound."""
+
+Count = Annotated[int, Meta(ge=0)]
+Object = dict[str, object]
+
+
+class Link(Struct):
+    url: str
+    detail: str | None = None
+
+
+class File(Struct):
+    file_data: str | None = None
+    file_id: str | None = None
+    filename: str | None = None
+
+
+class ContentPart(Struct):
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+    image_url: Link | None = None
+    file: File | None = None
+
+
+class FunctionCall(Struct):
+    name: str
+    arguments: str
+
+
+class RequestToolCall(Struct):
+    id: str
+    type: str = "function"
+    function: FunctionCall | None = None
+
+
+class ChatMessage(Struct):
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[ContentPart] | None = None
+    name: str | None = None
+    tool_calls: list[RequestToolCall] | None = None
+    tool_call_id: str | None = None
+    refusal: str | None = None
+
+
+class FunctionTool(Struct):
+    name: Annotated[str, Meta(min_length=1, max_length=256)]
+    description: str | None = None
+    parameters: Object | None = None
+    strict: bool | None = None
+
+
+class ToolWire(Struct):
+    type: str
+    function: FunctionTool | None = None
+
+
+class NamedFunction(Struct):
+    name: str
+
+
+class NamedChoice(Struct):
+    type: str
+    function: NamedFunction | None = None
+
+
+class JsonSchema(Struct):
+    name: str
+    schema: Object | None = None
+    strict: bool | None = None
+    description: str | None = None
+
+
+class ResponseFormatWire(Struct):
+    type: str
+    json_schema: JsonSchema | None = None
+
+
+class StreamOptions(Struct):
+    include_usage: bool | None = None
+
+
+class ChatBody(Struct):
+    """A request; limits here are those every OpenAI-compatible server shares."""
+
+    model: ModelName
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: PositiveInt | None = None
+    max_completion_tokens: PositiveInt | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Fraction | None = None
+    n: Annotated[int, Meta(ge=1, le=128)] | None = None
+    stop: str | Annotated[list[str], Meta(max_length=STOPS_MAX)] | None = None
+    seed: int | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    logprobs: bool | None = None
+    tools: list[ToolWire] | None = None
+    tool_choice: str | NamedChoice | None = None
+    parallel_tool_calls: bool | None = None
+    functions: list[Object] | None = None
+    response_format: ResponseFormatWire | None = None
+    reasoning_effort: str | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    service_tier: str | None = None
+    modalities: list[str] | None = None
+
+
+class InputDetails(Struct):
+    cached_tokens: Count | None = None
+    cache_write_tokens: Count | None = None
+
+
+class OutputDetails(Struct):
+    reasoning_tokens: Count | None = None
+
+
+class UsageWire(Struct):
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    prompt_tokens_details: InputDetails | None = None
+    completion_tokens_details: OutputDetails | None = None
+
+
+class ReplyFunction(Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class ReplyToolCall(Struct):
+    id: str | None = None
+    function: ReplyFunction | None = None
+    index: int | None = None
+
+
+class ReplyMessage(Struct):
+    """A whole message or, in a stream, a piece of one."""
+
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[ReplyToolCall] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
+class ReplyChoice(Struct):
+    message: ReplyMessage
+    finish_reason: str | None = None
+
+
+class Reply(Struct):
+    choices: Annotated[list[ReplyChoice], Meta(min_length=1)]
+    id: str | None = None
+    model: str | None = None
+    usage: UsageWire | None = None
+
+
+class ChunkChoice(Struct):
+    delta: ReplyMessage | None = None
+    finish_reason: str | None = None
+    index: int = 0
+
+
+class Chunk(Struct):
+    choices: list[ChunkChoice] | None = None
+    id: str | None = None
+    model: str | None = None
+    usage: UsageWire | None = None
+    error: object = None

@@ -1,0 +1,238 @@
+"""Conversation → chat request."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from gateway.conversation import (
+    ERROR_MARK,
+    Conversation,
+    DocumentPart,
+    ImagePart,
+    Part,
+    Reasoning,
+    RefusalPart,
+    ResponseFormat,
+    TextPart,
+    ThinkingPart,
+    Tool,
+    ToolCallPart,
+    ToolChoice,
+    ToolResultPart,
+    Turn,
+)
+from gateway.dialects.loss import Losses, opaque_user, unsupported
+from gateway.dialects.openai_chat.request import limit_field
+from gateway.ports import UpstreamBody
+from gateway.types import Target
+
+
+STOPS_MAX = 4
+USER_LENGTH_MAX = 64
+SCHEMA_NAME = "structured_output"
+"""OpenAI wants a name for every schema; other dialects give none."""
+
+_MODES = {"auto": "auto", "any": "required", "none": "none"}
+_TIERS = {"auto": "auto", "standard": "default"}
+_EFFORTS = {"max": "xhigh"}
+_EFFORT_OF_BUDGET = ((4096, "low"), (16384, "medium"))
+"""Thinking budgets up to so many tokens, and the effort that they ask for; above: `high`."""
+
+Json = dict[str, object]
+
+
+def write_request(talk: Conversation, target: Target, output_tokens_cap: int) -> UpstreamBody:
+    """See `conversation` for what crosses.
+
+    Raises:
+        FeatureUnsupported: it holds something a chat completion cannot say.
+    """
+    losses = Losses(talk.unplaced)
+    if talk.turns and talk.turns[-1].role == "assistant" and "prefill" not in target.capabilities:
+        raise unsupported("messages", "The last turn must not be the assistant's for this model")
+    fields: Json = {"model": target.model, "messages": _messages(talk, losses)}
+    fields[limit_field(target)] = output_tokens_cap
+    if talk.stream:
+        fields["stream"] = True
+        fields["stream_options"] = {"include_usage": True}
+    _add_sampling(fields, talk, target, losses)
+    if talk.tools:
+        fields["tools"] = [_tool(tool) for tool in talk.tools]
+        if talk.tool_choice is not None:
+            fields["tool_choice"] = _tool_choice(talk.tool_choice)
+        if talk.parallel_tool_calls is not None:
+            fields["parallel_tool_calls"] = talk.parallel_tool_calls
+    if talk.response_format is not None:
+        fields["response_format"] = _response_format(talk.response_format)
+    _add_reasoning(fields, talk.reasoning, target, losses)
+    if talk.user:
+        is_short = len(talk.user) <= USER_LENGTH_MAX
+        fields["user"] = talk.user if is_short else opaque_user(talk.user)
+    if talk.service_tier:
+        fields["service_tier"] = _TIERS[talk.service_tier]
+    return UpstreamBody(msgspec.json.encode(fields), losses.names())
+
+
+def _add_sampling(fields: Json, talk: Conversation, target: Target, losses: Losses) -> None:
+    sampling = talk.sampling
+    is_fixed = "fixed_sampling" in target.capabilities
+    for name in ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty"):
+        value: object = getattr(sampling, name)
+        if value is not None:
+            if is_fixed:
+                losses.add(name)
+            else:
+                fields[name] = value
+    if sampling.top_k is not None:
+        if "top_k" in target.capabilities:
+            fields["top_k"] = sampling.top_k
+        else:
+            losses.add("top_k")
+    if sampling.stop:
+        if len(sampling.stop) > STOPS_MAX:
+            raise unsupported("stop_sequences", f"At most {STOPS_MAX} are possible there")
+        fields["stop"] = list(sampling.stop)
+
+
+def _add_reasoning(
+    fields: Json, reasoning: Reasoning | None, target: Target, losses: Losses
+) -> None:
+    if reasoning is None:
+        return
+    if "reasoning_effort" not in target.capabilities:
+        if not reasoning.disabled:
+            losses.add("thinking")
+    elif reasoning.disabled:
+        fields["reasoning_effort"] = "none"
+    elif reasoning.effort:
+        fields["reasoning_effort"] = _EFFORTS.get(reasoning.effort, reasoning.effort)
+    elif reasoning.budget_tokens:
+        fields["reasoning_effort"] = next(
+            (word for limit, word in _EFFORT_OF_BUDGET if reasoning.budget_tokens <= limit), "high"
+        )
+
+
+def _tool(tool: Tool) -> Json:
+    function: Json = {"name": tool.name}
+    if tool.description:
+        function["description"] = tool.description
+    function["parameters"] = tool.schema
+    if tool.strict is not None:
+        function["strict"] = tool.strict
+    return {"type": "function", "function": function}
+
+
+def _tool_choice(choice: ToolChoice) -> object:
+    if choice.mode == "named":
+        return {"type": "function", "function": {"name": choice.name}}
+    return _MODES[choice.mode]
+
+
+def _response_format(asked: ResponseFormat) -> Json:
+    if asked.kind == "json_object":
+        return {"type": "json_object"}
+    schema: Json = {"name": asked.name or SCHEMA_NAME, "schema": asked.schema}
+    if asked.strict is not None:
+        schema["strict"] = asked.strict
+    if asked.description:
+        schema["description"] = asked.description
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def _messages(talk: Conversation, losses: Losses) -> list[Json]:
+    messages: list[Json] = []
+    if talk.system:
+        _note_cache_marks(talk.system, losses)
+        messages.append({"role": "system", "content": _content(talk.system)})
+    for turn in talk.turns:
+        if turn.role == "assistant":
+            _append_assistant(messages, turn, losses)
+        elif turn.role == "system":
+            messages.append({"role": "system", "content": _content(turn.parts)})
+        else:
+            _append_user(messages, turn, losses)
+        _note_cache_marks(turn.parts, losses)
+    return messages
+
+
+def _note_cache_marks(parts: Iterable[Part], losses: Losses) -> None:
+    if any(isinstance(part, TextPart) and part.cached for part in parts):
+        losses.add("cache_control")
+
+
+def _append_assistant(messages: list[Json], turn: Turn, losses: Losses) -> None:
+    """One message; thinking is left out, because its signatures are another vendor's."""
+    said = tuple(part for part in turn.parts if isinstance(part, TextPart | RefusalPart))
+    calls = [_tool_call(part) for part in turn.parts if isinstance(part, ToolCallPart)]
+    if any(isinstance(part, ThinkingPart) for part in turn.parts):
+        losses.add("messages.thinking")
+    message: Json = {"role": "assistant"}
+    if said:
+        message["content"] = _content(said)
+    elif not calls:
+        return
+    else:
+        message["content"] = None
+    if calls:
+        message["tool_calls"] = calls
+    messages.append(message)
+
+
+def _tool_call(part: ToolCallPart) -> Json:
+    function = {"name": part.name, "arguments": part.arguments_json}
+    return {"id": part.tool_id, "type": "function", "function": function}
+
+
+def _append_user(messages: list[Json], turn: Turn, losses: Losses) -> None:
+    """Tool results first, as the calls before them demand; what is left is one user message."""
+    rest: list[Part] = []
+    for part in turn.parts:
+        if isinstance(part, ToolResultPart):
+            texts, others = _split_result(part)
+            messages.append({"role": "tool", "tool_call_id": part.tool_id, "content": texts})
+            if others:
+                rest += (TextPart(f"Attached to the result of tool call {part.tool_id}:"), *others)
+            _note_cache_marks(part.parts, losses)
+    rest += (part for part in turn.parts if not isinstance(part, ToolResultPart))
+    if rest:
+        messages.append({"role": "user", "content": _content(rest)})
+
+
+def _split_result(result: ToolResultPart) -> tuple[object, list[Part]]:
+    """A tool message carries text only; images and files follow in a user message."""
+    texts = [part for part in result.parts if isinstance(part, TextPart)]
+    others: list[Part] = [part for part in result.parts if not isinstance(part, TextPart)]
+    if result.is_error:
+        first = texts[0].text if texts else ""
+        texts = [TextPart(ERROR_MARK + first), *texts[1:]]
+    return (_content(texts) if texts else ""), others
+
+
+def _content(parts: Iterable[Part]) -> object:
+    """A plain string for one text, which every server understands, else a list of parts."""
+    listed = tuple(parts)
+    if len(listed) == 1 and isinstance(listed[0], TextPart):
+        return listed[0].text
+    return [_part(part) for part in listed]
+
+
+def _part(part: Part) -> Mapping[str, object]:
+    if isinstance(part, TextPart):
+        return {"type": "text", "text": part.text}
+    if isinstance(part, RefusalPart):
+        return {"type": "refusal", "refusal": part.text}
+    if isinstance(part, ImagePart):
+        url = f"data:{part.media_type};base64,{part.data}" if part.data else part.url
+        return {"type": "image_url", "image_url": {"url": url}}
+    if isinstance(part, DocumentPart):
+        return _document(part)
+    raise unsupported("messages", "This kind of content has no place in its turn")
+
+
+def _document(part: DocumentPart) -> Json:
+    if not part.data:
+        text = f"{part.title}\n{part.text}" if part.title else part.text
+        return {"type": "text", "text": text}
+    file: Json = {"file_data": f"data:{part.media_type};base64,{part.data}"}
+    file["filename"] = part.title or "document"
+    return {"type": "file", "file": file}

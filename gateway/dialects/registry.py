@@ -1,0 +1,14 @@
+"""Dialects by name: the one place that chooses."""
+
+from collections.abc import Mapping
+
+from gateway.dialects.anthropic_messages.dialect import AnthropicMessages
+from gateway.dialects.openai_chat.dialect import OpenAIChat
+from gateway.ports import Dialect
+from gateway.types import DialectName
+
+
+DIALECTS: Mapping[DialectName, Dialect] = {
+    "openai_chat": OpenAIChat(),
+    "anthropic_messages": AnthropicMessages(),
+}

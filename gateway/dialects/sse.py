@@ -1,0 +1,125 @@
+"""Server-sent events, incrementally: bytes of any cut → whole events.
+
+Lines end at LF, CR or CRLF bytes and at nothing else (U+2028 inside an event is text). The ordinary
+case, one network read that holds whole `data: …` events, costs one `bytes.split`.
+"""
+
+import re
+
+from msgspec import Struct
+
+from gateway.errors import UpstreamMalformed
+
+
+EVENT_BYTES_MAX = 1024 * 1024
+"""Larger events are refused: nothing honest is that large, and the rest must fit in memory."""
+
+KEEP_ALIVE = b":\n\n"
+
+_LINE_END = rb"(?:\r\n|\n|\r(?!\n))"
+_LINES = re.compile(rb"\r\n|\n|\r")
+_BLANK_LINE = re.compile(_LINE_END + _LINE_END)
+_BOM = b"\xef\xbb\xbf"
+
+
+class Event(Struct, frozen=True):
+    """One event; `name` is empty where the stream gave none, `data` is None for a bare comment."""
+
+    raw: bytes
+    name: bytes
+    data: bytes | None
+
+
+class Splitter:
+    """Feed it what arrives; it keeps the unfinished rest.
+
+    `raw` is the event's exact bytes. Two exceptions, both with the same meaning to every reader:
+    events ended by lone CRs get a plain blank line, and comments are emptied, so that an upstream
+    cannot write lines that look like ours.
+    """
+
+    __slots__ = ("_rest", "_searched")
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._searched = 0
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Events that are complete now.
+
+        Raises:
+            UpstreamMalformed: an event is larger than `EVENT_BYTES_MAX`.
+        """
+        if not self._rest and data.endswith(b"\n\n") and b"\r" not in data:
+            is_one_line = data.find(b"\n") == len(data) - 2
+            if is_one_line and data.startswith(b"data: ") and len(data) <= EVENT_BYTES_MAX:
+                return [Event(data, b"", data[6:-2])]
+            blocks = data.split(b"\n\n")
+            blocks.pop()
+            if len(data) > EVENT_BYTES_MAX and max(map(len, blocks)) > EVENT_BYTES_MAX:
+                raise UpstreamMalformed("The upstream sent an event that is too large.")
+            return [_event(block, b"\n\n") for block in blocks if block.strip(b"\n")]
+        return self._feed_slowly(data)
+
+    def _feed_slowly(self, data: bytes) -> list[Event]:
+        text = self._rest + data
+        events: list[Event] = []
+        start, searched = 0, self._searched
+        while (found := _BLANK_LINE.search(text, searched)) is not None:
+            ending = found.group()
+            if ending == b"\r\n\r" and found.end() == len(text):
+                break
+            if found.start() - start > EVENT_BYTES_MAX:
+                raise UpstreamMalformed("The upstream sent an event that is too large.")
+            block = text[start : found.start()]
+            start = searched = found.end()
+            if block.strip(b"\r\n"):
+                exact = ending in (b"\n\n", b"\r\n\r\n")
+                events.append(_event(block, ending if exact else b"\n\n"))
+        self._rest = text[start:]
+        self._searched = max(len(self._rest) - 3, 0)
+        if len(self._rest) > EVENT_BYTES_MAX:
+            raise UpstreamMalformed("The upstream sent an event that is too large.")
+        return events
+
+    def close(self) -> list[Event]:
+        """What is left, closed as if a blank line had come; the caller judges if it is whole."""
+        block = self._rest.rstrip(b"\r\n")
+        self._rest = b""
+        return [_event(block, b"\n\n")] if block.strip(b"\r\n") else []
+
+
+def _event(block: bytes, ending: bytes) -> Event:
+    if block.startswith(b"data: ") and b"\n" not in block and b"\r" not in block:
+        return Event(block + ending, b"", block[6:])
+    head, _, tail = block.partition(b"\n")
+    is_ordinary = head.startswith(b"event: ") and tail.startswith(b"data: ")
+    if is_ordinary and b"\n" not in tail and b"\r" not in block:
+        return Event(block + ending, head[7:], tail[6:])
+    return _parsed(block.lstrip(b"\r\n").removeprefix(_BOM), ending)
+
+
+def _parsed(block: bytes, ending: bytes) -> Event:
+    """The specification's algorithm, for every event that is not of an ordinary shape."""
+    name = b""
+    data: list[bytes] = []
+    has_comment = False
+    lines = _LINES.split(block)
+    for line in lines:
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            data.append(value)
+        elif field == b"event":
+            name = value
+        elif not field and line:
+            has_comment = True
+    if has_comment:
+        block = b"\n".join(b":" if line.startswith(b":") else line for line in lines)
+        ending = b"\n\n"
+    return Event(block + ending, name, b"\n".join(data) if data else None)
+
+
+def comment(text: str) -> bytes:
+    """A comment of ours; line ends in it would start a field, so they become spaces."""
+    return b": " + " ".join(text.split()).encode() + b"\n\n" if text.strip() else b""

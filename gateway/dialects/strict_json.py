@@ -1,0 +1,141 @@
+"""Request bodies → trees with exactly one meaning, checked against typed wire structs.
+
+Duplicate keys, `NaN`, numbers beyond a float, lone surrogates and deep nesting are refused: two
+readers of the same bytes (ours and the upstream's) must not see two different requests.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from gateway.errors import RequestInvalid
+
+
+DEPTH_MAX = 64
+MODEL_LENGTH_MAX = 256
+
+ModelName = Annotated[
+    str, Meta(min_length=1, max_length=MODEL_LENGTH_MAX, pattern=r"\A[^\x00-\x1f\x7f]+\Z")
+]
+PositiveInt = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+
+Wire = TypeVar("Wire")
+
+_CONTAINERS = frozenset({dict, list})
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_PLACE = re.compile(r" - at `\$\.?([^`]*)`\Z")
+
+
+class _Ambiguous(ValueError):
+    """The JSON is well formed but has no single meaning; the message is ours."""
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    tree = dict(pairs)
+    if len(tree) != len(pairs):
+        raise _Ambiguous("an object in it has the same key twice")
+    return tree
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number - number != 0.0:
+        raise _Ambiguous("a number in it is out of range")
+    return number
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise _Ambiguous(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant
+)
+
+
+def decode_object(raw: bytes) -> dict[str, object]:
+    """The body's JSON object.
+
+    Raises:
+        RequestInvalid: it is no JSON object in UTF-8, or it could be read in two ways.
+    """
+    try:
+        tree: object = _DECODER.decode(raw.decode())
+    except UnicodeDecodeError:
+        raise RequestInvalid("The body is not UTF-8.") from None
+    except json.JSONDecodeError as error:
+        raise RequestInvalid(f"The body is not JSON: error at character {error.pos}.") from None
+    except _Ambiguous as error:
+        raise RequestInvalid(f"The body is not acceptable JSON: {error}.") from None
+    except RecursionError:
+        raise RequestInvalid("The body is nested too deeply.") from None
+    except ValueError:
+        raise RequestInvalid("The body holds a number that is too long.") from None
+    if not isinstance(tree, dict):
+        raise RequestInvalid("The body must be a JSON object.")
+    _check_depth(tree)
+    if b"\\" in raw and _ESCAPED_SURROGATE.search(raw) is not None:
+        _check_surrogates(tree)
+    return tree
+
+
+def _check_depth(tree: object) -> None:
+    """Level by level, so that the check itself cannot run out of stack."""
+    level: list[Any] = [tree]
+    for _ in range(DEPTH_MAX):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if type(node) is dict else node)
+            if type(child) in _CONTAINERS
+        ]
+        if not level:
+            return
+    raise RequestInvalid(f"The body is nested more than {DEPTH_MAX} levels deep.")
+
+
+def _check_surrogates(tree: dict[str, object]) -> None:
+    """Half of a surrogate pair is no character; it could not be sent on in UTF-8."""
+    try:
+        json.dumps(tree, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise RequestInvalid("The body holds half of a surrogate pair.") from None
+
+
+def checked(tree: Mapping[str, object], wire: type[Wire]) -> Wire:
+    """The tree as a typed wire struct; unknown fields are left alone.
+
+    Raises:
+        RequestInvalid: with the path of the first field that is wrong, and no value.
+    """
+    try:
+        return msgspec.convert(tree, wire)
+    except msgspec.ValidationError as error:
+        reason, place = _explain(str(error))
+        message = f"{place}: {reason}." if place else f"{reason}."
+        raise RequestInvalid(message, parameter=place or None) from None
+
+
+def _explain(text: str) -> tuple[str, str]:
+    """A message of msgspec in two: the reason without values, the path as `messages[0].role`."""
+    found = _PLACE.search(text)
+    place = found.group(1) if found is not None else ""
+    reason = text[: found.start()] if found is not None else text
+    if reason.startswith("Invalid"):
+        reason = "This value is not one of those allowed"
+    elif "matching regex" in reason:
+        reason = "Expected text without control characters"
+    if missing := re.fullmatch(r"Object missing required field `(\w+)`", reason):
+        reason = "This field is required"
+        place = f"{place}.{missing.group(1)}" if place else missing.group(1)
+    return reason.replace("`", ""), place
+
+
+def invalid(place: str, reason: str) -> RequestInvalid:
+    """To raise: refuses a field by its path, in the same words as `checked`."""
+    return RequestInvalid(f"{place}: {reason}.", parameter=place)

@@ -1,0 +1,103 @@
+"""An upstream's error body → our tree, saying no more than the caller can use.
+
+The upstream's own words are kept for faults that the caller can mend; a 401, 403 or 5xx concerns
+our credential or their machines, so those get a sentence of ours.
+"""
+
+import re
+
+import msgspec
+from msgspec import Struct
+
+from gateway.errors import UpstreamRefused
+
+
+MESSAGE_LENGTH_MAX = 500
+
+_MENDABLE = frozenset({400, 409, 413, 422})
+_GENERIC = {
+    401: "The upstream refused the gateway's credential.",
+    402: "The upstream refused the gateway's account.",
+    403: "The upstream refused the gateway's credential.",
+    404: "The upstream does not have this model.",
+    408: "The upstream waited too long for the request.",
+    429: "The upstream's rate limit was reached.",
+    503: "The upstream is overloaded or down.",
+    504: "The upstream did not answer in time.",
+    529: "The upstream is overloaded.",
+}
+_CLIENT_FAULT = "The upstream refused the request."
+_SERVER_ERROR_MIN = 500
+_SERVER_FAULT = "The upstream failed."
+
+_UNPRINTABLE = re.compile(r"[^ -~\u00a0-\ud7ff\ue000-\ufffd]+")
+_SECRETIVE = re.compile(
+    r"""
+      [a-z][a-z0-9+.-]*://\S+                          # addresses
+    | \b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b             # IPv4, with port
+    | \b(?:[a-z0-9-]+\.)+(?:com|net|org|io|ai|dev|internal|local|svc|lan|cluster)\b(?::\d+)?
+    | \blocalhost(?::\d+)?
+    | \b(?:sk|pk|key|org|proj)-[A-Za-z0-9_*-]{6,}      # keys and account names
+    | \bbearer\s+\S+
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_CONTEXT_WORDS = ("maximum context length", "context window", "prompt is too long")
+_CODE = re.compile(r"\A[A-Za-z0-9_.-]{1,64}\Z")
+CONTEXT_CODE = "context_length_exceeded"
+
+
+class _Detail(Struct):
+    message: str | None = None
+    type: str | None = None
+    code: str | int | None = None
+
+
+class _Body(Struct):
+    error: _Detail | str | None = None
+    message: str | None = None
+    type: str | None = None
+    code: str | int | None = None
+    detail: object = None
+
+
+_BODY = msgspec.json.Decoder(_Body)
+
+
+def decode_error(status: int, raw: bytes, retry_after_s: float | None) -> UpstreamRefused:
+    """See `ports.Dialect.decode_error`; reads both vendors' shapes, and junk."""
+    message, code = _read(raw)
+    lowered = message.lower()
+    is_mendable = status in _MENDABLE
+    if is_mendable and any(words in lowered for words in _CONTEXT_WORDS):
+        code = CONTEXT_CODE
+    text = sanitised(message) if is_mendable else ""
+    return UpstreamRefused(
+        text
+        or _GENERIC.get(status)
+        or (_CLIENT_FAULT if status < _SERVER_ERROR_MIN else _SERVER_FAULT),
+        upstream_status=status,
+        upstream_code=code if _CODE.match(code) else "",
+        retry_after_s=retry_after_s,
+    )
+
+
+def _read(raw: bytes) -> tuple[str, str]:
+    """Message and code of an error body; empty where it has none."""
+    try:
+        body = _BODY.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return "", ""
+    if isinstance(body.error, str):
+        return body.error, str(body.code or body.type or "")
+    found = body.error or _Detail(body.message, body.type, body.code)
+    return found.message or "", str(found.code or found.type or "")
+
+
+def sanitised(text: str) -> str:
+    """One line without addresses, host names and keys, at most `MESSAGE_LENGTH_MAX` long."""
+    flat = _UNPRINTABLE.sub(" ", text[: 4 * MESSAGE_LENGTH_MAX])
+    if flat.lstrip().startswith("<"):
+        return ""
+    clean = " ".join(_SECRETIVE.sub("[removed]", flat).split())
+    return clean[:MESSAGE_LENGTH_MAX]

@@ -1,0 +1,156 @@
+"""Errors: the envelope each SDK knows, and no more of an upstream's words than are safe."""
+
+import json
+
+import pytest
+
+from gateway import errors
+from gateway.errors import GatewrightError, UpstreamRefused
+from tests.gateway.dialects.samples import ANTHROPIC, OPENAI
+
+
+def refused(status: int, code: str = "") -> UpstreamRefused:
+    return UpstreamRefused("text", upstream_status=status, upstream_code=code)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind", "code"),
+    [
+        (
+            errors.RequestInvalid("m", parameter="n"),
+            400,
+            "invalid_request_error",
+            "invalid_request",
+        ),
+        (errors.Unauthenticated("m"), 401, "invalid_request_error", "invalid_api_key"),
+        (errors.PolicyDenied("m"), 403, "permission_error", "policy_denied"),
+        (errors.ModelUnknown("m"), 404, "invalid_request_error", "model_not_found"),
+        (errors.BodyTooLarge("m"), 413, "invalid_request_error", "request_too_large"),
+        (errors.ContextTooLong("m"), 400, "invalid_request_error", "context_length_exceeded"),
+        (errors.Exhausted("m"), 429, "rate_limit_error", "rate_limited"),
+        (errors.BudgetExhausted("m"), 429, "insufficient_quota", "insufficient_quota"),
+        (errors.AuditUnavailable("m"), 503, "server_error", "audit_unavailable"),
+        (errors.UpstreamTimeout("m"), 504, "server_error", "upstream_timeout"),
+        (errors.StreamBroken("m"), 502, "server_error", "stream_broken"),
+        (refused(529), 503, "server_error", "upstream_refused"),
+        (refused(401), 502, "server_error", "upstream_refused"),
+        (
+            refused(400, "context_length_exceeded"),
+            400,
+            "invalid_request_error",
+            "context_length_exceeded",
+        ),
+        (refused(429, "tokens"), 429, "rate_limit_error", "upstream_refused"),
+        (GatewrightError("m"), 500, "server_error", "internal_error"),
+    ],
+)
+def test_rule_50_openai_envelopes(
+    error: GatewrightError, status: int, kind: str, code: str
+) -> None:
+    sent, body = OPENAI.encode_error(error, "req_1")
+    envelope = json.loads(body)
+    assert set(envelope) == {"error"}
+    assert (sent, envelope["error"]["type"], envelope["error"]["code"]) == (status, kind, code)
+    assert envelope["error"]["message"] == error.message
+    assert envelope["error"]["param"] == getattr(error, "parameter", None)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (errors.RequestInvalid("m"), 400, "invalid_request_error"),
+        (errors.Unauthenticated("m"), 401, "authentication_error"),
+        (errors.BudgetExhausted("m"), 402, "billing_error"),
+        (errors.ClosedByPolicy("m"), 403, "permission_error"),
+        (errors.ModelUnknown("m"), 404, "not_found_error"),
+        (errors.BodyTooLarge("m"), 413, "request_too_large"),
+        (errors.Exhausted("m"), 429, "rate_limit_error"),
+        (errors.NoTargetAvailable("m"), 529, "overloaded_error"),
+        (errors.UpstreamTimeout("m"), 504, "timeout_error"),
+        (errors.UpstreamUnreachable("m"), 502, "api_error"),
+        (refused(403), 502, "api_error"),
+        (refused(422), 422, "invalid_request_error"),
+        (refused(500), 500, "api_error"),
+        (refused(503), 529, "overloaded_error"),
+        (GatewrightError("m"), 500, "api_error"),
+    ],
+)
+def test_rule_50_anthropic_envelopes(error: GatewrightError, status: int, kind: str) -> None:
+    sent, body = ANTHROPIC.encode_error(error, "req_1")
+    envelope = json.loads(body)
+    assert (sent, envelope["error"]["type"]) == (status, kind)
+    assert (envelope["type"], envelope["request_id"]) == ("error", "req_1")
+
+
+def decode(status: int, body: object) -> UpstreamRefused:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    error = OPENAI.decode_error(status, raw, 2.5)
+    assert isinstance(error, UpstreamRefused)
+    again = ANTHROPIC.decode_error(status, raw, 2.5)
+    assert (error.message, error.http_status) == (again.message, again.http_status)
+    assert (error.upstream_status, error.retry_after_s) == (status, 2.5)
+    return error
+
+
+def test_the_words_of_either_vendor_reach_a_caller_who_can_mend_the_request() -> None:
+    openai = {"error": {"message": "Bad 'stop'.", "type": "invalid_request_error", "code": "x_1"}}
+    anthropic = {"type": "error", "error": {"type": "invalid_request_error", "message": "Bad."}}
+    assert (decode(400, openai).message, decode(400, openai).upstream_code) == (
+        "Bad 'stop'.",
+        "x_1",
+    )
+    assert decode(413, anthropic).message == "Bad."
+    assert decode(422, {"error": "plain words"}).message == "plain words"
+    assert decode(400, {"message": "vLLM's words", "code": 400}).message == "vLLM's words"
+
+
+@pytest.mark.parametrize("status", [401, 403, 402, 404, 429, 500, 502, 503, 529, 418, 599])
+def test_rule_61_what_concerns_only_us_is_said_in_our_words(status: int) -> None:
+    error = decode(status, {"error": {"message": "key sk-abc123 at https://inner.example"}})
+    assert "sk-" not in error.message
+    assert "inner" not in error.message
+    assert error.message.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"<html><h1>nginx</h1></html>",
+        b"\xff\xfe",
+        b"[1]",
+        b'{"error":7}',
+        b"null",
+        b'{"error":{"message":"<html>proxy</html>"}}',
+        b"[" * 100_000,
+    ],
+)
+def test_junk_gives_a_generic_sentence(raw: bytes) -> None:
+    for status in (400, 500):
+        assert "<" not in decode(status, raw).message
+        assert decode(status, raw).message
+
+
+def test_addresses_hosts_and_keys_are_taken_out_and_the_rest_is_one_short_line() -> None:
+    words = (
+        "See https://inner.example/x or vllm-0.pool.svc:8000, 10.0.0.7:9000, localhost:1 with "
+        "sk-abcdef123456 and Bearer tok\x00en\n" + "long " * 300
+    )
+    message = decode(400, {"error": {"message": words}}).message
+    for secret in ("inner", "vllm-0", "10.0.0.7", "localhost", "sk-abc", "tok", "\n", "\x00"):
+        assert secret not in message
+    assert len(message) <= 500
+    assert message.startswith("See [removed] or [removed]")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "prompt is too long: 300000 tokens > 200000 maximum",
+        "This model's maximum context length is 8192 tokens.",
+    ],
+)
+def test_rule_58_a_context_overflow_gets_the_code_that_clients_compact_on(words: str) -> None:
+    error = decode(400, {"error": {"type": "invalid_request_error", "message": words}})
+    _, body = OPENAI.encode_error(error, "req_1")
+    assert json.loads(body)["error"]["code"] == "context_length_exceeded"

@@ -1,0 +1,233 @@
+"""Whole answers: read strictly in shape, written as the official types want them."""
+
+import json
+from typing import Any
+
+import pytest
+from anthropic.types import Message
+from openai.types.chat import ChatCompletion
+
+from gateway.errors import UpstreamMalformed
+from gateway.types import Usage
+from tests.gateway.dialects.samples import ANTHROPIC, CHAT_USAGE, OPENAI
+
+
+def completion(message: dict[str, Any], finish: str | None = "stop", **fields: Any) -> bytes:
+    choice = {"index": 0, "message": {"role": "assistant"} | message, "finish_reason": finish}
+    body = {"id": "chatcmpl-77", "object": "chat.completion", "created": 1, "model": "gpt-x"}
+    return json.dumps(body | {"choices": [choice], "usage": CHAT_USAGE} | fields).encode()
+
+
+def message(*content: dict[str, Any], **fields: Any) -> bytes:
+    body = {
+        "id": "msg_42",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-x",
+        "content": content,
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": 10,
+            "output_tokens": 12,
+            "cache_read_input_tokens": 30,
+            "cache_creation_input_tokens": 5,
+            "cache_creation": {"ephemeral_5m_input_tokens": 3, "ephemeral_1h_input_tokens": 2},
+            "output_tokens_details": {"thinking_tokens": 4},
+        },
+    }
+    return json.dumps(body | fields).encode()
+
+
+def as_message(raw: bytes) -> Message:
+    answer = ANTHROPIC.encode_reply(OPENAI.decode_reply(raw), "openai_chat")
+    return Message.model_validate_json(answer, strict=True)
+
+
+def as_completion(raw: bytes) -> ChatCompletion:
+    answer = OPENAI.encode_reply(ANTHROPIC.decode_reply(raw), "anthropic_messages")
+    return ChatCompletion.model_validate_json(answer, strict=True)
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def call(arguments: str | None, **fields: Any) -> dict[str, Any]:
+    function = {"name": "weather", "arguments": arguments}
+    return {"id": "call_a", "type": "function", "function": function} | fields
+
+
+def test_the_same_dialect_gets_the_upstreams_own_bytes() -> None:
+    for dialect, raw in (
+        (OPENAI, completion({"content": "Hi"}, x_unknown=[1.50])),
+        (ANTHROPIC, message(text("Hi"), x_unknown=[1.50])),
+    ):
+        assert dialect.encode_reply(dialect.decode_reply(raw), dialect.name) is raw
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *(b"", b"{}", b"[]", b"null", b"<html>502</html>", b"\xff", b'{"choices":[]}'),
+        b'{"error":{"message":"no"}}',
+        b'{"choices":[{"message":null}]}',
+        b'{"choices":[{"message":{"content":7}}]}',
+        b'{"choices":[{"message":{"tool_calls":[{}]}}]}',
+        b'{"choices":[{"message":{}}],"usage":{"prompt_tokens":-1}}',
+        b'{"type":"error","error":{"type":"overloaded_error"}}',
+        b'{"type":"message"}',
+        b'{"type":"message","content":[{}]}',
+        b'{"type":"message","content":[{"type":"tool_use"}]}',
+        b'{"type":"message","content":[],"usage":{"input_tokens":1.5}}',
+    ],
+)
+def test_something_else_than_an_answer_is_malformed(raw: bytes) -> None:
+    for dialect in (OPENAI, ANTHROPIC):
+        with pytest.raises(UpstreamMalformed):
+            dialect.decode_reply(raw)
+
+
+def test_a_chat_completion_becomes_a_message() -> None:
+    answer = as_message(completion({"content": "Grüße", "reasoning_content": "Hm."}))
+    assert answer.id == "msg_77"
+    assert answer.model == "gpt-x"
+    assert [block.type for block in answer.content] == ["thinking", "text"]
+    assert answer.content[1] == answer.content[1].model_copy(update={"text": "Grüße"})
+    assert answer.stop_reason == "end_turn"
+    assert answer.usage.input_tokens == 30
+    assert answer.usage.cache_read_input_tokens == 20
+    assert answer.usage.output_tokens == 7
+
+
+def test_a_message_becomes_a_chat_completion() -> None:
+    use = {"type": "tool_use", "id": "toolu_a", "name": "weather", "input": {"city": "Bonn"}}
+    answer = as_completion(message(text("Grüße"), use, stop_reason="tool_use"))
+    choice = answer.choices[0]
+    assert answer.id == "chatcmpl-42"
+    assert (choice.message.content, choice.finish_reason) == ("Grüße", "tool_calls")
+    tool = (choice.message.tool_calls or [])[0]
+    assert tool.id == "toolu_a"
+    assert tool.type == "function"
+    assert tool.function.arguments == '{"city":"Bonn"}'
+    usage = answer.usage
+    assert usage is not None
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (45, 12, 57)
+    assert usage.prompt_tokens_details is not None
+    assert usage.prompt_tokens_details.cached_tokens == 30
+    assert usage.prompt_tokens_details.cache_write_tokens == 5
+    assert usage.completion_tokens_details is not None
+    assert usage.completion_tokens_details.reasoning_tokens == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given_input"),
+    [
+        (None, {}),
+        ("", {}),
+        ('{"city": "Bonn"}', {"city": "Bonn"}),
+        ('{"city": "Bo', {"_raw_arguments": '{"city": "Bo'}),
+    ],
+)
+def test_rule_16_unfinished_arguments_do_not_cost_the_answer(
+    arguments: str | None, given_input: dict[str, Any]
+) -> None:
+    answer = as_message(completion({"content": None, "tool_calls": [call(arguments)]}, "stop"))
+    block = answer.content[0]
+    assert block.type == "tool_use"
+    assert (block.id, block.name, block.input) == ("call_a", "weather", given_input)
+    assert answer.stop_reason == "tool_use"
+
+
+def test_rule_18_a_call_without_an_id_gets_a_stable_one() -> None:
+    raw = completion({"tool_calls": [call("{}", id=None), call("{}", id=None)]})
+    first, second = (tool.tool_id for tool in OPENAI.decode_reply(raw).tool_calls)
+    assert first != second
+    assert OPENAI.decode_reply(raw).tool_calls[0].tool_id == first
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish"),
+    [
+        ("end_turn", "stop"),
+        ("stop_sequence", "stop"),
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("tool_use", "tool_calls"),
+        ("refusal", "content_filter"),
+        ("pause_turn", "length"),
+        ("something_new", "stop"),
+    ],
+)
+def test_rule_35_stop_reasons_of_messages_become_finish_reasons(reason: str, finish: str) -> None:
+    assert as_completion(message(text("x"), stop_reason=reason)).choices[0].finish_reason == finish
+
+
+@pytest.mark.parametrize(
+    ("finish", "reason"),
+    [
+        ("stop", "end_turn"),
+        ("length", "max_tokens"),
+        ("tool_calls", "tool_use"),
+        ("function_call", "tool_use"),
+        ("content_filter", "refusal"),
+        (None, "end_turn"),
+    ],
+)
+def test_rule_36_finish_reasons_become_stop_reasons(finish: str | None, reason: str) -> None:
+    assert as_message(completion({"content": "x"}, finish)).stop_reason == reason
+
+
+def test_refusals_cross_as_refusals() -> None:
+    answer = as_message(completion({"content": None, "refusal": "I won't."}))
+    assert answer.stop_reason == "refusal"
+    assert answer.stop_details is not None
+    assert answer.stop_details.explanation == "I won't."
+    assert answer.content[0].type == "text"
+    details = {"type": "refusal", "category": "cyber", "explanation": "Not this."}
+    refused = as_completion(message(text("Well"), stop_reason="refusal", stop_details=details))
+    assert refused.choices[0].message.refusal == "Not this."
+    assert refused.choices[0].message.content == "Well"
+    bare = as_completion(message(stop_reason="refusal"))
+    assert bare.choices[0].message.refusal
+
+
+def test_rule_23_the_stop_sequence_that_matched_is_kept_where_there_is_a_word_for_it() -> None:
+    raw = message(text("x"), stop_reason="stop_sequence", stop_sequence="END")
+    assert ANTHROPIC.decode_reply(raw).stop_sequence == "END"
+
+
+def test_rule_38_our_input_counts_cached_tokens_and_keeps_the_kinds_of_writes_apart() -> None:
+    assert ANTHROPIC.decode_reply(message()).usage == Usage(
+        input_tokens=45,
+        output_tokens=12,
+        cache_read_tokens=30,
+        cache_write_tokens=3,
+        cache_write_1h_tokens=2,
+        reasoning_tokens=4,
+    )
+    assert OPENAI.decode_reply(completion({"content": "x"})).usage == Usage(
+        input_tokens=50, output_tokens=7, cache_read_tokens=20, reasoning_tokens=3
+    )
+
+
+def test_rule_42_an_answer_without_usage_is_estimated_and_never_free() -> None:
+    nothing: list[dict[str, Any] | None] = [None, {}]
+    for usage in nothing:
+        plain = OPENAI.decode_reply(completion({"content": "x" * 400}, usage=usage)).usage
+        assert plain == Usage(output_tokens=100, estimated=True)
+        other = ANTHROPIC.decode_reply(message(text("x" * 400), usage=usage)).usage
+        assert other == Usage(output_tokens=100, estimated=True)
+        assert OPENAI.decode_reply(completion({"content": ""}, usage=usage)).usage.output_tokens
+
+
+def test_an_empty_answer_is_still_an_answer() -> None:
+    assert as_message(completion({"content": None})).content == []
+    assert as_completion(message()).choices[0].message.content == ""
+
+
+def test_an_answer_without_an_id_gets_a_derived_one() -> None:
+    raw = completion({"content": "x"}, id=None, model=None)
+    assert as_message(raw).id == as_message(raw).id
+    assert as_message(raw).id.startswith("msg_")
+    assert len(as_message(raw).id) > 12

@@ -1,0 +1,357 @@
+"""Streams: whole events in, the caller's dialect out, and an honest end."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.dialects.sse import Splitter
+from gateway.errors import StreamBroken, UpstreamMalformed
+from gateway.types import Delta, DialectName, Usage
+from tests.gateway.dialects.samples import (
+    ANTHROPIC,
+    CHAT_TEXT_STREAM,
+    CHAT_TOOL_STREAM,
+    CHAT_USAGE,
+    MESSAGE_START,
+    MESSAGE_STOP,
+    MESSAGE_TEXT_STREAM,
+    MESSAGE_TOOL_STREAM,
+    OPENAI,
+    block_delta,
+    block_start,
+    block_stop,
+    call_piece,
+    chat,
+    chunk,
+    decoded,
+    message_delta,
+    messages,
+    recoded,
+    sse,
+)
+
+
+STREAMS: list[tuple[DialectName, bytes]] = [
+    ("openai_chat", CHAT_TEXT_STREAM),
+    ("openai_chat", CHAT_TOOL_STREAM),
+    ("anthropic_messages", MESSAGE_TEXT_STREAM),
+    ("anthropic_messages", MESSAGE_TOOL_STREAM),
+]
+DIALECTS = {"openai_chat": OPENAI, "anthropic_messages": ANTHROPIC}
+WITH_USAGE = chat(stream=True, stream_options={"include_usage": True})
+WITHOUT_USAGE = chat(stream=True)
+MESSAGES = messages(stream=True)
+
+
+def datas(stream: bytes) -> list[dict[str, Any]]:
+    """The JSON of each event, without comments and `[DONE]`."""
+    events = Splitter().feed(stream)
+    return [json.loads(event.data) for event in events if event.data not in {None, b"[DONE]"}]
+
+
+def deltas(dialect: DialectName, stream: bytes, kind: str) -> list[Delta]:
+    return [d for event in decoded(dialect, stream) for d in event.deltas if d.kind == kind]
+
+
+@pytest.mark.parametrize(("dialect", "stream"), STREAMS)
+def test_any_chunking_gives_the_same_events(dialect: DialectName, stream: bytes) -> None:
+    whole = decoded(dialect, stream)
+    assert whole[-1].is_terminal
+    assert b"".join(event.raw for event in whole) == stream
+    for size in (1, 2, 3, 7, 64, 1000):
+        decoder = DIALECTS[dialect].stream_decoder()
+        events = [
+            event
+            for start in range(0, len(stream), size)
+            for event in decoder.feed(stream[start : start + size])
+        ]
+        assert events + decoder.close() == whole
+
+
+@given(st.sampled_from(STREAMS), st.integers(min_value=0))
+def test_a_stream_cut_anywhere_before_its_end_never_yields_a_terminal_event(
+    sample: tuple[DialectName, bytes], place: int
+) -> None:
+    dialect, stream = sample
+    cut = place % len(stream.rstrip(b"\n"))
+    assert not any(event.is_terminal for event in decoded(dialect, stream[:cut]))
+
+
+@pytest.mark.parametrize(("dialect", "stream"), STREAMS)
+def test_a_terminal_event_without_its_blank_line_counts(
+    dialect: DialectName, stream: bytes
+) -> None:
+    events = decoded(dialect, stream[:-2])
+    assert events[-1].is_terminal
+    assert events[-1].raw.endswith(b"\n\n")
+
+
+@pytest.mark.parametrize(("dialect", "stream"), STREAMS)
+def test_the_same_dialect_gets_the_upstreams_own_bytes(dialect: DialectName, stream: bytes) -> None:
+    request = WITH_USAGE if dialect == "openai_chat" else MESSAGES
+    encoder = DIALECTS[dialect].stream_encoder(request, dialect)
+    events = decoded(dialect, stream)
+    sent = encoder.encode(events)
+    assert stream.startswith(sent)
+    assert sent == b"".join(event.raw for event in events[:-1])
+    ending = encoder.finish("x-gatewright-receipt=a.1")
+    assert ending.startswith(b": x-gatewright-receipt=a.1\n\n")
+    assert datas(sent + ending) == datas(stream)
+    assert decoded(dialect, sent + ending)[-1].is_terminal
+
+
+def test_rule_40_usage_we_asked_for_is_hidden_from_who_did_not() -> None:
+    hidden = recoded("openai_chat", CHAT_TEXT_STREAM, WITHOUT_USAGE)
+    shown = recoded("openai_chat", CHAT_TEXT_STREAM, WITH_USAGE)
+    assert b"prompt_tokens" not in hidden
+    assert datas(shown)[-1]["usage"] == CHAT_USAGE
+    assert datas(shown)[:-1] == datas(hidden)
+    for request, is_shown in ((WITHOUT_USAGE, False), (WITH_USAGE, True)):
+        crossed = recoded("anthropic_messages", MESSAGE_TEXT_STREAM, request)
+        assert (b"prompt_tokens" in crossed) == is_shown
+
+
+def test_what_a_chat_stream_means() -> None:
+    events = decoded("openai_chat", CHAT_TOOL_STREAM)
+    assert events[0].deltas[0] == Delta("start", message_id="chatcmpl-77", model="gpt-x")
+    assert [event.has_content for event in events] == [False, *[True] * 5, False, False, False]
+    assert [event.is_usage_only for event in events].index(True) == 7
+    starts = deltas("openai_chat", CHAT_TOOL_STREAM, "tool_start")
+    assert [(d.index, d.tool_id, d.name) for d in starts] == [
+        (0, "call_a", "weather"),
+        (1, "call_b", "clock"),
+    ]
+    pieces = deltas("openai_chat", CHAT_TOOL_STREAM, "tool_arguments")
+    assert [(d.index, d.text) for d in pieces] == [(0, '{"city":'), (0, '"Bonn"}')]
+    assert [d.stop_reason for d in deltas("openai_chat", CHAT_TOOL_STREAM, "stop")] == ["tool_use"]
+    assert deltas("openai_chat", CHAT_TOOL_STREAM, "usage")[0].usage == Usage(
+        input_tokens=50, output_tokens=7, cache_read_tokens=20, reasoning_tokens=3
+    )
+
+
+def test_rule_40_usage_of_messages_is_cumulative() -> None:
+    usages = [d.usage for d in deltas("anthropic_messages", MESSAGE_TEXT_STREAM, "usage")]
+    first = Usage(input_tokens=45, output_tokens=1, cache_read_tokens=30, cache_write_tokens=5)
+    last = Usage(input_tokens=45, output_tokens=12, cache_read_tokens=30, cache_write_tokens=5)
+    assert usages == [first, last]
+
+
+def test_rule_45_messages_become_chunks() -> None:
+    crossed = datas(recoded("anthropic_messages", MESSAGE_TOOL_STREAM, WITH_USAGE))
+    assert {data["id"] for data in crossed} == {"chatcmpl-42"}
+    pieces = [data["choices"][0]["delta"] for data in crossed[:-1]]
+    assert pieces[0]["role"] == "assistant"
+    assert {"reasoning_content": "Hm."} in pieces
+    tools = [piece["tool_calls"][0] for piece in pieces if "tool_calls" in piece]
+    assert [(tool["index"], tool.get("id")) for tool in tools] == [
+        (0, "toolu_a"),
+        (0, None),
+        (0, None),
+        (1, "toolu_b"),
+    ]
+    assert crossed[-2]["choices"][0]["finish_reason"] == "tool_calls"
+    assert crossed[-1]["choices"] == []
+    assert crossed[-1]["usage"]["total_tokens"] == 57
+
+
+def grammar(events: list[dict[str, Any]]) -> list[str]:
+    """Event types in order, with the block's index; checks that one block is open at a time."""
+    names, is_open, count = [], False, 0
+    for event in events:
+        kind = event["type"]
+        if kind == "content_block_start":
+            assert not is_open
+            assert event["index"] == count
+            is_open = True
+        elif kind == "content_block_delta":
+            assert is_open
+            assert event["index"] == count
+        elif kind == "content_block_stop":
+            assert is_open
+            assert event["index"] == count
+            is_open, count = False, count + 1
+        names.append(kind)
+    assert not is_open
+    return names
+
+
+def test_rule_43_chunks_become_a_message_event_by_event() -> None:
+    crossed = datas(recoded("openai_chat", CHAT_TEXT_STREAM, MESSAGES))
+    assert grammar(crossed) == [
+        *("message_start", "content_block_start", "content_block_delta", "content_block_delta"),
+        *("content_block_stop", "message_delta", "message_stop"),
+    ]
+    assert "".join(event["delta"]["text"] for event in crossed[2:4]) == "Grüße \u2028 world"
+    start, ending = crossed[0]["message"], crossed[-2]
+    assert start["id"] == "msg_77"
+    assert start["usage"]["input_tokens"] == MESSAGES.input_tokens_estimate
+    assert ending["delta"]["stop_reason"] == "end_turn"
+    assert ending["usage"]["input_tokens"] == 30
+    assert ending["usage"]["cache_read_input_tokens"] == 20
+    assert ending["usage"]["output_tokens"] == 7
+
+
+def test_rule_44_interleaved_calls_become_whole_blocks_and_no_argument_is_lost() -> None:
+    stream = (
+        chunk(call_piece(0, "", id="a", name="f"))
+        + chunk(call_piece(1, '{"y"', id="b", name="g"))
+        + chunk(call_piece(0, '{"x"'))
+        + chunk({"content": "aside"})
+        + chunk(call_piece(1, ":2}"))
+        + chunk(call_piece(0, ":1}"))
+        + chunk(call_piece(2, "", id="c", name="h"), "tool_calls")
+        + b"data: [DONE]\n\n"
+    )
+    crossed = datas(recoded("openai_chat", stream, MESSAGES))
+    grammar(crossed)
+    blocks: dict[int, list[str]] = {}
+    for event in crossed:
+        if event["type"] == "content_block_start":
+            blocks[event["index"]] = [event["content_block"].get("name", "text")]
+        elif event["type"] == "content_block_delta":
+            piece = event["delta"]
+            blocks[event["index"]].append(piece.get("partial_json") or piece["text"])
+    joined = ["".join(pieces) for pieces in blocks.values()]
+    assert joined == ['f{"x":1}', 'g{"y":2}', "textaside", "h"]
+
+
+def test_rule_32_reasoning_comes_before_text_in_a_block_of_its_own() -> None:
+    stream = (
+        chunk({"reasoning_content": "Hm."})
+        + chunk({"reasoning": "So."})
+        + chunk({"content": "Hi"})
+        + chunk({}, "stop")
+        + b"data: [DONE]\n\n"
+    )
+    crossed = datas(recoded("openai_chat", stream, MESSAGES))
+    grammar(crossed)
+    starts = [e["content_block"]["type"] for e in crossed if e["type"] == "content_block_start"]
+    assert starts == ["thinking", "text"]
+
+
+def test_calls_that_all_bear_the_same_number_are_told_apart_by_their_ids() -> None:
+    stream = chunk(call_piece(0, "{}", id="a", name="f")) + chunk(
+        call_piece(0, "{}", id="b", name="g")
+    )
+    assert [d.index for d in deltas("openai_chat", stream, "tool_start")] == [0, 1]
+    assert [d.index for d in deltas("openai_chat", stream, "tool_arguments")] == [0, 1]
+
+
+def test_refusals_cross_in_streams() -> None:
+    stream = chunk({"refusal": "I won't."}) + chunk({}, "stop") + b"data: [DONE]\n\n"
+    ending = datas(recoded("openai_chat", stream, MESSAGES))[-2]
+    assert ending["delta"]["stop_reason"] == "refusal"
+    assert ending["delta"]["stop_details"]["explanation"] == "I won't."
+    other = MESSAGE_START + message_delta("refusal", stop_details=None) + MESSAGE_STOP
+    crossed = datas(recoded("anthropic_messages", other, WITHOUT_USAGE))
+    assert crossed[-2]["choices"][0]["delta"]["refusal"]
+    assert crossed[-1]["choices"][0]["finish_reason"] == "content_filter"
+
+
+def test_rule_42_a_stream_without_usage_is_estimated_and_never_zero() -> None:
+    stream = chunk({"content": "x" * 400}) + chunk({}, "stop") + b"data: [DONE]\n\n"
+    counted = datas(recoded("openai_chat", stream, MESSAGES))[-2]["usage"]
+    assert counted["input_tokens"] == MESSAGES.input_tokens_estimate
+    assert counted["output_tokens"] == 100
+    bare = (
+        sse("message_start", message={"id": "msg_1", "model": "m"})
+        + block_start(0, type="text", text="")
+        + block_delta(0, type="text_delta", text="x" * 400)
+        + block_stop(0)
+        + sse("message_delta", delta={"stop_reason": "end_turn"})
+        + MESSAGE_STOP
+    )
+    usage = datas(recoded("anthropic_messages", bare, WITH_USAGE))[-1]["usage"]
+    assert usage["prompt_tokens"] == WITH_USAGE.input_tokens_estimate
+    assert usage["completion_tokens"] == 100
+
+
+@pytest.mark.parametrize(
+    ("dialect", "stream", "word"),
+    [
+        (
+            "openai_chat",
+            b'data: {"error":{"message":"secret","type":"server_error"}}\n\n',
+            "server_error",
+        ),
+        ("openai_chat", b'event: error\ndata: {"message":"secret"}\n\n', "error"),
+        ("openai_chat", b'data: {"error":"secret words"}\n\n', "error"),
+        (
+            "anthropic_messages",
+            sse("error", error={"type": "overloaded_error", "message": "secret"}),
+            "overloaded_error",
+        ),
+        ("anthropic_messages", b'event: error\ndata: {"type":"error"}\n\n', "error"),
+    ],
+)
+def test_an_error_event_of_an_upstream_is_told_and_its_words_are_not(
+    dialect: DialectName, stream: bytes, word: str
+) -> None:
+    (event,) = decoded(dialect, stream)
+    assert (event.raw, event.is_terminal, event.has_content) == (b"", False, False)
+    assert event.deltas == (Delta("error", word),)
+
+
+@pytest.mark.parametrize("source", ["openai_chat", "anthropic_messages"])
+@pytest.mark.parametrize("request_", [WITH_USAGE, MESSAGES])
+def test_rule_47_after_a_failure_comes_no_terminal_event(
+    source: DialectName, request_: Any
+) -> None:
+    stream = dict(STREAMS)[source]
+    encoder = DIALECTS[request_.dialect].stream_encoder(request_, source)
+    sent = encoder.encode(decoded(source, stream)[:4])
+    sent += encoder.fail(StreamBroken("The stream broke."), "req_1") + encoder.finish("late")
+    assert datas(sent)[-1]["error"]["message"] == "The stream broke."
+    for word in (b"[DONE]", b"message_stop", b"message_delta", b"late", b'"stop"}'):
+        assert word not in sent
+
+
+@pytest.mark.parametrize("request_", [WITH_USAGE, WITHOUT_USAGE, MESSAGES])
+@pytest.mark.parametrize("source", ["openai_chat", "anthropic_messages"])
+def test_pings_are_harmless_at_any_time(source: DialectName, request_: Any) -> None:
+    encoder = DIALECTS[request_.dialect].stream_encoder(request_, source)
+    for event in Splitter().feed(encoder.ping()):
+        assert event.data in {None, b'{"type":"ping"}'}
+    assert encoder.ping().endswith(b"\n\n")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "data"),
+    [
+        *(("openai_chat", data) for data in (b"{}", b"[]", b"{", b"hello", b"\xff")),
+        ("openai_chat", b'{"choices":[{"delta":{"content":7}}]}'),
+        ("openai_chat", b'{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}'),
+        ("openai_chat", b'{"choices":[],"usage":{"prompt_tokens":-5}}'),
+        *(("anthropic_messages", data) for data in (b"{}", b"[]", b"{", b"[DONE]", b"\xff")),
+        ("anthropic_messages", b'{"type":"message_start"}'),
+        ("anthropic_messages", b'{"type":"content_block_start"}'),
+        ("anthropic_messages", b'{"type":"content_block_delta","delta":{"text":7}}'),
+    ],
+)
+def test_one_malformed_event_is_an_error_and_not_skipped(dialect: DialectName, data: bytes) -> None:
+    with pytest.raises(UpstreamMalformed):
+        DIALECTS[dialect].stream_decoder().feed(b"data: " + data + b"\n\n")
+
+
+def test_nothing_is_reported_after_the_terminal_event() -> None:
+    for dialect, stream in STREAMS:
+        assert decoded(dialect, stream + stream) == decoded(dialect, stream)
+
+
+def test_unknown_events_and_blocks_pass_to_the_same_dialect_only() -> None:
+    stream = (
+        MESSAGE_START
+        + sse("something_new", x=1)
+        + block_start(0, type="server_tool_use", id="s", name="web_search", input={})
+        + block_delta(0, type="input_json_delta", partial_json="{}")
+        + block_delta(0, type="citations_delta", citation={})
+        + block_stop(0)
+        + message_delta("end_turn")
+        + MESSAGE_STOP
+    )
+    assert b"something_new" in recoded("anthropic_messages", stream, MESSAGES)
+    crossed = datas(recoded("anthropic_messages", stream, WITHOUT_USAGE))
+    assert [data["choices"][0]["delta"] for data in crossed[1:]] == [{}]
