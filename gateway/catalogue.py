@@ -19,15 +19,26 @@ from gateway.types import Price, Target, Tier, Usage
 CAPABILITIES = frozenset(
     {
         "documents",
+        "effort",
+        "fixed_sampling",
         "images",
         "json_schema",
         "max_completion_tokens",
+        "mid_system",
+        "prefill",
+        "reasoning_effort",
         "streaming",
         "thinking",
         "tools",
+        "top_k",
     }
 )
-"""Words that routing and dialects ask for. `max_completion_tokens`: the limit's name upstream."""
+"""Words that routing and dialects ask for.
+
+`max_completion_tokens`: the limit's name upstream. `fixed_sampling`: temperature and its kin are
+refused there, so they are dropped and reported. `effort`, `reasoning_effort`, `top_k`, `prefill`
+and `mid_system`: fields and shapes of one dialect that a model of the other may know.
+"""
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TOKENS_PER_MTOK = 1_000_000

@@ -152,7 +152,8 @@ class UpstreamFailed(GatewrightError):
 class UpstreamRefused(UpstreamFailed):
     """The upstream answered with an error status, which is kept.
 
-    Our own credential's 401 and 403 become 502: they are nothing the caller can mend.
+    What concerns our own credential or account (401, 402, 403, 407) becomes 502: the caller can
+    mend none of it.
     """
 
     code = "upstream_refused"
@@ -171,7 +172,7 @@ class UpstreamRefused(UpstreamFailed):
 
     @property
     def http_status(self) -> int:
-        return 502 if self.upstream_status in (401, 403, 407) else self.upstream_status
+        return 502 if self.upstream_status in (401, 402, 403, 407) else self.upstream_status
 
     @property
     def is_callers_fault(self) -> bool:

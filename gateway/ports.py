@@ -3,7 +3,7 @@
 Every port has one contract suite in `tests/contracts` that runs against both.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -88,6 +88,31 @@ class Provider(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class ServedModel(Protocol):
+    """What an in-house engine says about a model it serves."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def digest(self) -> str:
+        """Weights, tokenizer and template in one hash; empty when the engine does not say."""
+        ...
+
+    @property
+    def window_tokens(self) -> int:
+        """0 when the engine does not say."""
+        ...
+
+
+class ModelHost(Provider, Protocol):
+    """A provider of our own, which can be asked what it serves."""
+
+    async def list_models(self) -> Sequence[ServedModel]:
+        """Raises UpstreamFailed when there is no answer that can be understood."""
+        ...
 
 
 class StreamDecoder(Protocol):

@@ -83,6 +83,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
 
     body_bytes_max: int = 10 * 1024 * 1024
     header_bytes_max: int = 16 * 1024
+    header_receive_s: float = 10.0
     body_receive_s: float = 30.0
     request_deadline_s: float = 300.0
     first_byte_s: float = 120.0

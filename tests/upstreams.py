@@ -119,6 +119,12 @@ class RecordingUpstream:
         """The next model calls get these, in order."""
         self._next.extend(answers)
 
+    def forget(self) -> None:
+        """Forget what was received and queued, for a test that shares this upstream."""
+        self.requests.clear()
+        self._next.clear()
+        self.client_aborts = self.events_sent = 0
+
     async def received(self, count: int = 1) -> None:
         """Wait until so many requests have arrived in all."""
         async with self._changed:

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gateway.catalogue import Place
 from gateway.errors import ConfigurationInvalid
-from gateway.ports import Provider
+from gateway.ports import ModelHost, Provider
 from gateway.providers.anthropic import AnthropicProvider
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress
@@ -63,3 +63,12 @@ def _kind(name: str, kind: str) -> Kind:
     except KeyError:
         reason = f"must be one of {', '.join(KINDS)}"
         raise ConfigurationInvalid(f"providers.{name}", "kind", reason) from None
+
+
+def model_hosts(providers: Mapping[str, Provider]) -> dict[str, ModelHost]:
+    """Those providers that can be asked what they serve."""
+    return {
+        name: provider
+        for name, provider in providers.items()
+        if isinstance(provider, EngineProvider)
+    }

@@ -1,0 +1,143 @@
+"""What the overview shows: targets, keys, the last requests and the state of the evidence."""
+
+from msgspec import Struct
+
+from gateway.clock import Clock
+from gateway.credentials import provider_credential
+from gateway.settings import Settings
+from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
+from gateway.store.keys import KeyStore
+from gateway.store.leases import LeaseTable
+from gateway.types import Principal
+
+
+RECENT_MAX = 50
+US_PER_S = 1_000_000
+
+
+class TargetRow(Struct, frozen=True):
+    name: str
+    provider: str
+    jurisdiction: str
+    unavailable_reason: str
+
+
+class KeyRow(Struct, frozen=True):
+    key_id: str
+    name: str
+    place: str
+    is_live: bool
+
+
+class RequestRow(Struct, frozen=True):
+    """One outcome; never its content."""
+
+    sequence: int
+    organisation: str
+    utc_s: int
+    request_id: str
+    model_requested: str
+    target: str
+    jurisdiction: str
+    data_class: str
+    findings: str
+    status: str
+    http_status: int
+    cost_microusd: int
+
+
+class BudgetRow(Struct, frozen=True):
+    account: str
+    window: str
+    limit_microusd: int
+    left_microusd: int
+
+
+class Overview(Struct, frozen=True):
+    targets: tuple[TargetRow, ...]
+    keys: tuple[KeyRow, ...]
+    budgets: tuple[BudgetRow, ...]
+    requests: tuple[RequestRow, ...]
+
+
+class OverviewReader:
+    """Gathers an overview from the configuration and the database."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        keys: KeyStore,
+        budgets: LeaseTable,
+        records: DatabaseAuditSink,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._keys = keys
+        self._budgets = budgets
+        self._records = records
+        self._clock = clock
+
+    async def read(self) -> Overview:
+        now_us = self._clock.utc_us()
+        return Overview(
+            targets=self._targets(),
+            keys=tuple(
+                KeyRow(
+                    record.key_id,
+                    record.principal.key_name,
+                    _place(record.principal),
+                    record.is_live(now_us),
+                )
+                for record in await self._keys.keys()
+            ),
+            budgets=tuple(
+                BudgetRow(
+                    budget.limit.account,
+                    budget.limit.window,
+                    budget.limit.limit_microusd,
+                    budget.left_microusd,
+                )
+                for budget in await self._budgets.budgets()
+            ),
+            requests=await self._requests(),
+        )
+
+    def _targets(self) -> tuple[TargetRow, ...]:
+        rows = []
+        for name, target in self._settings.targets.items():
+            provider = self._settings.providers[target.provider]
+            lacks_key = (
+                provider.credential is not None
+                and provider_credential(self._settings, target.provider) is None
+            )
+            reason = "no credential" if lacks_key else ""
+            rows.append(TargetRow(name, target.provider, provider.jurisdiction, reason))
+        return tuple(rows)
+
+    async def _requests(self) -> tuple[RequestRow, ...]:
+        rows = []
+        for row in await self._records.newest(AuditQuery(stage="outcome"), RECENT_MAX):
+            record = row.projected.record
+            rows.append(
+                RequestRow(
+                    sequence=row.sequence,
+                    organisation=record.organisation,
+                    utc_s=record.utc_us // US_PER_S,
+                    request_id=record.request_id,
+                    model_requested=record.model_requested,
+                    target=record.target,
+                    jurisdiction=record.jurisdiction,
+                    data_class=record.data_class,
+                    findings=", ".join(
+                        f"{label} ({count})" for label, count in sorted(record.findings.items())
+                    ),
+                    status=record.status,
+                    http_status=record.http_status,
+                    cost_microusd=record.cost_microusd,
+                )
+            )
+        return tuple(rows)
+
+
+def _place(principal: Principal) -> str:
+    return f"{principal.organisation}/{principal.workspace}/{principal.project}"

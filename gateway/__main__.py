@@ -1,0 +1,52 @@
+"""The entry point of `gatewright`: one command line for every part."""
+
+import sys
+
+import click
+
+from gateway.cli.audit import audit
+from gateway.cli.budgets import budgets
+from gateway.cli.config import config
+from gateway.cli.database import database
+from gateway.cli.demo import demo
+from gateway.cli.engine import engine
+from gateway.cli.init import init
+from gateway.cli.keys import keys
+from gateway.cli.policy import policy
+from gateway.cli.serve import admin, serve
+from gateway.errors import GatewrightError
+
+
+@click.group()
+@click.version_option(package_name="gatewright")
+def commands() -> None:
+    """Gatewright: the enterprise AI gateway that keeps sovereign data home."""
+
+
+for command in (
+    init,
+    serve,
+    admin,
+    engine,
+    demo,
+    keys,
+    budgets,
+    policy,
+    audit,
+    database,
+    config,
+):
+    commands.add_command(command)
+
+
+def main() -> None:
+    """Run a command; an expected failure is one line on standard error and exit status 2."""
+    try:
+        commands()
+    except GatewrightError as error:
+        click.echo(f"gatewright: {error.message}", err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

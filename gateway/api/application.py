@@ -1,0 +1,129 @@
+"""The data plane's ASGI application: its routes, and errors outside any dialect.
+
+The hot routes are `@asgi` routes: Litestar routes them and runs the life cycle, and nothing else of
+a framework stands between the socket and the journey (docs/decisions/0003).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from litestar import Litestar, MediaType, Request, Response, asgi, get
+from litestar.exceptions import HTTPException
+from litestar.handlers import ASGIRouteHandler, HTTPRouteHandler
+from litestar.params import FromPath
+from litestar.types import LifespanHook, Receive, Scope, Send
+from msgspec import Struct
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from gateway.api.door import Door, new_request_id
+from gateway.api.listing import find_model, list_models
+from gateway.clock import Clock
+from gateway.errors import GatewrightError, MethodRefused, NotReady, RouteUnknown
+from gateway.identity import Peppers, authenticate
+from gateway.ports import Dialect
+from gateway.snapshot import SnapshotKeeper
+from gateway.telemetry import Metrics
+from gateway.types import Principal
+
+
+METHOD_NOT_ALLOWED = 405
+SERVER_ERROR = 500
+
+
+class Front(Struct, frozen=True):
+    """What the small routes need."""
+
+    snapshots: SnapshotKeeper
+    peppers: Peppers
+    clock: Clock
+    metrics: Metrics
+    dialect: Dialect
+    """In which errors outside any dialect are written."""
+    readiness: tuple[Callable[[], str], ...]
+    """Each gives an empty text, or the reason why this worker must not get requests."""
+
+    def principal(self, request: Request[Any, Any, Any]) -> Principal:
+        keys = self.snapshots.current().keys
+        headers = request.scope["headers"]
+        return authenticate(keys, self.peppers, headers, self.clock.utc_us())
+
+
+def build_application(
+    doors: Sequence[Door],
+    front: Front,
+    on_startup: Sequence[LifespanHook],
+    on_shutdown: Sequence[LifespanHook],
+) -> Litestar:
+    """Wire doors and small routes into one application."""
+
+    def explain(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+        return _error_response(front.dialect, error)
+
+    return Litestar(
+        route_handlers=[*map(_door_route, doors), *_small_routes(front)],
+        on_startup=on_startup,
+        on_shutdown=on_shutdown,
+        openapi_config=None,
+        logging_config=None,
+        exception_handlers={GatewrightError: explain, HTTPException: explain},
+    )
+
+
+def _door_route(door: Door) -> ASGIRouteHandler:
+    @asgi(door.endpoint, copy_scope=False)
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        await door(scope, receive, send)
+
+    return call
+
+
+def _small_routes(front: Front) -> list[HTTPRouteHandler]:
+    @get("/v1/models", media_type=MediaType.JSON)
+    async def models(request: Request[Any, Any, Any]) -> bytes:
+        principal = front.principal(request)
+        return list_models(front.snapshots.current().board, principal)
+
+    @get("/v1/models/{name:path}", media_type=MediaType.JSON)
+    async def model(request: Request[Any, Any, Any], name: FromPath[str]) -> bytes:
+        principal = front.principal(request)
+        return find_model(front.snapshots.current().board, principal, name.lstrip("/"))
+
+    @get("/health/live", media_type=MediaType.JSON)
+    async def live() -> dict[str, str]:
+        return {"status": "live"}
+
+    @get("/health/ready", media_type=MediaType.JSON)
+    async def ready() -> dict[str, str]:
+        for check in front.readiness:
+            if reason := check():
+                raise NotReady(reason, retry_after_s=1.0)
+        return {"status": "ready", "snapshot": front.snapshots.current().digest}
+
+    @get("/metrics")
+    async def metrics() -> Response[bytes]:
+        front.metrics.snapshot_age.set(front.snapshots.age_s())
+        return Response(generate_latest(front.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    return [models, model, live, ready, metrics]
+
+
+def _error_response(dialect: Dialect, error: Exception) -> Response[bytes]:
+    request_id = new_request_id()
+    if isinstance(error, HTTPException):
+        error = _from_framework(error)
+    if not isinstance(error, GatewrightError):
+        error = GatewrightError("The gateway failed to serve this request.")
+    status, body = dialect.encode_error(error, request_id)
+    headers = {"x-request-id": request_id}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(max(1, round(error.retry_after_s)))
+    return Response(body, status_code=status, media_type=MediaType.JSON, headers=headers)
+
+
+def _from_framework(error: HTTPException) -> GatewrightError:
+    """Litestar's own refusals: no such route, wrong method, malformed path or query."""
+    if error.status_code >= SERVER_ERROR:
+        return GatewrightError("The gateway failed to serve this request.")
+    if error.status_code == METHOD_NOT_ALLOWED:
+        return MethodRefused("This path does not take this method.")
+    return RouteUnknown("There is nothing at this path.")

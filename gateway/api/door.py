@@ -1,0 +1,144 @@
+"""The door of the data plane: one model call over HTTP, from bytes in to bytes out.
+
+The outermost of the three named borders with a broad `except`: whatever goes wrong behind it, the
+caller gets an error in the dialect it speaks, with a request id and nothing of ours in it.
+"""
+
+import asyncio
+import secrets
+
+from litestar.types import Receive, Scope, Send
+
+from gateway.api.exchange import Exchange
+from gateway.clock import Clock
+from gateway.errors import GatewrightError, MethodRefused, Unavailable
+from gateway.passage import Arrival
+from gateway.pipeline import Pipeline, StreamedAnswer
+from gateway.ports import Dialect
+from gateway.settings import Limits
+from gateway.snapshot import SnapshotKeeper
+from gateway.telemetry import Event, Metrics, logger, raised_at
+
+
+JSON_HEADERS = {"content-type": "application/json"}
+STREAM_HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",
+}
+OVERLOADED = "Too many requests are being served by this worker; try again shortly."
+
+
+class Door:
+    """Receives calls of one dialect at one endpoint."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        dialect: Dialect,
+        *,
+        pipeline: Pipeline,
+        snapshots: SnapshotKeeper,
+        clock: Clock,
+        metrics: Metrics,
+        limits: Limits,
+        load: "Load",
+    ) -> None:
+        self.endpoint = endpoint
+        self._dialect = dialect
+        self._pipeline = pipeline
+        self._snapshots = snapshots
+        self._clock = clock
+        self._metrics = metrics
+        self._limits = limits
+        self._load = load
+        self._log = logger()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(
+            scope,
+            receive,
+            send,
+            body_bytes_max=self._limits.body_bytes_max,
+            body_receive_s=self._limits.body_receive_s,
+        )
+        request_id = new_request_id()
+        try:
+            if exchange.method != "POST":
+                raise MethodRefused("Send a POST request.")
+            with self._load:
+                await self._serve(exchange, request_id)
+        except GatewrightError as error:
+            await self._refuse(exchange, request_id, error)
+        except asyncio.CancelledError:
+            # The caller left: the exchange is over and uvicorn drops the connection.
+            if not exchange.caller_left:
+                raise
+        except Exception as error:  # noqa: BLE001 - the ASGI edge
+            self._log.error(
+                Event.REQUEST_CRASHED,
+                request_id=request_id,
+                endpoint=self.endpoint,
+                error_class=type(error).__name__,
+                where=raised_at(error),
+            )
+            crash = GatewrightError("The gateway failed to serve this request.")
+            await self._refuse(exchange, request_id, crash)
+        finally:
+            exchange.close()
+
+    async def _serve(self, exchange: Exchange, request_id: str) -> None:
+        arrival = Arrival(
+            request_id=request_id,
+            endpoint=self.endpoint,
+            dialect=self._dialect,
+            headers=exchange.headers,
+            arrived_us=self._clock.utc_us(),
+            snapshot=self._snapshots.current(),
+        )
+        answer = await self._pipeline.serve(arrival, exchange.read_body)
+        if isinstance(answer, StreamedAnswer):
+            await exchange.start_stream(
+                {**STREAM_HEADERS, "x-request-id": request_id, **answer.headers}
+            )
+            await answer.relay(exchange.write)
+            await exchange.end_stream()
+        else:
+            headers = {**JSON_HEADERS, "x-request-id": request_id, **answer.headers}
+            await exchange.answer(200, headers, answer.body)
+
+    async def _refuse(self, exchange: Exchange, request_id: str, error: GatewrightError) -> None:
+        """Send an error; if the answer has begun, all that is left is to cut it."""
+        if exchange.started:
+            return
+        status, body = self._dialect.encode_error(error, request_id)
+        headers = {**JSON_HEADERS, "x-request-id": request_id, "request-id": request_id}
+        if error.retry_after_s is not None:
+            headers["retry-after"] = str(max(1, round(error.retry_after_s)))
+        if not error.retryable:
+            # Both SDKs would retry a 429 that no retry can mend.
+            headers["x-should-retry"] = "false"
+        await exchange.answer(status, headers, body)
+
+
+def new_request_id() -> str:
+    """Ours, never the caller's: two requests must not share one in the evidence."""
+    return f"req_{secrets.token_hex(12)}"
+
+
+class Load:
+    """How many requests a worker serves at once; more are refused before anything is read."""
+
+    def __init__(self, concurrent_requests_max: int, metrics: Metrics) -> None:
+        self._free = concurrent_requests_max
+        self._gauge = metrics.in_flight
+
+    def __enter__(self) -> None:
+        if self._free <= 0:
+            raise Unavailable(OVERLOADED, retry_after_s=1.0)
+        self._free -= 1
+        self._gauge.inc()
+
+    def __exit__(self, *_: object) -> None:
+        self._free += 1
+        self._gauge.dec()

@@ -1,0 +1,252 @@
+"""The composition root: settings → services → application. The only place where parts meet.
+
+Nothing runs at import. `DataPlane` builds every object by constructor injection, starts what has a
+life of its own in order, and stops it in the opposite order.
+"""
+
+from collections.abc import Mapping
+from contextlib import aclosing
+from functools import partial
+from importlib import resources
+
+from litestar import Litestar
+
+from classifiers.complexity.model import load as load_complexity
+from gateway.api.application import Front, build_application
+from gateway.api.door import Door, Load
+from gateway.audit.device import AuditLimits
+from gateway.audit.projector import Projector
+from gateway.audit.writer import SegmentedAuditLog
+from gateway.breaker import Breakers
+from gateway.catalogue import build_targets, shipped_catalogue
+from gateway.clock import Clock, SystemClock
+from gateway.conclusion import Conclusion
+from gateway.credentials import master_key, pepper, provider_credential
+from gateway.dialects.registry import DIALECTS
+from gateway.dispatch import Dispatcher
+from gateway.errors import ConfigurationInvalid
+from gateway.identity import Peppers
+from gateway.inspection import Inspector
+from gateway.pipeline import Pipeline
+from gateway.probing import Prober
+from gateway.providers.config import ProviderConfig
+from gateway.providers.egress import Egress, EgressLimits
+from gateway.providers.registry import build_provider, model_hosts, place
+from gateway.settings import ProviderSettings, Settings
+from gateway.snapshot import SnapshotKeeper
+from gateway.store.audit_sink import DatabaseAuditSink
+from gateway.store.engine import open_database
+from gateway.store.keys import KeyStore
+from gateway.store.leased_ledger import LeasedLedger
+from gateway.store.leases import LeaseTable
+from gateway.store.migrate import require_newest_schema
+from gateway.store.revisions import RevisionWatcher
+from gateway.telemetry import Event, Metrics, logger
+from gateway.types import DialectName, Target
+from gateway.upkeep import Duty, Upkeep
+from policies.check import check
+from policies.program import PolicyDocument
+from policies.render import render_report
+
+
+ENDPOINTS: Mapping[str, DialectName] = {
+    "/v1/chat/completions": "openai_chat",
+    "/v1/messages": "anthropic_messages",
+}
+PROBE_PERIOD_S = 2.0
+FOLLOW_RETRY_S = 0.5
+HEALTH_PERIOD_S = 1.0
+
+
+class DataPlane:
+    """One worker: every part of it, and its life from start to close."""
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        """Build and check everything; opens no file, socket or database yet.
+
+        Raises:
+            ConfigurationInvalid: with the file, the key and the reason.
+        """
+        self._settings = settings
+        self._clock = clock = clock or SystemClock()
+        self._log = logger()
+        self.metrics = Metrics()
+        self._peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
+        self._database = open_database(settings.database_url)
+        self._keys = KeyStore(self._database, self._peppers, clock)
+        self._watcher = RevisionWatcher(self._database, clock)
+        limits = settings.limits
+        self._egress = Egress(
+            EgressLimits(
+                first_byte_s=limits.first_byte_s,
+                idle_s=limits.stream_idle_s,
+                reply_bytes_max=limits.reply_bytes_max,
+            )
+        )
+        self._providers = {
+            name: build_provider(_provider_config(settings, name, provider), self._egress)
+            for name, provider in settings.providers.items()
+        }
+        self._prober = Prober(
+            self._providers,
+            hosts=model_hosts(self._providers),
+            targets=configured_targets(settings),
+            publish=self._publish_board,
+        )
+        policy = load_policy(settings)
+        self.snapshots = SnapshotKeeper(policy, self._prober.board(), self._watcher.age_s)
+        self._audit = SegmentedAuditLog(
+            settings.path(settings.audit.directory),
+            settings.audit.worker,
+            keys=master_key(settings),
+            clock=clock,
+            limits=AuditLimits(
+                segment_max_bytes=settings.audit.segment_bytes_max,
+                free_floor_bytes=settings.audit.free_bytes_min,
+                deadline_s=settings.audit.append_deadline_s,
+            ),
+        )
+        self._projector = Projector(
+            settings.path(settings.audit.directory),
+            DatabaseAuditSink(self._database),
+            durable=lambda: {settings.audit.worker: self._audit.position},
+        )
+        self._ledger = LeasedLedger(LeaseTable(self._database, clock), clock, settings.audit.worker)
+        self._inspector = Inspector(settings.inspection, load_complexity(), clock)
+        self._upkeep = Upkeep(self._duties())
+
+    def application(self) -> Litestar:
+        """The ASGI application of this worker's listener."""
+        load = Load(self._settings.limits.concurrent_requests_max, self.metrics)
+        make_door = partial(
+            Door,
+            pipeline=self._pipeline(),
+            snapshots=self.snapshots,
+            clock=self._clock,
+            metrics=self.metrics,
+            limits=self._settings.limits,
+            load=load,
+        )
+        doors = [make_door(path, DIALECTS[name]) for path, name in ENDPOINTS.items()]
+        front = Front(
+            snapshots=self.snapshots,
+            peppers=self._peppers,
+            clock=self._clock,
+            metrics=self.metrics,
+            dialect=DIALECTS["openai_chat"],
+            readiness=(self._audit_reason,),
+        )
+        return build_application(doors, front, [self.start], [self.close])
+
+    def budget_left(self, accounts: tuple[str, ...]) -> int | None:
+        """Micro-dollars left on the tightest of these accounts, as this worker knows it."""
+        return self._ledger.left_microusd(accounts)
+
+    async def start(self) -> None:
+        """Open what must be open before the first request.
+
+        Raises:
+            StartupRefused: the schema is old, or another worker writes to the same audit folder.
+        """
+        await require_newest_schema(self._database)
+        await self._audit.start()
+        await self._ledger.start()
+        self.snapshots.publish_keys(await self._keys.table())
+        self._upkeep.start()
+        self._log.info(
+            Event.PROCESS_STARTED,
+            component="data_plane",
+            worker=self._settings.audit.worker,
+            count=len(self._prober.board().targets),
+        )
+
+    async def close(self) -> None:
+        """Give everything back; what was recorded stays recorded."""
+        await self._upkeep.close()
+        await self._audit.close()
+        await self._projector.catch_up()
+        await self._ledger.close()
+        self._inspector.close()
+        for provider in self._providers.values():
+            await provider.close()
+        await self._egress.close()
+        await self._database.close()
+        self._log.info(Event.PROCESS_STOPPED, component="data_plane")
+
+    def _pipeline(self) -> Pipeline:
+        return Pipeline(
+            peppers=self._peppers,
+            inspector=self._inspector,
+            ledger=self._ledger,
+            audit=self._audit,
+            dispatcher=Dispatcher(self._providers, DIALECTS, Breakers(), self._clock),
+            conclusion=Conclusion(self._ledger, self._audit, self._clock, self.metrics),
+            clock=self._clock,
+            limits=self._settings.limits,
+        )
+
+    def _duties(self) -> tuple[Duty, ...]:
+        return (
+            Duty("keys", FOLLOW_RETRY_S, self._follow_keys, Event.SNAPSHOT_FAILED),
+            Duty("probe", PROBE_PERIOD_S, self._prober.probe, Event.PROBE_FAILED),
+            Duty("projection", 0.25, self._projector.catch_up, Event.AUDIT_PROJECTION_FAILED),
+            Duty("health", HEALTH_PERIOD_S, self._report_health, Event.AUDIT_UNAVAILABLE),
+        )
+
+    async def _follow_keys(self) -> None:
+        """Publish keys and limits whenever the database says that they changed."""
+        async with aclosing(self._watcher.changes(self.snapshots.revision)) as changes:
+            async for _ in changes:
+                self.snapshots.publish_keys(await self._keys.table())
+                await self._ledger.refresh()
+                self._log.info(Event.SNAPSHOT_PUBLISHED, version=self.snapshots.revision)
+
+    async def _report_health(self) -> None:
+        self.metrics.audit_healthy.set(1 if self._audit.healthy else 0)
+
+    def _audit_reason(self) -> str:
+        return "" if self._audit.healthy else "The audit log cannot be written."
+
+    def _publish_board(self) -> None:
+        self.snapshots.publish_board(self._prober.board())
+
+
+def configured_targets(settings: Settings) -> tuple[Target, ...]:
+    """The targets of a configuration, priced from the shipped catalogue."""
+    places = {
+        name: place(name, provider.kind, provider.jurisdiction)
+        for name, provider in settings.providers.items()
+    }
+    return build_targets(settings.targets, places, shipped_catalogue(), settings.source)
+
+
+def load_policy(settings: Settings) -> PolicyDocument:
+    """The configured document, or the default one; it must pass its own test cases.
+
+    Raises:
+        ConfigurationInvalid: with everything that is wrong with it.
+    """
+    name = settings.policy.file or "policies/default.toml"
+    try:
+        if settings.policy.file:
+            text = settings.path(settings.policy.file).read_text(encoding="utf-8")
+        else:
+            text = resources.files("policies").joinpath("default.toml").read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationInvalid(settings.source, "policy.file", "cannot be read") from error
+    report = check(text, name)
+    if report.document is None or not report.is_ok:
+        raise ConfigurationInvalid(name, "", render_report(report))
+    return report.document
+
+
+def _provider_config(settings: Settings, name: str, provider: ProviderSettings) -> ProviderConfig:
+    return ProviderConfig(
+        name=name,
+        kind=provider.kind,
+        jurisdiction=provider.jurisdiction,
+        base_url=provider.base_url,
+        credential=provider_credential(settings, name),
+        allow_plain_http=provider.allow_plain_http,
+        connect_timeout_s=provider.connect_timeout_s,
+    )

@@ -1,0 +1,106 @@
+"""`gatewright audit …`: verify the evidence offline, and export it."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from gateway.audit.export import export_records
+from gateway.audit.projector import Projector
+from gateway.audit.verify import VerifyReport, verify_directory, verify_receipt
+from gateway.cli.options import Refused, asynchronous, config_option
+from gateway.credentials import master_key
+from gateway.settings import Settings, load_settings
+from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
+from gateway.store.engine import open_database
+from gateway.store.migrate import require_newest_schema
+
+
+directory_option = click.option(
+    "--directory",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="The audit folder; default: the one of the configuration.",
+)
+
+
+@click.group()
+def audit() -> None:
+    """The audit log."""
+
+
+@audit.command()
+@config_option
+@directory_option
+@click.option("--receipt", help="Check one receipt and show the records of its request.")
+def verify(config_file: Path, directory: Path | None, receipt: str | None) -> None:
+    """Derive the chain again and name the first bad record; exit status 1 when there is one."""
+    folder = directory or _folder(load_settings(config_file))
+    if not folder.is_dir():
+        raise Refused(f"{folder}: there is no audit folder")
+    try:
+        holds = _verify_all(folder) if receipt is None else _verify_one(folder, receipt)
+    except OSError as error:
+        raise Refused(f"{folder}: {error.strerror}") from error
+    sys.exit(0 if holds else 1)
+
+
+def _verify_all(folder: Path) -> bool:
+    report = verify_directory(folder)
+    _print_report(report)
+    return report.ok
+
+
+def _verify_one(folder: Path, receipt: str) -> bool:
+    found = verify_receipt(folder, receipt)
+    for record in found.records:
+        click.echo(msgspec.json.encode(record).decode())
+    if found.later_damage and found.ok:
+        click.echo(f"note: damage after this record: {found.later_damage}", err=True)
+    click.echo("receipt: holds" if found.ok else f"receipt: DOES NOT HOLD: {found.reason}")
+    return found.ok
+
+
+@audit.command("export")
+@config_option
+@click.option("--organisation", help="Only this organisation's records.")
+@click.option("--request-id", help="Only the records of one request.")
+@click.option("--content", is_flag=True, help="Decrypt what was said; needs the master key.")
+@asynchronous
+async def export_lines(
+    config_file: Path, organisation: str | None, request_id: str | None, *, content: bool
+) -> None:
+    """Print records as JSON lines, each with its number in its organisation's sequence."""
+    settings = load_settings(config_file)
+    database = open_database(settings.database_url)
+    try:
+        await require_newest_schema(database)
+        sink = DatabaseAuditSink(database)
+        await Projector(_folder(settings), sink).catch_up()
+        rows = sink.records(AuditQuery(organisation=organisation, request_id=request_id))
+        async for line in export_records(
+            rows,
+            directory=_folder(settings) if content else None,
+            keys=master_key(settings) if content else None,
+        ):
+            click.echo(json.dumps(line, ensure_ascii=True))
+    finally:
+        await database.close()
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.path(settings.audit.directory)
+
+
+def _print_report(report: VerifyReport) -> None:
+    click.echo(
+        f"{report.records} records of {report.workers} worker(s) in {report.segments} segment(s): "
+        f"{report.intents} intents, {report.outcomes} outcomes, "
+        f"{report.admin_actions} admin actions, {report.open_intents} intents without an outcome"
+    )
+    for note in report.notes:
+        click.echo(f"note: {note}")
+    for bad in report.bad:
+        click.echo(f"BAD: {bad}")
+    click.echo("the chain is whole" if report.ok else "THE CHAIN IS BROKEN")

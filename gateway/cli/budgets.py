@@ -1,0 +1,92 @@
+"""`gatewright budgets …`: limits on the accounts of the tree."""
+
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import click
+import msgspec
+
+from gateway.budgets import Limit, WindowKind
+from gateway.cli.options import asynchronous, config_option
+from gateway.clock import SystemClock
+from gateway.settings import load_settings
+from gateway.store.engine import open_database
+from gateway.store.leases import LeaseTable
+from gateway.store.migrate import require_newest_schema
+
+
+_NAME = r"[a-z0-9][a-z0-9._-]{0,62}"
+_ACCOUNT = re.compile(
+    rf"org:{_NAME}|ws:{_NAME}/{_NAME}|proj:{_NAME}/{_NAME}/{_NAME}|key:[0-9A-Za-z]{{12}}"
+)
+
+
+class _Account(click.ParamType[str]):
+    """A misspelt account would limit nobody, so its form is checked."""
+
+    name = "account"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if _ACCOUNT.fullmatch(value) is None:
+            forms = "org:NAME, ws:ORG/NAME, proj:ORG/WS/NAME or key:ID"
+            self.fail(f"{value!r} is no account; use {forms}", param, ctx)
+        return value
+
+
+@asynccontextmanager
+async def opened_budgets(config_file: Path) -> AsyncIterator[LeaseTable]:
+    """The budget table of a configuration, for the length of one command."""
+    database = open_database(load_settings(config_file).database_url)
+    try:
+        await require_newest_schema(database)
+        yield LeaseTable(database, SystemClock())
+    finally:
+        await database.close()
+
+
+@click.group()
+def budgets() -> None:
+    """Budgets, in integer micro-dollars.
+
+    An account is org:NAME, ws:ORG/NAME, proj:ORG/WS/NAME or key:ID; one without a limit is
+    unlimited, and a request must fit into every limited account above it.
+    """
+
+
+@budgets.command("set")
+@config_option
+@click.argument("account", type=_Account())
+@click.argument("limit_microusd", type=click.IntRange(min=0))
+@click.option("--window", type=click.Choice(["total", "day", "month"]), default="month")
+@asynchronous
+async def set_limit(
+    config_file: Path, account: str, limit_microusd: int, window: WindowKind
+) -> None:
+    """Limit an account; workers obey within a second."""
+    async with opened_budgets(config_file) as table:
+        await table.set_limit(Limit(account, limit_microusd, window))
+    click.echo(f"{account}: {limit_microusd} micro-dollars a {window}")
+
+
+@budgets.command()
+@config_option
+@click.argument("account", type=_Account())
+@asynchronous
+async def remove(config_file: Path, account: str) -> None:
+    """Make an account unlimited."""
+    async with opened_budgets(config_file) as table:
+        await table.remove_limit(account)
+    click.echo(f"{account}: unlimited")
+
+
+@budgets.command("list")
+@config_option
+@asynchronous
+async def list_budgets(config_file: Path) -> None:
+    """List limited accounts as JSON lines, with what is spent and leased to workers."""
+    async with opened_budgets(config_file) as table:
+        for budget in await table.budgets():
+            click.echo(json.dumps(msgspec.to_builtins(budget)))

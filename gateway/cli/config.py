@@ -1,0 +1,29 @@
+"""`gatewright config …`: check a configuration without starting anything."""
+
+from pathlib import Path
+
+import click
+
+from gateway.app import configured_targets, load_policy
+from gateway.cli.options import config_option
+from gateway.credentials import provider_credential
+from gateway.settings import load_settings
+
+
+@click.group()
+def config() -> None:
+    """The configuration."""
+
+
+@config.command("check")
+@config_option
+def check_config(config_file: Path) -> None:
+    """Check the file, the policy it names and its targets; print what would be served."""
+    settings = load_settings(config_file)
+    policy = load_policy(settings)
+    click.echo(f"policy: {policy.name} ({policy.digest[:12]})")
+    for target in configured_targets(settings):
+        provider = settings.providers[target.provider]
+        is_missing = provider.credential and provider_credential(settings, target.provider) is None
+        state = "unavailable: no credential" if is_missing else "configured"
+        click.echo(f"{target.name}: {target.tier}, {target.jurisdiction}, {state}")

@@ -1,0 +1,124 @@
+"""`gatewright keys …`: issue, list, revoke and rotate virtual keys."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import click
+
+from gateway.cli.options import asynchronous, config_option
+from gateway.clock import SystemClock
+from gateway.credentials import pepper
+from gateway.identity import Peppers
+from gateway.settings import Settings, load_settings
+from gateway.store.engine import open_database
+from gateway.store.keys import KeyStore, NewKey, Place
+from gateway.store.migrate import require_newest_schema
+
+
+ACTOR = "command line"
+US_PER_DAY = 86_400_000_000
+
+
+@asynccontextmanager
+async def opened_keys(settings: Settings) -> AsyncIterator[KeyStore]:
+    """The key store of a configuration, for the length of one command."""
+    database = open_database(settings.database_url)
+    peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
+    try:
+        await require_newest_schema(database)
+        yield KeyStore(database, peppers, SystemClock())
+    finally:
+        await database.close()
+
+
+@click.group()
+def keys() -> None:
+    """Virtual keys."""
+
+
+@keys.command()
+@config_option
+@click.option("--organisation", required=True)
+@click.option("--workspace", required=True)
+@click.option("--project", required=True)
+@click.option("--name", required=True, help="What the key is for.")
+@click.option("--label", "labels", multiple=True, help="A label that policies can see; repeatable.")
+@click.option(
+    "--model", "models", multiple=True, help="A target it may use; repeatable; default all."
+)
+@click.option("--expires-days", type=click.IntRange(min=1), help="Days until it ends.")
+@asynchronous
+async def issue(
+    config_file: Path,
+    organisation: str,
+    workspace: str,
+    project: str,
+    name: str,
+    labels: tuple[str, ...],
+    models: tuple[str, ...],
+    expires_days: int | None,
+) -> None:
+    """Issue a key and print it: this is the only time it can be read."""
+    expires_us = None
+    if expires_days is not None:
+        expires_us = SystemClock().utc_us() + expires_days * US_PER_DAY
+    new = NewKey(
+        place=Place(organisation, workspace, project),
+        name=name,
+        created_by=ACTOR,
+        labels=labels,
+        models=frozenset(models) if models else None,
+        expires_us=expires_us,
+    )
+    async with opened_keys(load_settings(config_file)) as store:
+        click.echo((await store.issue(new)).reveal())
+
+
+@keys.command("list")
+@config_option
+@click.option("--organisation", default=None)
+@asynchronous
+async def list_keys(config_file: Path, organisation: str | None) -> None:
+    """List keys as JSON lines; never a secret."""
+    now_us = SystemClock().utc_us()
+    async with opened_keys(load_settings(config_file)) as store:
+        for record in await store.keys(organisation):
+            principal = record.principal
+            line = {
+                "key_id": record.key_id,
+                "name": principal.key_name,
+                "organisation": principal.organisation,
+                "workspace": principal.workspace,
+                "project": principal.project,
+                "labels": list(principal.labels),
+                "models": sorted(principal.models) if principal.models is not None else None,
+                "live": record.is_live(now_us),
+                "created_us": record.created_us,
+                "expires_us": record.expires_us,
+                "revoked_us": record.revoked_us,
+            }
+            click.echo(json.dumps(line))
+
+
+@keys.command()
+@config_option
+@click.argument("key_id")
+@asynchronous
+async def revoke(config_file: Path, key_id: str) -> None:
+    """End a key for good; it is dead on every worker within a second."""
+    async with opened_keys(load_settings(config_file)) as store:
+        await store.revoke(key_id)
+    click.echo(f"revoked {key_id}")
+
+
+@keys.command()
+@config_option
+@click.argument("key_id")
+@click.option("--overlap-s", type=click.FloatRange(min=0), default=86_400.0, show_default=True)
+@asynchronous
+async def rotate(config_file: Path, key_id: str, overlap_s: float) -> None:
+    """Give a key a new secret and print it; the old one stays good for the overlap."""
+    async with opened_keys(load_settings(config_file)) as store:
+        click.echo((await store.rotate(key_id, overlap_s=overlap_s)).reveal())

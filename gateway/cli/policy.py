@@ -1,0 +1,148 @@
+"""`gatewright policy …`: check a document, and explain what it would decide."""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+import msgspec
+
+from classifiers.complexity.model import load as load_complexity
+from gateway import routing
+from gateway.app import configured_targets
+from gateway.cli.options import Refused
+from gateway.clock import SystemClock
+from gateway.credentials import provider_credential
+from gateway.dialects.registry import DIALECTS
+from gateway.errors import RequestInvalid
+from gateway.inspection import Inspector
+from gateway.settings import InspectionSettings, Settings, load_settings
+from gateway.types import DialectName, Inspection, Principal
+from policies.check import check
+from policies.examples import EXAMPLE_TARGETS, facts_from_example
+from policies.explain import explain
+from policies.facts import Facts, TargetFacts
+from policies.problems import PolicyError
+from policies.program import PolicyDocument
+from policies.render import render_explanation, render_report
+
+
+EXAMPLE_PRINCIPAL = Principal("example", "example", "example", "example", "example", (), None, ())
+
+document_argument = click.argument(
+    "file", type=click.Path(path_type=Path, exists=True, dir_okay=False)
+)
+
+
+@click.group()
+def policy() -> None:
+    """Policy documents."""
+
+
+@policy.command("check")
+@document_argument
+def check_document(file: Path) -> None:
+    """Check a document and run its test cases; exit status 1 when anything is wrong."""
+    report = check(_read(file), str(file))
+    click.echo(render_report(report))
+    sys.exit(0 if report.is_ok else 1)
+
+
+@policy.command("explain")
+@document_argument
+@click.option(
+    "--request",
+    "request_json",
+    required=True,
+    help="Facts, or a chat request's body (it has `messages`), as JSON or @FILE.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Decide among the targets of this configuration instead of example ones.",
+)
+def explain_decision(file: Path, request_json: str, config_file: Path | None) -> None:
+    """Print a decision with every rule that matched and every target that fell, and why."""
+    report = check(_read(file), str(file))
+    if report.document is None:
+        click.echo(render_report(report), err=True)
+        sys.exit(1)
+    if request_json.startswith("@"):
+        request_json = _read(Path(request_json[1:]))
+    settings = load_settings(config_file) if config_file is not None else None
+    targets = _targets(report.document, settings)
+    try:
+        example = msgspec.json.decode(request_json, type=dict[str, object])
+        if "messages" in example:
+            inspection_settings = settings.inspection if settings else InspectionSettings()
+            facts = _facts_of_body(request_json, example, targets, inspection_settings)
+        else:
+            facts = facts_from_example(example, targets)
+    except (msgspec.DecodeError, PolicyError, RequestInvalid) as error:
+        raise Refused(f"--request: {error}") from error
+    click.echo(render_explanation(explain(report.document, facts)))
+
+
+def _facts_of_body(
+    body: str,
+    tree: Mapping[str, object],
+    targets: tuple[TargetFacts, ...],
+    settings: InspectionSettings,
+) -> Facts:
+    """What the gateway would know about this body: decoded and inspected as when it serves."""
+    clock = SystemClock()
+    request = DIALECTS[_dialect_of(tree)].decode_request(body.encode(), "req_explained")
+    inspector = Inspector(settings, load_complexity(), clock)
+    try:
+        inspection = asyncio.run(inspector.inspect(request))
+    finally:
+        inspector.close()
+    nothing = routing.TargetBoard({}, {})
+    facts = routing.gather(request, EXAMPLE_PRINCIPAL, inspection, None, clock.utc_us(), nothing)
+    click.echo(f"request: {request.dialect}, {_seen(facts, inspection)}")
+    return msgspec.structs.replace(facts, targets=targets)
+
+
+def _dialect_of(tree: Mapping[str, object]) -> DialectName:
+    """Both dialects have `messages`; these words only Anthropic's has, at the top or in tools."""
+    words = {"system", "stop_sequences", "thinking", "top_k"}
+    tools = tree.get("tools")
+    first = tools[0] if isinstance(tools, list) and tools else None
+    is_anthropic = not words.isdisjoint(tree) or (isinstance(first, dict) and "name" in first)
+    return "anthropic_messages" if is_anthropic else "openai_chat"
+
+
+def _seen(facts: Facts, inspection: Inspection) -> str:
+    findings = ", ".join(f"{label} ({count})" for label, count in facts.findings.items())
+    parts = [
+        f"about {facts.input_tokens_estimate} input tokens",
+        f"data class {facts.data_class}",
+        f"findings {findings or 'none'}",
+        f"complexity {facts.complexity:.3f} ({facts.complexity_tier})",
+    ]
+    if not inspection.complete:
+        parts.append(f"inspection incomplete ({', '.join(inspection.incomplete_reasons)})")
+    return ", ".join(parts)
+
+
+def _targets(document: PolicyDocument, settings: Settings | None) -> tuple[TargetFacts, ...]:
+    if settings is None:
+        return document.body.example_targets or EXAMPLE_TARGETS
+    targets = configured_targets(settings)
+    unavailable = {
+        target.name: "no credential"
+        for target in targets
+        if settings.providers[target.provider].credential
+        and provider_credential(settings, target.provider) is None
+    }
+    board = routing.TargetBoard({target.name: target for target in targets}, unavailable)
+    return board.facts_for(None)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{file}: cannot be read as UTF-8 text") from error

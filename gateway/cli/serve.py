@@ -1,0 +1,121 @@
+"""`gatewright serve` and `gatewright admin serve`: the two listeners, each its own process."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+import uvicorn
+
+from gateway.api.protocol import bounded_protocol
+from gateway.app import DataPlane
+from gateway.cli.options import config_option
+from gateway.errors import GatewrightError
+from gateway.settings import Listener, Settings, load_settings
+from gateway.telemetry import configure_logging
+
+
+SHUTDOWN_S = 10
+KEEP_ALIVE_S = 75
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+class _Watched:
+    """An application whose refusal to start is kept: said in a line, not in a trace of frames."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self.refusal: GatewrightError | None = None
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            await self._application(scope, receive, send)
+            return
+
+        held: list[Message] = []
+
+        async def hold_failure(message: Message) -> None:
+            if message["type"] == "lifespan.startup.failed":
+                held.append(message)
+            else:
+                await send(message)
+
+        try:
+            await self._application(scope, receive, hold_failure)
+        except BaseException as error:
+            self.refusal = _expected_in(error)
+            for message in held:
+                await send({**message, "message": ""} if self.refusal else message)
+            raise
+
+
+def _expected_in(error: BaseException) -> GatewrightError | None:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error if isinstance(error, GatewrightError) else None
+
+
+@click.command()
+@config_option
+def serve(config_file: Path) -> None:
+    """Serve the data plane: the one endpoint that application teams call."""
+    settings = load_settings(config_file)
+    configure_logging(settings.log_level)
+    run_server(DataPlane(settings).application(), settings, settings.data_plane)
+
+
+@click.group()
+def admin() -> None:
+    """The control plane, on a listener of its own."""
+
+
+@admin.command("serve")
+@config_option
+def admin_serve(config_file: Path) -> None:
+    """Serve the admin listener."""
+    # The admin package lies above the gateway: it is named here and imported when asked for.
+    from importlib import import_module  # noqa: PLC0415
+
+    settings = load_settings(config_file)
+    configure_logging(settings.log_level)
+    application = import_module("admin.app").build_application(settings)
+    run_server(application, settings, settings.admin)
+
+
+def run_server(application: Any, settings: Settings, listener: Listener) -> None:
+    """Run one ASGI application until it is told to stop; one process, one event loop.
+
+    Raises:
+        GatewrightError: the application refused to start; its message says why.
+    """
+    watched = _Watched(application)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            watched,
+            host=listener.host,
+            port=listener.port,
+            loop="uvloop",
+            http=bounded_protocol(settings.limits),
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=SHUTDOWN_S,
+            backlog=settings.limits.concurrent_requests_max,
+        )
+    )
+    try:
+        with suppress(KeyboardInterrupt):
+            server.run()
+    except SystemExit:
+        # uvicorn has said only that the start failed.
+        if watched.refusal is not None:
+            raise watched.refusal from None
+        raise

@@ -1,0 +1,182 @@
+"""How a request ends: settle, record the outcome durably, count, log. The same for every ending.
+
+Whatever happened before, a passage is concluded exactly once: its reservation is settled or
+released, its outcome is on disk, and only then may the caller see the end.
+"""
+
+import asyncio
+
+from msgspec import Struct
+
+from gateway import evidence
+from gateway.catalogue import cost
+from gateway.clock import Clock
+from gateway.dispatch import AttemptLog
+from gateway.errors import ClientGone, GatewrightError
+from gateway.evidence import Ending
+from gateway.passage import Arrival, Passage
+from gateway.ports import AuditLog, Ledger
+from gateway.telemetry import Event, Metrics, logger
+from gateway.types import (
+    ChatRequest,
+    Inspection,
+    OutcomeStatus,
+    Principal,
+    Receipt,
+    Target,
+    Usage,
+)
+
+
+class Concluded(Struct, frozen=True):
+    """What the caller is told about the end."""
+
+    cost_microusd: int
+    receipt: Receipt
+
+
+class Conclusion:
+    """Ends requests; holds the ledger, the audit log and the meters."""
+
+    def __init__(self, ledger: Ledger, audit: AuditLog, clock: Clock, metrics: Metrics) -> None:
+        self._ledger = ledger
+        self._audit = audit
+        self._clock = clock
+        self._metrics = metrics
+        self._log = logger()
+
+    async def answered(
+        self,
+        passage: Passage,
+        attempts: AttemptLog,
+        target: Target,
+        usage: Usage,
+        content: bytes,
+        dropped: tuple[str, ...],
+    ) -> Concluded:
+        """A whole answer is ready, or a stream reached its terminal event."""
+        ending = Ending(
+            status="ok",
+            http_status=200,
+            target=target,
+            attempts=attempts.as_tuple(),
+            usage=usage,
+            cost_microusd=cost(target.price, usage),
+            dropped=dropped,
+        )
+        return await self._conclude(passage, ending, content)
+
+    async def failed(
+        self, passage: Passage, attempts: AttemptLog, error: GatewrightError
+    ) -> Concluded:
+        """No target gave an answer; nothing is charged."""
+        ending = Ending(
+            status="failed",
+            http_status=error.http_status,
+            target=None,
+            attempts=attempts.as_tuple(),
+            usage=None,
+            cost_microusd=0,
+            error=error.code,
+        )
+        return await self._conclude(passage, ending, b"")
+
+    async def broken_off(
+        self,
+        passage: Passage,
+        attempts: AttemptLog,
+        target: Target,
+        usage: Usage,
+        content: bytes,
+        error_code: str,
+    ) -> Concluded:
+        """The upstream broke its stream or the caller left: what came so far is charged."""
+        status: OutcomeStatus = "cancelled" if error_code == ClientGone.code else "incomplete"
+        ending = Ending(
+            status=status,
+            http_status=200 if content else 499,
+            target=target,
+            attempts=attempts.as_tuple(),
+            usage=usage,
+            cost_microusd=cost(target.price, usage),
+            error=error_code,
+        )
+        return await self._conclude(passage, ending, content)
+
+    async def refused(
+        self,
+        arrival: Arrival,
+        principal: Principal | None,
+        request: ChatRequest | None,
+        inspection: Inspection | None,
+        error: GatewrightError,
+    ) -> Receipt:
+        """The request was not let through."""
+        duration_us = self._clock.utc_us() - arrival.arrived_us
+        record = evidence.refusal(
+            arrival.request_id,
+            principal,
+            request,
+            inspection,
+            error,
+            endpoint=arrival.endpoint,
+            utc_us=self._clock.utc_us(),
+            duration_us=duration_us,
+        )
+        self._metrics.count_request("", "refused", duration_us)
+        self._log.info(
+            Event.REQUEST_REFUSED,
+            request_id=arrival.request_id,
+            key_id=record.key_id,
+            code=error.code,
+            status=error.http_status,
+            duration_us=duration_us,
+        )
+        return await self._audit.append(record)
+
+    async def _conclude(self, passage: Passage, ending: Ending, content: bytes) -> Concluded:
+        settlement = self._ledger.settle(passage.reservation, ending.cost_microusd)
+        now_us = self._clock.utc_us()
+        duration_us = now_us - passage.arrival.arrived_us
+        record = evidence.outcome(passage, ending, utc_us=now_us)
+        self._count(passage, ending, duration_us)
+        keep = content if passage.ruling.plan.audit_content == "encrypted" else b""
+        receipt = await self._audit.append(record, keep or None)
+        return Concluded(settlement.cost_microusd, receipt)
+
+    def _count(self, passage: Passage, ending: Ending, duration_us: int) -> None:
+        name = ending.target.name if ending.target else ""
+        usage = ending.usage or Usage()
+        self._metrics.count_request(name, ending.status, duration_us)
+        if ending.target is not None:
+            self._metrics.count_usage(
+                name, usage.input_tokens, usage.output_tokens, ending.cost_microusd
+            )
+            self._metrics.count_data_class(
+                passage.inspection.data_class, ending.target.jurisdiction
+            )
+        for attempt in ending.attempts:
+            if attempt.error:
+                self._metrics.count_failed_attempt(attempt.target, attempt.error)
+        self._log.info(
+            Event.REQUEST_SERVED if ending.status == "ok" else Event.REQUEST_FAILED,
+            request_id=passage.request.request_id,
+            key_id=passage.principal.key_id,
+            target=name,
+            status=ending.http_status,
+            code=ending.error,
+            data_class=passage.inspection.data_class,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cost_microusd=ending.cost_microusd,
+            duration_us=duration_us,
+        )
+
+
+def break_code(error: BaseException) -> str:
+    """Why a passage was broken off: the caller's leaving is a cancellation, all else is ours."""
+    if isinstance(error, GatewrightError):
+        return error.code
+    if isinstance(error, asyncio.CancelledError):
+        return ClientGone.code
+    return GatewrightError.code

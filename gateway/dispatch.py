@@ -1,0 +1,296 @@
+"""Walks a plan: one attempt per candidate until one answers; the gateway owns every retry.
+
+An onion with names, outside in: `complete | open_stream → _first_answer → _with_retry → _attempt`.
+After content has reached the caller no other target is tried. It knows no vendor, no money and no
+audit: it takes a plan and a request and gives back an answer, or raises what the last attempt said.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from msgspec import Struct
+
+from gateway.breaker import Breakers
+from gateway.clock import Clock
+from gateway.errors import (
+    FeatureUnsupported,
+    GatewrightError,
+    NoTargetAvailable,
+    StreamBroken,
+    UpstreamFailed,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from gateway.ports import Dialect, Provider, StreamDecoder, UpstreamCall, UpstreamReply
+from gateway.types import (
+    Attempt,
+    Candidate,
+    ChatRequest,
+    Completion,
+    DialectName,
+    Plan,
+    StreamEvent,
+)
+
+
+HTTP_ERROR_MIN = 400
+CONNECT_TRIES_MAX = 2
+"""A connection that broke before any header may have been a stale one: it is tried once more."""
+
+Answer = TypeVar("Answer")
+Receive = Callable[[Candidate, Dialect, UpstreamReply], Awaitable[Answer]]
+
+
+class AttemptLog:
+    """The attempts of one request, in order; append-only, owned by the pipeline."""
+
+    __slots__ = ("_attempts",)
+
+    def __init__(self) -> None:
+        self._attempts: list[Attempt] = []
+
+    def add(self, attempt: Attempt) -> None:
+        self._attempts.append(attempt)
+
+    @property
+    def last_status(self) -> int:
+        """The HTTP status of the last attempt; 0 when no header came."""
+        return self._attempts[-1].status if self._attempts else 0
+
+    def as_tuple(self) -> tuple[Attempt, ...]:
+        return tuple(self._attempts)
+
+
+class Answered(Struct, frozen=True):
+    """A whole answer and who gave it."""
+
+    candidate: Candidate
+    source: DialectName
+    completion: Completion
+    dropped: tuple[str, ...]
+
+
+class LiveStream:
+    """A stream whose first content has arrived; must be closed."""
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        source: DialectName,
+        reply: UpstreamReply,
+        decoder: StreamDecoder,
+    ) -> None:
+        self.candidate = candidate
+        self.source = source
+        self.dropped: tuple[str, ...] = ()
+        self._reply = reply
+        self._decoder = decoder
+        self._chunks = reply.chunks()
+        self._held: list[StreamEvent] = []
+        self._ended = False
+        self.on_break: Callable[[GatewrightError], None] = lambda _: None
+
+    async def hold_until_content(self) -> None:
+        """Read until the caller could see something, so that an error before it can fall back."""
+        async for events in self._read():
+            self._held += events
+            if self._ended or any(event.has_content for event in events):
+                return
+
+    async def batches(self) -> AsyncIterator[list[StreamEvent]]:
+        """Events as they come, a network read at a time; returns after the terminal event.
+
+        Raises:
+            StreamBroken: the upstream ended, cut or reported an error before that.
+            UpstreamFailed: the connection broke, stalled or sent something else.
+        """
+        if self._held:
+            held, self._held = self._held, []
+            yield held
+        if self._ended:
+            return
+        try:
+            async for events in self._read():
+                yield events
+        except GatewrightError as error:
+            self.on_break(error)
+            raise
+
+    async def _read(self) -> AsyncIterator[list[StreamEvent]]:
+        async for data in self._chunks:
+            if events := self._decoder.feed(data):
+                self._check(events)
+                yield events
+                if self._ended:
+                    return
+        if events := self._decoder.close():
+            self._check(events)
+            yield events
+        if not self._ended:
+            raise StreamBroken("The upstream's stream ended before its terminal event.")
+
+    def _check(self, events: list[StreamEvent]) -> None:
+        for event in events:
+            if event.is_terminal:
+                self._ended = True
+            elif not event.has_content:
+                for delta in event.deltas:
+                    if delta.kind == "error":
+                        raise StreamBroken("The upstream reported an error inside its stream.")
+
+    async def close(self) -> None:
+        await self._reply.close()
+
+
+class Dispatcher:
+    """Turns a plan into an answer, using providers and dialects it was given."""
+
+    def __init__(
+        self,
+        providers: Mapping[str, Provider],
+        dialects: Mapping[DialectName, Dialect],
+        breakers: Breakers,
+        clock: Clock,
+    ) -> None:
+        self._providers = providers
+        self._dialects = dialects
+        self._breakers = breakers
+        self._clock = clock
+
+    async def complete(self, request: ChatRequest, plan: Plan, log: AttemptLog) -> Answered:
+        """A whole answer from the first candidate that gives one."""
+
+        async def receive(candidate: Candidate, dialect: Dialect, reply: UpstreamReply) -> Answered:
+            completion = dialect.decode_reply(await reply.read())
+            await reply.close()
+            return Answered(candidate, dialect.name, completion, ())
+
+        answer, dropped = await self._first_answer(request, plan, log, receive)
+        return Answered(answer.candidate, answer.source, answer.completion, dropped)
+
+    async def open_stream(self, request: ChatRequest, plan: Plan, log: AttemptLog) -> LiveStream:
+        """A stream from the first candidate whose content began to arrive; close it."""
+
+        async def receive(
+            candidate: Candidate, dialect: Dialect, reply: UpstreamReply
+        ) -> LiveStream:
+            live = LiveStream(candidate, dialect.name, reply, dialect.stream_decoder())
+            await live.hold_until_content()
+            return live
+
+        live, live_dropped = await self._first_answer(request, plan, log, receive)
+        live.dropped = live_dropped
+        name = live.candidate.target.name
+        live.on_break = lambda error: self._breakers.record(name, self._clock.monotonic_s(), error)
+        return live
+
+    async def _first_answer(
+        self, request: ChatRequest, plan: Plan, log: AttemptLog, receive: Receive[Answer]
+    ) -> tuple[Answer, tuple[str, ...]]:
+        """Candidates in the plan's order, those with an open breaker last."""
+        deadline_s = self._clock.monotonic_s() + plan.deadline_s
+        failure: GatewrightError | None = None
+        for candidate in self._in_order(plan):
+            try:
+                return await self._with_retry(request, plan, candidate, deadline_s, log, receive)
+            except UpstreamRefused as error:
+                if error.is_callers_fault:
+                    raise
+                failure = error
+            except (UpstreamFailed, FeatureUnsupported) as error:
+                failure = error
+            if self._clock.monotonic_s() >= deadline_s:
+                break
+        raise self._exhausted(plan, failure)
+
+    def _in_order(self, plan: Plan) -> list[Candidate]:
+        if len(plan.candidates) == 1:
+            return [*plan.candidates]
+        now_s = self._clock.monotonic_s()
+        return sorted(
+            plan.candidates,
+            key=lambda candidate: not self._breakers.permits(candidate.target.name, now_s),
+        )
+
+    async def _with_retry(
+        self,
+        request: ChatRequest,
+        plan: Plan,
+        candidate: Candidate,
+        deadline_s: float,
+        log: AttemptLog,
+        receive: Receive[Answer],
+    ) -> tuple[Answer, tuple[str, ...]]:
+        for _ in range(CONNECT_TRIES_MAX - 1):
+            try:
+                return await self._attempt(request, plan, candidate, deadline_s, log, receive)
+            except UpstreamUnreachable:
+                if log.last_status:
+                    # The upstream had begun to answer: it may have done, and billed, the work.
+                    raise
+        return await self._attempt(request, plan, candidate, deadline_s, log, receive)
+
+    async def _attempt(
+        self,
+        request: ChatRequest,
+        plan: Plan,
+        candidate: Candidate,
+        deadline_s: float,
+        log: AttemptLog,
+        receive: Receive[Answer],
+    ) -> tuple[Answer, tuple[str, ...]]:
+        """One upstream call, from bytes to an answer; whatever happens, it is logged."""
+        target = candidate.target
+        provider = self._providers[target.provider]
+        dialect = self._dialects[provider.dialect]
+        upstream = dialect.encode_request(request, target, candidate.output_tokens_cap)
+        started_s = self._clock.monotonic_s()
+        call = UpstreamCall(
+            target=target,
+            body=upstream.body,
+            stream=request.stream,
+            request_id=request.request_id,
+            clearance=plan.clearance,
+            deadline_s=max(deadline_s - started_s, 0.001),
+        )
+        status, first_byte_s, error_code = 0, started_s, "cancelled"
+        reply: UpstreamReply | None = None
+        try:
+            reply = await provider.open(call)
+            status, first_byte_s = reply.status, self._clock.monotonic_s()
+            if status >= HTTP_ERROR_MIN:
+                raise dialect.decode_error(status, await reply.read(), reply.retry_after_s)
+            answer = await receive(candidate, dialect, reply)
+            error_code, reply = "", None
+            self._breakers.record(target.name, self._clock.monotonic_s(), None)
+            return answer, upstream.dropped
+        except GatewrightError as error:
+            error_code = error.code
+            self._breakers.record(target.name, self._clock.monotonic_s(), error)
+            raise
+        finally:
+            if reply is not None:
+                await reply.close()
+            ended_s = self._clock.monotonic_s()
+            log.add(
+                Attempt(
+                    target=target.name,
+                    status=status,
+                    error=error_code,
+                    duration_us=round((ended_s - started_s) * 1e6),
+                    first_byte_us=round((first_byte_s - started_s) * 1e6),
+                )
+            )
+
+    def _exhausted(self, plan: Plan, failure: GatewrightError | None) -> GatewrightError:
+        """What the caller is told when no candidate answered."""
+        if isinstance(failure, UpstreamUnreachable) or failure is None:
+            names = ", ".join(candidate.target.name for candidate in plan.candidates)
+            return NoTargetAvailable(
+                f"No permitted target can be reached now (tried: {names}). {plan.decision_reason}",
+                retry_after_s=2.0,
+            )
+        if isinstance(failure, UpstreamTimeout):
+            return UpstreamTimeout("No permitted target answered in time.")
+        return failure

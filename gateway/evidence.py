@@ -1,0 +1,154 @@
+"""Nouns of the journey → audit records. Pure: it decides what is written down, not where.
+
+It never copies content: types, counts, digests, names and amounts only. Content goes apart, as
+encrypted bytes that the audit log keeps beside the record.
+"""
+
+from msgspec import Struct
+
+from gateway.errors import GatewrightError
+from gateway.passage import Passage
+from gateway.routing import Ruling
+from gateway.types import (
+    Attempt,
+    AuditRecord,
+    ChatRequest,
+    Inspection,
+    OutcomeStatus,
+    Principal,
+    Reservation,
+    Target,
+    Usage,
+)
+
+
+UNKNOWN_ORGANISATION = "-"
+"""Where refusals of callers without a valid key are written down."""
+
+PPM = 1_000_000
+
+
+class Ending(Struct, frozen=True):
+    """How a request that was let through ended."""
+
+    status: OutcomeStatus
+    http_status: int
+    target: Target | None
+    attempts: tuple[Attempt, ...]
+    usage: Usage | None
+    cost_microusd: int
+    error: str = ""
+    dropped: tuple[str, ...] = ()
+
+
+def intent(
+    principal: Principal,
+    request: ChatRequest,
+    inspection: Inspection,
+    ruling: Ruling,
+    reservation: Reservation,
+    *,
+    endpoint: str,
+    snapshot: str,
+    utc_us: int,
+) -> AuditRecord:
+    """What is about to be done and why; durable before a byte goes upstream."""
+    plan = ruling.plan
+    first = plan.candidates[0].target
+    return AuditRecord(
+        stage="intent",
+        request_id=request.request_id,
+        organisation=principal.organisation,
+        utc_us=utc_us,
+        workspace=principal.workspace,
+        project=principal.project,
+        key_id=principal.key_id,
+        endpoint=endpoint,
+        dialect=request.dialect,
+        model_requested=request.model,
+        target=first.name,
+        provider=first.provider,
+        jurisdiction=first.jurisdiction,
+        decision=plan.decision_digest,
+        decision_reason=plan.decision_reason,
+        policy_digest=ruling.decision.document_digest,
+        snapshot=snapshot,
+        data_class=inspection.data_class,
+        findings=inspection.findings,
+        inspection_complete=inspection.complete,
+        complexity_ppm=round(inspection.complexity * PPM),
+        candidates=tuple(candidate.target.name for candidate in plan.candidates),
+        clearance=tuple(sorted(plan.clearance)),
+        reserved_microusd=reservation.amount_microusd,
+    )
+
+
+def outcome(passage: Passage, ending: Ending, *, utc_us: int) -> AuditRecord:
+    """What happened; durable before the caller sees the end."""
+    target, ruling = ending.target, passage.ruling
+    principal, request, inspection = passage.principal, passage.request, passage.inspection
+    return AuditRecord(
+        stage="outcome",
+        request_id=request.request_id,
+        organisation=principal.organisation,
+        utc_us=utc_us,
+        workspace=principal.workspace,
+        project=principal.project,
+        key_id=principal.key_id,
+        endpoint=passage.arrival.endpoint,
+        dialect=request.dialect,
+        model_requested=request.model,
+        target=target.name if target else "",
+        provider=target.provider if target else "",
+        jurisdiction=target.jurisdiction if target else "",
+        decision=ruling.plan.decision_digest,
+        policy_digest=ruling.decision.document_digest,
+        data_class=inspection.data_class,
+        findings=inspection.findings,
+        inspection_complete=inspection.complete,
+        intent=passage.intent.leaf_hash,
+        status=ending.status,
+        http_status=ending.http_status,
+        error=ending.error,
+        attempts=ending.attempts,
+        usage=ending.usage,
+        cost_microusd=ending.cost_microusd,
+        price_as_of=target.price.as_of if target else "",
+        duration_us=utc_us - passage.arrival.arrived_us,
+        dropped=ending.dropped,
+        detail={"model_digest": target.digest} if target and target.digest else {},
+    )
+
+
+def refusal(
+    request_id: str,
+    principal: Principal | None,
+    request: ChatRequest | None,
+    inspection: Inspection | None,
+    error: GatewrightError,
+    *,
+    endpoint: str,
+    utc_us: int,
+    duration_us: int,
+) -> AuditRecord:
+    """A request that was not let through: there is no intent, nothing was sent anywhere."""
+    return AuditRecord(
+        stage="outcome",
+        request_id=request_id,
+        organisation=principal.organisation if principal else UNKNOWN_ORGANISATION,
+        utc_us=utc_us,
+        workspace=principal.workspace if principal else "",
+        project=principal.project if principal else "",
+        key_id=principal.key_id if principal else "",
+        endpoint=endpoint,
+        dialect=request.dialect if request else "",
+        model_requested=request.model if request else "",
+        decision_reason=error.message,
+        data_class=inspection.data_class if inspection else "",
+        findings=inspection.findings if inspection else {},
+        inspection_complete=inspection.complete if inspection else True,
+        status="refused",
+        http_status=error.http_status,
+        error=error.code,
+        duration_us=duration_us,
+    )

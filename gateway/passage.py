@@ -1,0 +1,38 @@
+"""What the journey carries with it: the arrival at the door, and the passage once let through.
+
+Both are frozen and only point at the nouns of `gateway.types`; they add none of their own.
+"""
+
+from msgspec import Struct
+
+from gateway.ports import Dialect
+from gateway.routing import Ruling
+from gateway.snapshot import Snapshot
+from gateway.types import ChatRequest, Inspection, Principal, Receipt, Reservation
+
+
+class Arrival(Struct, frozen=True):
+    """What the door knows before anything is parsed."""
+
+    request_id: str
+    endpoint: str
+    dialect: Dialect
+    headers: list[tuple[bytes, bytes]]
+    """As they came, names in lower case; read by `identity` and never copied into a record."""
+    arrived_us: int
+    snapshot: Snapshot
+
+    def __repr__(self) -> str:
+        return f"Arrival({self.request_id}, {self.endpoint})"
+
+
+class Passage(Struct, frozen=True):
+    """A request that was let through: all that the second half of the journey needs."""
+
+    arrival: Arrival
+    principal: Principal
+    request: ChatRequest
+    inspection: Inspection
+    ruling: Ruling
+    reservation: Reservation
+    intent: Receipt

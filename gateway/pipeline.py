@@ -1,0 +1,197 @@
+"""The journey of one request, in order. Read this file first.
+
+Gather → decide → act: identity, inspection and budgets are looked up before `routing.rule` decides;
+the intent is durable before `dispatch` sends a byte; the outcome is durable before the caller sees
+the end. Every stage takes the noun before it and adds one of its own.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from msgspec import Struct, structs
+
+from gateway import evidence, routing
+from gateway.clock import Clock
+from gateway.conclusion import Concluded, Conclusion, break_code
+from gateway.dispatch import AttemptLog, Dispatcher
+from gateway.errors import ClientGone, GatewrightError
+from gateway.identity import Peppers, authenticate
+from gateway.inspection import Inspector
+from gateway.passage import Arrival, Passage
+from gateway.ports import AuditLog, Ledger
+from gateway.relay import Relay, Write
+from gateway.settings import Limits
+from gateway.tally import with_input_estimate
+from gateway.types import ChatRequest, Inspection, Principal, Receipt, Target, Usage
+
+
+class WholeAnswer(Struct, frozen=True):
+    """An answer that is ready to be sent."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class StreamedAnswer(Struct, frozen=True):
+    """An answer that is still arriving; `relay` writes it to its end."""
+
+    headers: Mapping[str, str]
+    relay: Callable[[Write], Awaitable[None]]
+
+
+class Pipeline:
+    """The stages of the data plane, wired once by `gateway.app`."""
+
+    def __init__(
+        self,
+        *,
+        peppers: Peppers,
+        inspector: Inspector,
+        ledger: Ledger,
+        audit: AuditLog,
+        dispatcher: Dispatcher,
+        conclusion: Conclusion,
+        clock: Clock,
+        limits: Limits,
+    ) -> None:
+        self._peppers = peppers
+        self._inspector = inspector
+        self._ledger = ledger
+        self._audit = audit
+        self._dispatcher = dispatcher
+        self._conclusion = conclusion
+        self._clock = clock
+        self._request_deadline_s = limits.request_deadline_s
+        self._audited_reply_bytes_max = limits.audited_reply_bytes_max
+
+    async def serve(
+        self, arrival: Arrival, read_body: Callable[[], Awaitable[bytes]]
+    ) -> WholeAnswer | StreamedAnswer:
+        """Take one request from the door to its answer.
+
+        Raises:
+            GatewrightError: the answer is an error; its outcome has been recorded.
+        """
+        principal: Principal | None = None
+        request: ChatRequest | None = None
+        inspection: Inspection | None = None
+        try:
+            principal = authenticate(
+                arrival.snapshot.keys, self._peppers, arrival.headers, arrival.arrived_us
+            )
+            request = arrival.dialect.decode_request(await read_body(), arrival.request_id)
+            routing.check_model(request.model, arrival.snapshot.board, arrival.snapshot.policy)
+            inspection = await self._inspector.inspect(request)
+            passage = await self._admit(arrival, principal, request, inspection)
+        except GatewrightError as error:
+            await self._conclusion.refused(arrival, principal, request, inspection, error)
+            raise
+        except asyncio.CancelledError:
+            gone = ClientGone("The caller left before anything was sent.")
+            await asyncio.shield(
+                self._conclusion.refused(arrival, principal, request, inspection, gone)
+            )
+            raise
+        return await (self._stream(passage) if request.stream else self._complete(passage))
+
+    async def _admit(
+        self, arrival: Arrival, principal: Principal, request: ChatRequest, inspection: Inspection
+    ) -> Passage:
+        """Decide, reserve, and write the intent down; after this bytes may leave."""
+        snapshot, now_us = arrival.snapshot, self._clock.utc_us()
+        budget_left = self._ledger.left_microusd(principal.accounts)
+        facts = routing.gather(request, principal, inspection, budget_left, now_us, snapshot.board)
+        ruling = routing.rule(
+            snapshot.policy, facts, request, snapshot.board, self._request_deadline_s
+        )
+        plan = ruling.plan
+        reservation = await self._ledger.reserve(principal.accounts, plan.worst_cost_microusd)
+        try:
+            record = evidence.intent(
+                principal,
+                request,
+                inspection,
+                ruling,
+                reservation,
+                endpoint=arrival.endpoint,
+                snapshot=snapshot.digest,
+                utc_us=now_us,
+            )
+            content = request.raw if plan.audit_content == "encrypted" else None
+            receipt = await self._audit.append(record, content)
+        except BaseException:
+            self._ledger.release(reservation)
+            raise
+        return Passage(arrival, principal, request, inspection, ruling, reservation, receipt)
+
+    async def _complete(self, passage: Passage) -> WholeAnswer:
+        request, attempts = passage.request, AttemptLog()
+        try:
+            answered = await self._dispatcher.complete(request, passage.ruling.plan, attempts)
+        except GatewrightError as error:
+            await self._conclusion.failed(passage, attempts, error)
+            raise
+        except BaseException as error:
+            await asyncio.shield(self._break_off(passage, attempts, error))
+            raise
+        target, source = answered.candidate.target, answered.source
+        usage = with_input_estimate(answered.completion.usage, request.input_tokens_estimate)
+        completion = answered.completion
+        if usage is not completion.usage:
+            completion = structs.replace(completion, usage=usage)
+        concluded = await self._conclusion.answered(
+            passage,
+            attempts,
+            target,
+            usage,
+            completion.raw[: self._audited_reply_bytes_max],
+            answered.dropped,
+        )
+        body = passage.arrival.dialect.encode_reply(completion, source)
+        return WholeAnswer(body, _headers(passage, target, answered.dropped, concluded))
+
+    async def _stream(self, passage: Passage) -> StreamedAnswer:
+        attempts = AttemptLog()
+        try:
+            live = await self._dispatcher.open_stream(
+                passage.request, passage.ruling.plan, attempts
+            )
+        except GatewrightError as error:
+            await self._conclusion.failed(passage, attempts, error)
+            raise
+        except BaseException as error:
+            await asyncio.shield(self._break_off(passage, attempts, error))
+            raise
+        relay = Relay(passage, attempts, live, self._conclusion, self._audited_reply_bytes_max)
+        headers = _headers(passage, live.candidate.target, live.dropped, None)
+        return StreamedAnswer(headers, relay.run)
+
+    async def _break_off(
+        self, passage: Passage, attempts: AttemptLog, error: BaseException
+    ) -> None:
+        """The caller left, or we failed, before anything came back: its input may be billed."""
+        await self._conclusion.broken_off(
+            passage,
+            attempts,
+            passage.ruling.plan.candidates[0].target,
+            Usage(input_tokens=passage.request.input_tokens_estimate, estimated=True),
+            b"",
+            break_code(error),
+        )
+
+
+def _headers(
+    passage: Passage, target: Target, dropped: tuple[str, ...], concluded: Concluded | None
+) -> Mapping[str, str]:
+    """What every answer says about itself; a stream announces its intent's receipt."""
+    receipt: Receipt = concluded.receipt if concluded else passage.intent
+    headers = {
+        "x-gatewright-target": target.name,
+        "x-gatewright-decision": passage.ruling.plan.decision_digest,
+        "x-gatewright-receipt": str(receipt),
+    }
+    if concluded:
+        headers["x-gatewright-cost-microusd"] = str(concluded.cost_microusd)
+    if dropped:
+        headers["x-gatewright-dropped"] = ", ".join(dropped)
+    return headers

@@ -1,0 +1,89 @@
+"""Asks in-house engines whether they can answer and what they serve; tells the board of changes.
+
+Managed upstreams are never probed on a timer: their breakers learn from real traffic, and a probe
+would cost their quota. It knows providers by their port only.
+"""
+
+from collections.abc import Callable, Mapping
+
+from gateway.catalogue import refine_target
+from gateway.errors import UpstreamFailed
+from gateway.ports import ModelHost, Provider, ServedModel
+from gateway.routing import TargetBoard
+from gateway.telemetry import Event, logger
+from gateway.types import Target
+
+
+NOT_SERVED = "the engine does not serve this model"
+
+Served = Mapping[str, ServedModel]
+
+
+class Prober:
+    """Keeps one board up to date; call `probe` from the worker loop."""
+
+    def __init__(
+        self,
+        providers: Mapping[str, Provider],
+        hosts: Mapping[str, ModelHost],
+        targets: tuple[Target, ...],
+        publish: Callable[[], None],
+    ) -> None:
+        """`hosts` are the providers to ask."""
+        self._providers = providers
+        self._hosts = hosts
+        self._targets = targets
+        self._publish = publish
+        self._down: dict[str, str] = {}
+        self._served: dict[str, Served] = {}
+        self._log = logger()
+
+    def board(self) -> TargetBoard:
+        """Targets as they are known now; one that nobody asked about yet counts as available."""
+        targets: dict[str, Target] = {}
+        unavailable: dict[str, str] = {}
+        for configured in self._targets:
+            target, reason = self._known(configured)
+            targets[target.name] = target
+            if reason:
+                unavailable[target.name] = reason
+        return TargetBoard(targets, unavailable)
+
+    async def probe(self) -> None:
+        """Ask once; publish a new board if an answer changed."""
+        changed = False
+        for name, host in self._hosts.items():
+            reason, served = await _ask(host)
+            if reason == self._down.get(name, "") and served == self._served.get(name, {}):
+                continue
+            changed = True
+            self._served[name] = served
+            if reason:
+                self._down[name] = reason
+                self._log.warning(Event.PROBE_FAILED, provider=name, reason=reason)
+            else:
+                self._down.pop(name, None)
+                self._log.info(Event.PROBE_RECOVERED, provider=name, count=len(served))
+        if changed:
+            self._publish()
+
+    def _known(self, target: Target) -> tuple[Target, str]:
+        """A target with what its engine said of itself, and why it cannot be called."""
+        reason = self._providers[target.provider].unavailable_reason
+        reason = reason or self._down.get(target.provider, "")
+        served = self._served.get(target.provider)
+        if reason or served is None:
+            return target, reason
+        model = served.get(target.model)
+        if model is None:
+            return target, NOT_SERVED
+        return refine_target(target, model.digest, model.window_tokens), ""
+
+
+async def _ask(host: ModelHost) -> tuple[str, Served]:
+    if reason := await host.probe():
+        return reason, {}
+    try:
+        return "", {model.id: model for model in await host.list_models()}
+    except UpstreamFailed as error:
+        return error.message, {}

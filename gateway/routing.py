@@ -1,0 +1,203 @@
+"""Lays request, principal, inspection and money side by side, asks policy, makes a plan. Pure.
+
+Gather → decide → plan: all that a decision needs is in `Facts` before `policies.decide` is asked,
+so that recorded facts give the recorded decision again.
+"""
+
+import hashlib
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from gateway.catalogue import worst_cost
+from gateway.errors import (
+    ClosedByPolicy,
+    ContextTooLong,
+    FeatureUnsupported,
+    GatewrightError,
+    ModelUnknown,
+    NoTargetAvailable,
+    PolicyDenied,
+)
+from gateway.types import Candidate, ChatRequest, Inspection, Plan, Principal, Target
+from policies.decide import decide
+from policies.decision import Decision
+from policies.facts import AUTO, ROUTE_PREFIX, Facts, TargetFacts
+from policies.program import PolicyDocument
+
+
+US_PER_HOUR = 3_600_000_000
+HOURS_PER_DAY = 24
+EPOCH_WEEKDAY = 3
+"""1970-01-01 was a Thursday (Monday is 0)."""
+
+
+class TargetBoard:
+    """Targets as policy sees them, with their availability now; cached per key scope.
+
+    A new board is built when a probe changes an availability: a request sees exactly one.
+    """
+
+    def __init__(self, targets: Mapping[str, Target], unavailable: Mapping[str, str]) -> None:
+        self.targets = targets
+        self.unavailable = unavailable
+        self._by_scope: dict[frozenset[str] | None, tuple[TargetFacts, ...]] = {}
+
+    def facts_for(self, models: frozenset[str] | None) -> tuple[TargetFacts, ...]:
+        """What a key with this model scope may look at."""
+        known = self._by_scope.get(models)
+        if known is None:
+            known = tuple(self._facts(target, models) for target in self.targets.values())
+            self._by_scope[models] = known
+        return known
+
+    def unavailable_reason(self, target: str) -> str:
+        """Empty when the target can be called."""
+        return self.unavailable.get(target, "")
+
+    def _facts(self, target: Target, models: frozenset[str] | None) -> TargetFacts:
+        reason = self.unavailable.get(target.name, "")
+        return TargetFacts(
+            name=target.name,
+            provider=target.provider,
+            jurisdiction=target.jurisdiction,
+            in_house=target.in_house,
+            tier=target.tier,
+            input_price_microusd_per_mtok=target.price.input_microusd_per_mtok,
+            output_price_microusd_per_mtok=target.price.output_microusd_per_mtok,
+            context_window_tokens=target.context_window_tokens,
+            output_tokens_max=target.output_tokens_max,
+            capabilities=target.capabilities,
+            available=not reason,
+            unavailable_reason=reason,
+            permitted_to_key=models is None or target.name in models,
+        )
+
+
+class Ruling(Struct, frozen=True):
+    """A decision that allows, with the plan that carries it out."""
+
+    facts: Facts
+    decision: Decision
+    plan: Plan
+
+
+def gather(
+    request: ChatRequest,
+    principal: Principal,
+    inspection: Inspection,
+    budget_left_microusd: int | None,
+    utc_us: int,
+    board: TargetBoard,
+) -> Facts:
+    """All that a rule may look at, at one moment."""
+    hours = utc_us // US_PER_HOUR
+    return Facts(
+        organisation=principal.organisation,
+        workspace=principal.workspace,
+        project=principal.project,
+        key_id=principal.key_id,
+        labels=principal.labels,
+        dialect=request.dialect,
+        model_requested=request.model,
+        stream=request.stream,
+        has_tools=request.has_tools,
+        has_images=request.has_images,
+        has_documents=request.has_documents,
+        input_tokens_estimate=request.input_tokens_estimate,
+        max_output_tokens=request.max_output_tokens,
+        data_class=inspection.data_class,
+        inspection_complete=inspection.complete,
+        findings=inspection.findings,
+        complexity=inspection.complexity,
+        complexity_tier=inspection.complexity_tier,
+        budget_left_microusd=budget_left_microusd,
+        hour_utc=hours % HOURS_PER_DAY,
+        weekday=(hours // HOURS_PER_DAY + EPOCH_WEEKDAY) % 7,
+        targets=board.facts_for(principal.models),
+    )
+
+
+def check_model(model: str, board: TargetBoard, document: PolicyDocument) -> None:
+    """Refuse a model or route name nobody configured, before any rule is asked.
+
+    Raises:
+        ModelUnknown
+    """
+    route = model.removeprefix(ROUTE_PREFIX) if model.startswith(ROUTE_PREFIX) else None
+    if model != AUTO and model not in board.targets and route not in document.routes:
+        raise ModelUnknown(
+            f"There is no model `{model}` here. `GET /v1/models` lists what this key may use.",
+            parameter="model",
+        )
+
+
+def rule(
+    document: PolicyDocument,
+    facts: Facts,
+    request: ChatRequest,
+    board: TargetBoard,
+    deadline_s: float,
+) -> Ruling:
+    """Decide and plan.
+
+    Raises:
+        PolicyDenied, ClosedByPolicy, NoTargetAvailable, ContextTooLong, FeatureUnsupported.
+    """
+    decision = decide(document, facts)
+    if decision.effect != "allow":
+        raise refusal(decision)
+    candidates = tuple(
+        _candidate(board.targets[name], decision, request) for name in decision.candidates
+    )
+    return Ruling(facts, decision, _plan(decision, candidates, deadline_s))
+
+
+def _candidate(target: Target, decision: Decision, request: ChatRequest) -> Candidate:
+    """What one target may answer, and what that costs at worst."""
+    input_tokens = request.input_tokens_estimate
+    caps = (
+        request.max_output_tokens,
+        decision.obligations.output_tokens_cap,
+        target.output_tokens_max,
+        max(target.context_window_tokens - input_tokens, 1),
+    )
+    cap = min(value for value in caps if value is not None)
+    choices = request.tree.get("n")
+    output_tokens = cap * choices if isinstance(choices, int) and choices > 1 else cap
+    writes_for_1h = b'"1h"' in request.raw
+    worst = worst_cost(target.price, input_tokens, output_tokens, writes_for_1h=writes_for_1h)
+    return Candidate(target, cap, worst)
+
+
+def _plan(decision: Decision, candidates: tuple[Candidate, ...], deadline_s: float) -> Plan:
+    obligations = decision.obligations
+    return Plan(
+        candidates=candidates,
+        clearance=frozenset(obligations.jurisdictions),
+        deadline_s=deadline_s,
+        decision_digest=decision_digest(decision),
+        decision_reason=decision.reason,
+        audit_content="none" if obligations.audit_content == "none" else "encrypted",
+    )
+
+
+def decision_digest(decision: Decision) -> str:
+    """A name for a decision: the same facts under the same document have the same one."""
+    return hashlib.sha256(msgspec.msgpack.encode(decision)).hexdigest()[:32]
+
+
+_REFUSALS: Mapping[str, type[GatewrightError]] = {
+    "denied": PolicyDenied,
+    "closed_by_policy": ClosedByPolicy,
+    "no_target_available": NoTargetAvailable,
+    "context_too_long": ContextTooLong,
+    "capability_missing": FeatureUnsupported,
+}
+
+
+def refusal(decision: Decision) -> GatewrightError:
+    """The typed error of a decision that denies; its message is the decision's reason."""
+    kind = _REFUSALS.get(decision.refusal or "", ClosedByPolicy)
+    return kind(decision.reason)

@@ -1,0 +1,83 @@
+"""One immutable configuration snapshot per request; publish = build anew, check, swap.
+
+The keeper holds what a worker may lose at any moment without a wrong answer: keys, policy, targets.
+It asks nobody: the worker loop publishes what it has heard.
+"""
+
+import hashlib
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+
+from gateway.errors import NotReady
+from gateway.identity import KeyTable
+from gateway.routing import TargetBoard
+from policies.program import PolicyDocument
+
+
+STALE_AFTER_S = 60.0
+"""A worker that could not confirm its keys for this long refuses service."""
+
+
+class Snapshot(Struct, frozen=True):
+    """Everything that can change while the process runs, as one request sees it."""
+
+    digest: str
+    keys: KeyTable
+    policy: PolicyDocument
+    board: TargetBoard
+
+
+class SnapshotKeeper:
+    """The current snapshot, and whether it may still be trusted."""
+
+    def __init__(
+        self, policy: PolicyDocument, board: TargetBoard, age_s: Callable[[], float]
+    ) -> None:
+        """`age_s` gives the seconds since the database last confirmed what is published here."""
+        self._policy = policy
+        self._board = board
+        self._keys: KeyTable | None = None
+        self._current: Snapshot | None = None
+        self.age_s = age_s
+
+    @property
+    def board(self) -> TargetBoard:
+        return self._board
+
+    @property
+    def revision(self) -> int:
+        """The revision of the keys in use; -1 before the first."""
+        return self._keys.revision if self._keys is not None else -1
+
+    def current(self) -> Snapshot:
+        """The snapshot for a request that arrives now.
+
+        Raises:
+            NotReady: there is none yet, or it could not be confirmed for a minute.
+        """
+        if self._current is None:
+            raise NotReady("This worker has no configuration yet.", retry_after_s=1.0)
+        if self.age_s() > STALE_AFTER_S:
+            raise NotReady("This worker's configuration is stale.", retry_after_s=5.0)
+        return self._current
+
+    def publish_keys(self, keys: KeyTable) -> None:
+        """A change of keys was heard of."""
+        self._keys = keys
+        self._swap(keys)
+
+    def publish_board(self, board: TargetBoard) -> None:
+        """A target became available or unavailable."""
+        self._board = board
+        if self._keys is not None:
+            self._swap(self._keys)
+
+    def _swap(self, keys: KeyTable) -> None:
+        board = self._board
+        named = msgspec.json.encode(
+            [keys.revision, self._policy.digest, sorted(board.targets), board.unavailable]
+        )
+        digest = hashlib.sha256(named).hexdigest()[:32]
+        self._current = Snapshot(digest, keys, self._policy, board)

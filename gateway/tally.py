@@ -1,0 +1,73 @@
+"""Counts a stream as it passes: usage, bytes of content, and what the audit keeps of it.
+
+It knows no price and no dialect.
+"""
+
+from gateway.types import StreamEvent, Usage
+
+
+BYTES_PER_TOKEN = 4
+"""The usual rough figure for English text in today's tokenizers; only for flagged estimates."""
+
+
+class Tally:
+    """What a stream has amounted to so far."""
+
+    __slots__ = ("_content_bytes", "_kept", "_kept_bytes", "_kept_bytes_max", "_usage")
+
+    def __init__(self, kept_bytes_max: int) -> None:
+        self._usage: Usage | None = None
+        self._content_bytes = 0
+        self._kept: list[bytes] = []
+        self._kept_bytes = 0
+        self._kept_bytes_max = kept_bytes_max
+
+    def add(self, events: list[StreamEvent]) -> None:
+        """Take note of one batch."""
+        for event in events:
+            for delta in event.deltas:
+                if delta.usage is not None:
+                    self._usage = add_usage(self._usage, delta.usage)
+                self._content_bytes += len(delta.text)
+            size = len(event.raw)
+            if self._kept_bytes + size <= self._kept_bytes_max:
+                self._kept.append(event.raw)
+                self._kept_bytes += size
+
+    @property
+    def content(self) -> bytes:
+        """The upstream's events, up to the limit."""
+        return b"".join(self._kept)
+
+    def usage(self, input_tokens_estimate: int) -> Usage:
+        """What the upstream said, or an estimate that says it is one; never zero for content."""
+        if self._usage is not None and self._usage.output_tokens:
+            return self._usage
+        output_tokens = -(-self._content_bytes // BYTES_PER_TOKEN)
+        if self._usage is not None:
+            return add_usage(self._usage, Usage(output_tokens=output_tokens, estimated=True))
+        return Usage(
+            input_tokens=input_tokens_estimate, output_tokens=output_tokens, estimated=True
+        )
+
+
+def add_usage(known: Usage | None, more: Usage) -> Usage:
+    """Upstreams send usage in pieces and cumulatively, so the larger figure of each kind holds."""
+    if known is None:
+        return more
+    return Usage(
+        input_tokens=max(known.input_tokens, more.input_tokens),
+        output_tokens=max(known.output_tokens, more.output_tokens),
+        cache_read_tokens=max(known.cache_read_tokens, more.cache_read_tokens),
+        cache_write_tokens=max(known.cache_write_tokens, more.cache_write_tokens),
+        cache_write_1h_tokens=max(known.cache_write_1h_tokens, more.cache_write_1h_tokens),
+        reasoning_tokens=max(known.reasoning_tokens, more.reasoning_tokens),
+        estimated=more.estimated,
+    )
+
+
+def with_input_estimate(usage: Usage, input_tokens_estimate: int) -> Usage:
+    """An estimated usage knows the answer's length only; the request's is added here."""
+    if not usage.estimated or usage.input_tokens:
+        return usage
+    return add_usage(usage, Usage(input_tokens=input_tokens_estimate, estimated=True))

@@ -1,0 +1,67 @@
+"""The worker loop: what a running worker does beside requests. One of the three named borders.
+
+Each duty is a coroutine called again and again; a failure is logged and tried again, never fatal:
+whether the worker may go on serving is decided by what the failure makes stale.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.telemetry import Event, logger, raised_at
+
+
+class Duty(Struct, frozen=True):
+    """Something to be done every `period_s` seconds; `wake` may ask for it earlier."""
+
+    name: str
+    period_s: float
+    perform: Callable[[], Awaitable[object]]
+    failed: Event
+    wake: asyncio.Event | None = None
+
+
+class Upkeep:
+    """Runs duties until it is closed."""
+
+    def __init__(self, duties: tuple[Duty, ...]) -> None:
+        self._duties = duties
+        self._tasks: list[asyncio.Task[None]] = []
+        self._log: Any = logger()
+
+    def start(self) -> None:
+        self._tasks = [
+            asyncio.create_task(self._loop(duty), name=duty.name) for duty in self._duties
+        ]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _loop(self, duty: Duty) -> None:
+        while True:
+            try:
+                await duty.perform()
+            except Exception as error:  # noqa: BLE001 - the worker loop
+                self._log.warning(
+                    duty.failed,
+                    component=duty.name,
+                    error_class=type(error).__name__,
+                    where=raised_at(error),
+                )
+            await _rest(duty)
+
+
+async def _rest(duty: Duty) -> None:
+    if duty.wake is None:
+        await asyncio.sleep(duty.period_s)
+        return
+    try:
+        async with asyncio.timeout(duty.period_s):
+            await duty.wake.wait()
+    except TimeoutError:
+        return
+    duty.wake.clear()

@@ -1,0 +1,224 @@
+"""A whole data plane on a real socket, in a thread of its own, for tests that speak HTTP to it.
+
+Its upstreams are `RecordingUpstream`s of the test: one stands for the in-house engine, the others
+for a managed Claude and a managed GPT, so that a test can look at every byte that left.
+"""
+
+import asyncio
+import secrets
+import socket
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Self
+
+import uvicorn
+from anyio import to_thread
+
+from gateway.api.protocol import bounded_protocol
+from gateway.app import DataPlane
+from gateway.audit.export import segment_rows
+from gateway.budgets import Limit
+from gateway.cli.init import prepare
+from gateway.clock import SystemClock
+from gateway.credentials import pepper
+from gateway.identity import Peppers
+from gateway.settings import Settings, load_settings
+from gateway.store.engine import open_database
+from gateway.store.keys import KeyStore, NewKey, Place
+from gateway.store.leases import LeaseTable
+from gateway.types import AuditRecord
+from tests.upstreams import RecordingUpstream
+
+
+DEMO = Place("acme", "research", "assistant")
+ENGINE_TARGET = "house-model"
+CLAUDE_TARGET = "claude-opus-5-5"
+CHEAP_CLAUDE_TARGET = "claude-haiku-5-5"
+GPT_TARGET = "gpt-6.2-sol"
+
+CONFIG = """
+[data_plane]
+port = 0
+[database]
+url = "{database_url}"
+[audit]
+directory = "var/audit"
+worker = "{worker}"
+free_bytes_min = 1
+{more}
+[providers.engine]
+kind = "engine"
+base_url = "{engine_url}"
+jurisdiction = "in-house"
+connect_timeout_s = 2.0
+[providers.anthropic]
+kind = "anthropic"
+base_url = "{anthropic_url}"
+jurisdiction = "us"
+credential = {{ file = "var/upstream.key" }}
+[providers.openai]
+kind = "openai"
+base_url = "{openai_url}/v1"
+jurisdiction = "us"
+credential = {{ file = "var/upstream.key" }}
+[targets.house-model]
+provider = "engine"
+model = "fake-model"
+catalogue = "in-house"
+[targets.claude-opus-5-5]
+provider = "anthropic"
+model = "claude-opus-5-5"
+[targets.claude-haiku-5-5]
+provider = "anthropic"
+model = "claude-haiku-5-5"
+[targets."gpt-6.2-sol"]
+provider = "openai"
+model = "gpt-6.2-sol"
+"""
+
+
+class Upstreams:
+    """The three recording upstreams of a gateway."""
+
+    def __init__(self) -> None:
+        self.engine = RecordingUpstream()
+        self.anthropic = RecordingUpstream()
+        self.openai = RecordingUpstream()
+
+    @property
+    def managed(self) -> tuple[RecordingUpstream, RecordingUpstream]:
+        """Those that data of class S3 and S4 must never reach."""
+        return self.anthropic, self.openai
+
+    async def __aenter__(self) -> Self:
+        for upstream in (self.engine, *self.managed):
+            await upstream.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for upstream in (self.engine, *self.managed):
+            await upstream.stop()
+
+
+class RunningGateway:
+    """An asynchronous context manager: started when entered, drained and stopped when left."""
+
+    def __init__(
+        self,
+        folder: Path,
+        database_url: str,
+        upstreams: Upstreams,
+        *,
+        more: str = "",
+        worker: str = "w0",
+    ) -> None:
+        self.folder = folder
+        self.upstream_key = f"up-{secrets.token_hex(8)}"
+        folder.joinpath("var").mkdir(parents=True, exist_ok=True)
+        key_file = folder / "var" / "upstream.key"
+        if not key_file.exists():
+            key_file.touch(mode=0o600)
+            key_file.write_text(self.upstream_key)
+        self.upstream_key = key_file.read_text()
+        self.config_file = folder / f"{worker}.toml"
+        self.config_file.write_text(
+            CONFIG.format(
+                database_url=database_url,
+                engine_url=upstreams.engine.url,
+                anthropic_url=upstreams.anthropic.url,
+                openai_url=upstreams.openai.url,
+                worker=worker,
+                more=more,
+            )
+        )
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+        self._socket = socket.socket()
+        self.settings: Settings
+        self.plane: DataPlane
+
+    @property
+    def url(self) -> str:
+        host, port = self._socket.getsockname()
+        return f"http://{host}:{port}"
+
+    @property
+    def audit_folder(self) -> Path:
+        return self.settings.path(self.settings.audit.directory)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            self._socket.close()
+            raise
+        return self
+
+    async def _start(self) -> None:
+        await prepare(self.folder, self.config_file.name)
+        self.settings = load_settings(self.config_file)
+        self.plane = DataPlane(self.settings)
+        self._socket.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(
+            self.plane.application(),
+            loop="uvloop",
+            http=bounded_protocol(self.settings.limits),
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=2,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
+        self._thread.start()
+        while not self._server.started:
+            if not self._thread.is_alive():
+                raise RuntimeError("the gateway did not start")
+            await asyncio.sleep(0.01)
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        assert self._thread is not None
+        self._server.should_exit = True
+        await to_thread.run_sync(self._thread.join)
+        self._socket.close()
+
+    async def issue_key(self, place: Place = DEMO, *, models: Iterable[str] | None = None) -> str:
+        """A key that every worker of this database knows when this returns."""
+        database = open_database(self.settings.database_url)
+        peppers = Peppers({1: pepper(self.settings)})
+        try:
+            store = KeyStore(database, peppers, SystemClock())
+            scope = frozenset(models) if models is not None else None
+            key = await store.issue(NewKey(place, "test", "a test", models=scope))
+        finally:
+            await database.close()
+        while key.key_id not in self.plane.snapshots.current().keys.records:
+            await asyncio.sleep(0.01)
+        return key.reveal()
+
+    async def revoke_key(self, key: str) -> None:
+        database = open_database(self.settings.database_url)
+        try:
+            peppers = Peppers({1: pepper(self.settings)})
+            await KeyStore(database, peppers, SystemClock()).revoke(key.split("_")[2])
+        finally:
+            await database.close()
+
+    async def limit(self, account: str, limit_microusd: int) -> None:
+        """Set a budget and wait until the worker obeys it."""
+        database = open_database(self.settings.database_url)
+        try:
+            await LeaseTable(database, SystemClock()).set_limit(Limit(account, limit_microusd))
+        finally:
+            await database.close()
+        while self.plane.budget_left((account,)) is None:
+            await asyncio.sleep(0.01)
+
+    async def records(self, request_id: str = "") -> list[AuditRecord]:
+        """What is on disk, read back from the segments in order."""
+        rows = [row.projected.record async for row in segment_rows(self.audit_folder)]
+        return [record for record in rows if request_id in ("", record.request_id)]
