@@ -57,7 +57,8 @@ async def demo(folder: Path) -> None:
         ready = asyncio.ensure_future(_all_ready(settings))
         await asyncio.wait({*waiting, stopping, ready}, return_when=asyncio.FIRST_COMPLETED)
         if ready.done() and not ready.exception():
-            await _introduce(settings, config_file)
+            key = await _first_key(settings)
+            click.echo(_introduction(settings, config_file, key))
             await asyncio.wait({*waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         for task in (*waiting, stopping, ready):
             task.cancel()
@@ -87,10 +88,10 @@ def _address(base_url: str) -> tuple[str, str]:
 
 
 async def _all_ready(settings: Settings) -> None:
-    plane, admin = settings.data_plane, settings.admin
+    admin = settings.admin
     urls = [
         f"{settings.providers['engine'].base_url}/health/ready",
-        f"http://{plane.host}:{plane.port}/health/ready",
+        f"{_data_plane(settings)}/health/ready",
         f"http://{admin.host}:{admin.port}/health/ready",
     ]
     async with asyncio.timeout(READY_WITHIN_S), aiohttp.ClientSession() as session:
@@ -107,22 +108,41 @@ async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
         return False
 
 
-async def _introduce(settings: Settings, config_file: Path) -> None:
+async def _first_key(settings: Settings) -> str:
+    """A fresh key, once the data plane knows it and has heard from the engine."""
     new = NewKey(Place("demo", "first-steps", "playground"), "made by gatewright demo", "demo")
     async with opened_keys(settings) as store:
         key = (await store.issue(new)).reveal()
-    plane, admin = settings.data_plane, settings.admin
-    click.echo(
-        INTRODUCTION.format(
-            key=key,
-            url=f"http://{plane.host}:{plane.port}",
-            admin=f"http://{admin.host}:{admin.port}",
-            token=admin_token(settings).reveal(),
-            config=config_file,
-            question=QUESTION,
-            gatewright=os.path.relpath(Path(sys.executable).with_name("gatewright")),
-            python=os.path.relpath(Path(sys.executable)),
-        )
+    url = f"{_data_plane(settings)}/v1/models/{MODEL}"
+    headers = {"x-api-key": key}
+    async with asyncio.timeout(READY_WITHIN_S), aiohttp.ClientSession(headers=headers) as session:
+        while not await _is_available(session, url):
+            await asyncio.sleep(0.1)
+    return key
+
+
+async def _is_available(session: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with session.get(url) as reply:
+            return reply.ok and bool((await reply.json())["available"])
+    except aiohttp.ClientError:
+        return False
+
+
+def _data_plane(settings: Settings) -> str:
+    return f"http://{settings.data_plane.host}:{settings.data_plane.port}"
+
+
+def _introduction(settings: Settings, config_file: Path, key: str) -> str:
+    return INTRODUCTION.format(
+        key=key,
+        url=_data_plane(settings),
+        admin=f"http://{settings.admin.host}:{settings.admin.port}",
+        token=admin_token(settings).reveal(),
+        config=config_file,
+        question=QUESTION,
+        gatewright=os.path.relpath(Path(sys.executable).with_name("gatewright")),
+        python=os.path.relpath(Path(sys.executable)),
     )
 
 
