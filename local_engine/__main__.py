@@ -1,0 +1,78 @@
+"""The engine's command line: `python -m local_engine serve | verify | train-demo`."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from local_engine.demo_model import train
+from local_engine.model.errors import ModelRefused
+from local_engine.model.manifest import verify_directory
+from local_engine.serve.app import DEFAULT_MAX_BODY_BYTES
+from local_engine.serve.server import EXIT_MODEL_REFUSED, ServeOptions, serve
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command; returns the exit status."""
+    if arguments[:1] == ["train-demo"]:
+        train.main(arguments[1:])
+        return 0
+    options = _parser().parse_args(arguments)
+    return _verify(options.model) if options.command == "verify" else serve(_serve_options(options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="local_engine", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    serving = commands.add_parser("serve", help="serve a model over an OpenAI-compatible API")
+    serving.add_argument("--model", type=Path, required=True, help="model directory")
+    serving.add_argument("--host", default="127.0.0.1")
+    serving.add_argument("--port", type=int, default=8100, help="0 chooses a free port")
+    serving.add_argument("--served-name", help="model id in the API; default: the model's own name")
+    serving.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    serving.add_argument("--threads", type=int, default=1, help="CPU threads for tensor work")
+    serving.add_argument("--max-waiting", type=int, default=64, help="length of the queue")
+    serving.add_argument("--max-body-bytes", type=int, default=DEFAULT_MAX_BODY_BYTES)
+    serving.add_argument("--api-key-env", help="variable that holds the bearer key clients need")
+    verifying = commands.add_parser("verify", help="check a model directory, print its digest")
+    verifying.add_argument("--model", type=Path, required=True)
+    commands.add_parser("train-demo", help="train the demo model again", add_help=False)
+    return parser
+
+
+def _serve_options(options: argparse.Namespace) -> ServeOptions:
+    return ServeOptions(
+        model=options.model,
+        host=options.host,
+        port=options.port,
+        served_name=options.served_name,
+        device=options.device,
+        threads=options.threads,
+        max_waiting=options.max_waiting,
+        max_body_bytes=options.max_body_bytes,
+        api_key=_key_from(options.api_key_env),
+    )
+
+
+def _key_from(variable: str | None) -> str | None:
+    """The engine's only look at its environment; an empty key would open the door, so it ends."""
+    if variable is None:
+        return None
+    key = os.getenv(variable, "")
+    if not key:
+        raise SystemExit(f"the environment variable {variable} is not set")
+    return key
+
+
+def _verify(directory: Path) -> int:
+    try:
+        digest = verify_directory(directory)
+    except (ModelRefused, FileNotFoundError) as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_MODEL_REFUSED
+    sys.stdout.write(f"{digest}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

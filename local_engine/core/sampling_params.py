@@ -1,0 +1,78 @@
+"""How the next token is chosen for one request; checked once, then frozen."""
+
+import math
+from dataclasses import dataclass, field
+
+
+MAX_STOP_STRINGS = 16
+MAX_STOP_STRING_CHARS = 256
+MAX_TOP_LOGPROBS = 20
+MAX_LOGIT_BIAS_ENTRIES = 1024
+
+
+class InvalidParameter(ValueError):
+    """One sampling parameter is out of range; `param` is its name in the API."""
+
+    def __init__(self, param: str, message: str) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """vLLM's words: temperature 0 is greedy whatever the truncations say; `top_k` 0 is off."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = field(default_factory=dict)
+    seed: int | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    logprobs: bool = False
+    top_logprobs: int = 0
+
+    def __post_init__(self) -> None:
+        _in_range("temperature", self.temperature, 0.0, 2.0)
+        _in_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _in_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _in_range("min_p", self.min_p, 0.0, 1.0)
+        _in_range("top_p", self.top_p, 0.0, 1.0)
+        _in_range("top_k", self.top_k, -1, 1 << 31)
+        _in_range("top_logprobs", self.top_logprobs, 0, MAX_TOP_LOGPROBS)
+        if self.top_p == 0.0:
+            raise InvalidParameter("top_p", "top_p must be greater than 0")
+        if self.top_logprobs and not self.logprobs:
+            raise InvalidParameter("top_logprobs", "top_logprobs needs logprobs to be true")
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise InvalidParameter("max_tokens", "max_tokens must be at least 1")
+        if self.seed is not None and not -(1 << 63) <= self.seed < 1 << 63:
+            raise InvalidParameter("seed", "seed must fit into 64 bits")
+        self._check_stop()
+        self._check_logit_bias()
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0.0
+
+    def _check_stop(self) -> None:
+        if len(self.stop) > MAX_STOP_STRINGS:
+            raise InvalidParameter("stop", f"at most {MAX_STOP_STRINGS} stop strings are allowed")
+        if any(not 1 <= len(stop) <= MAX_STOP_STRING_CHARS for stop in self.stop):
+            message = f"a stop string has 1 to {MAX_STOP_STRING_CHARS} characters"
+            raise InvalidParameter("stop", message)
+
+    def _check_logit_bias(self) -> None:
+        if len(self.logit_bias) > MAX_LOGIT_BIAS_ENTRIES:
+            message = f"logit_bias has at most {MAX_LOGIT_BIAS_ENTRIES} entries"
+            raise InvalidParameter("logit_bias", message)
+        for bias in self.logit_bias.values():
+            _in_range("logit_bias", bias, -100.0, 100.0)
+
+
+def _in_range(param: str, value: float, low: float, high: float) -> None:
+    if not math.isfinite(value) or not low <= value <= high:
+        raise InvalidParameter(param, f"{param} must be between {low:g} and {high:g}")

@@ -1,0 +1,1 @@
+"""The demo model: its corpus, tokenizer, training script and weights."""

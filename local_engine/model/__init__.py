@@ -1,0 +1,1 @@
+"""The Llama family: specification, decoder, weights and their manifest."""

@@ -1,0 +1,1 @@
+"""Runs the decoder: prefill, decode steps and sampling on one device."""

@@ -1,0 +1,1 @@
+"""The engine process: engine facade, OpenAI-compatible HTTP, metrics."""

@@ -1,0 +1,146 @@
+"""The engine's ASGI application: routes, access, readiness, and the edge where errors end."""
+
+import hmac
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from local_engine.serve.chat import answer_chat
+from local_engine.serve.clock import unix_time_s
+from local_engine.serve.engine import Engine
+from local_engine.serve.errors import (
+    ApiError,
+    EngineFailed,
+    MethodNotAllowed,
+    NotFound,
+    Unauthorized,
+    Unavailable,
+)
+from local_engine.serve.http import (
+    ClientGone,
+    Receive,
+    Scope,
+    Send,
+    read_body,
+    send_body,
+    send_error,
+    unless_client_gone,
+)
+from local_engine.serve.log import log_event
+
+
+DEFAULT_MAX_BODY_BYTES = 4 << 20
+_Handler = Callable[[Receive, Send], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """An engine under the name that clients ask for."""
+
+    name: str
+    engine: Engine
+    loaded_at: int
+
+
+class EngineApp:
+    """Serves one model; before `attach` it is alive but not ready."""
+
+    def __init__(
+        self, *, api_key: str | None = None, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
+    ) -> None:
+        self._api_key = api_key
+        self._max_body_bytes = max_body_bytes
+        self._served: ServedModel | None = None
+        self._routes: dict[tuple[str, str], _Handler] = {
+            ("POST", "/v1/chat/completions"): self._chat,
+            ("GET", "/v1/models"): self._models,
+            ("GET", "/health/live"): self._live,
+            ("GET", "/health/ready"): self._ready,
+            ("GET", "/metrics"): self._metrics,
+        }
+        self._paths = {path for _, path in self._routes}
+
+    def attach(self, name: str, engine: Engine) -> None:
+        """From now on the model is served."""
+        self._served = ServedModel(name, engine, unix_time_s())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http", "the server is configured for HTTP only"
+        is_started = False
+
+        async def watched_send(message: dict[str, object]) -> None:
+            nonlocal is_started
+            is_started = True
+            await send(message)
+
+        try:
+            await self._handler(scope)(receive, watched_send)  # type: ignore[arg-type]
+        except ClientGone:
+            return
+        except ApiError as error:
+            await self._refuse(send, error, is_started=is_started)
+        except Exception as error:  # noqa: BLE001 - the ASGI edge: the client gets an envelope
+            log_event("engine.request_failed", error_type=type(error).__name__)
+            failure = EngineFailed("Internal error.", code="internal_error")
+            await self._refuse(send, failure, is_started=is_started)
+
+    async def _refuse(self, send: Send, error: ApiError, *, is_started: bool) -> None:
+        if self._served is not None:
+            self._served.engine.metrics.count_refusal(error.code)
+        # Once a body has begun, breaking off is the only honest signal left.
+        if is_started:
+            raise error
+        await send_error(send, error)
+
+    def _handler(self, scope: Scope) -> _Handler:
+        method, path = str(scope["method"]), str(scope["path"])
+        if path not in self._paths:
+            raise NotFound("Unknown URL.", code="unknown_url")
+        if (method, path) not in self._routes:
+            raise MethodNotAllowed("The method is not allowed here.", code="method_not_allowed")
+        if path.startswith("/v1/"):
+            self._check_key(scope)
+        return self._routes[method, path]
+
+    def _check_key(self, scope: Scope) -> None:
+        if self._api_key is None:
+            return
+        given = dict(scope["headers"]).get(b"authorization", b"")
+        expected = f"Bearer {self._api_key}".encode()
+        if not hmac.compare_digest(given, expected):
+            raise Unauthorized("The API key is missing or wrong.", code="invalid_api_key")
+
+    def _model(self) -> ServedModel:
+        if self._served is None:
+            raise Unavailable("The model is loading.", code="model_loading", retry_after_s=1)
+        return self._served
+
+    async def _chat(self, receive: Receive, send: Send) -> None:
+        model = self._model()
+        body = await read_body(receive, self._max_body_bytes)
+        await unless_client_gone(receive, answer_chat(body, send, model.engine, model.name))
+
+    async def _models(self, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        model = self._model()
+        card = {
+            "id": model.name,
+            "object": "model",
+            "created": model.loaded_at,
+            "owned_by": "gatewright",
+            "digest": model.engine.digest,
+            "context_window_tokens": model.engine.spec.context_window,
+        }
+        await send_body(send, 200, msgspec.json.encode({"object": "list", "data": [card]}))
+
+    async def _live(self, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        await send_body(send, 200, b'{"status":"live"}')
+
+    async def _ready(self, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        self._model()
+        await send_body(send, 200, b'{"status":"ready"}')
+
+    async def _metrics(self, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        engine = self._model().engine
+        text = engine.metrics.render(*engine.queue_lengths())
+        await send_body(send, 200, text, content_type=b"text/plain; version=0.0.4; charset=utf-8")

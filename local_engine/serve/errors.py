@@ -1,0 +1,79 @@
+"""Errors of the HTTP API, each with the status and code that OpenAI's SDKs understand.
+
+ApiError
+├── InvalidRequest        400  invalid_value, context_length_exceeded, unsupported_parameter, …
+├── Unauthorized          401  invalid_api_key
+├── NotFound              404  model_not_found, unknown_url
+├── MethodNotAllowed      405  method_not_allowed
+├── BodyTooLarge          413  request_too_large
+├── EngineFailed          500  engine_failed
+└── Unavailable           503  queue_full, model_loading
+"""
+
+import msgspec
+
+
+class ApiError(Exception):
+    """Carries what the OpenAI error envelope shows; the message never quotes the prompt."""
+
+    status = 500
+    type = "server_error"
+
+    def __init__(self, message: str, *, code: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.param = param
+        self.retry_after_s: int | None = None
+
+    def envelope(self) -> bytes:
+        return msgspec.json.encode(
+            {
+                "error": {
+                    "message": self.message,
+                    "type": self.type,
+                    "code": self.code,
+                    "param": self.param,
+                }
+            }
+        )
+
+
+class InvalidRequest(ApiError):
+    status = 400
+    type = "invalid_request_error"
+
+
+class Unauthorized(ApiError):
+    status = 401
+    type = "authentication_error"
+
+
+class NotFound(ApiError):
+    status = 404
+    type = "invalid_request_error"
+
+
+class MethodNotAllowed(ApiError):
+    status = 405
+    type = "invalid_request_error"
+
+
+class BodyTooLarge(ApiError):
+    status = 413
+    type = "invalid_request_error"
+
+
+class EngineFailed(ApiError):
+    status = 500
+
+
+class Unavailable(ApiError):
+    """Worth another try a little later."""
+
+    status = 503
+    type = "overloaded_error"
+
+    def __init__(self, message: str, *, code: str, retry_after_s: int) -> None:
+        super().__init__(message, code=code)
+        self.retry_after_s = retry_after_s

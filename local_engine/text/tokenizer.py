@@ -1,0 +1,130 @@
+"""The model's tokenizer and chat template, read from its directory."""
+
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tokenizers import Tokenizer
+
+from local_engine.model.errors import ModelRefused
+from local_engine.text.errors import PromptRefused
+from local_engine.text.template import ChatTemplate, TemplateMessage
+
+
+_MAX_TOKENIZER_BYTES = 64 << 20
+_MAX_CONFIG_BYTES = 4 << 20
+_SPECIAL_NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
+
+
+class ChatTokenizer:
+    """Messages to prompt tokens, and output tokens back to text."""
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
+        self._tokenizer = tokenizer
+        self._template = template
+        # A second reader that knows no special tokens: what users write stays text.
+        self._plain_tokenizer = Tokenizer.from_str(tokenizer.to_str())
+        self._plain_tokenizer.encode_special_tokens = True
+        self._control_texts = tuple(
+            token.content
+            for token in tokenizer.get_added_tokens_decoder().values()
+            if token.special
+        )
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self._tokenizer.get_vocab_size())
+
+    def encode_chat(self, messages: Sequence[TemplateMessage]) -> list[int]:
+        """Prompt tokens of a conversation; control tokens come from the template only.
+
+        Text of a message that spells a control token is read as plain text: it is swapped for a
+        random mark while the template runs, and encoded apart.
+        """
+        hidden: dict[str, str] = {}
+        rendered = self._template.render([self._hide(message, hidden) for message in messages])
+        token_ids: list[int] = []
+        for mark, text in hidden.items():
+            before, found, rendered = rendered.partition(mark)
+            if not found:
+                raise PromptRefused("the chat template changes the order of messages")
+            token_ids += self._encode(self._tokenizer, before)
+            token_ids += self._encode(self._plain_tokenizer, text)
+        if any(mark in rendered for mark in hidden):
+            raise PromptRefused("the chat template repeats a message")
+        token_ids += self._encode(self._tokenizer, rendered)
+        if not token_ids:
+            raise PromptRefused("the conversation has no tokens")
+        return token_ids
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=True))
+
+    def token_text(self, token_id: int) -> str:
+        """One token as text, control tokens included; bytes of a part character show as U+FFFD."""
+        return str(self._tokenizer.decode([token_id], skip_special_tokens=False))
+
+    def _hide(self, message: TemplateMessage, hidden: dict[str, str]) -> dict[str, str]:
+        content = message["content"]
+        for control in self._control_texts:
+            if control in content:
+                return {**message, "content": self._marked(content, hidden)}
+        return dict(message)
+
+    def _marked(self, content: str, hidden: dict[str, str]) -> str:
+        mark = f"\ue000{secrets.token_hex(8)}\ue001"
+        hidden[mark] = content
+        return mark
+
+    def _encode(self, tokenizer: Tokenizer, text: str) -> list[int]:
+        # The batch call lets other threads run meanwhile, the single one does not: a long prompt
+        # would hold up the event loop although it is read on another thread.
+        (encoding,) = tokenizer.encode_batch_fast([text], add_special_tokens=False)
+        return list(encoding.ids)
+
+
+def load_chat_tokenizer(directory: Path) -> ChatTokenizer:
+    """Read tokenizer.json, tokenizer_config.json and chat_template.jinja; raises `ModelRefused`."""
+    path = directory / "tokenizer.json"
+    config = _read_config(directory / "tokenizer_config.json")
+    source = _template_source(directory, config)
+    names = {name: _token_text(config.get(name)) for name in _SPECIAL_NAMES}
+    template = ChatTemplate(source, names)
+    try:
+        if path.stat().st_size > _MAX_TOKENIZER_BYTES:
+            raise ModelRefused(f"{path.name} is larger than {_MAX_TOKENIZER_BYTES} bytes")
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, UnicodeDecodeError) as error:
+        raise ModelRefused(f"{path.name} cannot be read") from error
+    return ChatTokenizer(Tokenizer.from_str(text), template)
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _MAX_CONFIG_BYTES:
+            raise ModelRefused(f"{path.name} is larger than {_MAX_CONFIG_BYTES} bytes")
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (FileNotFoundError, msgspec.DecodeError) as error:
+        raise ModelRefused(f"{path.name} cannot be read") from error
+
+
+def _template_source(directory: Path, config: dict[str, Any]) -> str:
+    """The template file of newer directories wins over the one inside the configuration."""
+    path = directory / "chat_template.jinja"
+    if path.exists():
+        return path.read_text(encoding="utf-8")
+    source = config.get("chat_template")
+    if isinstance(source, list):
+        named = {entry.get("name"): entry.get("template") for entry in source}
+        source = named.get("default")
+    if not isinstance(source, str):
+        raise ModelRefused("the model directory has no chat template")
+    return source
+
+
+def _token_text(value: object) -> str:
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else ""

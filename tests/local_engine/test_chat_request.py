@@ -1,0 +1,140 @@
+"""Reading chat requests: what is taken over, what is ignored, what is refused by name."""
+
+import json
+from typing import Any
+
+import pytest
+
+from local_engine.model.spec import SamplingDefaults
+from local_engine.serve.chat_request import ChatRequest, read_chat_request
+from local_engine.serve.errors import InvalidRequest
+
+
+MESSAGES = [{"role": "user", "content": "hello"}]
+
+
+def read(**fields: Any) -> ChatRequest:
+    body = json.dumps({"model": "m", "messages": MESSAGES, **fields}).encode()
+    return read_chat_request(body, SamplingDefaults(temperature=0.0))
+
+
+def test_everything_the_engine_knows_is_taken_over() -> None:
+    request = read(
+        temperature=0.5,
+        top_p=0.9,
+        top_k=40,
+        min_p=0.1,
+        presence_penalty=0.2,
+        frequency_penalty=0.3,
+        logit_bias={"5": -1},
+        logprobs=True,
+        top_logprobs=2,
+        seed=7,
+        stop="END",
+        max_tokens=9,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    params = request.params
+    assert (params.temperature, params.top_p, params.top_k, params.min_p) == (0.5, 0.9, 40, 0.1)
+    assert (params.presence_penalty, params.frequency_penalty) == (0.2, 0.3)
+    assert (params.logit_bias, params.seed, params.stop) == ({5: -1.0}, 7, ("END",))
+    assert (params.max_tokens, params.logprobs, params.top_logprobs) == (9, True, 2)
+    assert request.is_stream
+    assert request.include_usage
+
+
+def test_absent_and_null_fields_get_the_models_defaults() -> None:
+    assert read(temperature=None, stop=None, max_tokens=None, n=None, tools=None) == read()
+    assert read().params.temperature == 0.0
+    assert read().params.max_tokens is None
+
+
+def test_the_newer_name_of_the_length_cap_wins() -> None:
+    assert read(max_tokens=5, max_completion_tokens=7).params.max_tokens == 7
+
+
+def test_harmless_fields_are_ignored() -> None:
+    harmless = {
+        "user": "u",
+        "metadata": {"a": "b"},
+        "store": False,
+        "service_tier": "auto",
+        "response_format": {"type": "text"},
+        "tools": [],
+        "tool_choice": "none",
+        "parallel_tool_calls": True,
+        "something_new": {"deep": [1]},
+    }
+    assert read(**harmless) == read()
+
+
+def test_text_parts_are_joined() -> None:
+    content = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    request = read(messages=[{"role": "user", "content": content}])
+    assert request.messages == ({"role": "user", "content": "one\ntwo"},)
+
+
+IMAGE = [{"type": "image_url", "image_url": {"url": "data:,"}}]
+CALL = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+BAD_REQUESTS: list[tuple[dict[str, Any], str, str | None]] = [
+    ({"model": None}, "invalid_type", "model"),
+    ({"messages": []}, "invalid_value", "messages"),
+    ({"messages": "hello"}, "invalid_type", "messages"),
+    ({"messages": MESSAGES * 2049}, "invalid_value", "messages"),
+    ({"messages": [{"content": "x"}]}, "invalid_type", "messages[0]"),
+    ({"messages": [{"role": "user"}]}, "invalid_value", "messages[0].content"),
+    ({"messages": [{"role": "king", "content": "x"}]}, "invalid_value", "messages[0].role"),
+    ({"messages": [{"role": "user", "content": 5}]}, "invalid_type", "messages[0].content"),
+    (
+        {"messages": [{"role": "user", "content": IMAGE}]},
+        "unsupported_content",
+        "messages[0].content",
+    ),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "unsupported_parameter", "messages[0]"),
+    (
+        {"messages": [{"role": "assistant", "content": None, "tool_calls": CALL}]},
+        "unsupported_parameter",
+        "messages[0]",
+    ),
+    ({"n": 2}, "unsupported_parameter", "n"),
+    ({"n": 0}, "unsupported_parameter", "n"),
+    ({"tools": [{"type": "function"}]}, "unsupported_parameter", "tools"),
+    ({"functions": [{"name": "f"}]}, "unsupported_parameter", "functions"),
+    ({"tool_choice": "required"}, "unsupported_parameter", "tool_choice"),
+    ({"response_format": {"type": "json_object"}}, "unsupported_parameter", "response_format"),
+    ({"response_format": {"type": "json_schema"}}, "unsupported_parameter", "response_format"),
+    ({"modalities": ["text", "audio"]}, "unsupported_parameter", "modalities"),
+    ({"guided_regex": "a*"}, "unsupported_parameter", "guided_regex"),
+    ({"repetition_penalty": 1.2}, "unsupported_parameter", "repetition_penalty"),
+    ({"temperature": "hot"}, "invalid_type", "temperature"),
+    ({"temperature": 3}, "invalid_value", "temperature"),
+    ({"top_p": 0}, "invalid_value", "top_p"),
+    ({"max_tokens": 0}, "invalid_value", "max_tokens"),
+    ({"max_tokens": 1.5}, "invalid_type", "max_tokens"),
+    ({"stop": ["a", 1]}, "invalid_type", "stop[1]"),
+    ({"stop": [""]}, "invalid_value", "stop"),
+    ({"logit_bias": {"five": 1}}, "invalid_value", "logit_bias"),
+    ({"top_logprobs": 3}, "invalid_value", "top_logprobs"),
+    ({"seed": "x"}, "invalid_type", "seed"),
+    ({"stream": "yes"}, "invalid_type", "stream"),
+]
+
+
+@pytest.mark.parametrize(("fields", "code", "param"), BAD_REQUESTS)
+def test_a_bad_request_is_refused_by_code_and_parameter(
+    fields: dict[str, Any], code: str, param: str | None
+) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        read(**fields)
+    assert refusal.value.code == code
+    assert refusal.value.param == param
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]x", b"\xff\xfe", b'{"model": "m", "messages": [}', b"[" * 100_000]
+)
+def test_a_body_that_is_no_json_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        read_chat_request(body, SamplingDefaults())
+    assert refusal.value.code in {"invalid_json", "invalid_type"}

@@ -1,0 +1,88 @@
+"""The engine as a process: ready line, bearer key, clean end, refusal of an altered model."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from http.client import HTTPConnection
+from pathlib import Path
+
+import openai
+import pytest
+
+from tests.local_engine.engine_process import EngineProcess, spawn
+from tests.local_engine.models import DEMO_MODEL
+
+
+def answer_of(process: EngineProcess, key: str) -> str | None:
+    with openai.OpenAI(base_url=f"{process.url}/v1", api_key=key, max_retries=0) as client:
+        completion = client.chat.completions.create(
+            model="demo", messages=[{"role": "user", "content": "What is PII?"}]
+        )
+    return completion.choices[0].message.content
+
+
+def test_the_process_answers_with_its_key_and_ends_cleanly_on_sigterm() -> None:
+    arguments = ("--model", str(DEMO_MODEL), "--served-name", "demo", "--api-key-env", "DOOR")
+    with EngineProcess.started(*arguments, env={"DOOR": "open sesame"}) as process:
+        assert process.ready["event"] == "engine.ready"
+        assert process.ready["model"] == "demo"
+        assert "PII is personally identifiable" in (answer_of(process, "open sesame") or "")
+        with pytest.raises(openai.AuthenticationError) as refusal:
+            answer_of(process, "wrong")
+        assert refusal.value.code == "invalid_api_key"
+        process.process.send_signal(signal.SIGTERM)
+        output, errors = process.process.communicate(timeout=20)
+    assert process.process.returncode == 0
+    assert json.loads(output.splitlines()[-1])["event"] == "engine.stopped"
+    assert errors == ""
+    assert "PII" not in output
+
+
+def test_a_running_generation_does_not_keep_the_process_alive() -> None:
+    with EngineProcess.started("--model", str(DEMO_MODEL)) as process:
+        body = {
+            "model": "gatewright-demo",
+            "messages": [{"role": "user", "content": "Hello"}],
+            "logit_bias": {"1": -100},
+            "stream": True,
+        }
+        connection = HTTPConnection("127.0.0.1", process.ready["port"], timeout=20)
+        connection.request("POST", "/v1/chat/completions", body=json.dumps(body))
+        response = connection.getresponse()
+        assert response.readline().startswith(b"data: ")
+        process.process.send_signal(signal.SIGTERM)
+        assert process.process.wait(timeout=20) == 0
+        response.close()
+        connection.close()
+
+
+def test_an_altered_model_is_refused_at_the_start(tmp_path: Path) -> None:
+    shutil.copytree(DEMO_MODEL, tmp_path / "m")
+    with (tmp_path / "m" / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x7f")
+    process = spawn("--model", str(tmp_path / "m"))
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    line = json.loads(output)
+    assert line["event"] == "engine.model_refused"
+    assert "model.safetensors does not match its sha256" in line["reason"]
+    command = [sys.executable, "-m", "local_engine", "verify", "--model", str(tmp_path / "m")]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 2
+
+
+def test_a_tokenizer_that_cannot_be_read_ends_the_process(tiny_model: Path) -> None:
+    (tiny_model / "tokenizer.json").write_text("{}")
+    process = spawn("--model", str(tiny_model))
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "engine.ready" not in output
+
+
+def test_a_missing_key_variable_ends_the_start_instead_of_opening_the_door() -> None:
+    process = spawn("--model", str(DEMO_MODEL), "--api-key-env", "NO_SUCH_VARIABLE")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "NO_SUCH_VARIABLE" in errors
