@@ -3,7 +3,6 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMP := .venv/.installed
-export PYTHONDONTWRITEBYTECODE = 1
 
 .PHONY: demo test check bench faults lock format clean install
 
