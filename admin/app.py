@@ -110,6 +110,10 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
         await require_newest_schema(database)
         logger().info(Event.PROCESS_STARTED, component="admin")
 
+    async def stop() -> None:
+        await database.close()
+        logger().info(Event.PROCESS_STOPPED, component="admin")
+
     async def require_session(
         connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
     ) -> None:
@@ -124,7 +128,7 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
         guards=[require_own_origin, require_session],
         before_send=[add_security_headers],
         on_startup=[start],
-        on_shutdown=[database.close],
+        on_shutdown=[stop],
         exception_handlers={NotAuthorizedException: _to_sign_in, Exception: screens.problem},
         openapi_config=None,
         logging_config=None,

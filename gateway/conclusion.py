@@ -158,6 +158,14 @@ class Conclusion:
         for attempt in ending.attempts:
             if attempt.error:
                 self._metrics.count_failed_attempt(attempt.target, attempt.error)
+                self._log.warning(
+                    Event.ATTEMPT_FAILED,
+                    request_id=passage.request.request_id,
+                    target=attempt.target,
+                    status=attempt.status,
+                    code=attempt.error,
+                    duration_us=attempt.duration_us,
+                )
         self._log.info(
             Event.REQUEST_SERVED if ending.status == "ok" else Event.REQUEST_FAILED,
             request_id=passage.request.request_id,

@@ -1,9 +1,13 @@
 """Secret references of the settings → secrets. It knows where they are kept, not what they open."""
 
+from gateway.errors import ConfigurationInvalid
 from gateway.secrets.envelope import MasterKey, load_master_key
 from gateway.secrets.secret import Secret
 from gateway.secrets.sources import EnvironmentSecret, FileSecret, SecretSource
 from gateway.settings import SecretReference, Settings, read_environment
+
+
+PEPPER_BYTES_MIN = 32
 
 
 def source_of(settings: Settings, reference: SecretReference, key: str) -> SecretSource:
@@ -30,10 +34,14 @@ def pepper(settings: Settings) -> bytes:
     """The secret under which digests of virtual keys are made.
 
     Raises:
-        ConfigurationInvalid: it cannot be read.
+        ConfigurationInvalid: it cannot be read, or is too short to be a secret.
     """
     source = source_of(settings, settings.secrets.pepper, "secrets.pepper")
-    return source.load().reveal().encode()
+    value = source.load().reveal().encode()
+    if len(value) < PEPPER_BYTES_MIN:
+        reason = f"must have at least {PEPPER_BYTES_MIN} bytes"
+        raise ConfigurationInvalid(settings.source, "secrets.pepper", reason)
+    return value
 
 
 def master_key(settings: Settings) -> MasterKey:

@@ -1,10 +1,11 @@
 """Settings: one `gatewright.toml` plus environment variables, checked before anything starts.
 
 This is the only module that reads the environment. `GATEWRIGHT_<SECTION>__<KEY>=value` overrides a
-scalar, e.g. `GATEWRIGHT_DATA_PLANE__PORT=9000`. Relative paths are relative to the file's folder.
-Every error names the file (or variable), the key and the reason.
+scalar, e.g. `GATEWRIGHT_DATA_PLANE__PORT=9000`; `GATEWRIGHT_LOG_LEVEL` stands alone. Relative paths
+are relative to the file's folder. Every error names the file (or variable), the key and the reason.
 """
 
+import math
 import os
 import re
 import tomllib
@@ -19,6 +20,7 @@ from gateway.errors import ConfigurationInvalid
 
 
 ENVIRONMENT_PREFIX = "GATEWRIGHT_"
+_MAY_BE_ZERO = frozenset({"audit.free_bytes_min", "inspection.inline_bytes_max"})
 
 
 class Listener(Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,7 +93,6 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     reply_bytes_max: int = 32 * 1024 * 1024
     concurrent_requests_max: int = 2048
     audited_reply_bytes_max: int = 1024 * 1024
-    output_tokens_default: int = 4096
 
 
 class ProviderSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -172,13 +173,13 @@ def parse_settings(
     for reserved in ("source", "folder"):
         if reserved in tree:
             raise ConfigurationInvalid(source, reserved, "is not a setting")
-    _apply_environment(tree, environment)
+    _apply_environment(tree, environment, source)
     tree |= {"source": source, "folder": str(folder)}
     try:
         settings = msgspec.convert(tree, Settings)
     except msgspec.ValidationError as error:
         reason, _, where = str(error).partition(" - at `$.")
-        key = where.rstrip("`") or _unknown_key(reason)
+        key = _key_of(tree, where.rstrip("`"), reason)
         raise ConfigurationInvalid(source, key, reason) from error
     _check(settings)
     return settings
@@ -189,14 +190,26 @@ def read_environment(name: str) -> str | None:
     return os.environ.get(name) or None
 
 
-def _unknown_key(reason: str) -> str:
+def _key_of(tree: Mapping[str, Any], where: str, reason: str) -> str:
+    """The key that is wrong; msgspec writes `providers[...]` for whichever provider it was."""
+    section, is_table, rest = where.partition("[...]")
+    kinds = {"providers": ProviderSettings, "targets": TargetSettings}
+    if is_table and section in kinds:
+        for name, item in tree[section].items():
+            try:
+                msgspec.convert(item, kinds[section])
+            except msgspec.ValidationError:
+                where = f"{section}.{name}{rest}"
+                break
     found = re.search(r"field `([^`]+)`", reason)
-    return found[1] if found else ""
+    return ".".join(filter(None, (where, found[1] if found else "")))
 
 
-def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str]) -> None:
+def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str], source: str) -> None:
     """Put `GATEWRIGHT_SECTION__KEY` values where TOML would have put them."""
     sections = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+    if level := environment.get(f"{ENVIRONMENT_PREFIX}LOG_LEVEL"):
+        tree["log_level"] = level
     for variable, value in sorted(environment.items()):
         if not variable.startswith(ENVIRONMENT_PREFIX) or "__" not in variable:
             continue
@@ -211,7 +224,10 @@ def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str]) -> 
             scalar = msgspec.convert(value, fields[key], strict=False)
         except msgspec.ValidationError as error:
             raise ConfigurationInvalid(variable, f"{section}.{key}", str(error)) from error
-        tree.setdefault(section, {})[key] = scalar
+        table = tree.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise ConfigurationInvalid(source, section, "must be a table")
+        table[key] = scalar
 
 
 def _check(settings: Settings) -> None:
@@ -220,9 +236,7 @@ def _check(settings: Settings) -> None:
     for name, listener in (("data_plane", settings.data_plane), ("admin", settings.admin)):
         if not 0 <= listener.port <= 65535:  # noqa: PLR2004
             raise ConfigurationInvalid(source, f"{name}.port", "must be between 0 and 65535")
-    for name in msgspec.structs.asdict(settings.limits):
-        if getattr(settings.limits, name) <= 0:
-            raise ConfigurationInvalid(source, f"limits.{name}", "must be greater than zero")
+    _check_numbers(settings)
     if not settings.database.url.startswith(("sqlite+aiosqlite:///", "postgresql+asyncpg://")):
         reason = "must start with sqlite+aiosqlite:/// or postgresql+asyncpg://"
         raise ConfigurationInvalid(source, "database.url", reason)
@@ -234,6 +248,27 @@ def _check(settings: Settings) -> None:
         if target.provider not in settings.providers:
             reason = f"there is no provider `{target.provider}`"
             raise ConfigurationInvalid(source, f"targets.{name}.provider", reason)
+
+
+def _check_numbers(settings: Settings) -> None:
+    """TOML knows `nan` and `inf`; a deadline that is one of them would never come."""
+    sections: dict[str, Struct] = {
+        "limits": settings.limits,
+        "audit": settings.audit,
+        "inspection": settings.inspection,
+    } | {f"providers.{name}": provider for name, provider in settings.providers.items()}
+    for section, values in sections.items():
+        for name, value in msgspec.structs.asdict(values).items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            key = f"{section}.{name}"
+            if not math.isfinite(value):
+                raise ConfigurationInvalid(settings.source, key, "must be a finite number")
+            if key in _MAY_BE_ZERO:
+                if value < 0:
+                    raise ConfigurationInvalid(settings.source, key, "must not be less than zero")
+            elif value <= 0:
+                raise ConfigurationInvalid(settings.source, key, "must be greater than zero")
 
 
 def _check_references(settings: Settings) -> None:

@@ -10,7 +10,6 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
-import structlog
 from msgspec import Struct
 
 from gateway.audit.disk import Disk, FileState
@@ -36,6 +35,7 @@ from gateway.audit.segments import (
 )
 from gateway.clock import Clock
 from gateway.errors import StartupRefused
+from gateway.telemetry import Event, logger
 from gateway.types import Receipt
 
 
@@ -258,7 +258,7 @@ def find_end(folder: Path, disk: Disk) -> ChainEnd:
         BadFrame: the last segment's header was changed.
         OSError: the folder cannot be read.
     """
-    log = structlog.get_logger()
+    log = logger()
     numbers = list_segments(folder)
     while numbers:
         number = numbers.pop()
@@ -277,7 +277,7 @@ def find_end(folder: Path, disk: Disk) -> ChainEnd:
                     end, chain = record.stored.end_bytes, record.stored.chain
             except BadFrame as error:
                 # Not cut off but changed: service goes on, the verifier will name the place.
-                event = "audit.tail_cut" if error.torn else "audit.segment_damaged"
+                event = Event.AUDIT_TAIL_CUT if error.torn else Event.AUDIT_SEGMENT_DAMAGED
                 log.warning(event, segment=number, offset_bytes=end, reason=error.reason)
         return ChainEnd(number, end, chain)
     return ChainEnd(0, 0, GENESIS)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
-import structlog
 from msgspec import Struct
 
 from gateway.audit.entries import ContentReference, decode_entry, leaf_hash
@@ -21,6 +20,7 @@ from gateway.audit.segments import (
     list_workers,
     segment_path,
 )
+from gateway.telemetry import Event, logger
 from gateway.types import AuditRecord
 
 
@@ -110,7 +110,7 @@ class Projector:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Project until `stop` is set, then once more; close the writer before setting it."""
-        log = structlog.get_logger()
+        log = logger()
         delay = self._poll_s
         while True:
             is_last = stop.is_set()
@@ -121,7 +121,7 @@ class Projector:
                 # A database's error may quote rows, so only our own messages are shown.
                 is_ours = isinstance(error, ProjectionBroken)
                 reason = str(error) if is_ours else type(error).__name__
-                log.warning("audit.projection_failed", reason=reason, retry_s=delay)
+                log.warning(Event.AUDIT_PROJECTION_FAILED, reason=reason)
                 self._positions = None
                 self.healthy = False
             else:

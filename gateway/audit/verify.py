@@ -7,7 +7,8 @@ was not cut off is shown by what others hold: pass receipts or projected records
 import fcntl
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -283,18 +284,21 @@ class _Walk:
 def _records_of(folder: Path, request_id: str, damage: BadRecord | None) -> tuple[AuditRecord, ...]:
     """A request's records in an intact part of a worker's log, in their order."""
     found: list[AuditRecord] = []
+    with suppress(BadFrame):
+        for place, record in _intact_records(folder):
+            if damage and place >= (damage.segment, damage.offset_bytes):
+                break
+            if record.request_id == request_id:
+                found.append(record)
+    return tuple(found)
+
+
+def _intact_records(folder: Path) -> Iterator[tuple[tuple[int, int], AuditRecord]]:
+    """Each record with its segment and offset; raises BadFrame at the first damage."""
     for number in list_segments(folder):
         with SegmentReader(segment_path(folder, number), declared_end(folder, number)) as reader:
-            try:
-                for record in checked_records(reader.records(), reader.start_chain):
-                    place = (number, record.stored.offset_bytes)
-                    if damage and place >= (damage.segment, damage.offset_bytes):
-                        return tuple(found)
-                    if record.entry.record.request_id == request_id:
-                        found.append(record.entry.record)
-            except BadFrame:
-                return tuple(found)
-    return tuple(found)
+            for record in checked_records(reader.records(), reader.start_chain):
+                yield (number, record.stored.offset_bytes), record.entry.record
 
 
 def _is_begun(path: Path) -> bool:

@@ -11,7 +11,6 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import NamedTuple
 
-import structlog
 from msgspec import Struct
 
 from gateway.audit.device import AuditLimits, ChainEnd, SealContent, SegmentDevice
@@ -21,6 +20,7 @@ from gateway.audit.keys import KeyWrapper
 from gateway.audit.segments import is_worker_name
 from gateway.clock import Clock
 from gateway.errors import AuditUnavailable, ConfigurationInvalid
+from gateway.telemetry import Event, logger
 from gateway.types import AuditRecord, Receipt
 
 
@@ -218,7 +218,7 @@ class SegmentedAuditLog:
 
     def _write_until_closed(self) -> None:
         """The thread: take all that waits, commit it, wake its callers."""
-        log = structlog.get_logger()
+        log = logger()
         was_failing = False
         closing = False
         while not closing:
@@ -233,9 +233,9 @@ class SegmentedAuditLog:
             except Exception as error:  # noqa: BLE001 - border: a worker loop answers its callers
                 reason = str(error) if isinstance(error, OSError) else type(error).__name__
             if receipts is None and not was_failing:
-                log.error("audit.write_failed", worker=self._worker, reason=reason)
+                log.error(Event.AUDIT_WRITE_FAILED, worker=self._worker, reason=reason)
             if was_failing and receipts is not None:
-                log.info("audit.write_recovered", worker=self._worker)
+                log.info(Event.AUDIT_WRITE_RECOVERED, worker=self._worker)
             was_failing = receipts is None
             self._loop.call_soon_threadsafe(self._resolve, groups, receipts, self._device.end)
         self._device.close()

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from gateway.audit.export import export_records
-from gateway.audit.projector import Projector
+from gateway.audit.projector import ProjectionBroken, Projector
 from gateway.audit.verify import VerifyReport, verify_directory, verify_receipt
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.credentials import master_key
@@ -77,7 +77,7 @@ async def export_lines(
     try:
         await require_newest_schema(database)
         sink = DatabaseAuditSink(database)
-        await Projector(_folder(settings), sink).catch_up()
+        damage = await _catch_up(Projector(_folder(settings), sink))
         rows = sink.records(AuditQuery(organisation=organisation, request_id=request_id))
         async for line in export_records(
             rows,
@@ -87,6 +87,19 @@ async def export_lines(
             click.echo(json.dumps(line, ensure_ascii=True))
     finally:
         await database.close()
+    if damage:
+        said = f"gatewright: {damage}; `gatewright audit verify` says what is affected"
+        click.echo(said, err=True)
+        sys.exit(1)
+
+
+async def _catch_up(projector: Projector) -> str:
+    """Bring the database up to date; what stands in the way, or an empty text."""
+    try:
+        await projector.catch_up()
+    except (ProjectionBroken, OSError) as error:
+        return f"not all records could be read: {error}"
+    return ""
 
 
 def _folder(settings: Settings) -> Path:

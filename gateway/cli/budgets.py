@@ -18,6 +18,7 @@ from gateway.store.leases import LeaseTable
 from gateway.store.migrate import require_newest_schema
 
 
+LIMIT_MICROUSD_MAX = 10**15
 _NAME = r"[a-z0-9][a-z0-9._-]{0,62}"
 _ACCOUNT = re.compile(
     rf"org:{_NAME}|ws:{_NAME}/{_NAME}|proj:{_NAME}/{_NAME}/{_NAME}|key:[0-9A-Za-z]{{12}}"
@@ -59,7 +60,7 @@ def budgets() -> None:
 @budgets.command("set")
 @config_option
 @click.argument("account", type=_Account())
-@click.argument("limit_microusd", type=click.IntRange(min=0))
+@click.argument("limit_microusd", type=click.IntRange(0, LIMIT_MICROUSD_MAX))
 @click.option("--window", type=click.Choice(["total", "day", "month"]), default="month")
 @asynchronous
 async def set_limit(

@@ -18,6 +18,8 @@ from gateway.store.migrate import require_newest_schema
 
 
 ACTOR = "command line"
+EXPIRES_DAYS_MAX = 36_500
+OVERLAP_S_MAX = 366 * 86_400
 US_PER_DAY = 86_400_000_000
 
 
@@ -48,7 +50,9 @@ def keys() -> None:
 @click.option(
     "--model", "models", multiple=True, help="A target it may use; repeatable; default all."
 )
-@click.option("--expires-days", type=click.IntRange(min=1), help="Days until it ends.")
+@click.option(
+    "--expires-days", type=click.IntRange(1, EXPIRES_DAYS_MAX), help="Days until it ends."
+)
 @asynchronous
 async def issue(
     config_file: Path,
@@ -116,9 +120,15 @@ async def revoke(config_file: Path, key_id: str) -> None:
 @keys.command()
 @config_option
 @click.argument("key_id")
-@click.option("--overlap-s", type=click.FloatRange(min=0), default=86_400.0, show_default=True)
+@click.option(
+    "--overlap-s",
+    type=click.IntRange(0, OVERLAP_S_MAX),
+    default=86_400,
+    show_default=True,
+    help="Seconds for which the old secret stays good.",
+)
 @asynchronous
-async def rotate(config_file: Path, key_id: str, overlap_s: float) -> None:
+async def rotate(config_file: Path, key_id: str, overlap_s: int) -> None:
     """Give a key a new secret and print it; the old one stays good for the overlap."""
     async with opened_keys(load_settings(config_file)) as store:
         click.echo((await store.rotate(key_id, overlap_s=overlap_s)).reveal())

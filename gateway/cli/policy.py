@@ -80,7 +80,7 @@ def explain_decision(file: Path, request_json: str, config_file: Path | None) ->
             facts = _facts_of_body(request_json, example, targets, inspection_settings)
         else:
             facts = facts_from_example(example, targets)
-    except (msgspec.DecodeError, PolicyError, RequestInvalid) as error:
+    except (msgspec.DecodeError, PolicyError, RequestInvalid, RecursionError) as error:
         raise Refused(f"--request: {error}") from error
     click.echo(render_explanation(explain(report.document, facts)))
 

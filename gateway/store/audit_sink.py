@@ -161,18 +161,13 @@ class DatabaseAuditSink:
         if not records:
             return
         rows = [_row(record) for record in records]
-        if self._database.kind == "sqlite":
-            await connection.execute(insert(audit_records), rows)
-            return
-        # COPY costs a quarter of the processor time of inserts.
         driver = (await connection.get_raw_connection()).driver_connection
         assert driver is not None
-        columns = list(rows[0])
-        await driver.copy_records_to_table(
-            audit_records.name,
-            columns=columns,
-            records=[tuple(row[column] for column in columns) for row in rows],
-        )
+        # Past SQLAlchemy, whose inserts cost twice (SQLite) and four times (COPY) the time.
+        if self._database.kind == "sqlite":
+            await driver.executemany(_INSERT_SQLITE, rows)
+        else:
+            await driver.copy_records_to_table(audit_records.name, columns=_COLUMNS, records=rows)
 
 
 def _matching(query: AuditQuery) -> Select[tuple[object, ...]]:
@@ -206,38 +201,43 @@ def _record_of(row: RowMapping) -> SequencedRecord:
     return SequencedRecord(row["sequence"], projected)
 
 
-def _row(numbered: SequencedRecord) -> dict[str, object]:
+def _row(numbered: SequencedRecord) -> tuple[object, ...]:
+    """One value per column of the table, in its order."""
     projected, record = numbered.projected, numbered.projected.record
     usage = record.usage
-    return {
-        "organisation": _clean(record.organisation),
-        "sequence": numbered.sequence,
-        "worker": projected.worker,
-        "segment": projected.segment,
-        "offset_bytes": projected.offset_bytes,
-        "leaf_hash": bytes.fromhex(projected.leaf_hash),
-        "chain_hash": bytes.fromhex(projected.chain_hash),
-        "stage": record.stage,
-        "request_id": _clean(record.request_id),
-        "utc_us": _within(record.utc_us, _INT64_MAX),
-        "workspace": _clean(record.workspace),
-        "project": _clean(record.project),
-        "key_id": _clean(record.key_id),
-        "actor": _clean(record.actor),
-        "action": _clean(record.action),
-        "target": _clean(record.target),
-        "provider": _clean(record.provider),
-        "jurisdiction": _clean(record.jurisdiction),
-        "data_class": _clean(record.data_class),
-        "status": _clean(record.status),
-        "http_status": _within(record.http_status, _INT32_MAX),
-        "error": _clean(record.error),
-        "cost_microusd": _within(record.cost_microusd, _INT64_MAX),
-        "input_tokens": _within(usage.input_tokens if usage else 0, _INT64_MAX),
-        "output_tokens": _within(usage.output_tokens if usage else 0, _INT64_MAX),
-        "duration_us": _within(record.duration_us, _INT64_MAX),
-        "raw": projected.raw_json,
-    }
+    return (
+        _clean(record.organisation),
+        numbered.sequence,
+        projected.worker,
+        projected.segment,
+        projected.offset_bytes,
+        bytes.fromhex(projected.leaf_hash),
+        bytes.fromhex(projected.chain_hash),
+        record.stage,
+        _clean(record.request_id),
+        _within(record.utc_us, _INT64_MAX),
+        _clean(record.workspace),
+        _clean(record.project),
+        _clean(record.key_id),
+        _clean(record.actor),
+        _clean(record.action),
+        _clean(record.target),
+        _clean(record.provider),
+        _clean(record.jurisdiction),
+        _clean(record.data_class),
+        _clean(record.status),
+        _within(record.http_status, _INT32_MAX),
+        _clean(record.error),
+        _within(record.cost_microusd, _INT64_MAX),
+        _within(usage.input_tokens if usage else 0, _INT64_MAX),
+        _within(usage.output_tokens if usage else 0, _INT64_MAX),
+        _within(record.duration_us, _INT64_MAX),
+        projected.raw_json,
+    )
+
+
+_COLUMNS = audit_records.columns.keys()
+_INSERT_SQLITE = str(insert(audit_records).compile(dialect=sqlite.dialect()))
 
 
 def _clean(text: str) -> str:

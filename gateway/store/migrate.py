@@ -79,7 +79,7 @@ async def require_newest_schema(database: Database) -> None:
         raise StartupRefused(
             f"the database has schema {found}, which is newer than this program knows: upgrade it"
         )
-    raise StartupRefused(f"{problem}: run `gatewright db migrate`")
+    raise StartupRefused(f"{problem}: run `gatewright database migrate`")
 
 
 def _known_schemas() -> set[str]:

@@ -55,7 +55,7 @@ async def test_a_database_without_a_schema_is_refused_with_the_command_to_run(
     empty_database_url: str,
 ) -> None:
     database = open_database(empty_database_url, pooled=False)
-    with pytest.raises(StartupRefused, match=r"no schema yet: run `gatewright db migrate`"):
+    with pytest.raises(StartupRefused, match=r"no schema yet: run `gatewright database migrate`"):
         await require_newest_schema(database)
     await database.close()
 

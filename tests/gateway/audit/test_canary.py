@@ -43,7 +43,7 @@ async def test_content_and_keys_are_nowhere_in_plain_text(
     written = b"".join(path.read_bytes() for path in directory.rglob("*") if path.is_file())
     everything = written + (shown + out + err).encode()
     assert len(written) > 2000
-    assert "audit.write_failed" in out + err
+    assert "audit:write_failed" in out + err
     assert CANARY not in everything
     assert secret.reveal().encode() not in everything
 

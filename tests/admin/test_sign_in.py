@@ -1,0 +1,184 @@
+"""Nobody sees a page without a session; a session comes from the token and ends by itself."""
+
+from http.cookies import SimpleCookie
+
+import aiohttp
+import pytest
+from litestar import Litestar
+
+from admin.app import COOKIE
+from admin.protection import SAFE_METHODS, SECURITY_HEADERS
+from admin.sessions import ABSOLUTE_S, IDLE_S
+from tests.admin.listener import Browser, Listener, browsing
+
+
+pytestmark = pytest.mark.anyio
+
+PUBLIC = {
+    ("GET", "/sign-in"),
+    ("HEAD", "/sign-in"),
+    ("POST", "/sign-in"),
+    ("GET", "/static/gatewright.css"),
+    ("HEAD", "/static/gatewright.css"),
+    ("GET", "/health/ready"),
+    ("HEAD", "/health/ready"),
+}
+
+
+def _routes(application: Litestar) -> list[tuple[str, str]]:
+    return [
+        (str(method), route.path)
+        for route in application.routes
+        for method in sorted(getattr(route, "methods", ()))
+        if method != "OPTIONS"
+    ]
+
+
+def _cookie(answer: aiohttp.ClientResponse) -> str:
+    return answer.headers.get("set-cookie", "")
+
+
+async def test_the_token_opens_the_overview(browser: Browser) -> None:
+    answer = await browser.sign_in()
+
+    assert (answer.status, answer.headers["location"]) == (303, "/")
+    assert await browser.is_signed_in()
+
+
+async def test_a_wrong_token_gives_no_session_and_says_so(browser: Browser) -> None:
+    answer, page = await browser.send("POST", "/sign-in", {"token": "wrong"})
+
+    assert answer.status == 401
+    assert "That is not the token." in page
+    assert "set-cookie" not in answer.headers
+    assert not await browser.is_signed_in()
+
+
+async def test_a_form_without_a_token_is_refused_without_a_trace_of_frames(
+    browser: Browser,
+) -> None:
+    answer, page = await browser.send("POST", "/sign-in", {"other": "x"})
+
+    assert answer.status == 400
+    assert "This form is not complete." in page
+
+
+async def test_an_overlong_form_is_refused(browser: Browser) -> None:
+    answer, _ = await browser.send("POST", "/sign-in", {"token": "x" * 100_000})
+
+    assert answer.status == 413
+
+
+async def test_the_cookie_is_closed_to_scripts_and_other_sites(browser: Browser) -> None:
+    morsel = SimpleCookie(_cookie(await browser.sign_in()))[COOKIE]
+
+    assert morsel["httponly"]
+    assert morsel["samesite"].lower() == "strict"
+    assert morsel["path"] == "/"
+    assert not morsel["domain"]
+    assert not morsel["expires"]
+
+
+async def test_behind_a_proxy_that_speaks_tls_the_cookie_is_secure(
+    listener: Listener, browser: Browser
+) -> None:
+    form = {"token": listener.token}
+    plain, _ = await browser.send("POST", "/sign-in", form)
+    proxied, _ = await browser.send("POST", "/sign-in", form, x_forwarded_proto="https")
+
+    assert "secure" not in _cookie(plain).lower()
+    assert "secure" in _cookie(proxied).lower()
+
+
+async def test_an_idle_session_ends(listener: Listener, browser: Browser) -> None:
+    await browser.sign_in()
+    listener.clock.advance(IDLE_S - 1)
+    assert await browser.is_signed_in()
+    listener.clock.advance(IDLE_S + 1)
+
+    assert not await browser.is_signed_in()
+
+
+async def test_a_session_in_constant_use_ends_too(listener: Listener, browser: Browser) -> None:
+    await browser.sign_in()
+    pauses = round(ABSOLUTE_S / (IDLE_S - 1))
+    for _ in range(pauses):
+        listener.clock.advance(IDLE_S - 1)
+        assert await browser.is_signed_in()
+    listener.clock.advance(IDLE_S - 1)
+
+    assert not await browser.is_signed_in()
+
+
+async def test_signing_out_ends_the_session_for_whoever_copied_the_cookie(
+    listener: Listener, browser: Browser
+) -> None:
+    copied = SimpleCookie(_cookie(await browser.sign_in()))[COOKIE].value
+    async with browsing(listener) as thief:
+        before, _ = await thief.send("GET", "/", cookie=f"{COOKIE}={copied}")
+        answer, _ = await browser.send("POST", "/sign-out")
+        after, _ = await thief.send("GET", "/", cookie=f"{COOKIE}={copied}")
+
+    assert answer.headers["location"] == "/sign-in"
+    assert (before.status, after.status) == (200, 303)
+
+
+async def test_no_route_but_the_public_ones_answers_without_a_session(
+    listener: Listener, browser: Browser
+) -> None:
+    answered = set()
+    for method, path in _routes(listener.application):
+        answer, _ = await browser.send(method, path, {} if method == "POST" else None)
+        if answer.headers.get("location") != "/sign-in":
+            answered.add((method, path))
+
+    assert answered == PUBLIC
+
+
+async def test_every_answer_carries_the_security_headers(
+    listener: Listener, browser: Browser
+) -> None:
+    asked = [*_routes(listener.application), ("GET", "/nothing-here"), ("PUT", "/sign-in")]
+    for is_signed_in in (False, True):
+        if is_signed_in:
+            await browser.sign_in()
+        for method, path in asked:
+            answer, _ = await browser.send(method, path, {} if method == "POST" else None)
+            for name, value in SECURITY_HEADERS.items():
+                assert answer.headers.getall(name) == [value], (method, path, name)
+
+
+async def test_a_form_of_another_origin_changes_nothing(
+    listener: Listener, browser: Browser
+) -> None:
+    await browser.sign_in()
+    for headers in (
+        {"origin": "https://elsewhere.example"},
+        {"origin": "null"},
+        {"origin": listener.url, "sec_fetch_site": "same-site"},
+        {"origin": "", "sec_fetch_site": "cross-site"},
+    ):
+        answer, page = await browser.send("POST", "/sign-out", {}, **headers)
+        assert answer.status == 403, headers
+        assert "sent from another site" in page
+        assert await browser.is_signed_in()
+
+
+async def test_every_route_that_changes_something_refuses_other_origins(
+    listener: Listener, browser: Browser
+) -> None:
+    await browser.sign_in()
+    changing = [each for each in _routes(listener.application) if each[0] not in SAFE_METHODS]
+    assert changing
+    for method, path in changing:
+        answer, _ = await browser.send(method, path, {}, origin="https://elsewhere.example")
+        assert answer.status == 403, path
+
+
+async def test_a_client_that_is_no_browser_can_sign_in(
+    browser: Browser, listener: Listener
+) -> None:
+    form = {"token": listener.token}
+    answer, _ = await browser.send("POST", "/sign-in", form, origin="", sec_fetch_site="")
+
+    assert answer.status == 303

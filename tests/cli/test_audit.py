@@ -1,0 +1,237 @@
+"""`gatewright audit …`: the evidence is verified offline and exported, damage is named by place."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gateway.audit.writer import SegmentedAuditLog
+from gateway.clock import StoppedClock
+from gateway.credentials import master_key
+from gateway.settings import load_settings
+from gateway.types import AuditRecord, Receipt
+from tests.cli.operator import Ended, Operator
+from tests.gateway.audit.samples import LIMITS
+
+
+SAID = "the words of request "
+INTENT = AuditRecord(stage="intent", request_id="", organisation="acme", utc_us=1)
+
+
+async def _record(config_file: Path, count: int) -> list[Receipt]:
+    settings = load_settings(config_file)
+    directory = settings.path(settings.audit.directory)
+    log = SegmentedAuditLog(
+        directory, "w0", keys=master_key(settings), clock=StoppedClock(), limits=LIMITS
+    )
+    await log.start()
+    receipts = []
+    for number in range(count):
+        request_id, organisation = f"req_{number}", "acme" if number else "globex"
+        intent = replace(INTENT, request_id=request_id, organisation=organisation)
+        said = f"{SAID}{number}".encode()
+        receipts.append(await log.append(intent, said))
+        leaf = receipts[-1].leaf_hash
+        outcome = replace(intent, stage="outcome", intent=leaf, status="ok")
+        receipts.append(await log.append(outcome))
+    await log.close()
+    return receipts
+
+
+@pytest.fixture
+def receipts(operator: Operator) -> list[Receipt]:
+    """Three requests were recorded: an intent with its content and an outcome each."""
+    return asyncio.run(_record(operator.config_file, 3))
+
+
+def _segment(operator: Operator) -> Path:
+    return operator.folder / "var" / "audit" / "w0" / "00000001.log"
+
+
+def _flip(file: Path, offset: int) -> None:
+    raw = bytearray(file.read_bytes())
+    raw[offset] ^= 1
+    file.write_bytes(raw)
+
+
+def _lines(ended: Ended) -> list[dict[str, Any]]:
+    assert ended.status == 0
+    return [json.loads(line) for line in ended.output.splitlines()]
+
+
+def test_a_whole_log_is_counted_and_said_to_be_whole(
+    operator: Operator, receipts: list[Receipt]
+) -> None:
+    ended = operator.config("audit", "verify")
+
+    assert ended.status == 0
+    assert "6 records of 1 worker(s) in 1 segment(s): 3 intents, 3 outcomes" in ended.output
+    assert ended.last_line == "the chain is whole"
+
+
+def test_a_flipped_byte_is_named_by_worker_segment_and_offset(
+    operator: Operator, receipts: list[Receipt]
+) -> None:
+    place = receipts[2].offset_bytes
+    _flip(_segment(operator), place + 60)
+    ended = operator.config("audit", "verify")
+
+    assert ended.status == 1
+    assert f"BAD: worker w0, segment 1, offset {place}: " in ended.output
+    assert ended.last_line == "THE CHAIN IS BROKEN"
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7, 0.95])
+def test_a_flipped_byte_anywhere_breaks_the_chain(
+    operator: Operator, receipts: list[Receipt], share: float
+) -> None:
+    segment = _segment(operator)
+    _flip(segment, int(segment.stat().st_size * share))
+
+    assert operator.config("audit", "verify").status == 1
+
+
+def test_a_receipt_shows_every_record_of_its_request(
+    operator: Operator, receipts: list[Receipt]
+) -> None:
+    ended = operator.config("audit", "verify", "--receipt", str(receipts[3]))
+    first, second, verdict = ended.output.splitlines()
+
+    assert ended.status == 0
+    assert verdict == "receipt: holds"
+    assert [json.loads(line)["stage"] for line in (first, second)] == ["intent", "outcome"]
+    assert {json.loads(line)["request_id"] for line in (first, second)} == {"req_1"}
+
+
+def test_a_receipt_holds_although_a_later_record_is_damaged(
+    operator: Operator, receipts: list[Receipt]
+) -> None:
+    _flip(_segment(operator), receipts[5].offset_bytes + 60)
+    earlier = operator.config("audit", "verify", "--receipt", str(receipts[1]))
+    later = operator.config("audit", "verify", "--receipt", str(receipts[5]))
+
+    assert earlier.status == 0
+    assert earlier.errors.startswith("note: damage after this record: worker w0, segment 1")
+    assert later.status == 1
+    assert "receipt: DOES NOT HOLD: the chain before it is damaged" in later.output
+
+
+@pytest.mark.parametrize(
+    ("receipt", "reason"),
+    [
+        ("nonsense", "this is no receipt"),
+        (f"w9.1.0.{'0' * 64}", "there is no such worker here"),
+        (f"w0.1.7.{'0' * 64}", "no record begins there"),
+        (f"../../etc.1.7.{'0' * 64}", "this is no receipt"),
+    ],
+)
+def test_a_receipt_that_cannot_hold_is_refused_with_the_reason(
+    operator: Operator, receipts: list[Receipt], receipt: str, reason: str
+) -> None:
+    ended = operator.config("audit", "verify", "--receipt", receipt)
+
+    assert ended.status == 1
+    assert f"receipt: DOES NOT HOLD: {reason}" in ended.last_line
+
+
+def test_a_receipt_with_another_hash_does_not_hold(
+    operator: Operator, receipts: list[Receipt]
+) -> None:
+    forged = replace(receipts[0], leaf_hash="0" * 64)
+    ended = operator.config("audit", "verify", "--receipt", str(forged))
+
+    assert (ended.status, ended.last_line) == (
+        1,
+        "receipt: DOES NOT HOLD: the record there is another one",
+    )
+
+
+def test_a_copied_folder_is_verified_without_configuration_database_or_keys(
+    operator: Operator, receipts: list[Receipt]
+) -> None:
+    copied = (operator.folder / "var" / "audit").rename(operator.folder / "handed-over")
+    ended = operator.types("audit", "verify", "--directory", copied)
+
+    assert ended.status == 0
+    assert ended.last_line == "the chain is whole"
+
+
+def test_export_numbers_the_records_of_each_organisation_without_content(
+    operator: Operator, receipts: list[Receipt]
+) -> None:
+    ended = operator.config("audit", "export")
+    numbers = [(line["organisation"], line["sequence"]) for line in _lines(ended)]
+
+    assert numbers == [("acme", n) for n in (1, 2, 3, 4)] + [("globex", 1), ("globex", 2)]
+    assert SAID not in ended.output
+
+
+def test_export_can_be_narrowed_to_an_organisation_or_a_request(
+    operator: Operator, receipts: list[Receipt]
+) -> None:
+    globex = _lines(operator.config("audit", "export", "--organisation", "globex"))
+    one = _lines(operator.config("audit", "export", "--request-id", "req_2"))
+
+    assert {line["organisation"] for line in globex} == {"globex"}
+    assert [line["request_id"] for line in one] == ["req_2", "req_2"]
+
+
+def test_export_decrypts_content_only_when_asked(
+    operator: Operator, receipts: list[Receipt]
+) -> None:
+    lines = _lines(operator.config("audit", "export", "--content", "--request-id", "req_1"))
+
+    assert [line.get("content") for line in lines] == [f"{SAID}1", None]
+
+
+def test_export_with_another_master_key_says_why_content_is_missing(
+    operator: Operator, receipts: list[Receipt]
+) -> None:
+    key_file = operator.folder / "var" / "master.key"
+    key_file.write_text(operator.folder.joinpath("var", "pepper.key").read_text())
+    line, _ = _lines(operator.config("audit", "export", "--content", "--request-id", "req_1"))
+
+    assert "another master key" in line["content_error"]
+    assert SAID not in str(line)
+
+
+def test_a_folder_that_is_not_there_is_named(operator: Operator) -> None:
+    ended = operator.config("audit", "verify")
+
+    assert ended.status == 2
+    assert ended.errors == f"gatewright: {operator.folder}/var/audit: there is no audit folder\n"
+
+
+def test_a_segment_that_cannot_be_read_is_refused(
+    operator: Operator, receipts: list[Receipt]
+) -> None:
+    _segment(operator).with_name("00000002.log").mkdir()
+    ended = operator.config("audit", "verify")
+
+    assert (ended.status, ended.errors.rpartition(": ")[2]) == (2, "Is a directory\n")
+
+
+def test_export_of_a_damaged_log_does_not_pretend_to_be_whole(
+    operator: Operator, receipts: list[Receipt]
+) -> None:
+    place = receipts[4].offset_bytes
+    _flip(_segment(operator), place + 60)
+    ended = operator.config("audit", "export")
+
+    assert ended.status == 1
+    assert "not all records could be read: worker w0 at " in ended.errors
+    assert "`gatewright audit verify` says what is affected" in ended.errors
+
+
+def test_export_still_gives_what_was_projected_before_the_damage(
+    operator: Operator, receipts: list[Receipt]
+) -> None:
+    before = operator.config("audit", "export")
+    _flip(_segment(operator), receipts[4].offset_bytes + 60)
+    after = operator.config("audit", "export")
+
+    assert len(_lines(before)) == 6
+    assert after.output == before.output

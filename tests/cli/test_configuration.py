@@ -1,0 +1,130 @@
+"""`gatewright config check` and what stops a start: the file, the key and the reason, in a line."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.operator import Operator
+
+
+@pytest.fixture(autouse=True)
+def _no_provider_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_fresh_configuration_passes_and_names_what_would_be_served(operator: Operator) -> None:
+    ended = operator.config("config", "check")
+
+    assert ended.status == 0
+    assert "policy: default (" in ended.output
+    assert "gatewright-demo: cheap, in-house, configured" in ended.output
+    assert "claude-opus-5-5: frontier, us, unavailable: no credential" in ended.output
+
+
+def test_a_credential_in_the_environment_makes_a_target_available(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-real-key")
+    ended = operator.config("config", "check")
+
+    assert "claude-opus-5-5: frontier, us, configured" in ended.output
+    assert "not-a-real-key" not in ended.output
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[data_plane]\nprot = 1\n", "prot"),
+        ("[data_plane]\nport = '1'\n", "data_plane.port"),
+        ("[data_plane]\nport = 70000\n", "data_plane.port: must be between 0 and 65535"),
+        ("[limits]\nbody_bytes_max = 0\n", "limits.body_bytes_max: must be greater than zero"),
+        ("[database]\nurl = 'mysql://x'\n", "database.url: must start with"),
+        ("[targets.a]\nprovider = 'b'\nmodel = 'c'\n", "targets.a.provider: there is no provider"),
+        ("[providers.a]\nkind = 'b'\njurisdiction = 'us'\n", "providers.a: kind: must be one of"),
+        ("[policy]\nfile = 'none.toml'\n", "policy.file: cannot be read"),
+        ("source = 'x'\n", "source: is not a setting"),
+        ("][", "not valid TOML"),
+    ],
+)
+def test_a_wrong_key_is_named_with_file_key_and_reason(
+    newcomer: Operator, text: str, words: str
+) -> None:
+    newcomer.config_file.write_text(text)
+    ended = newcomer.config("config", "check")
+
+    assert ended.status == 2
+    assert words in ended.errors
+    assert ended.errors.startswith("gatewright: ")
+    assert len(ended.errors.splitlines()) == 1
+
+
+def test_a_wrong_variable_is_named(newcomer: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    newcomer.config_file.touch()
+    monkeypatch.setenv("GATEWRIGHT_DATA_PLANE__PORT", "many")
+    ended = newcomer.config("config", "check")
+
+    assert ended.status == 2
+    assert ended.errors.startswith("gatewright: GATEWRIGHT_DATA_PLANE__PORT: data_plane.port: ")
+
+
+def test_a_key_file_that_others_can_read_stops_the_start(operator: Operator) -> None:
+    (operator.folder / "var" / "pepper.key").chmod(0o644)
+    ended = operator.config("keys", "list")
+
+    assert ended.status == 2
+    assert "can be read by others (mode 0644); make it 0600" in ended.errors
+
+
+def test_the_schema_goes_down_and_up_again(operator: Operator) -> None:
+    down = operator.config("database", "migrate", "--revision", "base")
+    up = operator.config("database", "migrate")
+
+    assert down.output == "schema: empty\n"
+    assert up.output.startswith("schema: 0")
+    assert operator.config("keys", "list").status == 0
+
+
+def test_a_schema_nobody_knows_is_refused_from_any_schema(operator: Operator) -> None:
+    there = operator.config("database", "migrate", "--revision", "nowhere")
+    operator.config("database", "migrate", "--revision", "base")
+    empty = operator.config("database", "migrate", "--revision", "nowhere")
+
+    for ended in (there, empty):
+        expected = "gatewright: --revision: there is no schema `nowhere`\n"
+        assert (ended.status, ended.errors) == (2, expected)
+
+
+@pytest.mark.parametrize("command", [("serve",), ("admin", "serve")])
+def test_a_listener_that_must_not_start_says_why_in_a_line(
+    operator: Operator, command: tuple[str, ...]
+) -> None:
+    operator.config("database", "migrate", "--revision", "base")
+    ended = operator.starts(*command, "--config", operator.config_file)
+
+    assert ended.status == 2
+    last = ended.errors.splitlines()[-1]
+    assert last.startswith("gatewright: the database has no schema yet: run `gatewright ")
+
+
+def test_engine_options_are_explained_by_the_engine_itself(newcomer: Operator) -> None:
+    ended = newcomer.starts("engine", "serve", "--help")
+
+    assert ended.status == 0
+    assert "local_engine serve" in ended.output
+    assert "--served-name" in ended.output
+
+
+def test_every_command_explains_itself(newcomer: Operator) -> None:
+    for group in ([], ["keys"], ["budgets"], ["policy"], ["audit"], ["database"], ["config"]):
+        ended = newcomer.types(*group, "--help")
+        assert ended.status == 0
+        assert "Usage: " in ended.output
+
+
+def test_the_configuration_can_be_named_by_the_environment(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GATEWRIGHT_CONFIG", str(operator.config_file))
+
+    assert operator.types("config", "check").status == 0

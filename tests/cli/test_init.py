@@ -1,0 +1,63 @@
+"""`gatewright init` makes what a first start needs, and never touches what is there."""
+
+import base64
+import stat
+
+from tests.cli.operator import Operator
+
+
+KEYS = ("pepper.key", "master.key", "admin.token")
+
+
+def test_init_leaves_a_folder_that_passes_the_configuration_check(newcomer: Operator) -> None:
+    ended = newcomer.types("init", "--folder", newcomer.folder)
+
+    assert ended.status == 0
+    assert ended.last_line == f"ready: gatewright serve --config {newcomer.config_file}"
+    assert newcomer.config("config", "check").status == 0
+
+
+def test_key_files_are_fresh_and_closed_to_others(operator: Operator) -> None:
+    texts = set()
+    for name in KEYS:
+        file = operator.folder / "var" / name
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert len(base64.b64decode(file.read_text(), validate=False)) == 32
+        texts.add(file.read_text())
+
+    assert len(texts) == len(KEYS)
+
+
+def test_the_folder_of_keys_and_database_is_closed_to_others(operator: Operator) -> None:
+    assert stat.S_IMODE((operator.folder / "var").stat().st_mode) == 0o700
+
+
+def test_init_again_changes_nothing(operator: Operator) -> None:
+    key = operator.config(
+        *("keys", "issue", "--organisation", "acme", "--workspace", "w"),
+        *("--project", "p", "--name", "kept"),
+    )
+    files = [operator.config_file, *(operator.folder / "var" / name for name in KEYS)]
+    before = [file.read_bytes() for file in files]
+    again = operator.types("init", "--folder", operator.folder)
+
+    assert (key.status, again.status) == (0, 0)
+    assert [file.read_bytes() for file in files] == before
+    assert "kept" in operator.config("keys", "list").output
+
+
+def test_init_keeps_a_configuration_that_was_edited(newcomer: Operator) -> None:
+    newcomer.config_file.write_text('log_level = "debug"\n')
+    ended = newcomer.types("init", "--folder", newcomer.folder)
+
+    assert ended.status == 0
+    assert newcomer.config_file.read_text() == 'log_level = "debug"\n'
+
+
+def test_a_folder_that_cannot_be_made_is_named(newcomer: Operator) -> None:
+    file = newcomer.folder / "file"
+    file.touch()
+    ended = newcomer.types("init", "--folder", file / "inside")
+
+    assert ended.status == 2
+    assert ended.errors == f"gatewright: {file}/inside: Not a directory\n"

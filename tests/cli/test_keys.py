@@ -1,0 +1,122 @@
+"""`gatewright keys …`: a key is shown once, listed without its secret, revoked and rotated."""
+
+import json
+from typing import Any
+
+from gateway.identity import key_id_of
+from tests.cli.operator import Ended, Operator
+
+
+PLACE = ("--organisation", "acme", "--workspace", "research", "--project", "assistant")
+
+
+def _issue(operator: Operator, *more: str) -> str:
+    ended = operator.config("keys", "issue", *PLACE, "--name", "a key", *more)
+    assert ended.status == 0
+    key_id = key_id_of(ended.last_line)
+    assert key_id is not None
+    return key_id
+
+
+def _lines(ended: Ended) -> list[dict[str, Any]]:
+    assert ended.status == 0
+    return [json.loads(line) for line in ended.output.splitlines()]
+
+
+def test_an_issued_key_is_printed_once_and_listed_without_its_secret(operator: Operator) -> None:
+    issued = operator.config("keys", "issue", *PLACE, "--name", "a key")
+    text = issued.last_line
+    listed = operator.config("keys", "list")
+
+    assert issued.output == f"{text}\n"
+    (line,) = _lines(listed)
+    assert line["key_id"] == key_id_of(text)
+    assert line["live"] is True
+    assert text.split("_")[3] not in listed.output
+
+
+def test_labels_scope_and_expiry_are_kept(operator: Operator) -> None:
+    scope = ("--model", "gpt-6-luna", "--model", "gatewright-demo")
+    _issue(operator, *scope, "--label", "batch", "--expires-days", "2")
+    (line,) = _lines(operator.config("keys", "list"))
+
+    assert line["labels"] == ["batch"]
+    assert line["models"] == ["gatewright-demo", "gpt-6-luna"]
+    assert line["expires_us"] - line["created_us"] < 2 * 86_400_000_001
+
+
+def test_a_list_of_another_organisation_is_empty(operator: Operator) -> None:
+    _issue(operator)
+
+    assert _lines(operator.config("keys", "list", "--organisation", "globex")) == []
+    assert len(_lines(operator.config("keys", "list", "--organisation", "acme"))) == 1
+
+
+def test_a_revoked_key_is_listed_as_ended_and_revoking_again_is_no_error(
+    operator: Operator,
+) -> None:
+    key_id = _issue(operator)
+    assert operator.config("keys", "revoke", key_id).output == f"revoked {key_id}\n"
+    assert operator.config("keys", "revoke", key_id).status == 0
+    (line,) = _lines(operator.config("keys", "list"))
+
+    assert line["live"] is False
+    assert line["revoked_us"] is not None
+
+
+def test_a_rotated_key_keeps_its_id_and_gets_another_secret(operator: Operator) -> None:
+    first = operator.config("keys", "issue", *PLACE, "--name", "a key").last_line
+    key_id = first.split("_")[2]
+    second = operator.config("keys", "rotate", key_id, "--overlap-s", "60")
+
+    assert second.status == 0
+    assert key_id_of(second.last_line) == key_id
+    assert second.last_line != first
+
+
+def test_a_key_that_is_not_there_is_refused(operator: Operator) -> None:
+    for command in ("revoke", "rotate"):
+        ended = operator.config("keys", command, "000000000000")
+        assert (ended.status, ended.errors) == (2, "gatewright: there is no such key\n")
+
+
+def test_a_revoked_key_cannot_be_rotated(operator: Operator) -> None:
+    key_id = _issue(operator)
+    operator.config("keys", "revoke", key_id)
+    ended = operator.config("keys", "rotate", key_id)
+
+    assert ended.status == 2
+    assert ended.errors == "gatewright: a revoked key cannot be rotated\n"
+
+
+def test_a_name_in_the_wrong_form_is_refused_with_the_form(operator: Operator) -> None:
+    place = ("--organisation", "Acme Inc", "--workspace", "w", "--project", "p")
+    ended = operator.config("keys", "issue", *place, "--name", "a key")
+
+    assert ended.status == 2
+    assert ended.errors.startswith("gatewright: organisation: use 1 to 63 lower-case letters")
+
+
+def test_without_a_schema_the_command_says_what_to_run(operator: Operator) -> None:
+    operator.config("database", "migrate", "--revision", "base")
+    for command in (("keys", "list"), ("budgets", "list"), ("audit", "export")):
+        ended = operator.config(*command)
+        assert ended.status == 2
+        assert "the database has no schema yet: run `gatewright " in ended.errors
+
+
+def test_times_out_of_reason_are_refused(operator: Operator) -> None:
+    key_id = _issue(operator)
+    for amount in ("-1", "1e300", "nan", "9" * 20):
+        assert operator.config("keys", "rotate", key_id, "--overlap-s", amount).status == 2
+    for days in ("0", "99999999999999999999"):
+        ended = operator.config("keys", "issue", *PLACE, "--name", "x", "--expires-days", days)
+        assert ended.status == 2
+    assert len(_lines(operator.config("keys", "list"))) == 1
+
+
+def test_a_database_that_is_none_is_refused(operator: Operator) -> None:
+    (operator.folder / "var" / "gatewright.db").write_text("garbage")
+    for command in (("keys", "list"), ("database", "migrate")):
+        ended = operator.config(*command)
+        assert (ended.status, ended.errors) == (2, "gatewright: the database does not answer\n")

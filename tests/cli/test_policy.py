@@ -1,0 +1,207 @@
+"""`gatewright policy …`: documents are checked, and decisions explained before they are made."""
+
+import json
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from tests.cli.operator import Ended, Operator
+from tests.identifiers import aadhaar, card
+
+
+SHIPPED = Path(str(resources.files("policies").joinpath("default.toml")))
+CLOSED = """
+name = "closed"
+version = 1
+[[constraints]]
+name = "no-tools"
+when = 'has_tools'
+deny = "tools are not approved yet"
+[[example_targets]]
+name = "annex"
+in_house = true
+[[tests]]
+name = "tools are denied"
+facts = { has_tools = true }
+expect = { effect = "deny", refusal = "denied" }
+"""
+
+
+def _explain(operator: Operator, request: object, *more: str | Path) -> Ended:
+    return operator.types("policy", "explain", SHIPPED, "--request", json.dumps(request), *more)
+
+
+def _chat(text: str, **more: object) -> dict[str, object]:
+    return {"model": "auto", "messages": [{"role": "user", "content": text}], **more}
+
+
+def _written(operator: Operator, text: str) -> Path:
+    file = operator.folder / "policy.toml"
+    file.write_text(text)
+    return file
+
+
+def test_the_shipped_document_passes_with_its_digest(newcomer: Operator) -> None:
+    ended = newcomer.types("policy", "check", SHIPPED)
+
+    assert ended.status == 0
+    assert ended.last_line == "ok"
+    assert "sha256 " in ended.output
+    assert "FAIL" not in ended.output
+
+
+def test_a_failing_case_is_shown_with_what_was_decided_instead(newcomer: Operator) -> None:
+    file = _written(newcomer, CLOSED.replace('effect = "deny", refusal = "denied"', 'first = "x"'))
+    ended = newcomer.types("policy", "check", file)
+
+    assert ended.status == 1
+    assert "FAIL  tools are denied\n      first: expected x, got nothing" in ended.output
+    assert ended.last_line == "not ok"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("name = ", "not a document"),
+        ('name = "x"\nversion = 1\nlet_me = 1\n', "let_me"),
+        (CLOSED.replace("has_tools'", "has_toolz'"), "did you mean 'has_tools'?"),
+    ],
+)
+@pytest.mark.parametrize("command", ["check", "explain"])
+def test_a_document_that_cannot_be_used_is_described(
+    newcomer: Operator, text: str, problem: str, command: str
+) -> None:
+    more = ("--request", "{}") if command == "explain" else ()
+    ended = newcomer.types("policy", command, _written(newcomer, text), *more)
+
+    assert ended.status == 1
+    assert problem in ended.output + ended.errors
+
+
+def test_a_file_that_is_missing_or_no_text_is_refused(newcomer: Operator) -> None:
+    missing = newcomer.types("policy", "check", newcomer.folder / "none.toml")
+    binary = newcomer.folder / "binary.toml"
+    binary.write_bytes(b"\xff\xfe")
+    unreadable = newcomer.types("policy", "check", binary)
+
+    assert (missing.status, unreadable.status) == (2, 2)
+    assert "does not exist" in missing.errors
+    assert unreadable.errors == f"gatewright: {binary}: cannot be read as UTF-8 text\n"
+
+
+def test_facts_are_decided_among_the_example_targets(newcomer: Operator) -> None:
+    ended = _explain(newcomer, {"data_class": "S3", "complexity_tier": "frontier"})
+
+    assert ended.status == 0
+    assert ended.output.startswith("allow: Sent to the in-house engine because")
+    assert "candidates: in-house\n" in ended.output
+
+
+def test_a_documents_own_example_targets_are_used(newcomer: Operator) -> None:
+    file = _written(newcomer, CLOSED)
+    ended = newcomer.types("policy", "explain", file, "--request", "{}")
+
+    assert "candidates: annex\n" in ended.output
+
+
+def test_a_request_can_come_from_a_file(newcomer: Operator) -> None:
+    file = newcomer.folder / "request.json"
+    file.write_text('{"complexity_tier": "frontier"}')
+    ended = newcomer.types("policy", "explain", SHIPPED, "--request", f"@{file}")
+    missing = newcomer.types("policy", "explain", SHIPPED, "--request", "@/none")
+
+    assert "candidates: managed-frontier" in ended.output
+    assert (missing.status, missing.errors) == (
+        2,
+        "gatewright: /none: cannot be read as UTF-8 text\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_text", "problem"),
+    [
+        ("[1]", "Expected `object`"),
+        ("{", "truncated"),
+        ('{"colour": 1}', "unknown fact 'colour'"),
+        ('{"hour_utc": 25}', "25 is not between 0 and 23"),
+        ('{"labels":' * 50_000, "recursion"),
+        ('{"messages": 7, "model": "auto"}', "messages"),
+        ('{"messages": [], "model": "auto", "model": "x"}', "the same key twice"),
+    ],
+)
+def test_a_request_that_cannot_be_understood_is_refused(
+    newcomer: Operator, request_text: str, problem: str
+) -> None:
+    ended = newcomer.types("policy", "explain", SHIPPED, "--request", request_text)
+
+    assert ended.status == 2
+    assert ended.errors.startswith("gatewright: --request: ")
+    assert problem in ended.errors
+
+
+@pytest.mark.parametrize(
+    ("secret", "label"), [(card(7), "CREDIT_CARD"), (aadhaar(7), "IN_AADHAAR")]
+)
+def test_a_chat_request_is_inspected_as_when_it_is_served_and_never_repeated(
+    newcomer: Operator, secret: str, label: str
+) -> None:
+    ended = _explain(newcomer, _chat(f"Please check {secret} for me."))
+
+    assert ended.status == 0
+    assert f"data class S3, findings {label} (1)" in ended.output
+    assert "candidates: in-house\n" in ended.output
+    assert secret not in ended.output + ended.errors
+
+
+@pytest.mark.parametrize(
+    ("more", "dialect"),
+    [
+        ({}, "openai_chat"),
+        ({"max_completion_tokens": 5}, "openai_chat"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]},
+            "openai_chat",
+        ),
+        ({"max_tokens": 5, "system": "Be brief."}, "anthropic_messages"),
+        (
+            {"max_tokens": 5, "tools": [{"name": "f", "input_schema": {"type": "object"}}]},
+            "anthropic_messages",
+        ),
+    ],
+)
+def test_the_dialect_of_a_chat_request_is_recognised(
+    newcomer: Operator, more: dict[str, object], dialect: str
+) -> None:
+    ended = _explain(newcomer, _chat("What is a ledger?", **more))
+
+    assert ended.status == 0
+    assert ended.output.startswith(f"request: {dialect}, about ")
+
+
+def test_content_that_cannot_be_read_stays_in_house(newcomer: Operator) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    request = {"model": "auto", "messages": [{"role": "user", "content": [picture]}]}
+    ended = _explain(newcomer, request)
+
+    assert "data class S4" in ended.output
+    assert "inspection incomplete (" in ended.output
+    assert "opaque:image" in ended.output
+    assert "candidates: in-house\n" in ended.output
+
+
+def test_with_a_configuration_its_own_targets_are_decided_among(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    ended = _explain(operator, _chat(f"Pay {card(3)}"), "--config", operator.config_file)
+
+    assert "candidates: gatewright-demo\n" in ended.output
+    assert "claude-opus-5-5: unavailable: no credential" in ended.output
+
+
+def test_with_a_configuration_that_is_wrong_the_file_is_named(newcomer: Operator) -> None:
+    ended = _explain(newcomer, {}, "--config", newcomer.folder / "none.toml")
+
+    assert (ended.status, "none.toml: No such file" in ended.errors) == (2, True)

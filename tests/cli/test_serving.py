@@ -1,0 +1,94 @@
+"""`gatewright serve` as an operator runs it: a process that starts, answers, drains and ends."""
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.cli.operator import Operator
+
+
+pytestmark = pytest.mark.anyio
+
+CONFIG = """
+[data_plane]
+port = {port}
+[admin]
+port = {port}
+[audit]
+free_bytes_min = 1
+"""
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@asynccontextmanager
+async def _running(
+    config_file: Path, port: int, *command: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A listener that is ready; killed if the test did not end it."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", *command, "--config", str(config_file)),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with aiohttp.ClientSession() as http:
+            while not await _is_ready(http, port):
+                assert process.returncode is None, "it ended instead of getting ready"
+                await asyncio.sleep(0.05)
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def _is_ready(http: aiohttp.ClientSession, port: int) -> bool:
+    try:
+        async with http.get(f"http://127.0.0.1:{port}/health/ready") as answer:
+            return answer.ok
+    except aiohttp.ClientError:
+        return False
+
+
+@pytest.mark.parametrize("command", [("serve",), ("admin", "serve")])
+async def test_a_listener_gets_ready_and_ends_on_sigterm_with_json_lines_only(
+    operator: Operator, command: tuple[str, ...]
+) -> None:
+    port = _free_port()
+    operator.config_file.write_text(CONFIG.format(port=port))
+    async with _running(operator.config_file, port, *command) as process:
+        process.send_signal(signal.SIGTERM)
+        _, errors = await process.communicate()
+
+    events = [json.loads(line)["event"] for line in errors.decode().splitlines()]
+    assert process.returncode == -signal.SIGTERM
+    assert (events[0], events[-1]) == ("process:started", "process:stopped")
+
+
+async def test_a_second_worker_of_the_same_name_and_a_taken_port_are_refused_in_a_line(
+    operator: Operator,
+) -> None:
+    port = _free_port()
+    operator.config_file.write_text(CONFIG.format(port=port))
+    async with _running(operator.config_file, port, "serve"):
+        twin = operator.starts("serve", "--config", operator.config_file)
+        taken = operator.starts("admin", "serve", "--config", operator.config_file)
+
+    assert twin.status == 2
+    last = twin.errors.splitlines()[-1]
+    assert last == "gatewright: audit worker w0: another process writes its segments"
+    assert taken.status == 3
+    assert "address already in use" in taken.errors

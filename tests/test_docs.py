@@ -1,0 +1,360 @@
+"""The documents are kept true: what the code has stands in them, and what they show happens."""
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+from msgspec import NODEFAULT, Struct
+
+from gateway import errors
+from gateway.__main__ import commands, main
+from gateway.app import configured_targets, load_policy
+from gateway.dialects.registry import DIALECTS
+from gateway.errors import ConfigurationInvalid, GatewrightError, UpstreamRefused
+from gateway.providers.registry import KINDS
+from gateway.settings import ProviderSettings, Settings, TargetSettings, load_settings
+from gateway.telemetry import LOG_KEYS, Event, Metrics
+from local_engine.serve.metrics import Metrics as EngineMetrics
+from policies.check import check
+from policies.functions import FUNCTIONS
+from policies.program import ORDERINGS
+from policies.render import render_report
+from policies.vocabulary import FACTS
+from tests.cli.operator import walk
+
+
+ROOT = Path(__file__).resolve().parent.parent
+DECISIONS = ROOT / "docs" / "decisions"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.joinpath("docs").rglob("*.md")])
+FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+RECORD = re.compile(r"(\d{4})-[a-z0-9-]+\.md")
+RECORD_SECTIONS = ["## Context", "## Decision", "## Price", "## What would change our mind"]
+GLOSSARY_WORDS = {
+    # The field's words, for the gateway and for the engine.
+    *("principal", "virtual key", "data class", "finding", "complexity", "decision", "obligation"),
+    *("plan", "candidate", "attempt", "reservation", "settlement", "receipt", "checkpoint"),
+    *("inclusion proof", "prefill", "decode", "block", "block table", "prefix cache", "scheduler"),
+    *("sequence", "time to first token (ttft)", "inter-token latency (itl)"),
+    # The nouns of the journey and of the house.
+    *("chat request", "inspection", "facts", "clearance", "delta", "usage", "audit record"),
+    *("target", "provider", "jurisdiction", "dialect", "tier", "policy document", "constraint"),
+    *("preference", "route", "budget account", "slice", "intent", "outcome", "segment"),
+    *("snapshot", "worker", "data plane", "control plane", "engine", "egress", "micro-dollar"),
+    *("leaf hash", "hash chain", "projection", "pepper", "master key", "data key", "breaker"),
+}
+
+
+def page(name: str) -> str:
+    return ROOT.joinpath(name).read_text(encoding="utf-8")
+
+
+def rows(name: str) -> dict[str, list[str]]:
+    """The table rows of a page by the code word in their first cell."""
+    found: dict[str, list[str]] = {}
+    for line in page(name).splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if line.startswith("| `"):
+            found.setdefault(cells[0].strip("`| "), cells)
+    return found
+
+
+# --- operations ---------------------------------------------------------------------------------
+
+
+def _settings(kind: type[Struct], prefix: str) -> Iterator[tuple[str, object]]:
+    """Key and default of every setting below a section."""
+    for field in msgspec.structs.fields(kind):
+        key = f"{prefix}{field.name}"
+        default = field.default
+        if default is NODEFAULT and field.default_factory is not NODEFAULT:
+            default = field.default_factory()
+        if key in {"source", "folder"}:
+            continue
+        if isinstance(field.type, type) and issubclass(field.type, Struct) and not _is_leaf(key):
+            yield from _settings_of(default, f"{key}.")
+        elif key == "providers":
+            yield from _settings(ProviderSettings, "providers.NAME.")
+        elif key == "targets":
+            yield from _settings(TargetSettings, "targets.NAME.")
+        else:
+            yield key, default
+
+
+def _settings_of(section: object, prefix: str) -> Iterator[tuple[str, object]]:
+    """A section's defaults are those of the object in `Settings`, not of its class."""
+    assert isinstance(section, Struct)
+    for field in msgspec.structs.fields(type(section)):
+        yield f"{prefix}{field.name}", getattr(section, field.name)
+
+
+def _is_leaf(key: str) -> bool:
+    return key.startswith(("providers.", "targets."))
+
+
+def _shown(default: object) -> str:
+    """A default as the table of settings shows it: TOML, or a word in italics for none."""
+    if default is NODEFAULT:
+        return "*required*"
+    if default is None or default == "":
+        return "*none*"
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    if isinstance(default, str):
+        return f'`"{default}"`'
+    if isinstance(default, tuple):
+        return f"`[{', '.join(map(str, default))}]`"
+    if isinstance(default, Struct):
+        return f'`{{ file = "{getattr(default, "file", "")}" }}`'
+    return f"`{default}`"
+
+
+def test_every_setting_stands_in_operations_with_its_default() -> None:
+    table = rows("docs/operations.md")
+    wrong = [
+        f"{key}: {_shown(default)}"
+        for key, default in _settings(Settings, "")
+        if key not in table or table[key][1] != _shown(default)
+    ]
+
+    assert wrong == []
+
+
+def test_operations_documents_no_setting_that_is_not_there() -> None:
+    known = {key for key, _ in _settings(Settings, "")}
+    sections = {key.partition(".")[0] for key in known if "." in key}
+    stale = [
+        key
+        for key in rows("docs/operations.md")
+        if key.partition(".")[0] in sections and "." in key and key not in known
+    ]
+
+    assert stale == []
+
+
+def test_every_event_log_key_and_metric_stands_in_operations() -> None:
+    text, table = page("docs/operations.md"), rows("docs/operations.md")
+    families = [*Metrics().registry.collect(), *EngineMetrics()._registry.collect()]
+    names = [
+        f"{family.name}_total" if family.type == "counter" else family.name for family in families
+    ]
+    assert len(names) > 10
+
+    assert [name for name in names if name not in table] == []
+    assert [event.value for event in Event if event.value not in table] == []
+    assert sorted(key for key in LOG_KEYS if f"`{key}`" not in text) == []
+
+
+def test_every_command_and_option_stands_in_operations() -> None:
+    table, text = rows("docs/operations.md"), page("docs/operations.md")
+    names = walk(commands)
+    assert len(names) > 10
+
+    assert [name for name in names if name not in table] == []
+    assert sorted(name for name in _options(commands) if f"`{name}" not in text) == []
+
+
+def _options(command: click.Command) -> set[str]:
+    if isinstance(command, click.Group):
+        return {name for each in command.commands.values() for name in _options(each)}
+    return {max(each.opts, key=len) for each in command.params if isinstance(each, click.Option)}
+
+
+def test_every_command_that_a_text_or_a_message_names_exists() -> None:
+    known = {tuple(name.split()[1:]) for name in walk(commands)}
+    groups = {name[:length] for name in known for length in range(len(name))}
+    files = [
+        *PAGES,
+        *(file for name in ("gateway", "admin") for file in ROOT.joinpath(name).rglob("*.py")),
+    ]
+    named = re.compile(r"`(?:\.venv/bin/)?gatewright((?: [a-z]+)+)")
+    unknown = [
+        f"{file.relative_to(ROOT)}: gatewright{found}"
+        for file in files
+        for found in named.findall(file.read_text(encoding="utf-8"))
+        if not any(tuple(found.split()[:length]) in known for length in (1, 2))
+        and tuple(found.split()) not in groups
+    ]
+
+    assert unknown == []
+
+
+def test_the_kinds_of_providers_stand_in_operations() -> None:
+    text = page("docs/operations.md")
+
+    assert [kind for kind in KINDS if f"`{kind}`" not in text] == []
+
+
+def test_the_example_configuration_loads_and_can_be_served(tmp_path: Path) -> None:
+    file = tmp_path / "gatewright.toml"
+    file.write_text(page("gateway/cli/template.toml"))
+    settings = load_settings(file, {})
+
+    assert {target.name for target in configured_targets(settings)} == set(settings.targets)
+    assert load_policy(settings).name == "default"
+
+
+# --- API ----------------------------------------------------------------------------------------
+
+
+def _error_classes(base: type[GatewrightError] = GatewrightError) -> list[type[GatewrightError]]:
+    below = [found for each in base.__subclasses__() for found in _error_classes(each)]
+    return [each for each in (base, *below) if each.__module__ == errors.__name__]
+
+
+def _example(kind: type[GatewrightError]) -> GatewrightError:
+    if issubclass(kind, UpstreamRefused):
+        return kind("words", upstream_status=502)
+    if issubclass(kind, ConfigurationInvalid):
+        return kind("file", "key", "reason")
+    return kind("words")
+
+
+def _on_the_wire(kind: type[GatewrightError]) -> list[str]:
+    """Status and type in each dialect, as the table of errors shows them."""
+    cells = []
+    for name in ("openai_chat", "anthropic_messages"):
+        status, body = DIALECTS[name].encode_error(_example(kind), "req_1")
+        cells.append(f"{status} `{msgspec.json.decode(body)['error']['type']}`")
+    return cells
+
+
+def test_every_error_stands_in_the_api_with_its_status_and_type_in_each_dialect() -> None:
+    table = rows("docs/api.md")
+    kinds = [kind for kind in _error_classes() if not issubclass(kind, errors.StartupRefused)]
+    wrong = [
+        f"{kind.code}: {_on_the_wire(kind)}"
+        for kind in kinds
+        if kind.code not in table or table[kind.code][1:3] != _on_the_wire(kind)
+    ]
+
+    assert wrong == []
+
+
+def test_errors_that_stop_a_start_stand_in_operations() -> None:
+    text = page("docs/operations.md")
+    kinds = _error_classes(errors.StartupRefused)
+
+    assert [kind.code for kind in kinds if f"`{kind.code}`" not in text] == []
+
+
+def test_every_header_and_path_of_ours_stands_in_the_api() -> None:
+    text = page("docs/api.md")
+    source = "".join(file.read_text() for file in ROOT.joinpath("gateway").rglob("*.py"))
+    headers = set(re.findall(r'"(x-[a-z-]+)"', source)) - {"x-forwarded-for"}
+    paths = set(re.findall(r'"(/(?:v1|health|metrics)[a-z_/]*)', source))
+
+    assert sorted(name for name in headers if f"`{name}" not in text) == []
+    public = paths - {"/v1/models/", "/health/ready", "/v1"}
+    assert sorted(path for path in public if f"{path}`" not in text) == []
+
+
+# --- policies -----------------------------------------------------------------------------------
+
+
+def _fences(name: str, language: str) -> list[str]:
+    return [body for info, body in FENCE.findall(page(name)) if info == language]
+
+
+def test_every_policy_document_that_is_shown_passes_its_own_check() -> None:
+    documents = _fences("docs/policies.md", "toml policy")
+    assert documents
+
+    reports = [check(text, "docs/policies.md") for text in documents]
+    assert [render_report(report) for report in reports if not report.is_ok] == []
+
+
+def test_every_fact_function_and_order_of_the_language_is_described() -> None:
+    table = rows("docs/policies.md")
+
+    assert [name for name in FACTS if name not in table] == []
+    assert [
+        name for name in FUNCTIONS if not any(row.startswith(f"{name}(") for row in table)
+    ] == []
+    assert [name for name in ORDERINGS if name not in table] == []
+
+
+def _sessions() -> list[tuple[str, str]]:
+    """Command and output of every session that docs/policies.md shows."""
+    text = "".join(_fences("docs/policies.md", "console"))
+    return [
+        (command.replace("\\\n", ""), shown)
+        for command, shown in re.findall(
+            r"^\$ ((?:[^\n]*\\\n)*[^\n]*)\n((?:(?!\$ )[^\n]*\n)*)", text, re.MULTILINE
+        )
+    ]
+
+
+@pytest.mark.parametrize(("command", "shown"), _sessions())
+def test_a_session_that_is_shown_happens_as_it_is_shown(
+    command: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", shlex.split(command))
+    with pytest.raises(SystemExit):
+        main()
+    output, problems = capsys.readouterr()
+    pattern = ".*?".join(map(re.escape, shown.rstrip("\n").split("…")))
+
+    assert re.fullmatch(pattern, (output + problems).rstrip("\n"), re.DOTALL) is not None
+
+
+# --- decisions, glossary, links -----------------------------------------------------------------
+
+
+def test_decision_records_are_numbered_without_gaps_linked_and_complete() -> None:
+    files = sorted(file for file in DECISIONS.iterdir() if file.name != "README.md")
+    index = page("docs/decisions/README.md")
+
+    assert [file.name[:4] for file in files] == [f"{n:04}" for n in range(1, len(files) + 1)]
+    for file in files:
+        assert RECORD.fullmatch(file.name), file.name
+        assert f"]({file.name})" in index, file.name
+        text = file.read_text(encoding="utf-8")
+        assert text.startswith(f"# {file.name[:4]} "), file.name
+        assert re.findall(r"^## .*$", text, re.MULTILINE) == RECORD_SECTIONS, file.name
+
+
+def test_a_decision_that_code_or_texts_refer_to_exists() -> None:
+    numbers = {file.name[:4] for file in DECISIONS.glob("[0-9]*.md")}
+    files = [*PAGES, *(file for file in ROOT.joinpath("gateway").rglob("*.py"))]
+    missing = [
+        f"{file.relative_to(ROOT)}: {number}"
+        for file in files
+        for number in re.findall(r"docs/decisions/(\d{4})", file.read_text(encoding="utf-8"))
+        if number not in numbers
+    ]
+
+    assert missing == []
+
+
+def test_the_glossary_defines_the_words_of_the_field_in_alphabetical_order() -> None:
+    entries = re.findall(r"^\*\*([^*]+)\*\*", page("docs/glossary.md"), re.MULTILINE)
+    words = [entry.lower() for entry in entries]
+
+    assert sorted(GLOSSARY_WORDS - set(words)) == []
+    assert words == sorted(words)
+
+
+def test_every_relative_link_leads_somewhere() -> None:
+    broken = [
+        f"{file.relative_to(ROOT)}: {target}"
+        for file in PAGES
+        for target in re.findall(r"\]\(([^)#\s]+)", file.read_text(encoding="utf-8"))
+        if "://" not in target and not os.path.exists(file.parent / target)  # noqa: PTH110
+    ]
+
+    assert broken == []
+
+
+def test_the_commands_of_the_readme_are_those_of_the_makefile() -> None:
+    targets = set(re.findall(r"^([a-z]+):", page("Makefile"), re.MULTILINE))
+    asked = set(re.findall(r"^make ([a-z]+)", page("README.md"), re.MULTILINE))
+
+    assert {"demo", "test"} <= asked
+    assert asked <= targets

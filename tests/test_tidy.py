@@ -1,0 +1,398 @@
+"""The house rules of CONTRIBUTING.md as code: what ruff, mypy and import-linter do not look at."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from gateway.dialects.registry import DIALECTS
+from gateway.providers.registry import KINDS
+
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("gateway", "policies", "classifiers", "local_engine", "migrations", "admin")
+TEXT_SUFFIXES = {
+    *(".py", ".md", ".toml", ".txt", ".in", ".html", ".css", ".json", ".mako", ".yml", ".yaml"),
+    *(".sh", ".cfg", ".ini", ""),
+}
+
+FILE_LINES_MAX = 400
+TEST_LINES_MAX = 600
+FUNCTION_LINES_MAX = 50
+NESTING_MAX = 4
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
+
+# The three named borders: the ASGI edge, the worker loops, and the one place where classifiers run.
+BORDERS = {
+    "gateway/api/door.py",
+    "gateway/audit/projector.py",
+    "gateway/audit/writer.py",
+    "gateway/inspection.py",
+    "gateway/upkeep.py",
+    "local_engine/serve/app.py",
+    "local_engine/serve/worker.py",
+}
+BROAD = {"Exception", "BaseException"}
+
+FORBIDDEN_IMPORTS = {"pickle", "marshal", "shelve", "dill", "joblib", "cloudpickle"}
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
+FORBIDDEN_METHODS = {("yaml", "load"), ("torch", "load"), ("os", "system"), ("os", "popen")}
+FORBIDDEN_FLAGS = {"shell", "trust_remote_code"}
+# A model's chat template, from the model directory, in a sandbox; never a caller's text.
+TEMPLATE_READERS = {"local_engine/text/template.py"}
+
+# Where the words of one upstream may be compared: in its own adapter.
+ADAPTERS = ("gateway/providers/", "gateway/dialects/")
+UPSTREAM_NAMES = {*KINDS, *DIALECTS, "vllm", "sglang", "claude", "gpt", "ollama"} - {"engine"}
+
+NESTING = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+_FOLDER_LINE = re.compile(r"^\W*`((?:[a-z0-9_]+/)+)`")
+_NAMED_FILE = re.compile(r"`([a-z0-9_/]+\.py)`")
+
+
+@cache
+def sources() -> tuple[Path, ...]:
+    """Every Python file that is part of the product."""
+    return tuple(sorted(file for name in PACKAGES for file in ROOT.joinpath(name).rglob("*.py")))
+
+
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def name_of(file: Path) -> str:
+    return file.relative_to(ROOT).as_posix()
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [name_of(file) for file in sources() if not ast.get_docstring(parsed(file))]
+
+    assert silent == []
+
+
+def test_files_are_short_enough_to_be_read_in_one_sitting() -> None:
+    tests = sorted(ROOT.joinpath("tests").rglob("*.py"))
+    limits = [(file, FILE_LINES_MAX) for file in sources()]
+    limits += [(file, TEST_LINES_MAX) for file in tests]
+    long = [
+        f"{name_of(file)}: {count} lines"
+        for file, limit in limits
+        if (count := len(file.read_text(encoding="utf-8").splitlines())) > limit
+    ]
+
+    assert long == []
+
+
+def test_functions_are_short() -> None:
+    long = [
+        f"{name_of(file)}:{function.lineno} {function.name}: {count} lines"
+        for file, function in _functions()
+        if (count := _body_lines(function)) > FUNCTION_LINES_MAX
+    ]
+
+    assert long == []
+
+
+def test_code_is_not_nested_deeply() -> None:
+    deep = [
+        f"{name_of(file)}:{function.lineno} {function.name}: {depth} levels"
+        for file, function in _functions()
+        if (depth := _depth(function.body)) > NESTING_MAX
+    ]
+
+    assert deep == []
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    everywhere = [*sources(), *ROOT.joinpath("tests").rglob("*.py")]
+    names = [(file, {file.stem, *file.relative_to(ROOT).parts[:-1]}) for file in everywhere]
+    vague = [name_of(file) for file, parts in names if parts & VAGUE_NAMES]
+
+    assert vague == []
+
+
+def test_everything_is_caught_only_at_the_named_borders() -> None:
+    broad: dict[str, list[int]] = {}
+    for file in sources():
+        for node in ast.walk(parsed(file)):
+            if _is_broad(node):
+                broad.setdefault(name_of(file), []).append(getattr(node, "lineno", 0))
+
+    assert broad.keys() - BORDERS == set(), broad
+    assert broad.keys() & BORDERS == BORDERS, "a border that catches nothing broad is no border"
+
+
+def test_nothing_is_evaluated_unpickled_or_run_in_a_shell() -> None:
+    found = [
+        f"{name_of(file)}:{getattr(node, 'lineno', 0)}: {what}"
+        for file in sources()
+        for node in ast.walk(parsed(file))
+        if (what := _dangerous(node, name_of(file)))
+    ]
+
+    assert found == []
+
+
+def test_no_upstreams_name_is_compared_outside_its_adapter() -> None:
+    found = [
+        f"{name_of(file)}:{getattr(node, 'lineno', 0)}: {word}"
+        for file in sources()
+        if not name_of(file).startswith(ADAPTERS)
+        for node in ast.walk(parsed(file))
+        for word in _compared_words(node)
+        if word in UPSTREAM_NAMES
+    ]
+
+    assert found == []
+
+
+def test_the_code_map_names_every_source_file() -> None:
+    named = _code_map()
+    missing = [
+        name_of(file)
+        for file in sources()
+        # A migration is named by its number, and a new one changes nothing on the map.
+        if file.name != "__init__.py" and file.parent.name != "versions"
+        if name_of(file) not in named
+    ]
+
+    assert missing == []
+
+
+def test_the_code_map_names_no_file_that_is_not_there() -> None:
+    gone = [name for name in sorted(_code_map()) if not ROOT.joinpath(name).exists()]
+
+    assert gone == []
+
+
+def test_no_text_holds_a_path_of_a_machine_or_the_host_of_a_registry() -> None:
+    folders = "work|root|home|Users|mnt"
+    machine = re.compile(rf"(?<![\w.~:-])/(?:{folders})/[A-Za-z]")
+    registry = re.compile(
+        r"https?://[^\s\"'<>]*(?:py"
+        r"pi|pythonhosted|artifactory|jfrog|nexus|devpi|/simple\b)"
+        r"|--(?:extra-)?index-url[ =]\S"
+    )
+    found = [
+        f"{name_of(file)}:{number}: {line.strip()[:80]}"
+        for file in _texts()
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        if machine.search(line) or registry.search(line)
+    ]
+
+    assert found == []
+
+
+def test_a_promise_for_later_links_to_its_issue() -> None:
+    word = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X{3})\b(?!.*https?://\S+/issues/\d+)")
+    found = [
+        f"{name_of(file)}:{number}"
+        for file in _texts()
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        if word.search(line)
+    ]
+
+    assert found == []
+
+
+def test_every_locked_requirement_is_pinned_and_hashed() -> None:
+    text = ROOT.joinpath("constraints", "locked.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    pinned = re.compile(r"[a-z0-9][a-z0-9._-]*(?:\[[a-z0-9,._-]+\])?==[^\s=]+( ; [^\\]+)? \\")
+    hashed = re.compile(r"    --hash=sha256:[0-9a-f]{64}( \\)?")
+    wrong = [line for line in lines if not (pinned.fullmatch(line) or hashed.fullmatch(line))]
+    unhashed = [
+        line
+        for line, following in zip(lines, [*lines[1:], ""], strict=True)
+        if pinned.fullmatch(line) and not hashed.fullmatch(following)
+    ]
+
+    assert wrong == []
+    assert unhashed == []
+    assert "torch==" not in text
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        ("import pickle", "pickle"),
+        ("from marshal import loads", "marshal"),
+        ("eval(text)", "eval"),
+        ("yaml.load(text)", "yaml.load"),
+        ("torch.load(file)", "torch.load"),
+        ("environment.from_string(text)", "from_string"),
+        ("run(text, shell=True)", "shell"),
+        ("model.eval()", ""),
+        ("run(text, shell=False)", ""),
+    ],
+)
+def test_the_look_for_dangerous_calls_sees_them(source: str, what: str) -> None:
+    found = [_dangerous(node, "gateway/example.py") for node in ast.walk(ast.parse(source))]
+
+    assert "".join(found) == what
+
+
+@pytest.mark.parametrize(
+    ("handler", "is_broad"),
+    [
+        ("except Exception: pass", True),
+        ("except: pass", True),
+        ("except (OSError, BaseException) as error: log(error)", True),
+        ("except BaseException:\n    undo()\n    raise", False),
+        ("except OSError: pass", False),
+    ],
+)
+def test_the_look_for_broad_handlers_sees_them(handler: str, *, is_broad: bool) -> None:
+    tree = ast.parse(f"try:\n    act()\n{handler}")
+
+    assert any(_is_broad(node) for node in ast.walk(tree)) is is_broad
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ('kind == "openai"', ["openai"]),
+        ('name.startswith("claude-")', ["claude"]),
+        ('kind in ("anthropic", "vllm")', ["anthropic", "vllm"]),
+        ('KINDS["openai"]', []),
+    ],
+)
+def test_the_look_for_compared_names_sees_them(source: str, words: list[str]) -> None:
+    nodes = ast.walk(ast.parse(source))
+
+    assert [word for node in nodes for word in _compared_words(node)] == words
+
+
+def test_nesting_counts_an_elif_once_and_a_function_anew() -> None:
+    flat = "if a:\n    pass\nelif b:\n    pass\nelif c:\n    pass"
+    deep = "for a in b:\n with c:\n  try:\n   if d:\n    e()\n  except F:\n   pass"
+
+    assert _depth(ast.parse(flat).body) == 1
+    assert _depth(ast.parse(deep).body) == 4
+
+
+def _functions() -> Iterator[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for file in sources():
+        for node in ast.walk(parsed(file)):
+            if isinstance(node, FUNCTIONS):
+                yield file, node
+
+
+def _body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of the body without the docstring."""
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    if not body:
+        return 0
+    last = body[-1].end_lineno
+    assert last is not None
+    return last - body[0].lineno + 1
+
+
+def _depth(statements: list[ast.stmt]) -> int:
+    return max((_depth_of(statement) for statement in statements), default=0)
+
+
+def _depth_of(statement: ast.stmt) -> int:
+    """Levels of compound statements; an `elif` is as deep as its `if`, a function starts anew."""
+    if not isinstance(statement, NESTING):
+        return 0
+    depths = [0]
+    for name, value in ast.iter_fields(statement):
+        if name in {"handlers", "cases"}:
+            depths += [_depth(inner.body) for inner in value]
+        elif name == "orelse" and len(value) == 1 and isinstance(value[0], ast.If):
+            depths.append(_depth_of(value[0]) - 1)
+        elif isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+            depths.append(_depth(value))
+    return 1 + max(depths)
+
+
+def _is_broad(node: ast.AST) -> bool:
+    """A handler that swallows everything, or a `suppress` that does."""
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "suppress":
+        return any(getattr(each, "id", "") in BROAD for each in node.args)
+    if not isinstance(node, ast.ExceptHandler):
+        return False
+    kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+    is_broad = any(kind is None or getattr(kind, "id", "") in BROAD for kind in kinds)
+    return is_broad and not _raises_again(node)
+
+
+def _raises_again(handler: ast.ExceptHandler) -> bool:
+    """Whether the handler ends by raising what it caught: it cleans up and swallows nothing."""
+    last = handler.body[-1]
+    return isinstance(last, ast.Raise) and last.exc is None
+
+
+def _dangerous(node: ast.AST, file: str) -> str:
+    """What is forbidden here, or an empty text."""
+    if isinstance(node, ast.Import):
+        return ", ".join(each.name for each in node.names if each.name in FORBIDDEN_IMPORTS)
+    if isinstance(node, ast.ImportFrom):
+        return node.module if node.module in FORBIDDEN_IMPORTS else ""
+    if not isinstance(node, ast.Call):
+        return ""
+    if isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
+        return node.func.id
+    if isinstance(node.func, ast.Attribute):
+        owner = getattr(node.func.value, "id", "")
+        if (owner, node.func.attr) in FORBIDDEN_METHODS:
+            return f"{owner}.{node.func.attr}"
+        if node.func.attr == "from_string" and file not in TEMPLATE_READERS:
+            return "from_string"
+    flags = [each.arg for each in node.keywords if getattr(each.value, "value", None) is True]
+    return ", ".join(flag for flag in flags if flag in FORBIDDEN_FLAGS)
+
+
+def _compared_words(node: ast.AST) -> Iterator[str]:
+    """String constants that a value is compared with, matched against or tested to start with."""
+    parts: list[ast.expr] = []
+    if isinstance(node, ast.Compare):
+        parts = [node.left, *node.comparators]
+    elif isinstance(node, ast.MatchValue):
+        parts = [node.value]
+    elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in {
+        *("startswith", "endswith", "removeprefix"),
+    }:
+        parts = list(node.args)
+    for part in parts:
+        for each in ast.walk(part):
+            if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                yield each.value.lower().rstrip("-_/:")
+
+
+def _code_map() -> set[str]:
+    """Files under "Code map" in ARCHITECTURE.md: by path, or by name below their folder's line."""
+    text = ROOT.joinpath("ARCHITECTURE.md").read_text(encoding="utf-8")
+    section = text.partition("\n## Code map\n")[2].partition("\n## ")[0]
+    named: set[str] = set()
+    folder = ""
+    for line in section.splitlines():
+        if found := _FOLDER_LINE.match(line):
+            folder = found[1]
+        for name in _NAMED_FILE.findall(line):
+            if "/" in name:
+                named.add(name)
+            elif folder:
+                named.add(folder + name)
+    return named
+
+
+@cache
+def _texts() -> tuple[Path, ...]:
+    """Text files that are part of the repository."""
+    folders = (*PACKAGES, "tests", "docs", "benchmarks", "constraints", ".ci")
+    files = [file for file in ROOT.iterdir() if file.is_file()]
+    for name in folders:
+        files += [file for file in ROOT.joinpath(name).rglob("*") if file.is_file()]
+    return tuple(
+        file
+        for file in sorted(files)
+        if file.suffix in TEXT_SUFFIXES and not {"__pycache__", "results"} & set(file.parts)
+    )
