@@ -89,7 +89,8 @@ class LiveStream:
         self._chunks = reply.chunks()
         self._held: list[StreamEvent] = []
         self._ended = False
-        self.on_break: Callable[[GatewrightError], None] = lambda _: None
+        self.on_end: Callable[[GatewrightError | None], None] = lambda _: None
+        """Told how the stream ended; not told when it was given up."""
 
     async def hold_until_content(self) -> None:
         """Read until the caller could see something, so that an error before it can fall back."""
@@ -109,13 +110,15 @@ class LiveStream:
             held, self._held = self._held, []
             yield held
         if self._ended:
+            self.on_end(None)
             return
         try:
             async for events in self._read():
                 yield events
         except GatewrightError as error:
-            self.on_break(error)
+            self.on_end(error)
             raise
+        self.on_end(None)
 
     async def _read(self) -> AsyncIterator[list[StreamEvent]]:
         async for data in self._chunks:
@@ -182,7 +185,7 @@ class Dispatcher:
         live, live_dropped = await self._first_answer(request, plan, log, receive)
         live.dropped = live_dropped
         name = live.candidate.target.name
-        live.on_break = lambda error: self._breakers.record(name, self._clock.monotonic_s(), error)
+        live.on_end = lambda error: self._breakers.record(name, self._clock.monotonic_s(), error)
         return live
 
     async def _first_answer(
@@ -263,7 +266,9 @@ class Dispatcher:
                 raise dialect.decode_error(status, await reply.read(), reply.retry_after_s)
             answer = await receive(candidate, dialect, reply)
             error_code, reply = "", None
-            self._breakers.record(target.name, self._clock.monotonic_s(), None)
+            if not request.stream:
+                # A stream shows at its end whether it was good: beginnings would hide breaks.
+                self._breakers.record(target.name, self._clock.monotonic_s(), None)
             return answer, upstream.dropped
         except GatewrightError as error:
             error_code = error.code

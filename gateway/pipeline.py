@@ -86,10 +86,10 @@ class Pipeline:
         except GatewrightError as error:
             await self._conclusion.refused(arrival, principal, request, inspection, error)
             raise
-        except asyncio.CancelledError:
-            gone = ClientGone("The caller left before anything was sent.")
+        except BaseException as error:
+            ended = _ended_by(error)
             await asyncio.shield(
-                self._conclusion.refused(arrival, principal, request, inspection, gone)
+                self._conclusion.refused(arrival, principal, request, inspection, ended)
             )
             raise
         return await (self._stream(passage) if request.stream else self._complete(passage))
@@ -128,17 +128,18 @@ class Pipeline:
         request, attempts = passage.request, AttemptLog()
         try:
             answered = await self._dispatcher.complete(request, passage.ruling.plan, attempts)
+            usage = with_input_estimate(answered.completion.usage, request.input_tokens_estimate)
+            completion = answered.completion
+            if usage is not completion.usage:
+                completion = structs.replace(completion, usage=usage)
+            body = passage.arrival.dialect.encode_reply(completion, answered.source)
         except GatewrightError as error:
             await self._conclusion.failed(passage, attempts, error)
             raise
         except BaseException as error:
             await asyncio.shield(self._break_off(passage, attempts, error))
             raise
-        target, source = answered.candidate.target, answered.source
-        usage = with_input_estimate(answered.completion.usage, request.input_tokens_estimate)
-        completion = answered.completion
-        if usage is not completion.usage:
-            completion = structs.replace(completion, usage=usage)
+        target = answered.candidate.target
         concluded = await self._conclusion.answered(
             passage,
             attempts,
@@ -147,7 +148,6 @@ class Pipeline:
             completion.raw[: self._audited_reply_bytes_max],
             answered.dropped,
         )
-        body = passage.arrival.dialect.encode_reply(completion, source)
         return WholeAnswer(body, _headers(passage, target, answered.dropped, concluded))
 
     async def _stream(self, passage: Passage) -> StreamedAnswer:
@@ -178,6 +178,13 @@ class Pipeline:
             b"",
             break_code(error),
         )
+
+
+def _ended_by(error: BaseException) -> GatewrightError:
+    """What is written down where the caller left, or we failed, before anything was sent."""
+    if isinstance(error, asyncio.CancelledError):
+        return ClientGone("The caller left before anything was sent.")
+    return GatewrightError("The gateway failed before anything was sent.")
 
 
 def _headers(

@@ -42,8 +42,7 @@ class Relay:
         try:
             await self._carry(encoder, write)
         except UpstreamFailed as error:
-            await self._break_off(error)
-            await write(encoder.fail(error, request.request_id))
+            await write(await self._failure(encoder, error))
             return
         except BaseException as error:
             # The upstream is cut first: every token it still makes would be paid for.
@@ -79,13 +78,21 @@ class Relay:
             f"x-gatewright-receipt={concluded.receipt}"
         )
 
+    async def _failure(self, encoder: StreamEncoder, error: GatewrightError) -> bytes:
+        """The error event of a stream that broke, once that is on record."""
+        try:
+            await self._break_off(error)
+        except GatewrightError as unrecorded:
+            error = unrecorded
+        return encoder.fail(error, self._passage.request.request_id)
+
     async def _break_off(self, error: BaseException) -> None:
         passage = self._passage
         await self._conclusion.broken_off(
             passage,
             self._attempts,
             self._live.candidate.target,
-            self._tally.usage(passage.request.input_tokens_estimate),
+            self._tally.usage_so_far(passage.request.input_tokens_estimate),
             self._tally.content,
             break_code(error),
         )

@@ -43,12 +43,18 @@ class Tally:
         """What the upstream said, or an estimate that says it is one; never zero for content."""
         if self._usage is not None and self._usage.output_tokens:
             return self._usage
+        return self.usage_so_far(input_tokens_estimate)
+
+    def usage_so_far(self, input_tokens_estimate: int) -> Usage:
+        """The same for a stream that did not end: what it opened with is not all it sent."""
         output_tokens = -(-self._content_bytes // BYTES_PER_TOKEN)
-        if self._usage is not None:
-            return add_usage(self._usage, Usage(output_tokens=output_tokens, estimated=True))
-        return Usage(
-            input_tokens=input_tokens_estimate, output_tokens=output_tokens, estimated=True
-        )
+        if self._usage is None:
+            return Usage(
+                input_tokens=input_tokens_estimate, output_tokens=output_tokens, estimated=True
+            )
+        if self._usage.output_tokens >= output_tokens > 0:
+            return self._usage
+        return add_usage(self._usage, Usage(output_tokens=output_tokens, estimated=True))
 
 
 def add_usage(known: Usage | None, more: Usage) -> Usage:

@@ -26,8 +26,12 @@ class Event(StrEnum):
     SNAPSHOT_PUBLISHED = "snapshot:published"
     SNAPSHOT_FAILED = "snapshot:failed"
     LEDGER_FLUSH_FAILED = "ledger:flush_failed"
+    UPKEEP_FAILED = "upkeep:failed"
     AUDIT_PROJECTION_FAILED = "audit:projection_failed"
-    AUDIT_UNAVAILABLE = "audit:unavailable"
+    AUDIT_WRITE_FAILED = "audit:write_failed"
+    AUDIT_WRITE_RECOVERED = "audit:write_recovered"
+    AUDIT_TAIL_CUT = "audit:tail_cut"
+    AUDIT_SEGMENT_DAMAGED = "audit:segment_damaged"
     INSPECTION_FAILED = "inspection:failed"
     PROBE_FAILED = "probe:failed"
     PROBE_RECOVERED = "probe:recovered"
@@ -64,6 +68,8 @@ LOG_KEYS = frozenset(
         "pid",
         "component",
         "where",
+        "segment",
+        "offset_bytes",
     }
 )
 

@@ -144,6 +144,11 @@ class RunningGateway:
         return f"http://{host}:{port}"
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The gateway's own, for counting what lives on it."""
+        return self.plane._audit._loop
+
+    @property
     def audit_folder(self) -> Path:
         return self.settings.path(self.settings.audit.directory)
 

@@ -329,7 +329,7 @@ class _Reply:
             await self._wait(None)
         elif self._answer.fault == "mid_reset":
             # A moment for what was sent to arrive: a reset may overtake it.
-            await self._wait(self._answer.hold, 0.02)
+            await self._wait(self._answer.hold, 0.1)
             self._reset()
         else:
             await self._end()

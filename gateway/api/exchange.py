@@ -14,6 +14,8 @@ from gateway.errors import BodyTooLarge, RequestInvalid
 
 Header = tuple[bytes, bytes]
 REQUEST_TIMEOUT = "The request's body did not arrive in time."
+READING_S = 3.0
+"""How long after the deadline of the work a caller may still be reading what came of it."""
 
 
 class Exchange:
@@ -22,6 +24,9 @@ class Exchange:
     __slots__ = (
         "_body_bytes_max",
         "_body_receive_s",
+        "_deadline_s",
+        "_end",
+        "_head",
         "_receive",
         "_send",
         "_serving",
@@ -40,13 +45,18 @@ class Exchange:
         *,
         body_bytes_max: int,
         body_receive_s: float,
+        deadline_s: float,
     ) -> None:
+        """`deadline_s` is the work's own; a little after it, who has not read yet has left."""
         self.method = str(scope.get("method", ""))
         self.headers: list[Header] = list(scope["headers"])
         self.started = False
         self.caller_left = False
         self._serving: asyncio.Task[Any] | None = None
         self._watcher: asyncio.Task[Any] | None = None
+        self._end: asyncio.TimerHandle | None = None
+        self._head: list[Header] | None = None
+        self._deadline_s = deadline_s
         self._receive = receive
         self._send = send
         self._body_bytes_max = body_bytes_max
@@ -108,9 +118,15 @@ class Exchange:
         self._serving = asyncio.current_task()
         self._watcher = asyncio.ensure_future(self._receive())
         self._watcher.add_done_callback(self._left)
+        loop = asyncio.get_running_loop()
+        self._end = loop.call_later(self._deadline_s + READING_S, self._give_up)
 
     def _left(self, watcher: asyncio.Task[Any]) -> None:
-        if not watcher.cancelled() and watcher.exception() is None and self._serving is not None:
+        if not watcher.cancelled() and watcher.exception() is None:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        if self._serving is not None:
             self.caller_left = True
             self._serving.cancel()
 
@@ -120,6 +136,9 @@ class Exchange:
             self._watcher.remove_done_callback(self._left)
             self._watcher.cancel()
             self._watcher = None
+        if self._end is not None:
+            self._end.cancel()
+            self._end = None
 
     async def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Send a whole answer."""
@@ -128,12 +147,15 @@ class Exchange:
         await self._start(status, raw)
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
-    async def start_stream(self, headers: Mapping[str, str]) -> None:
-        """Send the head of a stream."""
-        await self._start(200, _encode(headers))
+    def begin_stream(self, headers: Mapping[str, str]) -> None:
+        """What the head of a stream will be; it is sent with the first piece."""
+        self._head = _encode(headers)
 
     async def write(self, data: bytes) -> None:
         """Send a piece of a stream; waits while the caller is slow."""
+        if self._head is not None:
+            head, self._head = self._head, None
+            await self._start(200, head)
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end_stream(self) -> None:

@@ -1,0 +1,71 @@
+"""One running gateway per module; a module says its settings in `SETTINGS`."""
+
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.faults.envelopes import Caller
+from tests.running_gateway import RunningGateway, Upstreams
+from tests.upstreams import Answer
+
+
+@pytest.fixture(scope="module")
+async def shared_upstreams() -> AsyncIterator[Upstreams]:
+    async with Upstreams() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def shared_gateway(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    sqlite_template: Path,
+    shared_upstreams: Upstreams,
+) -> AsyncIterator[RunningGateway]:
+    folder = tmp_path_factory.mktemp("gateway")
+    shutil.copyfile(sqlite_template, folder / "gateway.db")
+    url = f"sqlite+aiosqlite:///{folder / 'gateway.db'}"
+    more = getattr(request.module, "SETTINGS", "")
+    async with RunningGateway(folder, url, shared_upstreams, more=more) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def shared_key(shared_gateway: RunningGateway) -> str:
+    return await shared_gateway.issue_key()
+
+
+@pytest.fixture
+def upstreams(shared_upstreams: Upstreams) -> Upstreams:
+    """The module's upstreams, with nothing recorded and good answers."""
+    for upstream in (shared_upstreams.engine, *shared_upstreams.managed):
+        upstream.forget()
+        upstream.answer(Answer())
+    return shared_upstreams
+
+
+@pytest.fixture
+def gateway(shared_gateway: RunningGateway, upstreams: Upstreams) -> RunningGateway:
+    return shared_gateway
+
+
+@pytest.fixture
+async def own_upstreams() -> AsyncIterator[Upstreams]:
+    """For a test that stops one of them, or whose gateway is its own."""
+    async with Upstreams() as running:
+        yield running
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+@pytest.fixture
+def caller(gateway: RunningGateway, shared_key: str, http: aiohttp.ClientSession) -> Caller:
+    """A caller with a good key."""
+    return Caller(gateway, http, shared_key)

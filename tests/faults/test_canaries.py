@@ -1,0 +1,220 @@
+"""Marked secrets and marked content go through every path; outside the answer they are nowhere."""
+
+import io
+import logging
+import secrets
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+import structlog
+
+from gateway.telemetry import configure_logging
+from tests.faults.envelopes import STYLES, Caller, Reply, Style, ask
+from tests.identifiers import aadhaar, card
+from tests.running_gateway import (
+    CLAUDE_TARGET,
+    ENGINE_TARGET,
+    GPT_TARGET,
+    RunningGateway,
+    Upstreams,
+)
+from tests.upstreams import Answer, Fault
+
+
+pytestmark = pytest.mark.anyio
+
+SETTINGS = """
+[limits]
+first_byte_s = 0.4
+stream_idle_s = 0.4
+"""
+
+
+def canary(name: str) -> str:
+    return f"canary{name}{secrets.token_hex(6)}"
+
+
+PROMPT, SYSTEM, TOOL, FIELD, HEADER, ANSWER, FAULT, USER = (
+    canary(name)
+    for name in ("prompt", "system", "tool", "field", "header", "answer", "fault", "user")
+)
+AADHAAR, CARD = aadhaar(4), card(4)
+CONTENT = (PROMPT, SYSTEM, TOOL, FIELD, HEADER, ANSWER, FAULT, USER, AADHAAR, CARD)
+
+
+@pytest.fixture
+def log() -> Iterator[io.BytesIO]:
+    """What a process at debug level writes to standard error."""
+    written = io.BytesIO()
+    before = sys.stderr
+    sys.stderr = io.TextIOWrapper(written, write_through=True)
+    try:
+        configure_logging("debug")
+        yield written
+    finally:
+        sys.stderr = before
+        structlog.reset_defaults()
+
+
+@pytest.fixture
+async def running(
+    log: io.BytesIO, tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams
+) -> AsyncIterator[RunningGateway]:
+    async with RunningGateway(tmp_path, sqlite_url, own_upstreams, more=SETTINGS) as gateway:
+        yield gateway
+
+
+def loaded(style: Style, **fields: object) -> dict[str, object]:
+    """A request with a canary in every place that holds content."""
+    text = f"{PROMPT} and my numbers {AADHAAR} {CARD}"
+    if style == "openai":
+        messages: list[object] = [
+            {"role": "system", "content": SYSTEM},
+            {"role": "user", "content": text, "name": USER},
+        ]
+        more: dict[str, object] = {"messages": messages, "user": USER}
+    else:
+        messages = [{"role": "user", "content": [{"type": "text", "text": text}]}]
+        more = {"messages": messages, "system": SYSTEM, "metadata": {"user_id": USER}}
+    return ask(style) | more | {"unknown_field": {"deep": FIELD}} | fields
+
+
+def harmless(style: Style, **fields: object) -> dict[str, object]:
+    """Canaries that no classifier takes for sensitive, so that it may go to a managed target."""
+    return ask(style, messages=[{"role": "user", "content": f"Hello {PROMPT}"}]) | fields
+
+
+FAULTS: tuple[Fault, ...] = (
+    "reset",
+    "hang",
+    "slow_headers",
+    "bad_head",
+    "bad_json",
+    "mid_reset",
+    "mid_hang",
+    "cut",
+    "truncated",
+    "error_event",
+)
+
+
+class Drive:
+    """Takes every path once and keeps what came back."""
+
+    def __init__(self, gateway: RunningGateway, upstreams: Upstreams, caller: Caller) -> None:
+        self.gateway, self.upstreams, self.caller = gateway, upstreams, caller
+        self.errors: list[Reply] = []
+
+    async def post(
+        self,
+        style: Style,
+        body: bytes | Mapping[str, object],
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        sent = self.caller.headers(style) if headers is None else headers
+        reply = await self.caller.post(style, body, {**sent, "x-note": HEADER, "cookie": HEADER})
+        if reply.status != 200:
+            self.errors.append(reply)
+        return reply
+
+    def answer(self, answer: Answer) -> None:
+        for upstream in (self.upstreams.engine, *self.upstreams.managed):
+            upstream.answer(answer)
+
+    async def good(self, style: Style) -> None:
+        self.answer(Answer(text=f"{ANSWER} and more"))
+        for stream in (False, True):
+            reply = await self.post(style, loaded(style, stream=stream))
+            assert reply.status == 200
+            for target in (CLAUDE_TARGET, GPT_TARGET):
+                reply = await self.post(style, harmless(style, model=target, stream=stream))
+                assert ANSWER.encode() in reply.body
+
+    async def bad_input(self, style: Style) -> None:
+        whole = msgspec.json.encode(loaded(style))
+        await self.post(style, whole[:-10])
+        await self.post(style, whole[:-1] + b',"unknown_field":1}')
+        await self.post(style, loaded(style, temperature=FIELD))
+        await self.post(style, loaded(style, messages=[{"role": FIELD, "content": PROMPT}]))
+        await self.post(style, loaded(style, tools=[{"type": FIELD, "function": TOOL}]))
+        await self.post(style, loaded(style, stream=FIELD))
+        await self.post(style, loaded(style), {"authorization": f"Bearer {HEADER}"})
+        await self.post(style, whole, self.caller.headers(style) | {"content-encoding": "gzip"})
+
+    async def upstream_failures(self, style: Style) -> None:
+        leak = f'{{"error":{{"message":"{FAULT} {PROMPT} {self.gateway.upstream_key}"}}}}'.encode()
+        for status in (401, 403, 404, 429, 500, 503):
+            self.answer(Answer(status=status, body=leak))
+            for stream in (False, True):
+                await self.post(style, harmless(style, model=CLAUDE_TARGET, stream=stream))
+        self.answer(Answer(body=leak))
+        await self.post(style, harmless(style, model=GPT_TARGET))
+        await self.post(style, harmless(style, model=GPT_TARGET, stream=True))
+        for fault in FAULTS:
+            self.answer(Answer(fault=fault, text=f"{ANSWER} one two three"))
+            for stream in (False, True):
+                await self.post(style, loaded(style, model=ENGINE_TARGET, stream=stream))
+
+    async def crashes(self, style: Style, monkeypatch: pytest.MonkeyPatch) -> None:
+        def crash(*_: object, **__: object) -> Any:
+            raise RuntimeError(f"{FAULT} {PROMPT} {self.gateway.upstream_key}")
+
+        for place in (
+            "gateway.pipeline.authenticate",
+            "gateway.pipeline.routing.check_model",
+            "gateway.pipeline.evidence.intent",
+            "gateway.inspection.extract",
+            "gateway.dispatch.AttemptLog.add",
+            "gateway.relay.Tally.add",
+        ):
+            with monkeypatch.context() as patched:
+                patched.setattr(place, crash)
+                for stream in (False, True):
+                    await self.post(style, loaded(style, stream=stream))
+
+
+@pytest.mark.parametrize("style", STYLES)
+async def test_no_canary_is_found_anywhere_but_in_the_answer(
+    running: RunningGateway,
+    own_upstreams: Upstreams,
+    http: aiohttp.ClientSession,
+    log: io.BytesIO,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    style: Style,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    key = await running.issue_key()
+    drive = Drive(running, own_upstreams, Caller(running, http, key))
+
+    await drive.good(style)
+    await drive.bad_input(style)
+    await drive.upstream_failures(style)
+    await drive.crashes(style, monkeypatch)
+    async with http.get(f"{running.url}/metrics") as response:
+        metrics = await response.read()
+    records = msgspec.json.encode(await running.records())
+
+    folder = running.folder
+    files = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    del files["upstream.key"]
+    places = {
+        **files,
+        "log": log.getvalue(),
+        "other logs": caplog.text.encode(),
+        "metrics": metrics,
+        "records": records,
+        "errors": b"".join(reply.body + str(reply.headers).encode() for reply in drive.errors),
+        "representations": repr((running.plane, vars(running.plane), running.settings)).encode(),
+    }
+    assert b"request:refused" in places["log"]
+    assert b"request:crashed" in places["log"]
+    assert len(drive.errors) > 40
+    for secret in (*CONTENT, key, key.split("_")[3], running.upstream_key):
+        found = [name for name, held in places.items() if secret.encode() in held]
+        assert not found, (secret, found)

@@ -1,0 +1,157 @@
+"""One exchange: a bounded body in, pieces out, and a caller who may leave at any moment."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from gateway.api.exchange import Exchange
+from gateway.errors import BodyTooLarge, RequestInvalid
+
+
+pytestmark = pytest.mark.anyio
+
+
+class Wire:
+    """The other side of ASGI: messages that come, and those that were sent."""
+
+    def __init__(self, *messages: dict[str, Any]) -> None:
+        self.coming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        for message in messages:
+            self.coming.put_nowait(message)
+        self.sent: list[dict[str, Any]] = []
+
+    def exchange(self, *headers: tuple[bytes, bytes], deadline_s: float = 60.0) -> Exchange:
+        async def send(message: Any) -> None:
+            self.sent.append(message)
+
+        scope: Any = {"type": "http", "method": "POST", "headers": list(headers)}
+        receive: Callable[[], Awaitable[Any]] = self.coming.get
+        return Exchange(
+            scope, receive, send, body_bytes_max=10, body_receive_s=0.05, deadline_s=deadline_s
+        )
+
+
+def piece(body: bytes, *, more: bool = False) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+GONE: dict[str, Any] = {"type": "http.disconnect"}
+
+
+async def test_a_body_is_joined_from_its_pieces() -> None:
+    exchange = Wire(piece(b"abc", more=True), piece(b"", more=True), piece(b"def")).exchange()
+
+    assert await exchange.read_body() == b"abcdef"
+    exchange.close()
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (piece(b"x" * 11),),
+        (piece(b"x" * 11, more=True),),
+        (piece(b"x" * 6, more=True), piece(b"x" * 5)),
+    ],
+)
+async def test_a_body_over_the_limit_is_refused_as_soon_as_it_shows(
+    messages: tuple[dict[str, Any], ...],
+) -> None:
+    with pytest.raises(BodyTooLarge):
+        await Wire(*messages).exchange().read_body()
+
+
+@pytest.mark.parametrize("length", [b"11", b"99999999999999999999"])
+async def test_a_length_over_the_limit_is_refused_unread(length: bytes) -> None:
+    wire = Wire(piece(b"x"))
+
+    with pytest.raises(BodyTooLarge):
+        await wire.exchange((b"content-length", length)).read_body()
+
+    assert wire.coming.qsize() == 1
+
+
+@pytest.mark.parametrize("begun", [(), (piece(b"x", more=True),)])
+async def test_a_body_that_does_not_come_in_time_is_refused(
+    begun: tuple[dict[str, Any], ...],
+) -> None:
+    with pytest.raises(RequestInvalid, match="in time"):
+        await Wire(*begun).exchange().read_body()
+
+
+async def test_an_encoded_body_is_refused() -> None:
+    with pytest.raises(RequestInvalid, match="content-encoding"):
+        await Wire(piece(b"x")).exchange((b"content-encoding", b"gzip")).read_body()
+
+
+@pytest.mark.parametrize("before", [(), (piece(b"x", more=True),)])
+async def test_leaving_while_sending_cancels(before: tuple[dict[str, Any], ...]) -> None:
+    exchange = Wire(*before, GONE).exchange()
+
+    with pytest.raises(asyncio.CancelledError):
+        await exchange.read_body()
+
+    assert exchange.caller_left
+
+
+async def test_leaving_while_being_served_cancels_the_work() -> None:
+    wire = Wire(piece(b"x"))
+    exchange = wire.exchange()
+
+    async def serve() -> None:
+        await exchange.read_body()
+        wire.coming.put_nowait(GONE)
+        await asyncio.Event().wait()
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(serve())
+
+    assert exchange.caller_left
+
+
+async def test_the_end_of_an_answer_is_not_taken_for_leaving() -> None:
+    wire = Wire(piece(b"x"))
+    exchange = wire.exchange()
+    await exchange.read_body()
+    await exchange.answer(200, {"x": "y"}, b"done")
+    wire.coming.put_nowait(GONE)
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert not exchange.caller_left
+    assert wire.sent[0]["headers"] == [(b"x", b"y"), (b"content-length", b"4")]
+    assert wire.sent[1]["body"] == b"done"
+
+
+async def test_the_head_of_a_stream_leaves_with_its_first_piece() -> None:
+    wire = Wire(piece(b"x"))
+    exchange = wire.exchange()
+    await exchange.read_body()
+    exchange.begin_stream({"a": "b"})
+    assert not exchange.started
+
+    await exchange.write(b"one")
+    await exchange.write(b"two")
+    await exchange.end_stream()
+
+    assert [message.get("body", b"head") for message in wire.sent] == [b"head", b"one", b"two", b""]
+    assert exchange.started
+
+
+async def test_who_has_not_read_long_after_the_deadline_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.api.exchange.READING_S", 0.01)
+    wire = Wire(piece(b"x"))
+    exchange = wire.exchange(deadline_s=0.01)
+
+    async def serve() -> None:
+        await exchange.read_body()
+        await asyncio.Event().wait()
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(serve())
+
+    assert exchange.caller_left
+    exchange.close()

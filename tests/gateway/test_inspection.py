@@ -1,0 +1,131 @@
+"""The inspector counts and never fails open: what it could not see is most sensitive."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from classifiers.complexity.model import load
+from gateway import inspection as module
+from gateway.clock import SystemClock
+from gateway.dialects.registry import DIALECTS
+from gateway.inspection import MOST_SENSITIVE, Inspector
+from gateway.settings import InspectionSettings
+from gateway.types import ChatRequest
+from tests.identifiers import aadhaar, card
+
+
+pytestmark = pytest.mark.anyio
+
+CANARY = "canary-4711"
+
+
+def request(content: object) -> ChatRequest:
+    body = {"model": "auto", "messages": [{"role": "user", "content": content}]}
+    return DIALECTS["openai_chat"].decode_request(msgspec.json.encode(body), "req_1")
+
+
+def make(**settings: Any) -> Inspector:
+    return Inspector(InspectionSettings(**settings), load(), SystemClock())
+
+
+@pytest.fixture
+def inspector() -> Iterator[Inspector]:
+    made = make()
+    yield made
+    made.close()
+
+
+async def test_harmless_text_is_complete_and_public(inspector: Inspector) -> None:
+    seen = await inspector.inspect(request("What is the capital of France?"))
+
+    assert (seen.data_class, seen.complete, seen.findings) == ("S0", True, {})
+    assert 0.0 <= seen.complexity <= 1.0
+    assert seen.classifier_version
+    assert seen.duration_us >= 0
+
+
+@pytest.mark.parametrize("value", [aadhaar(3), card(3)])
+async def test_identifiers_are_counted_and_never_kept(inspector: Inspector, value: str) -> None:
+    seen = await inspector.inspect(request(f"my number is {value}, again {value}"))
+
+    assert seen.data_class >= "S3"
+    assert sum(seen.findings.values()) >= 1
+    assert value not in repr(seen)
+
+
+async def test_long_requests_are_seen_in_a_thread_with_the_same_result() -> None:
+    long = request(f"harmless words {aadhaar(5)} " * 50)
+    inline, threaded = make(), make(inline_bytes_max=1, deadline_s=30.0)
+
+    first, second = await inline.inspect(long), await threaded.inspect(long)
+    inline.close()
+    threaded.close()
+
+    assert (first.data_class, first.findings) == (second.data_class, second.findings)
+    assert (first.complexity, first.complete) == (second.complexity, second.complete)
+
+
+async def test_a_late_inspection_counts_as_most_sensitive(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    monkeypatch.setattr(module, "extract", lambda _: release.wait())
+    inspector = make(inline_bytes_max=0, deadline_s=0.01)
+
+    seen = await inspector.inspect(request("hello"))
+    release.set()
+    inspector.close()
+
+    assert (seen.data_class, seen.complete) == (MOST_SENSITIVE, False)
+    assert seen.incomplete_reasons == ("deadline",)
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+@pytest.mark.parametrize("error", [ValueError(CANARY), RecursionError(), KeyError(CANARY)])
+async def test_a_broken_classifier_counts_as_most_sensitive_and_tells_nothing(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, threaded: bool
+) -> None:
+    def fail(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(module, "extract", fail)
+    inspector = make(inline_bytes_max=0 if threaded else 10**6)
+    with capture_logs() as logs:
+        seen = await inspector.inspect(request("hello"))
+    inspector.close()
+
+    assert (seen.data_class, seen.complete) == (MOST_SENSITIVE, False)
+    assert seen.incomplete_reasons == ("failed",)
+    assert seen.complexity_tier == "frontier"
+    assert [log["error_class"] for log in logs] == [type(error).__name__]
+    assert CANARY not in str(logs)
+
+
+async def test_leaving_is_not_taken_for_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    monkeypatch.setattr(module, "extract", lambda _: release.wait())
+    inspector = make(inline_bytes_max=0, deadline_s=60.0)
+    task = asyncio.create_task(inspector.inspect(request("hello")))
+    await asyncio.sleep(0)
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    release.set()
+    inspector.close()
+
+
+@pytest.mark.parametrize(("tolerated", "complete"), [((), False), (("image",), True)])
+async def test_what_no_classifier_can_read_is_incomplete_unless_tolerated(
+    tolerated: tuple[str, ...], complete: bool
+) -> None:
+    inspector = make(tolerated_opaque=tolerated)
+    picture = "data:image/png;base64," + "iVBORw0KGgo" * 30
+    seen = await inspector.inspect(request([{"type": "image_url", "image_url": {"url": picture}}]))
+    inspector.close()
+
+    assert seen.complete is complete
+    assert (seen.data_class == MOST_SENSITIVE) is not complete

@@ -1,0 +1,105 @@
+"""Engines are asked; the board changes when an answer does, and only then."""
+
+from collections.abc import Sequence
+
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.errors import UpstreamMalformed
+from gateway.ports import ServedModel
+from gateway.probing import NOT_SERVED, Prober
+from gateway.providers.engine import EngineModel
+from gateway.providers.scripted import ScriptedProvider
+from tests.gateway.providers.samples import HOME, make_target
+
+
+pytestmark = pytest.mark.anyio
+
+TARGET = make_target("scripted/one")
+
+
+class Host(ScriptedProvider):
+    """An engine that says what it is told to say."""
+
+    def __init__(self) -> None:
+        super().__init__("somebody", HOME)
+        self.models: list[ServedModel] = [EngineModel("fake-model", "digest-1", 500)]
+        self.is_garbled = False
+
+    async def list_models(self) -> Sequence[ServedModel]:
+        if self.is_garbled:
+            raise UpstreamMalformed("it lists its models in an unknown form")
+        return self.models
+
+
+class Board:
+    def __init__(self) -> None:
+        self.host = Host()
+        self.published = 0
+        providers = {"somebody": self.host}
+        self.prober = Prober(providers, providers, (TARGET,), self._publish)
+
+    def _publish(self) -> None:
+        self.published += 1
+
+    @property
+    def reason(self) -> str:
+        return self.prober.board().unavailable_reason(TARGET.name)
+
+
+async def test_before_the_first_probe_a_target_counts_as_available() -> None:
+    board = Board()
+
+    assert board.reason == ""
+    assert board.prober.board().targets == {TARGET.name: TARGET}
+
+
+async def test_a_board_is_published_when_an_answer_changes_and_not_otherwise() -> None:
+    board = Board()
+    for verdict, published in (("", 1), ("", 1), ("down", 2), ("down", 2), ("up?", 3), ("", 4)):
+        board.host.probe_verdict = verdict
+        await board.prober.probe()
+        assert (board.published, board.reason) == (published, verdict)
+
+
+async def test_what_the_engine_says_of_itself_is_on_the_board() -> None:
+    board = Board()
+    await board.prober.probe()
+    target = board.prober.board().targets[TARGET.name]
+    assert (target.digest, target.context_window_tokens) == ("digest-1", 500)
+
+    board.host.models = [EngineModel("fake-model", "digest-2", 10**9)]
+    await board.prober.probe()
+    target = board.prober.board().targets[TARGET.name]
+
+    assert target.digest == "digest-2"
+    assert target.context_window_tokens == TARGET.context_window_tokens
+    assert board.published == 2
+
+
+async def test_a_model_the_engine_does_not_serve_is_unavailable() -> None:
+    board = Board()
+    board.host.models = [EngineModel("another")]
+    await board.prober.probe()
+
+    assert board.reason == NOT_SERVED
+
+
+async def test_a_garbled_list_takes_the_target_away_and_is_logged() -> None:
+    board = Board()
+    await board.prober.probe()
+    board.host.is_garbled = True
+    with capture_logs() as logs:
+        await board.prober.probe()
+        board.host.is_garbled = False
+        await board.prober.probe()
+
+    assert [log["event"] for log in logs] == ["probe:failed", "probe:recovered"]
+    assert board.reason == ""
+
+
+async def test_a_provider_that_cannot_be_called_needs_no_probe() -> None:
+    board = Board()
+    board.host.unavailable_reason = "no credential"
+
+    assert board.reason == "no credential"

@@ -1,0 +1,202 @@
+"""A stream ends once, honestly, and is on record before anybody sees that it ended."""
+
+import asyncio
+
+import msgspec
+import pytest
+from msgspec import Struct
+
+from gateway.audit.memory import MemoryAuditLog
+from gateway.budgets import Limit, MemoryLedger
+from gateway.clock import StoppedClock
+from gateway.conclusion import Conclusion
+from gateway.dialects.registry import DIALECTS
+from gateway.dispatch import AttemptLog, LiveStream
+from gateway.errors import UpstreamTimeout
+from gateway.evidence import intent
+from gateway.identity import KeyTable
+from gateway.passage import Arrival, Passage
+from gateway.providers.scripted import ScriptedProvider, ScriptedReply, ScriptedUpstreamReply
+from gateway.relay import Relay
+from gateway.routing import TargetBoard, gather, rule
+from gateway.snapshot import Snapshot
+from gateway.telemetry import Metrics
+from gateway.types import AuditRecord, Inspection, Principal, Receipt
+from tests.gateway.providers.samples import HOME, make_target
+from tests.policies.worlds import document
+
+
+pytestmark = pytest.mark.anyio
+
+ORG = "org:acme"
+LIMIT_MICROUSD = 10**9
+PRINCIPAL = Principal("k1", "test", "acme", "research", "x", (), None, (ORG,))
+INSPECTION = Inspection("S0", {}, True, (), 0.5, "mid", "v1", 10)
+ROLE = b'data: {"id":"x","choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\n'
+WORD = b'data: {"id":"x","choices":[{"index":0,"delta":{"content":"one two three"}}]}\n\n'
+USAGE = b'data: {"id":"x","choices":[],"usage":{"prompt_tokens":100,"completion_tokens":50}}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+class HeldAudit(MemoryAuditLog):
+    """Takes a record at once, and says so only when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken, self.let = asyncio.Event(), asyncio.Event()
+        self.let.set()
+
+    async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
+        receipt = await super().append(record, content)
+        self.taken.set()
+        await self.let.wait()
+        return receipt
+
+
+class Scene(Struct):
+    """One relay with everything around it in memory."""
+
+    relay: Relay
+    audit: HeldAudit
+    ledger: MemoryLedger
+    written: list[bytes]
+
+    async def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    @property
+    def text(self) -> bytes:
+        return b"".join(self.written)
+
+    @property
+    def outcomes(self) -> list[AuditRecord]:
+        return [record for record in self.audit.records if record.stage == "outcome"]
+
+
+async def scene(*pieces: bytes, late: bool = False) -> Scene:
+    clock, audit = StoppedClock(), HeldAudit()
+    await audit.start()
+    ledger = MemoryLedger([Limit(ORG, LIMIT_MICROUSD)], clock)
+    board = TargetBoard({"scripted/one": make_target()}, {})
+    dialect = DIALECTS["openai_chat"]
+    body = {"model": "auto", "stream": True, "messages": [{"role": "user", "content": "x"}]}
+    request = dialect.decode_request(msgspec.json.encode(body), "req_1")
+    facts = gather(request, PRINCIPAL, INSPECTION, None, clock.utc_us(), board)
+    policy = document()
+    ruling = rule(policy, facts, request, board, 30.0)
+    arrival = Arrival(
+        "req_1", "/x", dialect, [], clock.utc_us(), Snapshot("s", KeyTable(1, {}), policy, board)
+    )
+    reservation = await ledger.reserve(PRINCIPAL.accounts, ruling.plan.worst_cost_microusd)
+    receipt = await audit.append(
+        intent(
+            PRINCIPAL,
+            request,
+            INSPECTION,
+            ruling,
+            reservation,
+            endpoint="/x",
+            snapshot="s",
+            utc_us=clock.utc_us(),
+        )
+    )
+    audit.taken.clear()
+    passage = Passage(arrival, PRINCIPAL, request, INSPECTION, ruling, reservation, receipt)
+    reply = ScriptedUpstreamReply(
+        ScriptedProvider("p", HOME),
+        ScriptedReply(pieces=pieces, break_off=UpstreamTimeout("late") if late else None),
+    )
+    live = LiveStream(ruling.plan.candidates[0], "openai_chat", reply, dialect.stream_decoder())
+    conclusion = Conclusion(ledger, audit, clock, Metrics())
+    return Scene(Relay(passage, AttemptLog(), live, conclusion, 10**6), audit, ledger, [])
+
+
+async def test_a_whole_stream_is_recorded_before_its_terminal_event_is_written() -> None:
+    played = await scene(ROLE, WORD, USAGE, DONE)
+    played.audit.let.clear()
+    running = asyncio.create_task(played.relay.run(played.write))
+    await played.audit.taken.wait()
+
+    assert WORD in played.text
+    assert DONE not in played.text
+    played.audit.let.set()
+    await running
+
+    assert played.text.endswith(DONE)
+    (outcome,) = played.outcomes
+    assert (outcome.status, outcome.cost_microusd) == ("ok", 350)
+    assert played.ledger.left_microusd((ORG,)) == LIMIT_MICROUSD - 350
+
+
+async def test_leaving_while_the_end_is_recorded_makes_no_second_end() -> None:
+    played = await scene(ROLE, WORD, USAGE, DONE)
+    played.audit.let.clear()
+    running = asyncio.create_task(played.relay.run(played.write))
+    await played.audit.taken.wait()
+
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    assert DONE not in played.text
+    assert [outcome.status for outcome in played.outcomes] == ["ok"]
+    assert played.ledger.left_microusd((ORG,)) == LIMIT_MICROUSD - 350
+
+
+@pytest.mark.parametrize(
+    ("pieces", "late", "code"),
+    [((ROLE, WORD), False, "stream_broken"), ((ROLE, WORD), True, "upstream_timeout")],
+)
+async def test_a_broken_stream_ends_with_an_error_and_costs_what_came(
+    pieces: tuple[bytes, ...], late: bool, code: str
+) -> None:
+    played = await scene(*pieces, late=late)
+    await played.relay.run(played.write)
+
+    assert played.written[-1].startswith(b'data: {"error"')
+    assert DONE not in played.text
+    (outcome,) = played.outcomes
+    assert (outcome.status, outcome.error) == ("incomplete", code)
+    assert outcome.usage is not None
+    assert outcome.usage.estimated
+    assert outcome.usage.output_tokens == 4
+    assert played.ledger.left_microusd((ORG,)) == LIMIT_MICROUSD - outcome.cost_microusd
+
+
+async def test_leaving_in_the_middle_is_a_cancellation_and_costs_what_came() -> None:
+    played = await scene(ROLE, WORD, WORD, DONE)
+
+    async def leave(data: bytes) -> None:
+        await played.write(data)
+        if WORD in data:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await played.relay.run(leave)
+
+    (outcome,) = played.outcomes
+    assert (outcome.status, outcome.error) == ("cancelled", "client_gone")
+    assert outcome.cost_microusd > 0
+
+
+@pytest.mark.parametrize("pieces", [(ROLE, WORD, USAGE, DONE), (ROLE, WORD)])
+async def test_an_end_that_cannot_be_recorded_is_an_error(pieces: tuple[bytes, ...]) -> None:
+    played = await scene(*pieces)
+    played.audit.failing = True
+    await played.relay.run(played.write)
+
+    assert b"audit_unavailable" in played.written[-1]
+    assert DONE not in played.text
+
+
+async def test_a_crash_of_ours_is_recorded_as_one() -> None:
+    played = await scene(ROLE, WORD, DONE)
+
+    async def crash(_: bytes) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await played.relay.run(crash)
+
+    (outcome,) = played.outcomes
+    assert (outcome.status, outcome.error) == ("incomplete", "internal_error")

@@ -1,0 +1,89 @@
+"""Usage is never less than what came, never zero for content, and says when it is a guess."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.tally import Tally, add_usage, with_input_estimate
+from gateway.types import Delta, StreamEvent, Usage
+
+
+counts = st.integers(0, 10**7)
+usages = st.builds(
+    Usage,
+    input_tokens=counts,
+    output_tokens=counts,
+    cache_read_tokens=counts,
+    cache_write_tokens=counts,
+    cache_write_1h_tokens=counts,
+    reasoning_tokens=counts,
+)
+texts = st.lists(st.text(max_size=50), max_size=20)
+FIGURES = tuple(name for name in Usage.__struct_fields__ if name != "estimated")
+
+
+def tally_of(*deltas: Delta, kept_bytes_max: int = 10**6) -> Tally:
+    tally = Tally(kept_bytes_max)
+    tally.add([StreamEvent(delta.text.encode() or b"{}", (delta,)) for delta in deltas])
+    return tally
+
+
+@given(usages, usages, usages)
+def test_pieces_of_usage_add_up_to_the_same_in_any_order(a: Usage, b: Usage, c: Usage) -> None:
+    assert add_usage(add_usage(a, b), c) == add_usage(a, add_usage(b, c))
+    assert add_usage(a, b) == add_usage(b, a)
+    assert add_usage(a, a) == a
+    assert add_usage(None, a) == a
+
+
+@given(usages, usages)
+def test_no_figure_ever_shrinks(a: Usage, b: Usage) -> None:
+    both = add_usage(a, b)
+
+    for name in FIGURES:
+        assert getattr(both, name) == max(getattr(a, name), getattr(b, name))
+
+
+@given(texts, st.integers(1, 10**6))
+def test_content_without_usage_is_estimated_and_never_free(
+    pieces: list[str], input_tokens: int
+) -> None:
+    usage = tally_of(*(Delta("text", text) for text in pieces)).usage(input_tokens)
+
+    assert usage.estimated
+    assert usage.input_tokens == input_tokens
+    assert (usage.output_tokens > 0) == bool("".join(pieces))
+
+
+@given(texts, usages)
+def test_a_finished_stream_costs_what_the_upstream_says(pieces: list[str], said: Usage) -> None:
+    deltas = [Delta("text", text) for text in pieces]
+    usage = tally_of(*deltas, Delta("usage", usage=said)).usage(1)
+
+    if said.output_tokens:
+        assert usage == said
+    else:
+        assert usage.input_tokens == said.input_tokens
+
+
+@given(texts, usages)
+def test_a_broken_stream_costs_at_least_what_came(pieces: list[str], opening: Usage) -> None:
+    deltas = [Delta("text", text) for text in pieces]
+    usage = tally_of(Delta("usage", usage=opening), *deltas).usage_so_far(1)
+
+    assert usage.output_tokens >= max(len("".join(pieces)) / 4, opening.output_tokens)
+    assert usage.input_tokens == opening.input_tokens
+
+
+@given(texts, st.integers(0, 200))
+def test_no_more_is_kept_than_allowed(pieces: list[str], kept_bytes_max: int) -> None:
+    tally = tally_of(*(Delta("text", text) for text in pieces), kept_bytes_max=kept_bytes_max)
+
+    assert len(tally.content) <= kept_bytes_max
+
+
+@given(usages, st.integers(1, 10**6))
+def test_only_a_guess_gets_a_guessed_input(said: Usage, input_tokens: int) -> None:
+    assert with_input_estimate(said, input_tokens) == said
+
+    guess = with_input_estimate(Usage(output_tokens=5, estimated=True), input_tokens)
+    assert guess == Usage(input_tokens=input_tokens, output_tokens=5, estimated=True)

@@ -1,0 +1,80 @@
+"""A duty that fails is logged and done again; nothing but closing ends the worker loop."""
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.telemetry import Event
+from gateway.upkeep import Duty, Upkeep
+
+
+pytestmark = pytest.mark.anyio
+
+
+class Work:
+    """Fails so often, then succeeds; tells when it has been done `until` times."""
+
+    def __init__(self, failures: int, until: int) -> None:
+        self.done, self._failures, self._until = 0, failures, until
+        self.enough = asyncio.Event()
+
+    async def __call__(self) -> None:
+        self.done += 1
+        if self.done == self._until:
+            self.enough.set()
+        if self.done <= self._failures:
+            raise RuntimeError("canary-4711")
+
+
+async def test_a_failing_duty_is_tried_again_and_logged_without_its_words() -> None:
+    work = Work(failures=3, until=5)
+    with capture_logs() as logs:
+        upkeep = Upkeep((Duty("x", 0.001, work, Event.PROBE_FAILED),))
+        upkeep.start()
+        await work.enough.wait()
+        await upkeep.close()
+
+    assert [log["event"] for log in logs] == [Event.PROBE_FAILED] * 3
+    assert {log["error_class"] for log in logs} == {"RuntimeError"}
+    assert "canary" not in str(logs)
+
+
+async def test_one_failing_duty_does_not_hold_up_another() -> None:
+    bad, good = Work(failures=10**9, until=1), Work(failures=0, until=3)
+    upkeep = Upkeep(
+        (
+            Duty("bad", 0.001, bad, Event.PROBE_FAILED),
+            Duty("good", 0.001, good, Event.PROBE_FAILED),
+        )
+    )
+    upkeep.start()
+    await good.enough.wait()
+    await upkeep.close()
+
+    assert bad.done >= 1
+
+
+async def test_a_wake_up_comes_before_the_period() -> None:
+    wake = asyncio.Event()
+    work = Work(failures=0, until=2)
+    upkeep = Upkeep((Duty("x", 3600.0, work, Event.PROBE_FAILED, wake=wake),))
+    upkeep.start()
+    wake.set()
+    await work.enough.wait()
+    await upkeep.close()
+
+    assert work.done == 2
+
+
+async def test_nothing_is_done_after_closing() -> None:
+    work = Work(failures=0, until=1)
+    upkeep = Upkeep((Duty("x", 0.0, work, Event.PROBE_FAILED),))
+    upkeep.start()
+    await work.enough.wait()
+    await upkeep.close()
+    done = work.done
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert work.done == done
