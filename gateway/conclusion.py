@@ -4,14 +4,12 @@ Whatever happened before, a passage is concluded exactly once: its reservation i
 released, its outcome is on disk, and only then may the caller see the end.
 """
 
-import asyncio
-
 from msgspec import Struct
 
 from gateway import evidence
+from gateway.attempts import AttemptLog
 from gateway.catalogue import cost
 from gateway.clock import Clock
-from gateway.dispatch import AttemptLog
 from gateway.errors import ClientGone, GatewrightError
 from gateway.evidence import Ending
 from gateway.passage import Arrival, Passage
@@ -179,12 +177,3 @@ class Conclusion:
             cost_microusd=ending.cost_microusd,
             duration_us=duration_us,
         )
-
-
-def break_code(error: BaseException) -> str:
-    """Why a passage was broken off: the caller's leaving is a cancellation, all else is ours."""
-    if isinstance(error, GatewrightError):
-        return error.code
-    if isinstance(error, asyncio.CancelledError):
-        return ClientGone.code
-    return GatewrightError.code

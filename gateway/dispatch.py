@@ -5,11 +5,13 @@ After content has reached the caller no other target is tried. It knows no vendo
 audit: it takes a plan and a request and gives back an answer, or raises what the last attempt said.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from msgspec import Struct
 
+from gateway.attempts import AttemptLog, RunningAttempt
 from gateway.breaker import Breakers
 from gateway.clock import Clock
 from gateway.errors import (
@@ -24,7 +26,6 @@ from gateway.errors import (
 )
 from gateway.ports import Dialect, Provider, StreamDecoder, UpstreamCall, UpstreamReply
 from gateway.types import (
-    Attempt,
     Candidate,
     ChatRequest,
     Completion,
@@ -39,27 +40,7 @@ CONNECT_TRIES_MAX = 2
 """A connection that broke before any header may have been a stale one: it is tried once more."""
 
 Answer = TypeVar("Answer")
-Receive = Callable[[Candidate, Dialect, UpstreamReply], Awaitable[Answer]]
-
-
-class AttemptLog:
-    """The attempts of one request, in order; append-only, owned by the pipeline."""
-
-    __slots__ = ("_attempts",)
-
-    def __init__(self) -> None:
-        self._attempts: list[Attempt] = []
-
-    def add(self, attempt: Attempt) -> None:
-        self._attempts.append(attempt)
-
-    @property
-    def last_status(self) -> int:
-        """The HTTP status of the last attempt; 0 when no header came."""
-        return self._attempts[-1].status if self._attempts else 0
-
-    def as_tuple(self) -> tuple[Attempt, ...]:
-        return tuple(self._attempts)
+Receive = Callable[[Candidate, Dialect, UpstreamReply, RunningAttempt], Awaitable[Answer]]
 
 
 class Answered(Struct, frozen=True):
@@ -80,6 +61,7 @@ class LiveStream:
         source: DialectName,
         reply: UpstreamReply,
         decoder: StreamDecoder,
+        attempt: RunningAttempt,
     ) -> None:
         self.candidate = candidate
         self.source = source
@@ -89,8 +71,7 @@ class LiveStream:
         self._chunks = reply.chunks()
         self._held: list[StreamEvent] = []
         self._ended = False
-        self.on_end: Callable[[GatewrightError | None], None] = lambda _: None
-        """Told how the stream ended; not told when it was given up."""
+        self._attempt = attempt
 
     async def hold_until_content(self) -> None:
         """Read until the caller could see something, so that an error before it can fall back."""
@@ -109,16 +90,14 @@ class LiveStream:
         if self._held:
             held, self._held = self._held, []
             yield held
-        if self._ended:
-            self.on_end(None)
-            return
-        try:
-            async for events in self._read():
-                yield events
-        except GatewrightError as error:
-            self.on_end(error)
-            raise
-        self.on_end(None)
+        if not self._ended:
+            try:
+                async for events in self._read():
+                    yield events
+            except GatewrightError as error:
+                self._attempt.end(error)
+                raise
+        self._attempt.end(None)
 
     async def _read(self) -> AsyncIterator[list[StreamEvent]]:
         async for data in self._chunks:
@@ -143,6 +122,8 @@ class LiveStream:
                         raise StreamBroken("The upstream reported an error inside its stream.")
 
     async def close(self) -> None:
+        """Give the upstream up; if it was still sending, the caller has left."""
+        self._attempt.end(asyncio.CancelledError())
         await self._reply.close()
 
 
@@ -164,9 +145,12 @@ class Dispatcher:
     async def complete(self, request: ChatRequest, plan: Plan, log: AttemptLog) -> Answered:
         """A whole answer from the first candidate that gives one."""
 
-        async def receive(candidate: Candidate, dialect: Dialect, reply: UpstreamReply) -> Answered:
+        async def receive(
+            candidate: Candidate, dialect: Dialect, reply: UpstreamReply, attempt: RunningAttempt
+        ) -> Answered:
             completion = dialect.decode_reply(await reply.read())
             await reply.close()
+            attempt.end(None)
             return Answered(candidate, dialect.name, completion, ())
 
         answer, dropped = await self._first_answer(request, plan, log, receive)
@@ -176,16 +160,14 @@ class Dispatcher:
         """A stream from the first candidate whose content began to arrive; close it."""
 
         async def receive(
-            candidate: Candidate, dialect: Dialect, reply: UpstreamReply
+            candidate: Candidate, dialect: Dialect, reply: UpstreamReply, attempt: RunningAttempt
         ) -> LiveStream:
-            live = LiveStream(candidate, dialect.name, reply, dialect.stream_decoder())
+            live = LiveStream(candidate, dialect.name, reply, dialect.stream_decoder(), attempt)
             await live.hold_until_content()
             return live
 
         live, live_dropped = await self._first_answer(request, plan, log, receive)
         live.dropped = live_dropped
-        name = live.candidate.target.name
-        live.on_end = lambda error: self._breakers.record(name, self._clock.monotonic_s(), error)
         return live
 
     async def _first_answer(
@@ -248,45 +230,28 @@ class Dispatcher:
         provider = self._providers[target.provider]
         dialect = self._dialects[provider.dialect]
         upstream = dialect.encode_request(request, target, candidate.output_tokens_cap)
-        started_s = self._clock.monotonic_s()
+        attempt = RunningAttempt(target.name, log, self._breakers, self._clock)
         call = UpstreamCall(
             target=target,
             body=upstream.body,
             stream=request.stream,
             request_id=request.request_id,
             clearance=plan.clearance,
-            deadline_s=max(deadline_s - started_s, 0.001),
+            deadline_s=max(deadline_s - attempt.started_s, 0.001),
         )
-        status, first_byte_s, error_code = 0, started_s, "cancelled"
         reply: UpstreamReply | None = None
         try:
             reply = await provider.open(call)
-            status, first_byte_s = reply.status, self._clock.monotonic_s()
-            if status >= HTTP_ERROR_MIN:
-                raise dialect.decode_error(status, await reply.read(), reply.retry_after_s)
-            answer = await receive(candidate, dialect, reply)
-            error_code, reply = "", None
-            if not request.stream:
-                # A stream shows at its end whether it was good: beginnings would hide breaks.
-                self._breakers.record(target.name, self._clock.monotonic_s(), None)
-            return answer, upstream.dropped
-        except GatewrightError as error:
-            error_code = error.code
-            self._breakers.record(target.name, self._clock.monotonic_s(), error)
-            raise
-        finally:
+            attempt.heard(reply.status)
+            if reply.status >= HTTP_ERROR_MIN:
+                raise dialect.decode_error(reply.status, await reply.read(), reply.retry_after_s)
+            answer = await receive(candidate, dialect, reply, attempt)
+        except BaseException as error:
+            attempt.end(error)
             if reply is not None:
                 await reply.close()
-            ended_s = self._clock.monotonic_s()
-            log.add(
-                Attempt(
-                    target=target.name,
-                    status=status,
-                    error=error_code,
-                    duration_us=round((ended_s - started_s) * 1e6),
-                    first_byte_us=round((first_byte_s - started_s) * 1e6),
-                )
-            )
+            raise
+        return answer, upstream.dropped
 
     def _exhausted(self, plan: Plan, failure: GatewrightError | None) -> GatewrightError:
         """What the caller is told when no candidate answered."""

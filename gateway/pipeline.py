@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from msgspec import Struct, structs
 
 from gateway import evidence, routing
+from gateway.attempts import AttemptLog, end_code
 from gateway.clock import Clock
-from gateway.conclusion import Concluded, Conclusion, break_code
-from gateway.dispatch import AttemptLog, Dispatcher
+from gateway.conclusion import Concluded, Conclusion
+from gateway.dispatch import Dispatcher
 from gateway.errors import ClientGone, GatewrightError
 from gateway.identity import Peppers, authenticate
 from gateway.inspection import Inspector
@@ -176,7 +177,7 @@ class Pipeline:
             passage.ruling.plan.candidates[0].target,
             Usage(input_tokens=passage.request.input_tokens_estimate, estimated=True),
             b"",
-            break_code(error),
+            end_code(error),
         )
 
 

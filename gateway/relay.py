@@ -7,8 +7,9 @@ after its outcome is durable. When the caller leaves, the upstream is cut before
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from gateway.conclusion import Conclusion, break_code
-from gateway.dispatch import AttemptLog, LiveStream
+from gateway.attempts import AttemptLog, end_code
+from gateway.conclusion import Conclusion
+from gateway.dispatch import LiveStream
 from gateway.errors import GatewrightError, UpstreamFailed
 from gateway.passage import Passage
 from gateway.ports import StreamEncoder
@@ -94,5 +95,5 @@ class Relay:
             self._live.candidate.target,
             self._tally.usage_so_far(passage.request.input_tokens_estimate),
             self._tally.content,
-            break_code(error),
+            end_code(error),
         )

@@ -96,7 +96,7 @@ def _tune_interpreter() -> None:
 
     What was built at the start lives as long as the process: frozen, the cycle collector does not
     walk over it again. A request leaves hardly any cycles, so the collector looks for them once in
-    20,000 new containers instead of 700; that was an eighth of the time of a request.
+    20,000 new containers instead of 700; that was a tenth of the time of a request.
 
     A thread that has just synced the audit log asks for the interpreter: the loop gives it away
     after 0.5 ms instead of 5 ms, since every caller of the group waits for that thread.

@@ -10,37 +10,30 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from email.utils import parsedate_to_datetime
 
-import aiohttp
-from aiohttp import hdrs
 from msgspec import Struct
-from multidict import CIMultiDict
 from yarl import URL
 
 from gateway.errors import (
     SovereigntyViolation,
-    UpstreamFailed,
     UpstreamMalformed,
-    UpstreamTimeout,
     UpstreamUnreachable,
 )
 from gateway.ports import UpstreamCall
+from gateway.providers.connection import Connection
 from gateway.providers.endpoint import Endpoint
+from gateway.providers.pool import Pool
 from gateway.providers.resolver import GuardedResolver
 
 
 USER_AGENT = "gatewright"
 # All that every upstream is told about us; an adapter adds its credential and version headers.
 _COMMON_HEADERS = {
-    hdrs.ACCEPT: "application/json",
-    hdrs.ACCEPT_ENCODING: "identity",
-    hdrs.CONTENT_TYPE: "application/json",
-    hdrs.USER_AGENT: USER_AGENT,
+    "accept": "application/json",
+    "accept-encoding": "identity",
+    "content-type": "application/json",
+    "user-agent": USER_AGENT,
 }
-_TRANSPORT_ERRORS = (aiohttp.ClientError, OSError, RuntimeError)
-
-
-class TransportFault(Exception):
-    """What the transport saw, for the operator's log: a cause, never raised by itself."""
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class EgressLimits(Struct, frozen=True):
@@ -51,7 +44,6 @@ class EgressLimits(Struct, frozen=True):
     idle_s: float = 60.0
     """Between two pieces of a body, while we wait for it."""
     reply_bytes_max: int = 32 * 1024 * 1024
-    connections_max: int = 4096
     connections_per_host_max: int = 1024
     keep_alive_s: float = 15.0
 
@@ -61,8 +53,12 @@ class Route(Struct, frozen=True):
 
     endpoint: Endpoint
     url: URL
-    headers: CIMultiDict[str]
-    timeout: aiohttp.ClientTimeout
+    head: bytes
+    """Request target and headers, from the space after the method to the last header."""
+    connect_timeout_s: float
+
+    def __repr__(self) -> str:
+        return f"Route({self.url})"  # The head holds the credential.
 
 
 class Egress:
@@ -82,7 +78,7 @@ class Egress:
         self._tls = tls
         self.limits = limits or EgressLimits()
         self._resolver = resolver or GuardedResolver()
-        self._session: aiohttp.ClientSession | None = None
+        self._pool: Pool | None = None
         self._is_closed = False
 
     def route(
@@ -95,9 +91,13 @@ class Egress:
     ) -> Route:
         """Prepare a way to a path, and admit the endpoint's host."""
         self._resolver.admit(endpoint)
-        # `total` and `sock_read` stay off: the deadlines of this module cost less per chunk.
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s)
-        return Route(endpoint, endpoint.url(path), CIMultiDict(headers), timeout)
+        url = endpoint.url(path)
+        lines = {"host": _host_header(endpoint), **_COMMON_HEADERS, **headers}
+        if any(not text.isascii() or not text.isprintable() for text in lines.values()):
+            raise ValueError("a header holds what could end it")
+        target = f" {url.raw_path} HTTP/1.1\r\n"
+        head = target + "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        return Route(endpoint, url, head.encode("ascii"), connect_timeout_s)
 
     async def open(self, route: Route, call: UpstreamCall) -> "EgressReply":
         """Send a call's body and wait for the reply's headers.
@@ -108,98 +108,75 @@ class Egress:
             UpstreamMalformed: what came is not HTTP, a redirect or compressed.
         """
         check_clearance(route.endpoint.jurisdiction, call)
-        return await self._send("POST", route, call.body, call.deadline_s)
+        return await self._send(b"POST", route, call.body, call.deadline_s)
 
     async def ask(self, route: Route, deadline_s: float) -> "EgressReply":
         """A GET with nothing of any caller in it, hence without clearance; raises like `open`.
 
-        The one thing that may be sent twice: aiohttp repeats a GET on a kept connection that died.
+        The one thing that may be sent twice: a kept connection may have died unnoticed.
         """
-        return await self._send("GET", route, None, deadline_s)
+        try:
+            return await self._send(b"GET", route, None, deadline_s)
+        except UpstreamUnreachable:
+            return await self._send(b"GET", route, None, deadline_s, fresh=True)
 
     async def _send(
-        self, method: str, route: Route, body: bytes | None, deadline_s: float
-    ) -> "EgressReply":
-        session = self._session
-        if session is None:
-            if self._is_closed:
-                raise UpstreamUnreachable("the gateway is shutting down")
-            session = self._session = self._start()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + deadline_s
-        response = await self._request(session, method, route, body, deadline_s)
-        if isinstance(response, UpstreamFailed):
-            raise response
-        reply = EgressReply(response, self.limits, deadline, loop)
-        if reply.status // 100 not in (2, 4, 5):
-            await reply.close()
-            raise UpstreamMalformed("the upstream answered with a redirect or an unknown status")
-        if (response.headers.get(hdrs.CONTENT_ENCODING) or "identity") != "identity":
-            await reply.close()
-            raise UpstreamMalformed("the upstream compressed its reply although it must not")
-        return reply
-
-    async def _request(
         self,
-        session: aiohttp.ClientSession,
-        method: str,
+        method: bytes,
         route: Route,
         body: bytes | None,
         deadline_s: float,
-    ) -> aiohttp.ClientResponse | UpstreamFailed:
-        """The reply's headers or the failure; returned so that it is raised without a context."""
+        *,
+        fresh: bool = False,
+    ) -> "EgressReply":
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + deadline_s
+        headers_due = loop.time() + min(deadline_s, self.limits.first_byte_s)
+        pool = self._started_pool()
+        connection = await pool.take(
+            route.endpoint, route.connect_timeout_s, headers_due, fresh=fresh
+        )
+        reply = EgressReply(pool, route.endpoint, connection, self.limits, deadline)
         try:
-            async with asyncio.timeout(min(deadline_s, self.limits.first_byte_s)):
-                return await session.request(
-                    method,
-                    route.url,
-                    data=body,
-                    headers=route.headers,
-                    allow_redirects=False,
-                    timeout=route.timeout,
-                )
-        except _TRANSPORT_ERRORS as error:
-            return _translate(error)
+            connection.expect_until(headers_due)
+            length = b"" if body is None else b"content-length: %d\r\n" % len(body)
+            connection.send(b"%b%b%b\r\n" % (method, route.head, length), body or b"")
+            await connection.head()
+            reply.examine()
+        except BaseException:
+            await reply.close()
+            raise
+        return reply
 
     async def close(self) -> None:
         """Close the pool and every connection; open replies break."""
-        session, self._session, self._is_closed = self._session, None, True
-        if session is not None:
-            await session.close()
+        pool, self._pool, self._is_closed = self._pool, None, True
+        if pool is not None:
+            pool.close()
         await self._resolver.close()
 
-    def _start(self) -> aiohttp.ClientSession:
-        limits = self.limits
-        connector = aiohttp.TCPConnector(
-            limit=limits.connections_max,
-            limit_per_host=limits.connections_per_host_max,
-            keepalive_timeout=limits.keep_alive_s,
-            resolver=self._resolver,
-            ssl=self._tls or True,
-        )
-        return aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=_COMMON_HEADERS,
-            auto_decompress=False,
-            trust_env=False,
-            raise_for_status=False,
-            requote_redirect_url=False,
-        )
+    def _started_pool(self) -> Pool:
+        if self._pool is None:
+            if self._is_closed:
+                raise UpstreamUnreachable("the gateway is shutting down")
+            limits = self.limits
+            self._pool = Pool(
+                self._resolver, self._tls, limits.connections_per_host_max, limits.keep_alive_s
+            )
+        return self._pool
 
 
 class EgressReply:
     """An upstream's answer whose headers have arrived; see `gateway.ports.UpstreamReply`."""
 
     __slots__ = (
+        "_connection",
         "_deadline",
-        "_is_late",
+        "_endpoint",
+        "_is_closed",
         "_limits",
-        "_loop",
+        "_pool",
         "_received_bytes",
-        "_response",
-        "_waits_since",
-        "_watch",
         "is_event_stream",
         "retry_after_s",
         "status",
@@ -207,39 +184,46 @@ class EgressReply:
 
     def __init__(
         self,
-        response: aiohttp.ClientResponse,
+        pool: Pool,
+        endpoint: Endpoint,
+        connection: Connection,
         limits: EgressLimits,
         deadline: float,
-        loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._response, self._limits = response, limits
-        self._deadline, self._loop = deadline, loop
-        self._watch: asyncio.TimerHandle | None = None
-        self._waits_since = 0.0
-        self._is_late = False
+        self._pool, self._endpoint, self._connection = pool, endpoint, connection
+        self._limits, self._deadline = limits, deadline
         self._received_bytes = 0
-        headers = response.headers
-        self.status: int = response.status
-        self.is_event_stream: bool = headers.get(hdrs.CONTENT_TYPE, "").startswith(
-            "text/event-stream"
-        )
-        self.retry_after_s: float | None = (
-            None if response.status // 100 == 2 else parse_retry_after(headers)  # noqa: PLR2004
-        )
+        self._is_closed = False
+        self.status = 0
+        self.is_event_stream = False
+        self.retry_after_s: float | None = None
+
+    def examine(self) -> None:
+        """Read the head that has arrived; from here on its body's limits hold.
+
+        Raises:
+            UpstreamMalformed: it is a redirect, or its body is compressed.
+        """
+        self._connection.expect_until(self._deadline, self._limits.idle_s)
+        headers, self.status = self._connection.headers, self._connection.status
+        self.is_event_stream = headers.get("content-type", "").startswith("text/event-stream")
+        if self.status // 100 not in (2, 4, 5):
+            raise UpstreamMalformed("the upstream answered with a redirect or an unknown status")
+        if (headers.get("content-encoding") or "identity") != "identity":
+            raise UpstreamMalformed("the upstream compressed its reply although it must not")
+        if self.status // 100 != 2:  # noqa: PLR2004
+            self.retry_after_s = parse_retry_after(headers)
 
     async def read(self) -> bytes:
-        if (self._response.content_length or 0) > self._limits.reply_bytes_max:
+        length = self._connection.headers.get("content-length", "")
+        if length.isdigit() and int(length) > self._limits.reply_bytes_max:
             await self.close()
             raise UpstreamMalformed("the upstream's reply is too large")
-        first = await self._next()
-        if self._response.content.at_eof():
-            await self.close()
-            return first
-        pieces = [first]
+        pieces: list[bytes] = []
         while piece := await self._next():
             pieces.append(piece)
         await self.close()
-        return b"".join(pieces)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def chunks(self) -> AsyncIterator[bytes]:
         return self
@@ -254,53 +238,26 @@ class EgressReply:
         raise StopAsyncIteration
 
     async def close(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-        # At its end aiohttp has taken the connection back already; before that, cut it.
-        if not self._response.content.is_eof():
-            self._response.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._pool.give_back(self._endpoint, self._connection)
 
     async def _next(self) -> bytes:
         """What has arrived, or what arrives next; empty at the end."""
-        content = self._response.content
-        try:
-            if content.is_eof():
-                piece = content.read_nowait()
-            else:
-                self._wait_begins()
-                piece = await content.readany()
-                self._waits_since = 0.0
-            failure = None
-        except _TRANSPORT_ERRORS as error:
-            failure = _translate(error)
-            piece = b""
-        if failure is not None:
-            await self.close()
-            raise UpstreamTimeout("the upstream stopped sending") if self._is_late else failure
+        if self._is_closed:
+            return b""
+        piece = await self._connection.read()
         self._received_bytes += len(piece)
         if self._received_bytes > self._limits.reply_bytes_max:
             await self.close()
             raise UpstreamMalformed("the upstream's reply is too large")
         return piece
 
-    def _wait_begins(self) -> None:
-        """Start a wait; one timer per reply looks again only when the earliest end has come."""
-        now = self._waits_since = self._loop.time()
-        if self._watch is None:
-            end = min(now + self._limits.idle_s, self._deadline)
-            self._watch = self._loop.call_at(end, self._look)
 
-    def _look(self) -> None:
-        now = self._loop.time()
-        idle_end = (self._waits_since or now) + self._limits.idle_s
-        if now >= self._deadline or now >= idle_end:
-            self._watch = None
-            self._is_late = True
-            # Wakes the reader with an error and cuts the connection: the upstream may stop working.
-            self._response.close()
-        else:
-            self._watch = self._loop.call_at(min(idle_end, self._deadline), self._look)
+def _host_header(endpoint: Endpoint) -> str:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    is_default = endpoint.port == _DEFAULT_PORTS[endpoint.scheme]
+    return host if is_default else f"{host}:{endpoint.port}"
 
 
 def check_clearance(jurisdiction: str, call: UpstreamCall) -> None:
@@ -317,37 +274,17 @@ def check_clearance(jurisdiction: str, call: UpstreamCall) -> None:
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait, from `retry-after-ms` or `retry-after` in either of its forms.
 
+    Names are in lower case.
     A date is compared with the upstream's own `date`, so that no clock has to be right.
     """
     try:
         if (milliseconds := headers.get("retry-after-ms")) is not None:
             return max(0.0, float(milliseconds) / 1000)
-        if (value := headers.get(hdrs.RETRY_AFTER)) is None:
+        if (value := headers.get("retry-after")) is None:
             return None
         if value.isdigit():
             return float(value)
-        wait = parsedate_to_datetime(value) - parsedate_to_datetime(headers[hdrs.DATE])
+        wait = parsedate_to_datetime(value) - parsedate_to_datetime(headers["date"])
         return max(0.0, wait.total_seconds())
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _translate(error: Exception) -> UpstreamFailed:
-    """Our error for the transport's.
-
-    It is raised outside the `except` block, with a cause that holds no more than is safe to log:
-    aiohttp's own errors carry the request's headers, credential included, and bytes of the reply.
-    """
-    failure: UpstreamFailed
-    cause = TransportFault(type(error).__name__)
-    if isinstance(error, TimeoutError):
-        failure = UpstreamTimeout("the upstream did not answer in time")
-    elif isinstance(error, aiohttp.ClientResponseError):
-        failure = UpstreamMalformed("the upstream's reply is not HTTP")
-    elif isinstance(error, aiohttp.ClientConnectorError):
-        failure = UpstreamUnreachable("the upstream could not be connected to")
-        cause = TransportFault(str(error))
-    else:
-        failure = UpstreamUnreachable("the connection to the upstream broke")
-    failure.__cause__ = cause
-    return failure

@@ -111,7 +111,7 @@ async def test_leaving_before_the_answer_stops_the_upstream(
 
     outcome = await outcome_after(gateway, before)
     assert (outcome.status, outcome.error, outcome.http_status) == ("cancelled", "client_gone", 499)
-    assert [attempt.error for attempt in outcome.attempts] == ["cancelled"]
+    assert [attempt.error for attempt in outcome.attempts] == ["client_gone"]
     assert outcome.usage is not None
     assert outcome.usage.estimated
     await until(lambda: spent(gateway) == spent_before + outcome.cost_microusd)

@@ -23,7 +23,7 @@ BEFORE_THE_INTENT = (
 )
 AFTER_IT = (
     "gateway.dispatch.Dispatcher._in_order",
-    "gateway.dispatch.AttemptLog.add",
+    "gateway.attempts.RunningAttempt.heard",
     "gateway.dialects.anthropic_messages.dialect.AnthropicMessages.encode_request",
 )
 IN_THE_ANSWER = {

@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.attempts import AttemptLog
 from gateway.breaker import BreakerRules, Breakers
 from gateway.clock import StoppedClock
 from gateway.dialects.registry import DIALECTS
-from gateway.dispatch import AttemptLog, Dispatcher
+from gateway.dispatch import Dispatcher
 from gateway.errors import (
     FeatureUnsupported,
     GatewrightError,

@@ -6,12 +6,14 @@ import msgspec
 import pytest
 from msgspec import Struct
 
+from gateway.attempts import AttemptLog, RunningAttempt
 from gateway.audit.memory import MemoryAuditLog
+from gateway.breaker import Breakers
 from gateway.budgets import Limit, MemoryLedger
 from gateway.clock import StoppedClock
 from gateway.conclusion import Conclusion
 from gateway.dialects.registry import DIALECTS
-from gateway.dispatch import AttemptLog, LiveStream
+from gateway.dispatch import LiveStream
 from gateway.errors import UpstreamTimeout
 from gateway.evidence import intent
 from gateway.identity import KeyTable
@@ -106,9 +108,11 @@ async def scene(*pieces: bytes, late: bool = False) -> Scene:
         ScriptedProvider("p", HOME),
         ScriptedReply(pieces=pieces, break_off=UpstreamTimeout("late") if late else None),
     )
-    live = LiveStream(ruling.plan.candidates[0], "openai_chat", reply, dialect.stream_decoder())
+    candidate, log = ruling.plan.candidates[0], AttemptLog()
+    attempt = RunningAttempt(candidate.target.name, log, Breakers(), clock)
+    live = LiveStream(candidate, "openai_chat", reply, dialect.stream_decoder(), attempt)
     conclusion = Conclusion(ledger, audit, clock, Metrics())
-    return Scene(Relay(passage, AttemptLog(), live, conclusion, 10**6), audit, ledger, [])
+    return Scene(Relay(passage, log, live, conclusion, 10**6), audit, ledger, [])
 
 
 async def test_a_whole_stream_is_recorded_before_its_terminal_event_is_written() -> None:

@@ -1,0 +1,1 @@
+"""What a user can run to see the figures of benchmarks/README.md again."""

@@ -1,0 +1,119 @@
+"""A closed-loop or paced load generator for one endpoint; prints what it saw as JSON.
+
+Each connection sends the same body again and again. A streamed answer counts as good only when its
+chunks are complete and its terminal event is the last.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import cast
+
+import httptools
+import uvloop
+
+
+PATIENCE_S = 30.0
+Report = dict[str, float]
+
+
+class Caller(asyncio.Protocol):
+    """One connection: `await ask()` gives (is good, seconds to the first byte, seconds, chunks)."""
+
+    def __init__(self, request: bytes, chunks_expected: int) -> None:
+        self.request = request
+        self.chunks_expected = chunks_expected
+        self.answered: asyncio.Future[tuple[bool, float, float, int]] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    async def ask(self, since_s: float | None = None) -> tuple[bool, float, float, int]:
+        self.parser = httptools.HttpResponseParser(self)
+        self.body: list[bytes] = []
+        self.first_s = 0.0
+        self.since_s = perf_counter() if since_s is None else since_s
+        self.answered = asyncio.get_running_loop().create_future()
+        self.transport.write(self.request)
+        return await self.answered
+
+    def data_received(self, data: bytes) -> None:
+        self.parser.feed_data(data)
+
+    def on_body(self, body: bytes) -> None:
+        self.first_s = self.first_s or perf_counter()
+        self.body.append(body)
+
+    def on_message_complete(self) -> None:
+        now_s = perf_counter()
+        body = b"".join(self.body)
+        is_good = self.parser.get_status_code() == 200 and b"choices" in body
+        chunks = 0
+        if self.chunks_expected:
+            chunks = body.count(b'"content"')
+            is_good &= chunks == self.chunks_expected and body.endswith(b"data: [DONE]\n\n")
+        first_s = (self.first_s or now_s) - self.since_s
+        self.finish((is_good, first_s, now_s - self.since_s, chunks))
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self.finish((False, 0.0, 0.0, 0))
+
+    def finish(self, seen: tuple[bool, float, float, int]) -> None:
+        if self.answered is not None and not self.answered.done():
+            self.answered.set_result(seen)
+
+
+async def load(arguments: argparse.Namespace, body: bytes) -> Report:
+    loop = asyncio.get_running_loop()
+    headers = json.loads(arguments.headers) | {"content-length": str(len(body))}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    head = f"POST {arguments.path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{lines}"
+    request = head.encode() + b"\r\n" + body
+    callers: list[Caller] = []
+    for _ in range(arguments.connections):
+        made = await loop.create_connection(
+            lambda: Caller(request, arguments.chunks), "127.0.0.1", arguments.port
+        )
+        callers.append(made[1])
+    start_s = perf_counter()
+    end_s = start_s + arguments.seconds
+    pause_s = arguments.connections / arguments.rate if arguments.rate else 0.0
+    seen: list[tuple[bool, float, float, int]] = []
+
+    async def run(number: int, caller: Caller) -> None:
+        due_s = start_s + number * pause_s / arguments.connections
+        while (now_s := perf_counter()) < end_s and not caller.transport.is_closing():
+            if pause_s:
+                await asyncio.sleep(max(0.0, due_s - now_s))
+            seen.append(await caller.ask(due_s if pause_s else None))
+            due_s += pause_s
+
+    async with asyncio.timeout(arguments.seconds + PATIENCE_S):
+        await asyncio.gather(*(run(number, caller) for number, caller in enumerate(callers)))
+    good = [one for one in seen if one[0]]
+    return {
+        "answers": len(seen),
+        "bad": len(seen) - len(good),
+        "chunks": sum(one[3] for one in seen),
+        "seconds": perf_counter() - start_s,
+        "first_byte_p50_s": statistics.median([one[1] for one in good] or [0.0]),
+        "p50_s": statistics.median([one[2] for one in good] or [0.0]),
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--path", required=True)
+    parser.add_argument("--body", required=True)
+    parser.add_argument("--headers", default="{}")
+    parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--rate", type=float, default=0.0, help="requests a second; 0: closed loop")
+    parser.add_argument("--chunks", type=int, default=0, help="chunks of a whole stream")
+    options = parser.parse_args()
+    json.dump(uvloop.run(load(options, Path(options.body).read_bytes())), sys.stdout)

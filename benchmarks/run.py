@@ -1,0 +1,208 @@
+"""`make bench` and `make faults`: Gatewright against nginx, on this machine, in one run.
+
+    python -m benchmarks.run                  the load comparison, about a minute
+    python -m benchmarks.run --faults         what a caller sees for each upstream fault
+    python -m benchmarks.run --harness DIR    the same gateway file in a neutral harness (bench.py)
+
+Upstream and load generator are this folder's own, on loopback, on another core than the gateway.
+Read processor times and ratios; requests per second and latencies move with the neighbours.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.faults import faults_table
+from benchmarks.processes import PROJECT, Contestant, ask, free_port, pinned
+
+
+HERE = Path(__file__).resolve().parent
+WORDS = ("the", "gateway", "routes", "every", "request", "and", "writes", "a", "record", "of", "it")
+CHUNKS = 100
+ROUNDS = 2
+Figures = dict[str, float]
+
+CASES: dict[str, dict[str, float]] = {
+    "low": {"connections": 8, "seconds": 4, "rate": 40},
+    "small": {"connections": 32, "seconds": 4},
+    "large": {"connections": 16, "seconds": 3},
+    "stream": {"connections": 8, "seconds": 4, "chunks": CHUNKS},
+}
+ROWS: tuple[tuple[str, str, int], ...] = (
+    ("CPU per 1 KB request, µs", "small_cpu_us", 1),
+    ("CPU per 64 KB request, µs", "large_cpu_us", 1),
+    ("CPU per streamed chunk, µs", "stream_cpu_us", 1),
+    ("requests a second, 32 connections", "small_per_s", 0),
+    ("added p50 at 40 a second, ms", "low_added_ms", 2),
+    ("added time to first token p50, ms", "first_added_ms", 2),
+    ("start to first 200, s", "start_s", 1),
+    ("resident memory when idle, MiB", "idle_mib", 0),
+    ("bad or incomplete answers", "bad", 0),
+)
+RATIOS = ("small_cpu_us", "large_cpu_us", "stream_cpu_us")
+
+
+def request_body(prompt_bytes: int, *, stream: bool = False, marker: str = "") -> bytes:
+    text = " ".join(WORDS[at * 7 % len(WORDS)] for at in range(prompt_bytes // 4))[:prompt_bytes]
+    prompt = f"[[fake:{marker}]] {text}" if marker else text
+    body: dict[str, Any] = {
+        "model": "fake-model",
+        "messages": [
+            {"role": "system", "content": "You are a helpful assistant."},
+            {"role": "user", "content": prompt},
+        ],
+        "max_tokens": 256,
+    }
+    if stream:
+        body["stream"] = True
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+BODIES: dict[str, bytes] = {
+    "low": request_body(1024),
+    "small": request_body(1024),
+    "large": request_body(64 * 1024),
+    "stream": request_body(1024, stream=True, marker=f"chunks={CHUNKS},gap_ms=5"),
+}
+
+
+def put_load(case: str, port: int, path: str, headers: dict[str, str], work: Path) -> Figures:
+    """Run the load generator for one case; what it saw."""
+    body_file = work / f"{case}.json"
+    body_file.write_bytes(BODIES[case])
+    options = [part for name, value in CASES[case].items() for part in (f"--{name}", str(value))]
+    command = [sys.executable, "-m", "benchmarks.load", "--port", str(port), "--path", path]
+    command += ["--body", str(body_file), "--headers", json.dumps(headers), *options]
+    done = subprocess.run(pinned(command, 1), cwd=PROJECT, check=True, capture_output=True)
+    seen: Figures = json.loads(done.stdout)
+    return seen
+
+
+def measure(contestant: Contestant, direct: dict[str, Figures], work: Path) -> Figures:
+    """All figures of one gateway in one round."""
+    figures: Figures = {"start_s": contestant.start(request_body(64))}
+    try:
+        time.sleep(1)
+        figures["idle_mib"] = contestant.memory_mib()
+        put_load("low", contestant.port, contestant.path, contestant.headers, work)  # warm-up
+        figures["bad"] = 0
+        for case in CASES:
+            before_us = contestant.cpu_us()
+            seen = put_load(case, contestant.port, contestant.path, contestant.headers, work)
+            units = seen["chunks"] if case == "stream" else seen["answers"]
+            figures[f"{case}_cpu_us"] = (contestant.cpu_us() - before_us) / max(units, 1)
+            figures[f"{case}_per_s"] = seen["answers"] / seen["seconds"]
+            figures["bad"] += seen["bad"]
+            if case == "low":
+                figures["low_added_ms"] = 1e3 * (seen["p50_s"] - direct["low"]["p50_s"])
+            if case == "stream":
+                first_s = seen["first_byte_p50_s"] - direct["stream"]["first_byte_p50_s"]
+                figures["first_added_ms"] = 1e3 * first_s
+    finally:
+        contestant.stop()
+    return figures
+
+
+@contextmanager
+def running_upstream() -> Iterator[int]:
+    """The fake upstream's port while it runs."""
+    port = free_port()
+    command = [sys.executable, "-m", "benchmarks.upstream", "--port", str(port)]
+    with subprocess.Popen(pinned(command, 1), cwd=PROJECT) as process:
+        try:
+            for _ in range(200):
+                try:
+                    ask(port, "GET", "/stats", None, {})
+                    break
+                except OSError:
+                    time.sleep(0.02)
+            yield port
+        finally:
+            process.terminate()
+
+
+def compare(files: list[Path], work: Path) -> str:
+    """The table of all gateways, medians over the rounds."""
+    rounds: dict[str, list[Figures]] = {}
+    with running_upstream() as upstream:
+        for number in range(ROUNDS):
+            direct = {
+                case: put_load(case, upstream, "/v1/chat/completions", {}, work)
+                for case in ("low", "stream")
+            }
+            for file in files:
+                contestant = Contestant(file, work / f"{file.stem}{number}", upstream)
+                figures = measure(contestant, direct, work)
+                rounds.setdefault(file.stem, []).append(figures)
+    return table(rounds)
+
+
+def table(rounds: dict[str, list[Figures]]) -> str:
+    names = list(rounds)
+    lines = [f"| median of {ROUNDS} | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
+
+    def row(title: str, digits: int, value: Callable[[str, int], float]) -> None:
+        cells = [
+            f"{statistics.median([value(name, at) for at in range(ROUNDS)]):.{digits}f}"
+            for name in names
+        ]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+
+    for title, key, digits in ROWS:
+        row(title, digits, lambda name, at, key=key: rounds[name][at][key])  # type: ignore[misc]
+        if key in RATIOS and "nginx" in rounds:
+            row(
+                "… as a multiple of nginx",
+                1,
+                lambda name, at, key=key: rounds[name][at][key] / rounds["nginx"][at][key],  # type: ignore[misc]
+            )
+    return "\n".join(lines)
+
+
+def in_harness(folder: Path, *, faults: bool) -> None:
+    """Run a neutral harness with our gateway file, in a copy: it compiles into its own folder."""
+    with tempfile.TemporaryDirectory(prefix="gatewright-harness-") as scratch:
+        copy = shutil.copytree(folder, Path(scratch, "bench"))
+        command = [sys.executable, "bench.py", "faults" if faults else "run", "-g"]
+        command.append(f"direct,nginx,{HERE / 'gatewright.toml'}".removeprefix("direct," * faults))
+        command += [] if faults else ["--rounds", str(ROUNDS)]
+        environment = os.environ | {"PROJECT": str(PROJECT)}
+        subprocess.run(command, cwd=copy, env=environment, check=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--faults", action="store_true")
+    parser.add_argument("--harness", type=Path, help="a folder with bench.py; default: our own")
+    arguments = parser.parse_args()
+    if arguments.harness is not None:
+        in_harness(arguments.harness, faults=arguments.faults)
+        return
+    files = [HERE / "gatewright.toml"]
+    if shutil.which("nginx"):
+        files.insert(0, HERE / "nginx.toml")
+    else:
+        print("nginx is not on the PATH: no floor, no ratios")
+    with tempfile.TemporaryDirectory(prefix="gatewright-bench-") as folder:
+        work = Path(folder)
+        if arguments.faults:
+            with running_upstream() as upstream:
+                print(faults_table(files, work, upstream, request_body))
+        else:
+            print(compare(files, work))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,256 @@
+"""What our own HTTP client believes, and what it does not: byte for byte, on a real socket."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from gateway.errors import (
+    GatewrightError,
+    UpstreamMalformed,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from gateway.providers.connection import BUFFERED_BYTES_MAX
+from gateway.providers.egress import Egress, EgressLimits, Route
+from gateway.providers.endpoint import parse_endpoint
+from tests.gateway.providers.samples import HOME, make_call
+
+
+pytestmark = pytest.mark.anyio
+
+GOOD = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
+
+
+class RawUpstream:
+    """Answers the n-th request with the n-th list of bytes; None closes the connection."""
+
+    def __init__(self, *answers: list[bytes | None]) -> None:
+        self._answers = list(answers)
+        self.connections = 0
+        self.requests = 0
+        self.sent_bytes = 0
+        self.port = 0
+        self.handlers: list[asyncio.Task[None] | None] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.handlers.append(asyncio.current_task())
+        try:
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                while await self._answer(reader, writer):
+                    pass
+            writer.close()
+            await writer.wait_closed()
+        except (asyncio.CancelledError, ConnectionError):
+            writer.transport.abort()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+        await reader.readexactly(int(length or b"0"))
+        self.requests += 1
+        for piece in self._answers.pop(0) if self._answers else [GOOD]:
+            if piece is None:
+                return False
+            writer.write(piece)
+            self.sent_bytes += len(piece)
+            await writer.drain()
+            await asyncio.sleep(0)
+        return True
+
+    def route(self, egress: Egress) -> Route:
+        endpoint = parse_endpoint("raw", f"http://127.0.0.1:{self.port}", HOME)
+        return egress.route(endpoint, "/v1/chat/completions", {})
+
+
+@asynccontextmanager
+async def running(*answers: list[bytes | None]) -> AsyncIterator[RawUpstream]:
+    upstream = RawUpstream(*answers)
+    server = await asyncio.start_server(upstream.serve, "127.0.0.1", 0)
+    upstream.port = server.sockets[0].getsockname()[1]
+    try:
+        yield upstream
+    finally:
+        server.close()
+        for handler in upstream.handlers:
+            if handler is not None:
+                handler.cancel()
+                await asyncio.wait([handler])
+
+
+@pytest.fixture
+async def egress() -> AsyncIterator[Egress]:
+    made = Egress(EgressLimits(connections_per_host_max=1, first_byte_s=5.0, idle_s=5.0))
+    yield made
+    await made.close()
+
+
+async def fetch(egress: Egress, upstream: RawUpstream) -> bytes:
+    reply = await egress.open(upstream.route(egress), make_call())
+    try:
+        return await reply.read()
+    finally:
+        await reply.close()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.001)
+
+
+async def test_a_reply_in_single_bytes_is_the_same_reply(egress: Egress) -> None:
+    async with running([GOOD[at : at + 1] for at in range(len(GOOD))]) as upstream:
+        assert await fetch(egress, upstream) == b"hello"
+
+
+async def test_interim_answers_are_passed_over(egress: Egress) -> None:
+    interim = b"HTTP/1.1 103 Early Hints\r\ncontent-encoding: gzip\r\n\r\n"
+    async with running([b"HTTP/1.1 100 Continue\r\n\r\n", interim, GOOD]) as upstream:
+        assert await fetch(egress, upstream) == b"hello"
+
+
+async def test_a_body_without_a_length_ends_with_its_connection(egress: Egress) -> None:
+    async with running([b"HTTP/1.1 200 OK\r\n\r\nhel", b"lo", None]) as upstream:
+        assert await fetch(egress, upstream) == b"hello"
+        assert await fetch(egress, upstream) == b"hello"
+        assert upstream.connections == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-le",
+    ],
+    ids=["short of its length", "without the last chunk", "in its head"],
+)
+async def test_a_reply_that_was_cut_is_never_taken_for_a_whole_one(
+    egress: Egress, answer: bytes
+) -> None:
+    async with running([answer, None]) as upstream:
+        with pytest.raises(UpstreamUnreachable):
+            await fetch(egress, upstream)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nupgrade: other\r\nconnection: upgrade\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nx: " + b"y" * 70_000,
+    ],
+    ids=["two lengths", "unequal lengths", "a bad chunk", "an upgrade", "a huge head"],
+)
+async def test_a_reply_that_could_be_read_in_two_ways_is_refused(
+    egress: Egress, answer: bytes
+) -> None:
+    async with running([answer]) as upstream:
+        with pytest.raises(UpstreamMalformed):
+            await fetch(egress, upstream)
+        assert await fetch(egress, upstream) == b"hello"
+        assert upstream.connections == 2
+
+
+async def test_a_second_content_encoding_counts_too(egress: Egress) -> None:
+    twice = b"\r\ncontent-encoding: identity\r\ncontent-encoding: gzip\r\n"
+    async with running([GOOD.replace(b"\r\n", twice, 1)]) as upstream:
+        with pytest.raises(UpstreamMalformed):
+            await fetch(egress, upstream)
+
+
+async def test_bytes_behind_a_reply_never_answer_the_next_request(egress: Egress) -> None:
+    poison = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\npoison"
+    async with running([GOOD + poison]) as upstream:
+        assert await fetch(egress, upstream) == b"hello"
+        assert await fetch(egress, upstream) == b"hello"
+        assert upstream.connections == 2
+
+
+async def test_what_arrives_while_nobody_asked_ends_the_connection(egress: Egress) -> None:
+    async with running([GOOD, b"HTTP/1.1 200 OK\r\n"]) as upstream:
+        assert await fetch(egress, upstream) == b"hello"
+        await until(lambda: upstream.sent_bytes > len(GOOD))
+        assert await fetch(egress, upstream) == b"hello"
+        assert upstream.connections == 2
+
+
+async def test_a_connection_the_upstream_wants_closed_is_not_used_again(egress: Egress) -> None:
+    closing = GOOD.replace(b"content-length", b"connection: close\r\ncontent-length")
+    async with running([closing]) as upstream:
+        await fetch(egress, upstream)
+        await fetch(egress, upstream)
+        assert upstream.connections == 2
+
+
+async def test_a_connection_that_rested_too_long_is_closed() -> None:
+    egress = Egress(EgressLimits(keep_alive_s=0.01))
+    async with running() as upstream:
+        await fetch(egress, upstream)
+        await asyncio.sleep(0.1)
+        await fetch(egress, upstream)
+        assert upstream.connections == 2
+        await egress.close()
+
+
+async def test_who_finds_every_connection_taken_waits_for_one(egress: Egress) -> None:
+    async with running() as upstream:
+        first = await egress.open(upstream.route(egress), make_call())
+        second = asyncio.create_task(fetch(egress, upstream))
+        await asyncio.sleep(0.01)
+        assert upstream.requests == 1
+        await first.read()
+        assert await second == b"hello"
+        assert upstream.connections == 1
+
+
+async def test_who_waits_too_long_for_a_connection_is_told_so(egress: Egress) -> None:
+    async with running() as upstream:
+        first = await egress.open(upstream.route(egress), make_call())
+        with pytest.raises(UpstreamTimeout):
+            await egress.open(upstream.route(egress), make_call(deadline_s=0.02))
+        await first.close()
+        assert await fetch(egress, upstream) == b"hello"
+
+
+async def test_a_caller_who_does_not_read_holds_the_upstream_back(egress: Egress) -> None:
+    size = 16 * 1024 * 1024
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size
+    piece = b"x" * (64 * 1024)
+    async with running([head, *[piece] * (size // len(piece))]) as upstream:
+        reply = await egress.open(upstream.route(egress), make_call())
+        before = -1
+        while before != upstream.sent_bytes:
+            before = upstream.sent_bytes
+            await asyncio.sleep(0.05)
+        assert BUFFERED_BYTES_MAX < before < size
+        assert len(await reply.read()) == size
+
+
+async def test_a_question_without_content_is_asked_again_on_a_fresh_connection(
+    egress: Egress,
+) -> None:
+    async with running([GOOD], [None], [GOOD]) as upstream:
+        for _ in range(2):
+            reply = await egress.ask(upstream.route(egress), 1.0)
+            assert await reply.read() == b"hello"
+        assert (upstream.connections, upstream.requests) == (2, 3)
+
+
+async def test_a_request_with_content_is_never_sent_twice(egress: Egress) -> None:
+    async with running([GOOD], [None]) as upstream:
+        await fetch(egress, upstream)
+        with pytest.raises(GatewrightError):
+            await fetch(egress, upstream)
+        assert upstream.requests == 2
+
+
+async def test_a_header_that_could_end_its_line_is_no_header(egress: Egress) -> None:
+    endpoint = parse_endpoint("raw", "http://127.0.0.1:9", HOME)
+    with pytest.raises(ValueError, match="header"):
+        egress.route(endpoint, "/v1/messages", {"authorization": "Bearer x\r\nhost: other"})
