@@ -4,7 +4,7 @@ Nothing runs at import. `DataPlane` builds every object by constructor injection
 life of its own in order, and stops it in the opposite order.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from importlib import resources
@@ -55,6 +55,7 @@ ENDPOINTS: Mapping[str, DialectName] = {
 PROBE_PERIOD_S = 0.5
 FOLLOW_RETRY_S = 0.5
 HEALTH_PERIOD_S = 1.0
+LOG_PERIOD_S = 0.1
 PROJECTION_PERIOD_S = 1.0
 PROJECTION_RECORDS = 2_000
 """A round costs about 2 ms of transaction however many records it moves; nobody waits for it."""
@@ -66,7 +67,12 @@ SHARED_FLUSH_S = 0.2
 class DataPlane:
     """One worker: every part of it, and its life from start to close."""
 
-    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock | None = None,
+        drain_log: Callable[[], None] = lambda: None,
+    ) -> None:
         """Build and check everything; opens no file, socket or database yet.
 
         Raises:
@@ -75,6 +81,7 @@ class DataPlane:
         self._settings = settings
         self._clock = clock = clock or SystemClock()
         self._log = logger()
+        self._drain_log = drain_log
         self.metrics = Metrics()
         self._peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
         self._database = open_database(settings.database_url)
@@ -191,6 +198,7 @@ class DataPlane:
                 self._projector.catch_up,
                 Event.AUDIT_PROJECTION_FAILED,
             ),
+            Duty("log", LOG_PERIOD_S, self._write_log, Event.UPKEEP_FAILED),
             Duty("health", HEALTH_PERIOD_S, self._report_health, Event.UPKEEP_FAILED),
         )
 
@@ -201,6 +209,9 @@ class DataPlane:
                 self.snapshots.publish_keys(await self._keys.table())
                 await self._ledger.refresh()
                 self._log.info(Event.SNAPSHOT_PUBLISHED, version=self.snapshots.revision)
+
+    async def _write_log(self) -> None:
+        self._drain_log()
 
     async def _report_health(self) -> None:
         self.metrics.audit_healthy.set(1 if self._audit.healthy else 0)

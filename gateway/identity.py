@@ -30,10 +30,15 @@ class Peppers:
 
     __slots__ = ("_by_version", "newest")
 
+    # Keyed objects to copy: `hmac.digest` lets the interpreter go for every call, and the thread
+    # that writes the audit log takes it.
+
     def __init__(self, by_version: Mapping[int, bytes]) -> None:
         if not by_version or any(len(pepper) < 32 for pepper in by_version.values()):  # noqa: PLR2004
             raise ValueError("at least one pepper is needed, each of at least 32 bytes")
-        self._by_version = dict(by_version)
+        self._by_version = {
+            version: hmac.new(pepper, digestmod="sha256") for version, pepper in by_version.items()
+        }
         self.newest = max(by_version)
 
     def __repr__(self) -> str:
@@ -41,11 +46,17 @@ class Peppers:
 
     def digest(self, key_text: str, version: int) -> bytes:
         """HMAC-SHA256 of a whole key; of no use to anybody where the version is unknown."""
-        pepper = self._by_version.get(version)
-        if pepper is None:
-            hmac.digest(self._by_version[self.newest], key_text.encode(), "sha256")
+        keyed = self._by_version.get(version)
+        if keyed is None:
+            self._keyed_digest(self._by_version[self.newest], key_text)
             return b""
-        return hmac.digest(pepper, key_text.encode(), "sha256")
+        return self._keyed_digest(keyed, key_text)
+
+    @staticmethod
+    def _keyed_digest(keyed: hmac.HMAC, key_text: str) -> bytes:
+        copy = keyed.copy()
+        copy.update(key_text.encode())
+        return copy.digest()
 
 
 class KeyDigest(Struct, frozen=True):

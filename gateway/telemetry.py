@@ -4,11 +4,12 @@ It never sees content: callers pass names, counts, codes and durations. Keys of 
 allow-list, so that a stray field cannot carry a prompt, a header or a secret out of the process.
 """
 
+import atexit
 import logging
 import sys
 from collections.abc import MutableMapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import msgspec
 import structlog
@@ -74,8 +75,45 @@ LOG_KEYS = frozenset(
 )
 
 
-def configure_logging(level: str = "info") -> None:
-    """Log JSON lines to standard error; call once per process."""
+class LogBuffer:
+    """Log lines on their way to standard error, written many at a time by `drain`.
+
+    A write per line would let the interpreter go twice a request. What is lost when the process is
+    killed is at most what `drain` was not yet called for; the audit log is not written through it.
+    """
+
+    BYTES_MAX = 64 * 1024
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._lines: list[bytes] = []
+        self._size = 0
+        atexit.register(self.drain)
+
+    def write(self, line: bytes) -> int:
+        self._lines.append(line)
+        self._size += len(line)
+        if self._size > self.BYTES_MAX:
+            self.drain()
+        return len(line)
+
+    def flush(self) -> None:
+        """Nothing: structlog asks for it after every line."""
+
+    def drain(self) -> None:
+        """Write what has gathered."""
+        if self._lines:
+            lines, self._lines, self._size = self._lines, [], 0
+            self._file.write(b"".join(lines))
+            self._file.flush()
+
+
+def configure_logging(level: str = "info", *, buffered: bool = False) -> LogBuffer | None:
+    """Log JSON lines to standard error; call once per process.
+
+    With `buffered`, the caller must `drain` what is returned, several times a second.
+    """
+    buffer = LogBuffer(sys.stderr.buffer) if buffered else None
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -84,9 +122,10 @@ def configure_logging(level: str = "info") -> None:
             _render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
+        logger_factory=structlog.BytesLoggerFactory(cast("BinaryIO", buffer or sys.stderr.buffer)),
         cache_logger_on_first_use=True,
     )
+    return buffer
 
 
 def logger() -> Any:

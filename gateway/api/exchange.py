@@ -4,8 +4,8 @@ It knows no dialect: what is sent are bytes and headers it was given.
 """
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from litestar.types import Receive, Scope, Send
 
@@ -18,15 +18,27 @@ READING_S = 3.0
 """How long after the deadline of the work a caller may still be reading what came of it."""
 
 
+CONNECTION = "gatewright.connection"
+"""Where `api.protocol` puts itself into the scope."""
+
+
+class Connection(Protocol):
+    """The connection an exchange runs on; it calls every entry of `departures` when it is lost."""
+
+    departures: list[Callable[[], None]]
+
+
 class Exchange:
     """Reads the request's body, watches the caller, writes the answer. Used once."""
 
     __slots__ = (
         "_body_bytes_max",
         "_body_receive_s",
+        "_connection",
         "_deadline_s",
         "_end",
         "_head",
+        "_is_late",
         "_receive",
         "_send",
         "_serving",
@@ -54,6 +66,8 @@ class Exchange:
         self.caller_left = False
         self._serving: asyncio.Task[Any] | None = None
         self._watcher: asyncio.Task[Any] | None = None
+        self._connection: Connection | None = scope.get(CONNECTION)  # type: ignore[assignment]
+        self._is_late = False
         self._end: asyncio.TimerHandle | None = None
         self._head: list[Header] | None = None
         self._deadline_s = deadline_s
@@ -81,17 +95,30 @@ class Exchange:
         length = self.header(b"content-length")
         if length.isdigit() and int(length) > self._body_bytes_max:
             raise self._too_large()
+        loop = asyncio.get_running_loop()
+        self._serving = asyncio.current_task()
+        # A timer and a flag, since `asyncio.timeout` costs five times as much on every request.
+        self._end = loop.call_later(self._body_receive_s, self._run_late)
         try:
-            async with asyncio.timeout(self._body_receive_s):
-                message: Any = await self._receive()
-                body: bytes = message.get("body", b"")
-                if message["type"] != "http.request" or message.get("more_body"):
-                    body = await self._read_rest(message)
-                elif len(body) > self._body_bytes_max:
-                    raise self._too_large()
-        except TimeoutError as error:
-            raise RequestInvalid(REQUEST_TIMEOUT) from error
+            body = await self._receive_body()
+        except asyncio.CancelledError:
+            if not self._is_late or self._serving is None:
+                raise
+            self._serving.uncancel()
+            raise RequestInvalid(REQUEST_TIMEOUT) from None
+        finally:
+            self._end.cancel()
+        self._end = loop.call_later(self._deadline_s + READING_S, self._give_up)
         self._watch()
+        return body
+
+    async def _receive_body(self) -> bytes:
+        message: Any = await self._receive()
+        body: bytes = message.get("body", b"")
+        if message["type"] != "http.request" or message.get("more_body"):
+            return await self._read_rest(message)
+        if len(body) > self._body_bytes_max:
+            raise self._too_large()
         return body
 
     async def _read_rest(self, message: Any) -> bytes:
@@ -114,16 +141,24 @@ class Exchange:
         return BodyTooLarge(f"The body is longer than {self._body_bytes_max} bytes.")
 
     def _watch(self) -> None:
-        """ASGI says that a caller left only to who asks: one task waits for it."""
-        self._serving = asyncio.current_task()
+        """Hear of the caller's leaving: from the connection, or as ASGI says it.
+
+        ASGI tells only who asks, which takes a task of its own; the connection just calls back.
+        """
+        if self._connection is not None:
+            self._connection.departures.append(self._give_up)
+            return
         self._watcher = asyncio.ensure_future(self._receive())
         self._watcher.add_done_callback(self._left)
-        loop = asyncio.get_running_loop()
-        self._end = loop.call_later(self._deadline_s + READING_S, self._give_up)
 
     def _left(self, watcher: asyncio.Task[Any]) -> None:
         if not watcher.cancelled() and watcher.exception() is None:
             self._give_up()
+
+    def _run_late(self) -> None:
+        self._is_late = True
+        if self._serving is not None:
+            self._serving.cancel()
 
     def _give_up(self) -> None:
         if self._serving is not None:
@@ -132,6 +167,8 @@ class Exchange:
 
     def close(self) -> None:
         """Stop watching; before the last byte, since its end looks like a caller who left."""
+        if self._connection is not None and self._give_up in self._connection.departures:
+            self._connection.departures.remove(self._give_up)
         if self._watcher is not None:
             self._watcher.remove_done_callback(self._left)
             self._watcher.cancel()

@@ -4,10 +4,12 @@ uvicorn bounds neither, and a head is read before anybody can be authenticated.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from gateway.api.exchange import CONNECTION
 from gateway.settings import Limits
 
 
@@ -26,11 +28,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.departures: list[Callable[[], None]] = []
         self._head_timer = self.loop.call_later(self.limits.header_receive_s, transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         super().connection_lost(exc)
+        for tell in self.departures:
+            tell()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -52,6 +57,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if head > self.limits.header_bytes_max:
             # httptools turns this into the parse error that uvicorn answers with 400.
             raise ValueError("the request's head is too long")
+        scope: dict[str, object] = self.scope  # type: ignore[assignment]
+        scope[CONNECTION] = self
         super().on_headers_complete()
 
     def _stop_timer(self) -> None:

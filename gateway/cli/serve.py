@@ -1,7 +1,6 @@
 """`gatewright serve` and `gatewright admin serve`: the two listeners, each its own process."""
 
 import gc
-import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from pathlib import Path
@@ -67,8 +66,9 @@ def _expected_in(error: BaseException) -> GatewrightError | None:
 def serve(config_file: Path) -> None:
     """Serve the data plane: the one endpoint that application teams call."""
     settings = load_settings(config_file)
-    configure_logging(settings.log_level)
-    application = DataPlane(settings).application()
+    log = configure_logging(settings.log_level, buffered=True)
+    assert log is not None
+    application = DataPlane(settings, drain_log=log.drain).application()
     _tune_interpreter()
     run_server(application, settings, settings.data_plane)
 
@@ -92,19 +92,15 @@ def admin_serve(config_file: Path) -> None:
 
 
 def _tune_interpreter() -> None:
-    """Two settings of CPython, each for a measured reason (benchmarks/README.md).
+    """The cycle collector of CPython, set for a measured reason (benchmarks/README.md).
 
     What was built at the start lives as long as the process: frozen, the cycle collector does not
     walk over it again. A request leaves hardly any cycles, so the collector looks for them once in
     20,000 new containers instead of 700; that was a tenth of the time of a request.
-
-    A thread that has just synced the audit log asks for the interpreter: the loop gives it away
-    after 0.5 ms instead of 5 ms, since every caller of the group waits for that thread.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
-    sys.setswitchinterval(0.0005)
 
 
 def run_server(application: Any, settings: Settings, listener: Listener) -> None:
