@@ -9,8 +9,10 @@ from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from importlib import resources
 
+from litestar import Litestar
+
 from classifiers.complexity.model import load as load_complexity
-from gateway.api.application import Entrance, Front, build_application
+from gateway.api.application import Front, build_application
 from gateway.api.door import Door, Load
 from gateway.audit.device import AuditLimits
 from gateway.audit.projector import Projector
@@ -114,7 +116,7 @@ class DataPlane:
         self._upkeep = Upkeep(self._duties())
         self._is_reporting = True
 
-    def application(self) -> Entrance:
+    def application(self) -> Litestar:
         """The ASGI application of this worker's listener."""
         load = Load(self._settings.limits.concurrent_requests_max, self.metrics)
         make_door = partial(

@@ -48,34 +48,18 @@ class Front(Struct, frozen=True):
         return authenticate(keys, self.peppers, headers, self.clock.utc_us())
 
 
-class Entrance:
-    """The whole listener as one ASGI application: hot paths straight to their door.
-
-    Litestar has the same routes, and all others; what the short cut saves are five frames around
-    every step of a request and of every streamed chunk (benchmarks/README.md).
-    """
-
-    def __init__(self, doors: Sequence[Door], rest: Litestar) -> None:
-        self._doors = {door.endpoint: door for door in doors}
-        self._rest = rest
-
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        door = self._doors.get(scope["path"]) if scope["type"] == "http" else None
-        await (self._rest if door is None else door)(scope, receive, send)
-
-
 def build_application(
     doors: Sequence[Door],
     front: Front,
     on_startup: Sequence[LifespanHook],
     on_shutdown: Sequence[LifespanHook],
-) -> Entrance:
+) -> Litestar:
     """Wire doors and small routes into one application."""
 
     def explain(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
         return _error_response(front.dialect, error)
 
-    rest = Litestar(
+    return Litestar(
         route_handlers=[*map(_door_route, doors), *_small_routes(front)],
         on_startup=on_startup,
         on_shutdown=on_shutdown,
@@ -83,7 +67,6 @@ def build_application(
         logging_config=None,
         exception_handlers={GatewrightError: explain, HTTPException: explain},
     )
-    return Entrance(doors, rest)
 
 
 def _door_route(door: Door) -> ASGIRouteHandler:
