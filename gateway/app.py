@@ -167,6 +167,9 @@ class DataPlane:
         Each part is closed even if one before it fails, in the opposite order of this list.
         """
         async with AsyncExitStack() as parts:
+            # Last of all: the signal that ends the process leaves no time for it afterwards.
+            parts.callback(self._drain_log)
+            parts.callback(self._log.info, Event.PROCESS_STOPPED, component="data_plane")
             parts.push_async_callback(self._database.close)
             parts.push_async_callback(self._egress.close)
             for provider in self._providers.values():
@@ -176,7 +179,6 @@ class DataPlane:
             parts.push_async_callback(self._projector.catch_up)
             parts.push_async_callback(self._audit.close)
             parts.push_async_callback(self._upkeep.close)
-        self._log.info(Event.PROCESS_STOPPED, component="data_plane")
 
     def _pipeline(self) -> Pipeline:
         return Pipeline(
