@@ -57,7 +57,7 @@ def build_application(
     """Wire doors and small routes into one application."""
 
     def explain(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-        return _error_response(front.dialect, error)
+        return _error_response(front.dialect, error, new_request_id(front.clock.utc_us()))
 
     return Litestar(
         route_handlers=[*map(_door_route, doors), *_small_routes(front)],
@@ -107,8 +107,7 @@ def _small_routes(front: Front) -> list[HTTPRouteHandler]:
     return [models, model, live, ready, metrics]
 
 
-def _error_response(dialect: Dialect, error: Exception) -> Response[bytes]:
-    request_id = new_request_id()
+def _error_response(dialect: Dialect, error: Exception, request_id: str) -> Response[bytes]:
     if isinstance(error, HTTPException):
         error = _from_framework(error)
     if not isinstance(error, GatewrightError):

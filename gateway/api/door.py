@@ -26,7 +26,7 @@ STREAM_HEADERS = {
     "cache-control": "no-cache",
     "x-accel-buffering": "no",
 }
-ID_BYTES = 12
+ID_BYTES = 8
 IDS_DRAWN = 64
 OVERLOADED = "Too many requests are being served by this worker; try again shortly."
 
@@ -65,7 +65,7 @@ class Door:
             body_receive_s=self._limits.body_receive_s,
             deadline_s=self._limits.request_deadline_s,
         )
-        request_id = new_request_id()
+        request_id = new_request_id(self._clock.utc_us())
         try:
             if exchange.method != "POST":
                 raise MethodRefused("Send a POST request.")
@@ -122,14 +122,18 @@ class Door:
         await exchange.answer(status, headers, body)
 
 
-def new_request_id() -> str:
-    """Ours, never the caller's: two requests must not share one in the evidence."""
+def new_request_id(utc_us: int) -> str:
+    """Ours, never the caller's: two requests must not share one in the evidence.
+
+    It begins with the time in milliseconds, so that the index over request ids grows at one end:
+    with ids in no order, most of the projection's time went into pages all over the table.
+    """
     if not _fresh_ids:
         # Drawn for many at once: each draw is a system call that lets the interpreter go.
         drawn = secrets.token_hex(ID_BYTES * IDS_DRAWN)
         step = 2 * ID_BYTES
-        _fresh_ids.extend(f"req_{drawn[at : at + step]}" for at in range(0, len(drawn), step))
-    return _fresh_ids.pop()
+        _fresh_ids.extend(drawn[at : at + step] for at in range(0, len(drawn), step))
+    return f"req_{utc_us // 1000:012x}{_fresh_ids.pop()}"
 
 
 _fresh_ids: list[str] = []

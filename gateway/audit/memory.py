@@ -63,8 +63,8 @@ class MemoryAuditSink:
     ) -> bool:
         if self._positions.get(worker, START) != from_position:
             return False
-        for projected in batch:
-            organisation = projected.record.organisation
+        organisations = [projected.record.organisation for projected in batch]
+        for organisation, projected in zip(organisations, batch, strict=True):
             sequence = self._sequences.get(organisation, 0) + 1
             self._sequences[organisation] = sequence
             self.rows.append(SequencedRecord(sequence, projected))

@@ -34,19 +34,34 @@ START: Position = (1, 0)
 
 
 class ProjectedRecord(Struct, frozen=True):
-    """One record as it was read back from a segment."""
+    """One record as it was read back from a segment; what its bytes say is derived when asked for.
+
+    Bytes cost nothing until they are looked into; thousands of decoded records at once are work
+    for the garbage collector, which stops the event loop.
+    """
 
     worker: str
     segment: int
     offset_bytes: int
     """Of the record's frame: with worker, segment and leaf hash this is the receipt."""
-    leaf_hash: str
-    """Hex SHA-256 of 0x00 and `raw_json`."""
-    chain_hash: str
-    record: AuditRecord
-    content: ContentReference | None
+    chain_hash: bytes
     raw_json: bytes
     """The canonical bytes that the leaf hash covers: `{"record": …, "content": …}`."""
+
+    @property
+    def leaf_hash(self) -> str:
+        """Hex SHA-256 of 0x00 and `raw_json`."""
+        return leaf_hash(self.raw_json).hex()
+
+    @property
+    def record(self) -> AuditRecord:
+        """Decoded anew at each access; raises msgspec.MsgspecError when it is no JSON of ours."""
+        return decode_entry(self.raw_json).record
+
+    @property
+    def content(self) -> ContentReference | None:
+        """Decoded anew at each access; raises msgspec.MsgspecError when it is no JSON of ours."""
+        return decode_entry(self.raw_json).content
 
 
 class SequencedRecord(Struct, frozen=True):
@@ -75,6 +90,9 @@ class AuditSink(Protocol):
         Inside the same transaction each record gets the next number of its organisation, in the
         order of the batch, so that numbers are dense. False, and nothing stored, when the
         worker's position is not `from_position`: somebody else was faster.
+
+        Raises:
+            msgspec.MsgspecError: a record is no JSON of ours; nothing was stored.
         """
         ...
 
@@ -163,7 +181,7 @@ class Projector:
             batch, there = await asyncio.to_thread(self._read, worker, here, limit)
             if not batch:
                 return stored
-            if await self._sink.store(batch, worker, here, there):
+            if await self._store(batch, worker, here, there):
                 self._positions[worker] = there
                 stored += len(batch)
             else:
@@ -177,7 +195,15 @@ class Projector:
     ) -> tuple[list[ProjectedRecord], Position]:
         try:
             return read_batch(self._directory, worker, here, limit, self._batch_records)
-        except (BadFrame, msgspec.MsgspecError) as error:
+        except BadFrame as error:
+            raise ProjectionBroken(f"worker {worker} at {here}: {error}") from error
+
+    async def _store(
+        self, batch: list[ProjectedRecord], worker: str, here: Position, there: Position
+    ) -> bool:
+        try:
+            return await self._sink.store(batch, worker, here, there)
+        except msgspec.MsgspecError as error:
             raise ProjectionBroken(f"worker {worker} at {here}: {error}") from error
 
 
@@ -188,7 +214,6 @@ def read_batch(
 
     Raises:
         BadFrame: a frame is damaged, or the position lies behind its segment's end.
-        msgspec.MsgspecError: a record is no JSON of ours.
     """
     folder = directory / worker
     batch: list[ProjectedRecord] = []
@@ -210,7 +235,10 @@ def read_batch(
                 reader.sync()
             room = count_max - len(batch)
             records = _take(reader, offset, room, may_be_torn=end is None)
-            batch += [_projected(worker, number, stored) for stored in records]
+            batch += [
+                ProjectedRecord(worker, number, stored.offset_bytes, stored.chain, stored.raw)
+                for stored in records
+            ]
             offset = records[-1].end_bytes if records else max(offset, reader.start_bytes)
         if sealed_at is None or offset < sealed_at:
             break
@@ -244,17 +272,3 @@ def _take(
         if not (error.torn and may_be_torn):
             raise
     return records
-
-
-def _projected(worker: str, number: int, stored: StoredRecord) -> ProjectedRecord:
-    entry = decode_entry(stored.raw)
-    return ProjectedRecord(
-        worker=worker,
-        segment=number,
-        offset_bytes=stored.offset_bytes,
-        leaf_hash=leaf_hash(stored.raw).hex(),
-        chain_hash=stored.chain.hex(),
-        record=entry.record,
-        content=entry.content,
-        raw_json=stored.raw,
-    )

@@ -4,9 +4,10 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 
+import msgspec
 import pytest
 
-from gateway.audit.entries import encode_record, entry_bytes, leaf_hash
+from gateway.audit.entries import encode_record, entry_bytes
 from gateway.audit.projector import START, ProjectedRecord
 from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.engine import Database, open_database
@@ -31,8 +32,7 @@ def sink(database: Database) -> DatabaseAuditSink:
 
 def projected(worker: str, offset_bytes: int, record: AuditRecord) -> ProjectedRecord:
     raw = entry_bytes(encode_record(record)[1])
-    chain = hashlib.sha256(raw).hexdigest()
-    return ProjectedRecord(worker, 1, offset_bytes, leaf_hash(raw).hex(), chain, record, None, raw)
+    return ProjectedRecord(worker, 1, offset_bytes, hashlib.sha256(raw).digest(), raw)
 
 
 def outcome(number: int, organisation: str = "acme") -> AuditRecord:
@@ -135,6 +135,30 @@ async def test_a_record_that_fits_no_column_is_stored_all_the_same(
     batch = batch_of("w1", [odd])
     assert await sink.store(batch, "w1", START, (1, 100))
     assert [row.projected async for row in sink.records(AuditQuery())] == batch
+
+
+async def test_organisations_of_any_name_are_numbered_each_for_itself(
+    sink: DatabaseAuditSink,
+) -> None:
+    names = ['say "x"', "back\\slash", "12", "1.0", "null", "ä\x00", "ä\ufffd"]
+    records = [outcome(number, name) for number, name in enumerate(names)]
+    assert await sink.store(batch_of("w1", records), "w1", START, (1, 700))
+    assert await sink.store(batch_of("w1", records, 700), "w1", (1, 700), (1, 1400))
+    for number, name in enumerate(names[:5]):
+        found = await all_of(sink, AuditQuery(organisation=name))
+        assert found == [(1, f"r{number}"), (2, f"r{number}")]
+    # The database keeps no NUL, so these two are one organisation in it.
+    found = await all_of(sink, AuditQuery(organisation="ä\ufffd"))
+    assert found == [(1, "r5"), (2, "r6"), (3, "r5"), (4, "r6")]
+
+
+async def test_what_is_no_record_is_refused_and_leaves_nothing(sink: DatabaseAuditSink) -> None:
+    batch = batch_of("w1", [outcome(1)])
+    strange = msgspec.structs.replace(batch[0], offset_bytes=100, raw_json=b'{"record":{"a":1}}')
+    with pytest.raises(msgspec.MsgspecError):
+        await sink.store([*batch, strange], "w1", START, (1, 200))
+    assert await sink.positions() == {}
+    assert await all_of(sink, AuditQuery()) == []
 
 
 async def test_records_are_found_by_what_they_hold(sink: DatabaseAuditSink) -> None:
