@@ -97,12 +97,17 @@ def exclusions(
         yield Exclusion(target.name, "unavailable", None, reason)
 
 
-def matching_preference(document: PolicyDocument, facts: Facts) -> PreferenceStep | None:
-    """The first preference of the requested route, then of the general ones, that matches."""
+def preferences_asked(document: PolicyDocument, facts: Facts) -> Sequence[PreferenceStep]:
+    """The preferences that are looked at: those of the requested route, then the general ones."""
     route = facts.model_requested.removeprefix(ROUTE_PREFIX)
     if route == facts.model_requested or not route:
         route = ""
-    for step in document.preferences_by_route.get(route, ()):
+    return document.preferences_by_route.get(route, ())
+
+
+def matching_preference(document: PolicyDocument, facts: Facts) -> PreferenceStep | None:
+    """The first of the preferences looked at that matches."""
+    for step in preferences_asked(document, facts):
         if step.applies(facts):
             return step
     return None

@@ -8,7 +8,13 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from policies.decide import capabilities_needed, decide, exclusions, matching_preference
+from policies.decide import (
+    capabilities_needed,
+    decide,
+    exclusions,
+    matching_preference,
+    preferences_asked,
+)
 from policies.decision import Decision, Exclusion
 from policies.evidence import FactValue, evidence
 from policies.facts import Facts
@@ -60,9 +66,14 @@ def explain(document: PolicyDocument, facts: Facts) -> Explanation:
     rules = [
         _rule(step, "constraint", step.constraint.when, facts) for step in document.constraints
     ]
+    asked = preferences_asked(document, facts)
     for preference in document.preferences:
         rule = _rule(preference, "preference", preference.preference.when, facts)
-        rules.append(msgspec.structs.replace(rule, applied=preference is applied))
+        # A preference of a route that nobody asked for is not looked at, so it cannot match.
+        matched_here = rule.matched and any(preference is step for step in asked)
+        rules.append(
+            msgspec.structs.replace(rule, matched=matched_here, applied=preference is applied)
+        )
     needed = capabilities_needed(facts)
     places = {name: place for place, name in enumerate(decision.candidates)}
     targets = tuple(
