@@ -18,7 +18,6 @@ from gateway.telemetry import Event, Metrics, logger
 from gateway.types import (
     ChatRequest,
     Inspection,
-    OutcomeStatus,
     Principal,
     Receipt,
     Target,
@@ -89,10 +88,11 @@ class Conclusion:
         error_code: str,
     ) -> Concluded:
         """The upstream broke its stream or the caller left: what came so far is charged."""
-        status: OutcomeStatus = "cancelled" if error_code == ClientGone.code else "incomplete"
+        has_left = error_code == ClientGone.code
+        unanswered = ClientGone.status if has_left else GatewrightError.status
         ending = Ending(
-            status=status,
-            http_status=200 if content else 499,
+            status="cancelled" if has_left else "incomplete",
+            http_status=200 if content else unanswered,
             target=target,
             attempts=attempts.as_tuple(),
             usage=usage,

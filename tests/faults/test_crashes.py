@@ -64,6 +64,7 @@ async def test_a_crash_before_the_answer_is_an_error_on_record(
     stages = ["outcome"] if place in BEFORE_THE_INTENT else ["intent", "outcome"]
     assert [record.stage for record in records] == stages
     assert records[-1].error == "internal_error"
+    assert records[-1].http_status == reply.status == 500
     assert records[-1].status == ("refused" if place in BEFORE_THE_INTENT else "incomplete")
     assert reserved(caller.gateway) == 0
 
