@@ -394,5 +394,6 @@ def _texts() -> tuple[Path, ...]:
     return tuple(
         file
         for file in sorted(files)
-        if file.suffix in TEXT_SUFFIXES and not {"__pycache__", "results"} & set(file.parts)
+        # `.git` is a file, not a folder, in a linked worktree.
+        if file.suffix in TEXT_SUFFIXES and not {".git", "__pycache__", "results"} & set(file.parts)
     )
