@@ -88,6 +88,9 @@ def _failures(expect: Expectation, decision: Decision) -> Iterator[str]:
     for name in expect.excluded:
         if name not in excluded:
             yield f"excluded: {name} was not excluded"
+    for name in expect.obligations:
+        if not getattr(decision.obligations, name):
+            yield f"obligations: {name} was not demanded"
     for name in expect.matched:
         if name not in decision.matched_constraints:
             yield f"matched: {name} did not match"

@@ -48,9 +48,9 @@ def compare(symbol: Operator, left: Value, right: Value) -> Condition:
         case Level(), Level() if left.scale != right.scale:
             pass
         case Level(), Level():
-            return _numbers(_ORDERING[symbol], left.read, right.read)
+            return _ordered(symbol, left, right)
         case Number(), Number():
-            return _numbers(_ORDERING[symbol], left.read, right.read)
+            return _ordered(symbol, left, right)
         case ((Number() | OptionalNumber()), (Number() | OptionalNumber())):
             return _present_numbers(_ORDERING[symbol], left.read, right.read)
         case Text(), Text():
@@ -64,7 +64,7 @@ def _written_level(text: Text, scale: Scale) -> Level:
     if text.constant is None:
         raise Mismatch(f"cannot compare {scale.title} with {text.title}")
     place = _place(text.constant, scale)
-    return Level(lambda _: place, scale)
+    return Level(lambda _: place, scale, place)
 
 
 def _place(name: str, scale: Scale) -> int:
@@ -73,12 +73,34 @@ def _place(name: str, scale: Scale) -> int:
     return scale.levels.index(name)
 
 
+def _ordered(symbol: Operator, left: Level | Number, right: Level | Number) -> Condition:
+    if right.constant is not None:
+        return _numbers_against(symbol, left.read, right.constant)
+    return _numbers(_ORDERING[symbol], left.read, right.read)
+
+
 def _numbers(
     holds: Callable[[float, float], bool],
     left: Callable[[Facts], float],
     right: Callable[[Facts], float],
 ) -> Condition:
     return lambda facts: holds(left(facts), right(facts))
+
+
+def _numbers_against(symbol: Operator, read: Callable[[Facts], float], bound: float) -> Condition:
+    """A comparison with a written number: the common case, with two calls less."""
+    match symbol:
+        case ">=":
+            return lambda facts: read(facts) >= bound
+        case ">":
+            return lambda facts: read(facts) > bound
+        case "<=":
+            return lambda facts: read(facts) <= bound
+        case "<":
+            return lambda facts: read(facts) < bound
+        case "==":
+            return lambda facts: read(facts) == bound
+    return lambda facts: read(facts) != bound
 
 
 def _present_numbers(
@@ -94,6 +116,8 @@ def _present_numbers(
 
 
 def _equality(symbol: Operator, left: Text | Truth, right: Text | Truth) -> Condition:
+    if isinstance(right, Text) and right.constant is not None:
+        return _text_equality(symbol, left, right.constant)
     read_left: Callable[[Facts], object] = left.read
     read_right: Callable[[Facts], object] = right.read
     if symbol == "==":
@@ -103,13 +127,23 @@ def _equality(symbol: Operator, left: Text | Truth, right: Text | Truth) -> Cond
     raise Mismatch(f"{left.title} has no order; use '==', '!=' or 'in'")
 
 
+def _text_equality(symbol: Operator, left: Text | Truth, wanted: str) -> Condition:
+    read: Callable[[Facts], object] = left.read
+    if symbol == "==":
+        return lambda facts: read(facts) == wanted
+    if symbol == "!=":
+        return lambda facts: read(facts) != wanted
+    raise Mismatch(f"{left.title} has no order; use '==', '!=' or 'in'")
+
+
 def _member(left: Value, right: Value) -> Condition:
     match left, right:
+        case Text(constant=str(wanted)), (Texts() | Counts()):
+            return _holds_text(wanted, right.read)
         case Text(), (Texts() | Counts()):
             return _text_member(left.read, right.read)
         case Text(), ConstantList(numbers=()):
-            texts = frozenset(right.texts)
-            return _text_member(left.read, lambda _: texts)
+            return _text_among(left.read, frozenset(right.texts))
         case Level(), ConstantList(numbers=()):
             return _level_member(left, right.texts)
         case ((Number() | OptionalNumber()), ConstantList(texts=())):
@@ -129,6 +163,14 @@ def _text_member(
     read: Callable[[Facts], str], collection: Callable[[Facts], Container[str]]
 ) -> Condition:
     return lambda facts: read(facts) in collection(facts)
+
+
+def _text_among(read: Callable[[Facts], str], texts: frozenset[str]) -> Condition:
+    return lambda facts: read(facts) in texts
+
+
+def _holds_text(wanted: str, read: Callable[[Facts], Container[str]]) -> Condition:
+    return lambda facts: wanted in read(facts)
 
 
 def _level_member(level: Level, names: tuple[str, ...]) -> Condition:

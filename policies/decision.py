@@ -32,6 +32,8 @@ class Obligations(msgspec.Struct, frozen=True):
     jurisdictions: tuple[str, ...] = ()
     no_cache: bool = False
     audit_content: AuditContent | None = None
+    pseudonymise: bool = False
+    redact: bool = False
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -48,3 +50,4 @@ class Decision(msgspec.Struct, frozen=True):
     document_name: str
     document_version: int
     document_digest: str
+    hedge_after_ms: int | None = None

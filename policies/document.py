@@ -23,10 +23,12 @@ SCHEMA_VERSION: Final = 1
 WhenClosed: TypeAlias = Literal["substitute", "refuse"]
 AuditContent: TypeAlias = Literal["none", "encrypted"]
 Effect: TypeAlias = Literal["allow", "deny"]
+Sticky: TypeAlias = Literal["key", "project", "workspace"]
 Refusal: TypeAlias = Literal[
     "closed_by_policy",
     "no_target_available",
     "denied",
+    "approval_required",
     "context_too_long",
     "capability_missing",
 ]
@@ -43,7 +45,8 @@ class Defaults(msgspec.Struct, frozen=True, omit_defaults=True):
 class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
     """A rule that can only narrow; without `when` it applies to every request.
 
-    `when` is the canonical text of an expression.
+    `when` is the canonical text of an expression. `require_approval` refuses, with this reason,
+    unless the key carries the label `approved:` and the rule's name.
     """
 
     name: str
@@ -55,16 +58,34 @@ class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
     cap_input_tokens: int | None = None
     no_cache: bool = False
     audit_content: AuditContent | None = None
+    require_approval: str | None = None
+    pseudonymise: bool = False
+    redact: bool = False
+
+
+class Canary(msgspec.Struct, frozen=True):
+    """A target that gets a share of the askers, and is the last resort of the others."""
+
+    target: str
+    percent: float
 
 
 class Preference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A rule that orders; with `route` it is asked for as the model `auto:<route>`."""
+    """A rule that orders; with `route` it is asked for as the model `auto:<route>`.
+
+    `weights` share the askers among targets, `sticky` says who counts as the same asker, and after
+    `hedge_after_ms` without an answer the next candidate is asked as well.
+    """
 
     name: str
     route: str | None = None
     when: str | None = None
     targets: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
+    weights: Mapping[str, int] = {}
+    canary: Canary | None = None
+    sticky: Sticky = "key"
+    hedge_after_ms: int | None = None
 
 
 class Expectation(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,6 +99,7 @@ class Expectation(msgspec.Struct, frozen=True, omit_defaults=True):
     matched: tuple[str, ...] = ()
     preference: str | None = None
     output_tokens_cap: int | None = None
+    obligations: tuple[str, ...] = ()
 
 
 class Case(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -99,6 +121,10 @@ class PolicyBody(msgspec.Struct, frozen=True, omit_defaults=True):
     preferences: tuple[Preference, ...] = ()
     example_targets: tuple[TargetFacts, ...] = ()
     tests: tuple[Case, ...] = ()
+
+
+OBLIGATIONS: Final = ("pseudonymise", "redact", "no_cache")
+"""Obligations that are there or not; a test case may expect them by name."""
 
 
 def canonical_json(body: PolicyBody) -> bytes:

@@ -37,6 +37,9 @@ def evidence(readings: Sequence[Reading], facts: Facts) -> tuple[FactValue, ...]
 
 
 def _value(reading: Reading, facts: Facts) -> FactValue:
+    if reading.key is not None and reading.fact == "headers":
+        text = facts.headers.get(reading.key, "")
+        return FactValue(f"headers.{shortened(reading.key)}", shortened(text) or "absent")
     if reading.key is not None:
         count = facts.findings.get(reading.key, 0)
         return FactValue(f"findings.{shortened(reading.key)}", str(count))

@@ -8,17 +8,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from policies.decide import (
-    capabilities_needed,
-    decide,
-    exclusions,
-    matching_preference,
-    preferences_asked,
-)
+from policies.decide import decide, matching_preference, preferences_asked
 from policies.decision import Decision, Exclusion
 from policies.evidence import FactValue, evidence
 from policies.facts import Facts
 from policies.program import ConstraintStep, PolicyDocument, PreferenceStep
+from policies.sifting import capabilities_needed, exclusions
 
 
 RuleKind: TypeAlias = Literal["constraint", "preference"]

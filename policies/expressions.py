@@ -14,7 +14,7 @@ import msgspec
 from policies.comparisons import Mismatch, compare
 from policies.facts import Facts
 from policies.functions import FUNCTIONS, call
-from policies.limits import EXPRESSION_LENGTH_MAX
+from policies.limits import EXPRESSION_LENGTH_MAX, PATTERN_COST
 from policies.parser import parse
 from policies.problems import ExpressionInvalid, Position, Problem, shown, suggestion
 from policies.syntax import (
@@ -34,6 +34,7 @@ from policies.vocabulary import (
     Condition,
     ConstantList,
     Counts,
+    Headers,
     Number,
     OptionalNumber,
     Text,
@@ -55,6 +56,8 @@ class Expression(msgspec.Struct, frozen=True):
     text: str
     holds: Condition
     readings: tuple[Reading, ...]
+    cost: int
+    """Steps of one evaluation at most."""
 
 
 _START: Final = Position(line=1, column=1)
@@ -74,7 +77,7 @@ def compile_expression(text: str) -> Expression:
     holds = compiler.condition(tree)
     if compiler.problems:
         raise ExpressionInvalid(compiler.problems)
-    return Expression(canonical, holds, tuple(dict.fromkeys(compiler.readings)))
+    return Expression(canonical, holds, tuple(dict.fromkeys(compiler.readings)), compiler.cost)
 
 
 class _Compiler:
@@ -83,6 +86,7 @@ class _Compiler:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self.readings: list[Reading] = []
+        self.cost = 0
 
     def report(self, message: str, at: Position) -> None:
         self.problems.append(Problem(path="", message=message, position=at))
@@ -96,6 +100,8 @@ class _Compiler:
         return lambda _: False
 
     def _value(self, node: Node) -> Value | None:
+        is_pattern = isinstance(node, Call) and node.function == "matches"
+        self.cost += PATTERN_COST if is_pattern else 1
         match node:
             case Literal():
                 return _literal(node)
@@ -147,11 +153,10 @@ class _Compiler:
         value = FACTS.get(node.name)
         if value is None:
             return self._broken(_unknown(node.name), node.at)
-        if not isinstance(value, Counts):
+        if not isinstance(value, Counts | Headers):
             return self._broken(f"{node.name} is {value.title} and has no entries", node.at)
         self.readings.append(Reading(node.name, node.key))
-        read, key = value.read, node.key
-        return Number(lambda facts: read(facts).get(key, 0))
+        return _entry(value, node.key)
 
     def _call(self, node: Call) -> Value | None:
         if node.function not in FUNCTIONS:
@@ -162,7 +167,7 @@ class _Compiler:
             value = self._value(each)
             if value is None:
                 return None
-            if node.function == "has" and isinstance(each, Lookup):
+            if node.function == "has" and isinstance(each, Lookup) and each.name == "findings":
                 value = _entry_or_absent(each)
             arguments.append(value)
         try:
@@ -186,7 +191,15 @@ def _literal(node: Literal) -> Value:
         return Truth(lambda _: value)
     if isinstance(value, str):
         return Text(lambda _: value, constant=value)
-    return Number(lambda _: value)
+    return Number(lambda _: value, constant=value)
+
+
+def _entry(value: Counts | Headers, key: str) -> Value:
+    if isinstance(value, Headers):
+        texts = value.read
+        return Text(lambda facts: texts(facts).get(key, ""))
+    counts = value.read
+    return Number(lambda facts: counts(facts).get(key, 0))
 
 
 def _entry_or_absent(node: Lookup) -> OptionalNumber:

@@ -11,6 +11,9 @@ DATA_CLASSES: Final = ("S0", "S1", "S2", "S3", "S4")
 # From the smallest sufficient model to the strongest.
 TIERS: Final = ("cheap", "mid", "frontier")
 
+# From the first to be served to the first to be turned away.
+SERVICE_TIERS: Final = ("priority", "standard", "batch")
+
 AUTO: Final = "auto"
 ROUTE_PREFIX: Final = "auto:"
 
@@ -31,6 +34,8 @@ class TargetFacts(msgspec.Struct, frozen=True):
     available: bool
     unavailable_reason: str
     permitted_to_key: bool
+    first_token_ms: int = 0
+    """Measured lately and rounded coarsely; 0 when it was not."""
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -58,6 +63,9 @@ class Facts(msgspec.Struct, frozen=True):
     hour_utc: int
     weekday: int
     targets: tuple[TargetFacts, ...]
+    service_tier: str = "standard"
+    headers: Mapping[str, str] = {}
+    """Request headers that the settings let policies see, by name with `_` for `-`."""
 
 
 def data_class_rank(facts: Facts) -> int:

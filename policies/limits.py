@@ -12,8 +12,14 @@ NAME_LENGTH_MAX: Final = 100
 TEXT_LENGTH_MAX: Final = 2_000
 COUNT_MAX: Final = 10**12
 
+NESTING_MAX: Final = 32
+WEIGHT_MAX: Final = 1_000_000
+HEDGE_MS_MAX: Final = 600_000
 EXPRESSION_LENGTH_MAX: Final = 4_000
 EXPRESSION_DEPTH_MAX: Final = 32
+# A step is one comparison, call or connective; a pattern counts PATTERN_COST of them.
+CONDITIONS_COST_MAX: Final = 10_000
+PATTERN_COST: Final = 20
 NUMBER_LENGTH_MAX: Final = 32
 PATTERN_MEMORY_MAX_BYTES: Final = 1 << 20
 

@@ -1,17 +1,14 @@
 """Text of a policy document to a `PolicyDocument`, or to everything that is wrong with it."""
 
-import json
 import re
-import tomllib
-from collections import Counter
 from collections.abc import Mapping
-from typing import Final, NoReturn
-
-import re2
+from typing import Final
 
 from policies.document import (
+    OBLIGATIONS,
     SCHEMA_VERSION,
     AuditContent,
+    Canary,
     Case,
     Constraint,
     Defaults,
@@ -20,39 +17,48 @@ from policies.document import (
     PolicyBody,
     Preference,
     Refusal,
+    Sticky,
     WhenClosed,
 )
 from policies.examples import EXAMPLE_TARGETS, facts_from_example, targets_from_examples
 from policies.expressions import compile_expression
 from policies.facts import TIERS, TargetFacts
 from policies.limits import (
-    DOCUMENT_LENGTH_MAX,
+    CONDITIONS_COST_MAX,
     EXPRESSION_LENGTH_MAX,
-    KEY_PARTS_MAX,
+    HEDGE_MS_MAX,
+    LIST_LENGTH_MAX,
     NAME_LENGTH_MAX,
     RULES_MAX,
     TESTS_MAX,
+    WEIGHT_MAX,
 )
+from policies.ordering import ORDERINGS
 from policies.problems import (
     DocumentInvalid,
     ExpressionInvalid,
     FactsInvalid,
-    Position,
     Problem,
-    shown,
 )
-from policies.program import ORDERINGS, PolicyDocument, compile_policy
+from policies.program import PolicyDocument, compile_policy
 from policies.reading import TableReader
 from policies.selectors import Selector
+from policies.texts import parse_text
 
 
 _WHEN_CLOSED: Final[Mapping[str, WhenClosed]] = {"substitute": "substitute", "refuse": "refuse"}
 _AUDIT_CONTENTS: Final[Mapping[str, AuditContent]] = {"none": "none", "encrypted": "encrypted"}
+_STICKY: Final[Mapping[str, Sticky]] = {
+    "key": "key",
+    "project": "project",
+    "workspace": "workspace",
+}
 _EFFECTS: Final[Mapping[str, Effect]] = {"allow": "allow", "deny": "deny"}
 _REFUSALS: Final[Mapping[str, Refusal]] = {
     "closed_by_policy": "closed_by_policy",
     "no_target_available": "no_target_available",
     "denied": "denied",
+    "approval_required": "approval_required",
     "context_too_long": "context_too_long",
     "capability_missing": "capability_missing",
 }
@@ -63,74 +69,23 @@ _EFFECT_KEYS: Final = (
     "cap_output_tokens",
     "cap_input_tokens",
     "audit_content",
+    "require_approval",
 )
+_FLAGS: Final = ("no_cache", "pseudonymise", "redact")
 _ROUTE: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
-# tomllib's memory grows with the square of a dotted key's length, so long ones never reach it.
-# In RE2, because a backtracking search would take the square of the time instead.
-_LONG_KEY: Final = re2.compile(
-    r"""(?:(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*\.[ \t]*)""" + f"{{{KEY_PARTS_MAX}}}"
-)
-_PLACE: Final = re.compile(r"\(at line (\d+), column (\d+)\)$")
 
 
 def load_document(text: str) -> PolicyDocument:
-    """Read TOML, or JSON when it starts with "{"; raises DocumentInvalid with all problems."""
-    table = _parse(text)
+    """Read TOML, JSON or YAML; raises DocumentInvalid with all problems."""
+    table, find = parse_text(text)
     problems: list[Problem] = []
     body = _body(TableReader(table, "", problems))
     _report_twins(body, problems)
+    _report_cost(body, problems)
+    problems = [find(problem) for problem in problems]
     if problems:
         raise DocumentInvalid(problems)
     return compile_policy(body)
-
-
-def _refuse(message: str, position: Position | None = None) -> NoReturn:
-    raise DocumentInvalid([Problem("", message, position=position)])
-
-
-def _parse(text: str) -> Mapping[str, object]:
-    if len(text) > DOCUMENT_LENGTH_MAX:
-        _refuse(f"the document is longer than {DOCUMENT_LENGTH_MAX} characters")
-    try:
-        text.encode()
-        table = _parse_json(text) if text.lstrip().startswith("{") else _parse_toml(text)
-    except UnicodeEncodeError:
-        _refuse("the document holds a surrogate, which is not a character")
-    except json.JSONDecodeError as error:
-        _refuse(f"not JSON: {error.msg}", Position(error.lineno, error.colno))
-    except ValueError as error:
-        place = _PLACE.search(str(error))
-        position = Position(int(place[1]), int(place[2])) if place else None
-        _refuse(f"not a document: {_PLACE.sub('', str(error)).strip()}", position)
-    except RecursionError:
-        _refuse("the document is nested too deeply")
-    assert isinstance(table, dict)
-    return table
-
-
-def _parse_toml(text: str) -> object:
-    if _LONG_KEY.search(text.encode()) is not None:
-        raise ValueError(f"more than {KEY_PARTS_MAX} names are joined by dots")
-    return tomllib.loads(text)
-
-
-def _parse_json(text: str) -> object:
-    parsed: object = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
-    # JSON can spell a lone surrogate as an escape; this refuses it.
-    json.dumps(parsed, ensure_ascii=False).encode()
-    return parsed
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"the key {shown(twice)} stands twice in one object")
-    return table
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number")
 
 
 def _body(reader: TableReader) -> PolicyBody:
@@ -180,10 +135,16 @@ def _constraint(reader: TableReader) -> Constraint:
         cap_input_tokens=reader.count("cap_input_tokens", lowest=0),
         no_cache=reader.flag("no_cache") or False,
         audit_content=reader.choice("audit_content", _AUDIT_CONTENTS),
+        require_approval=reader.text("require_approval"),
+        pseudonymise=reader.flag("pseudonymise") or False,
+        redact=reader.flag("redact") or False,
     )
-    if constraint.deny is not None and not constraint.deny.strip():
-        reader.report("deny", "a denial says why")
-    if not constraint.no_cache and not any(map(reader.has, _EFFECT_KEYS)):
+    for key in ("deny", "require_approval"):
+        reason: str | None = getattr(constraint, key)
+        if reason is not None and not reason.strip():
+            reader.report(key, "a refusal says why")
+    has_flag = any(getattr(constraint, flag) for flag in _FLAGS)
+    if not has_flag and not any(map(reader.has, _EFFECT_KEYS)):
         reader.report("", "the constraint has no effect")
     reader.finish()
     return constraint
@@ -196,13 +157,48 @@ def _preference(reader: TableReader) -> Preference:
         when=_when(reader),
         targets=reader.texts("targets") or (),
         order=reader.texts("order", ORDERINGS) or (),
+        weights=_weights(reader.table("weights")),
+        canary=_canary(reader.table("canary")),
+        sticky=reader.choice("sticky", _STICKY) or "key",
+        hedge_after_ms=_hedge(reader),
     )
     if preference.route is not None and not _ROUTE.fullmatch(preference.route):
         reader.report("route", "a route is lower-case letters, digits, '.', '_' and '-'")
-    if not reader.has("targets") and not reader.has("order"):
-        reader.report("", "the preference needs an order or targets")
+    if not any(map(reader.has, ("targets", "order", "weights", "canary"))):
+        reader.report("", "the preference needs an order, targets, weights or a canary")
     reader.finish()
     return preference
+
+
+def _weights(reader: TableReader | None) -> Mapping[str, int]:
+    if reader is None:
+        return {}
+    found = {name: reader.count(name) for name in reader.keys(LIST_LENGTH_MAX)}
+    weights = {name: weight for name, weight in found.items() if weight is not None}
+    for name, weight in weights.items():
+        if weight > WEIGHT_MAX:
+            reader.report(name, f"not between 1 and {WEIGHT_MAX}")
+    if not found:
+        reader.report("", "weights name at least one target")
+    return weights
+
+
+def _canary(reader: TableReader | None) -> Canary | None:
+    if reader is None:
+        return None
+    target, percent = reader.text("target", length_max=NAME_LENGTH_MAX), reader.percent("percent")
+    if not target or percent is None:
+        reader.report("", "a canary has a target and a percent")
+    reader.finish()
+    return Canary(target or "", percent or 0.0)
+
+
+def _hedge(reader: TableReader) -> int | None:
+    after_ms = reader.count("hedge_after_ms")
+    if after_ms is not None and after_ms > HEDGE_MS_MAX:
+        reader.report("hedge_after_ms", f"not between 1 and {HEDGE_MS_MAX}")
+        return None
+    return after_ms
 
 
 def _when(reader: TableReader) -> str | None:
@@ -282,6 +278,7 @@ def _expectation(parent: TableReader) -> Expectation:
         matched=reader.texts("matched") or (),
         preference=reader.text("preference"),
         output_tokens_cap=reader.count("output_tokens_cap"),
+        obligations=reader.texts("obligations", OBLIGATIONS) or (),
     )
     if not any(map(reader.has, Expectation.__struct_fields__)):
         reader.report("", "a test case expects at least one thing")
@@ -306,3 +303,13 @@ def _report_twins(body: PolicyBody, problems: list[Problem]) -> None:
                 Problem(f"{path}.name", f"{cases[case.name]} has the same name", case.name)
             )
         cases.setdefault(case.name, path)
+
+
+def _report_cost(body: PolicyBody, problems: list[Problem]) -> None:
+    """All conditions together are evaluated per request, so their sum is bounded too."""
+    conditions = [rule.when for rule in body.constraints]
+    conditions += [rule.when for rule in body.preferences]
+    cost = sum(compile_expression(when).cost for when in conditions if when is not None)
+    if cost > CONDITIONS_COST_MAX and not problems:
+        message = f"the conditions cost {cost} steps together, more than {CONDITIONS_COST_MAX}"
+        problems.append(Problem("", message))

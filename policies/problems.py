@@ -24,17 +24,23 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One finding about a document; a position in `when` or `matches` is one inside the text."""
+    """One finding about a document; a position in `when` or `matches` is one inside the text.
+
+    `rule_line` is the line of the document on which the rule begins.
+    """
 
     path: str
     message: str
     rule: str | None = None
     position: Position | None = None
+    rule_line: int | None = None
 
     def __str__(self) -> str:
         where = self.path
         if self.rule is not None:
             where += f" (rule {self.rule!r})" if where else f"rule {self.rule!r}"
+        if self.rule_line is not None:
+            where = f"line {self.rule_line}: {where}"
         if self.position is not None:
             place = f"line {self.position.line}, column {self.position.column}"
             where = f"{where}, {place}" if where else place

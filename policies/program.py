@@ -1,25 +1,16 @@
 """A checked document made ready for decisions: every rule compiled once, when it is loaded."""
 
-from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from policies.document import Constraint, PolicyBody, Preference, digest_of
 from policies.expressions import Reading, compile_expression
-from policies.facts import TIERS, Facts, TargetFacts, tier_rank
+from policies.facts import Facts
+from policies.ordering import Ordering, make_ordering
 from policies.selectors import Selects, compile_selector
 from policies.vocabulary import Condition
-
-
-# Assumed length of an answer when the request does not bound it; only used to compare prices.
-OUTPUT_TOKENS_ASSUMED: Final = 1_000
-
-IN_HOUSE_FIRST: Final = "in_house_first"
-CHEAPEST: Final = "cheapest"
-ORDERINGS: Final = (*TIERS, CHEAPEST, IN_HOUSE_FIRST)
-
-Rank: TypeAlias = Callable[[Facts, TargetFacts], int]
 
 
 class Closure(msgspec.Struct, frozen=True):
@@ -40,11 +31,11 @@ class ConstraintStep(msgspec.Struct, frozen=True):
 
 
 class PreferenceStep(msgspec.Struct, frozen=True):
-    """A preference ready to be applied; `ranks` are compared one after the other."""
+    """A preference ready to be applied."""
 
     name: str
     applies: Condition
-    ranks: tuple[Rank, ...]
+    ordering: Ordering
     readings: tuple[Reading, ...]
     preference: Preference
 
@@ -56,9 +47,15 @@ class PolicyDocument(msgspec.Struct, frozen=True):
     digest: str
     constraints: tuple[ConstraintStep, ...]
     preferences: tuple[PreferenceStep, ...]
-    default_ranks: tuple[Rank, ...]
+    default_ordering: Ordering
     # Per route its own preferences and then the general ones; under "" only the general ones.
     preferences_by_route: Mapping[str, tuple[PreferenceStep, ...]]
+    always: int
+    """Bits, by place, of the constraints that look at nothing and hold."""
+    conditions: tuple[tuple[int, Condition], ...]
+    """The other constraints: bit and condition."""
+    memory: dict[int, Any] = msgspec.field(default_factory=dict)
+    """What `policies.sifting` remembers, by the bits of the constraints that matched."""
 
     @property
     def name(self) -> str:
@@ -77,6 +74,7 @@ class PolicyDocument(msgspec.Struct, frozen=True):
 def compile_policy(body: PolicyBody) -> PolicyDocument:
     """Build the closures of a checked body; raises ExpressionInvalid on an unchecked one."""
     default_order = body.defaults.order
+    constraints = tuple(map(_constraint_step, body.constraints))
     preferences = tuple(_preference_step(each, default_order) for each in body.preferences)
     routes = dict.fromkeys(step.preference.route or "" for step in preferences)
     by_route = {
@@ -86,24 +84,18 @@ def compile_policy(body: PolicyBody) -> PolicyDocument:
         )
         for route in ["", *routes]
     }
+    bits = [(1 << place, step) for place, step in enumerate(constraints)]
     return PolicyDocument(
         body=body,
         digest=digest_of(body),
-        constraints=tuple(map(_constraint_step, body.constraints)),
+        constraints=constraints,
         preferences=preferences,
-        default_ranks=_ranks((), default_order),
+        default_ordering=make_ordering(Preference(""), default_order),
         preferences_by_route=by_route,
-    )
-
-
-def price_order(facts: Facts, target: TargetFacts) -> int:
-    """Expected price of the request at this target in pico-dollars, for comparison only."""
-    output_tokens = facts.max_output_tokens
-    if output_tokens is None:
-        output_tokens = OUTPUT_TOKENS_ASSUMED
-    return (
-        facts.input_tokens_estimate * target.input_price_microusd_per_mtok
-        + output_tokens * target.output_price_microusd_per_mtok
+        always=sum(bit for bit, step in bits if step.constraint.when is None),
+        conditions=tuple(
+            (bit, step.applies) for bit, step in bits if step.constraint.when is not None
+        ),
     )
 
 
@@ -141,32 +133,5 @@ def _negated(selects: Selects) -> Selects:
 
 def _preference_step(preference: Preference, default_order: tuple[str, ...]) -> PreferenceStep:
     applies, readings = _condition(preference.when)
-    ranks = _ranks(preference.targets, preference.order or default_order)
-    return PreferenceStep(preference.name, applies, ranks, readings, preference)
-
-
-def _ranks(targets: tuple[str, ...], order: tuple[str, ...]) -> tuple[Rank, ...]:
-    """Named targets first; then each word of the order, the tiers together as one ladder."""
-    ranks: list[Rank] = []
-    if targets:
-        ranks.append(_named_rank(targets))
-    tiers = tuple(word for word in order if word in TIERS)
-    for word in order:
-        if word == CHEAPEST:
-            ranks.append(price_order)
-        elif word == IN_HOUSE_FIRST:
-            ranks.append(lambda _, target: 0 if target.in_house else 1)
-        elif word == tiers[0]:
-            ranks.append(_tier_rank(tiers))
-    return tuple(ranks)
-
-
-def _named_rank(targets: tuple[str, ...]) -> Rank:
-    places = {name: place for place, name in enumerate(targets)}
-    return lambda _, target: places.get(target.name, len(places))
-
-
-def _tier_rank(tiers: tuple[str, ...]) -> Rank:
-    """The listed tiers in their order, then the others from the cheapest up."""
-    places = {tier: place for place, tier in enumerate(tiers)}
-    return lambda _, target: places.get(target.tier, len(TIERS) + tier_rank(target.tier))
+    ordering = make_ordering(preference, default_order)
+    return PreferenceStep(preference.name, applies, ordering, readings, preference)

@@ -68,6 +68,23 @@ class TableReader:
             return None
         return value
 
+    def percent(self, key: str) -> float | None:
+        """A share above 0 and up to 100."""
+        value = self.raw(key)
+        if key not in self._table:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 100:  # noqa: PLR2004
+            self.report(key, "expected a number above 0 and up to 100")
+            return None
+        return float(value)
+
+    def keys(self, length_max: int) -> tuple[str, ...]:
+        """The table's own keys, where they are names that its author chose."""
+        if len(self._table) > length_max:
+            self.report("", f"more than {length_max} entries")
+            return ()
+        return tuple(self._table)
+
     def flag(self, key: str) -> bool | None:
         return self._typed(key, bool, "true or false")
 

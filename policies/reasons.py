@@ -32,7 +32,7 @@ def sentence(choice: Choice, facts: Facts, matched: Sequence[ConstraintStep]) ->
     rule = next((step for step in matched if step.name == closed_by), None)
     if choice.refusal is None:
         return f"Sent to {_allowed(choice, facts, rule)}."
-    if choice.refusal == "denied":
+    if choice.refusal in {"denied", "approval_required"}:
         return f"Refused because {_denied(choice, facts)}."
     return f"Refused because {_refused(choice, facts, rule)}."
 
@@ -85,6 +85,9 @@ def _denied(choice: Choice, facts: Facts) -> str:
         return f"no {kind} is named {shortened(facts.model_requested.removeprefix(ROUTE_PREFIX))}"
     if rule.constraint.deny is not None:
         return f"{_matched(rule, facts)}: {rule.constraint.deny.rstrip('.')}"
+    if rule.constraint.require_approval is not None:
+        reason = rule.constraint.require_approval.rstrip(".")
+        return f"{_matched(rule, facts)} and asks for an approval: {reason}"
     return (
         f"*{rule.name}* caps the input at {rule.constraint.cap_input_tokens} tokens "
         f"and the request has about {facts.input_tokens_estimate}"

@@ -42,6 +42,8 @@ def _decision_lines(decision: Decision) -> Iterator[str]:
     yield f"candidates: {', '.join(decision.candidates) or 'none'}"
     yield f"constraints matched: {', '.join(decision.matched_constraints) or 'none'}"
     yield f"preference: {decision.matched_preference or 'none'}"
+    if decision.hedge_after_ms is not None:
+        yield f"hedged after: {decision.hedge_after_ms} ms"
     for name, value in _obligations(decision):
         yield f"{name}: {value}"
     for exclusion in decision.excluded:
@@ -58,6 +60,12 @@ def _obligations(decision: Decision) -> Iterator[tuple[str, str]]:
     yield "cleared jurisdictions", ", ".join(obligations.jurisdictions) or "none"
     if obligations.no_cache:
         yield "response cache", "not to be used"
+    for name, is_set in (
+        ("pseudonymise", obligations.pseudonymise),
+        ("redact", obligations.redact),
+    ):
+        if is_set:
+            yield name, "every finding"
     if obligations.audit_content is not None:
         yield "content in the audit record", obligations.audit_content
 

@@ -5,6 +5,7 @@ is no name of the language: targets are chosen with `allow_only` and `forbid`.
 """
 
 from collections.abc import Callable, Collection, Mapping
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 import msgspec
@@ -38,9 +39,10 @@ class Text(msgspec.Struct, frozen=True):
 
 
 class Number(msgspec.Struct, frozen=True):
-    """A number."""
+    """A number; `constant` when it is written in the expression."""
 
     read: Callable[[Facts], float]
+    constant: float | None = None
     title: str = "a number"
 
 
@@ -56,6 +58,7 @@ class Level(msgspec.Struct, frozen=True):
 
     read: Callable[[Facts], int]
     scale: Scale
+    constant: int | None = None
 
     @property
     def title(self) -> str:
@@ -67,6 +70,13 @@ class Texts(msgspec.Struct, frozen=True):
 
     read: Callable[[Facts], Collection[str]]
     title: str = "a list of strings"
+
+
+class Headers(msgspec.Struct, frozen=True):
+    """Texts by name; a name that is missing is an empty text."""
+
+    read: Callable[[Facts], Mapping[str, str]]
+    title: str = "request headers"
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -84,31 +94,35 @@ class ConstantList(msgspec.Struct, frozen=True):
     title: str = "a list"
 
 
-Value: TypeAlias = Truth | Text | Number | OptionalNumber | Level | Texts | Counts | ConstantList
+Value: TypeAlias = (
+    Truth | Text | Number | OptionalNumber | Level | Texts | Counts | Headers | ConstantList
+)
 
 DATA_CLASS_SCALE: Final = Scale("a data class", DATA_CLASSES)
 TIER_SCALE: Final = Scale("a tier", TIERS)
 
 FACTS: Final[Mapping[str, Value]] = {
-    "organisation": Text(lambda facts: facts.organisation),
-    "workspace": Text(lambda facts: facts.workspace),
-    "project": Text(lambda facts: facts.project),
-    "key_id": Text(lambda facts: facts.key_id),
-    "labels": Texts(lambda facts: facts.labels),
-    "dialect": Text(lambda facts: facts.dialect),
-    "model_requested": Text(lambda facts: facts.model_requested),
-    "stream": Truth(lambda facts: facts.stream),
-    "has_tools": Truth(lambda facts: facts.has_tools),
-    "has_images": Truth(lambda facts: facts.has_images),
-    "has_documents": Truth(lambda facts: facts.has_documents),
-    "input_tokens_estimate": Number(lambda facts: facts.input_tokens_estimate),
-    "max_output_tokens": OptionalNumber(lambda facts: facts.max_output_tokens),
+    "organisation": Text(attrgetter("organisation")),
+    "workspace": Text(attrgetter("workspace")),
+    "project": Text(attrgetter("project")),
+    "key_id": Text(attrgetter("key_id")),
+    "labels": Texts(attrgetter("labels")),
+    "dialect": Text(attrgetter("dialect")),
+    "model_requested": Text(attrgetter("model_requested")),
+    "stream": Truth(attrgetter("stream")),
+    "has_tools": Truth(attrgetter("has_tools")),
+    "has_images": Truth(attrgetter("has_images")),
+    "has_documents": Truth(attrgetter("has_documents")),
+    "input_tokens_estimate": Number(attrgetter("input_tokens_estimate")),
+    "max_output_tokens": OptionalNumber(attrgetter("max_output_tokens")),
     "data_class": Level(data_class_rank, DATA_CLASS_SCALE),
-    "inspection_complete": Truth(lambda facts: facts.inspection_complete),
-    "findings": Counts(lambda facts: facts.findings),
-    "complexity": Number(lambda facts: facts.complexity),
+    "inspection_complete": Truth(attrgetter("inspection_complete")),
+    "findings": Counts(attrgetter("findings")),
+    "complexity": Number(attrgetter("complexity")),
     "complexity_tier": Level(lambda facts: tier_rank(facts.complexity_tier), TIER_SCALE),
-    "budget_left_microusd": OptionalNumber(lambda facts: facts.budget_left_microusd),
-    "hour_utc": Number(lambda facts: facts.hour_utc),
-    "weekday": Number(lambda facts: facts.weekday),
+    "budget_left_microusd": OptionalNumber(attrgetter("budget_left_microusd")),
+    "service_tier": Text(attrgetter("service_tier")),
+    "headers": Headers(attrgetter("headers")),
+    "hour_utc": Number(attrgetter("hour_utc")),
+    "weekday": Number(attrgetter("weekday")),
 }

@@ -23,7 +23,7 @@ from gateway.telemetry import LOG_KEYS, Event, Metrics
 from local_engine.serve.metrics import Metrics as EngineMetrics
 from policies.check import check
 from policies.functions import FUNCTIONS
-from policies.program import ORDERINGS
+from policies.ordering import ORDERINGS
 from policies.render import render_report
 from policies.vocabulary import FACTS
 from tests.cli.operator import walk

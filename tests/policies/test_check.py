@@ -66,7 +66,10 @@ def test_a_document_that_does_not_load_has_errors_and_no_document() -> None:
     assert report.document is None
     assert not report.is_ok
     assert render_report(report).splitlines() == [
-        "draft.toml: error: constraints[0].when (rule 'c0'), line 1, column 1: unknown fact 'x'",
+        (
+            "draft.toml: error: line 1: constraints[0].when (rule 'c0'), line 1, column 1: "
+            "unknown fact 'x'"
+        ),
         "not ok",
     ]
 
@@ -288,3 +291,23 @@ def test_a_target_that_was_not_asked_for_is_no_exclusion() -> None:
     lines = render_explanation(explain(document(), request(model_requested="managed-mid")))
     assert "  -        in-house: permitted, but not what was asked for" in lines.splitlines()
     assert "  1        managed-mid" in lines.splitlines()
+
+
+def test_obligations_are_expected_by_name_and_shown() -> None:
+    text = document_text(
+        {"when": "stream", "pseudonymise": True, "redact": True},
+        preferences=({"order": ["cheapest"], "hedge_after_ms": 250},),
+        tests=[
+            {"name": "told", "facts": {"stream": True}, "expect": {"obligations": ["redact"]}},
+            {"name": "not told", "expect": {"obligations": ["pseudonymise"]}},
+        ],
+    )
+    report = check(text, "draft.toml")
+    assert [result.failures for result in report.tests] == [
+        (),
+        ("obligations: pseudonymise was not demanded",),
+    ]
+    assert report.document is not None
+    shown = render_decision(decide(report.document, request(stream=True)))
+    assert "hedged after: 250 ms" in shown
+    assert "pseudonymise: every finding" in shown

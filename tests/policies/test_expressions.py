@@ -314,3 +314,12 @@ def test_any_text_compiles_to_a_total_condition_or_is_refused_with_a_place(
     else:
         assert outcome.holds(facts) in {True, False}
         assert compile_expression(outcome.text).holds(facts) == outcome.holds(facts)
+
+
+def test_facts_are_compared_with_facts_as_with_written_values() -> None:
+    same = request(workspace="labs", labels=["labs"], complexity_tier="mid", weekday=3, hour_utc=3)
+    for text in ("workspace in labels", "weekday == hour_utc", "complexity != weekday"):
+        assert compile_expression(text).holds(same)
+    assert compile_expression("weekday == 3 and weekday != 4 and weekday < 4").holds(same)
+    assert not compile_expression("weekday <= 2 or weekday > 3").holds(same)
+    assert compile_expression("complexity_tier <= complexity_tier").holds(same)

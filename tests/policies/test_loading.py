@@ -141,7 +141,7 @@ def test_a_mistake_outside_the_rules_is_named(rest: dict[str, object], expected:
     ("rule", "expected"),
     [
         ({}, "constraints[0] (rule 'c0'): the constraint has no effect"),
-        ({"deny": " "}, "constraints[0].deny (rule 'c0'): a denial says why"),
+        ({"deny": " "}, "constraints[0].deny (rule 'c0'): a refusal says why"),
         ({"deny": "x" * 2001}, "constraints[0].deny (rule 'c0'): longer than 2000 characters"),
         ({"allow_only": {}}, "constraints[0].allow_only (rule 'c0'): the selector is empty"),
         ({"forbid": {"tiers": ["mids"]}}, "forbid.tiers (rule 'c0'): 'mids' is not known; did"),
@@ -171,7 +171,7 @@ def test_a_mistake_in_a_constraint_is_named(rule: dict[str, object], expected: s
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [
-        ({}, "preferences[0] (rule 'p0'): the preference needs an order or targets"),
+        ({}, "preferences[0] (rule 'p0'): the preference needs an order, targets,"),
         ({"order": ["mid"], "route": "A b"}, "route (rule 'p0'): a route is lower-case letters"),
         ({"order": "middle"}, "preferences[0].order (rule 'p0'): 'middle' is not known"),
         ({"order": ["mid"], "forbid": {}}, "preferences[0] (rule 'p0'): unknown key 'forbid'"),
@@ -192,8 +192,8 @@ def test_every_mistake_is_reported_at_once() -> None:
         )
     )
     assert len(problems) == 8
-    assert "constraints[0].when (rule 'c0'), line 2, column 5: unknown fact 'x'" in problems
-    assert "preferences[0].name (rule 'c0'): constraints[0] has the same name" in problems
+    assert "line 1: constraints[0].when (rule 'c0'), line 2, column 5: unknown fact 'x'" in problems
+    assert "line 1: preferences[0].name (rule 'c0'): constraints[0] has the same name" in problems
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,191 @@
+"""Text of a policy document to plain tables: TOML, JSON or YAML, with places for problems.
+
+The three forms say the same: tables, lists, strings, numbers and truth values. What one of them
+adds (dates, anchors, tags, merge keys) is refused, because the canonical form could not hold it.
+"""
+
+import json
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final, NoReturn
+
+import msgspec
+import re2
+import yaml
+
+from policies.limits import DOCUMENT_LENGTH_MAX, KEY_PARTS_MAX, NESTING_MAX
+from policies.problems import DocumentInvalid, Position, Problem, shown
+
+
+Find = Callable[[Problem], Problem]
+
+# tomllib's memory grows with the square of a dotted key's length, so long ones never reach it.
+# In RE2, because a backtracking search would take the square of the time instead.
+_LONG_KEY: Final = re2.compile(
+    r"""(?:(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*\.[ \t]*)""" + f"{{{KEY_PARTS_MAX}}}"
+)
+_PLACE: Final = re.compile(r"\(at line (\d+), column (\d+)\)$")
+_YAML_START: Final = re.compile(r"\s*(?:---\s|(?:#[^\n]*\n\s*)*[A-Za-z_]+[ \t]*:(?:\s|$))")
+_YAML_INTEGER: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_YAML_DECIMAL: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+]?[0-9]+)?")
+_RULE_PATH: Final = re.compile(r"(constraints|preferences|tests)\[(\d+)\]")
+_PLAIN_TAGS: Final = frozenset(
+    f"tag:yaml.org,2002:{kind}"
+    for kind in ("str", "int", "float", "bool", "null", "map", "seq", "timestamp")
+)
+# The C one reads forty times as fast; a wheel without it is slower and as strict.
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_QUOTED: Final = frozenset({"'", '"', "|", ">"})
+_YAML_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_YAML_TRUTHS: Final = {"true": True, "false": False}
+
+
+def parse_text(text: str) -> tuple[Mapping[str, object], Find]:
+    """The document's tables, and a function that adds the line of its rule to a problem.
+
+    Raises:
+        DocumentInvalid: it is none of the three forms, or beyond their limits.
+    """
+    table = _parse(text)
+    lines: list[Mapping[str, tuple[int, ...]]] = []
+
+    def find(problem: Problem) -> Problem:
+        place = _RULE_PATH.match(problem.path)
+        if place is None:
+            return problem
+        if not lines:
+            lines.append(_rule_lines(text))
+        known, number = lines[0].get(place[1], ()), int(place[2])
+        line = known[number] if number < len(known) else _line_of_name(text, problem.rule)
+        return msgspec.structs.replace(problem, rule_line=line)
+
+    return table, find
+
+
+def _line_of_name(text: str, rule: str | None) -> int | None:
+    """Where a rule's name stands first, in JSON and YAML."""
+    if rule is None:
+        return None
+    pattern = r"name[\"']?\s*:\s*[\"']?" + re2.escape(rule)
+    found = re2.search(pattern, text)
+    return text.count("\n", 0, found.start()) + 1 if found is not None else None
+
+
+def _refuse(message: str, position: Position | None = None) -> NoReturn:
+    raise DocumentInvalid([Problem("", message, position=position)])
+
+
+def _parse(text: str) -> Mapping[str, object]:
+    if len(text) > DOCUMENT_LENGTH_MAX:
+        _refuse(f"the document is longer than {DOCUMENT_LENGTH_MAX} characters")
+    try:
+        text.encode()
+        table = _form_of(text)(text)
+    except UnicodeEncodeError:
+        _refuse("the document holds a surrogate, which is not a character")
+    except json.JSONDecodeError as error:
+        _refuse(f"not JSON: {error.msg}", Position(error.lineno, error.colno))
+    except ValueError as error:
+        place = _PLACE.search(str(error))
+        position = Position(int(place[1]), int(place[2])) if place else None
+        _refuse(f"not a document: {_PLACE.sub('', str(error)).strip()}", position)
+    except RecursionError:
+        _refuse("the document is nested too deeply")
+    if not isinstance(table, dict):
+        _refuse("a document is a table")
+    return table
+
+
+def _form_of(text: str) -> Callable[[str], object]:
+    if text.lstrip().startswith("{"):
+        return _parse_json
+    return _parse_yaml if _YAML_START.match(text) else _parse_toml
+
+
+def _parse_yaml(text: str) -> object:
+    """Plain YAML by YAML 1.2's core rules for words and numbers: `no` is a word."""
+    try:
+        node = yaml.compose(text, Loader=_LOADER)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        position = Position(mark.line + 1, mark.column + 1) if mark is not None else None
+        _refuse(f"not YAML: {error.problem or error.context}", position)
+    except yaml.YAMLError as error:
+        raise ValueError("not YAML") from error
+    return _yaml_value(node, 0, set())
+
+
+def _parse_toml(text: str) -> object:
+    if _LONG_KEY.search(text.encode()) is not None:
+        raise ValueError(f"more than {KEY_PARTS_MAX} names are joined by dots")
+    return tomllib.loads(text)
+
+
+def _parse_json(text: str) -> object:
+    parsed: object = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+    # JSON can spell a lone surrogate as an escape; this refuses it.
+    json.dumps(parsed, ensure_ascii=False).encode()
+    return parsed
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {shown(twice)} stands twice in one object")
+    return table
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number")
+
+
+def _yaml_value(node: yaml.Node | None, depth: int, seen: set[int]) -> object:
+    """A node as plain values; what stands in two places came from an anchor, which may explode."""
+    assert node is not None  # An empty text is TOML.
+    place = Position(node.start_mark.line + 1, node.start_mark.column + 1)
+    if depth > NESTING_MAX:
+        _refuse("the document is nested too deeply", place)
+    if node.tag not in _PLAIN_TAGS:
+        _refuse(f"{shown(node.tag)} is no kind of value here", place)
+    if id(node) in seen:
+        _refuse("anchors are not known here; write it out", place)
+    seen.add(id(node))
+    if isinstance(node, yaml.ScalarNode):
+        return _yaml_scalar(node, place)
+    if isinstance(node, yaml.SequenceNode):
+        return [_yaml_value(item, depth + 1, seen) for item in node.value]
+    table: dict[str, object] = {}
+    for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            _refuse("a key is a plain word", place)
+        if key.value in table:
+            _refuse(f"the key {shown(key.value)} stands twice in one table", place)
+        table[key.value] = _yaml_value(value, depth + 1, seen)
+    return table
+
+
+def _yaml_scalar(node: yaml.ScalarNode, place: Position) -> object:
+    text: str = node.value
+    if node.style in _QUOTED:
+        return text
+    if text in _YAML_TRUTHS:
+        return _YAML_TRUTHS[text]
+    if text in _YAML_NULLS:
+        _refuse("a key without a value; leave it out", place)
+    if _YAML_INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if _YAML_DECIMAL.fullmatch(text) else text
+
+
+def _rule_lines(text: str) -> Mapping[str, tuple[int, ...]]:
+    """Line of the n-th rule of each list, where the text shows it plainly: TOML's `[[list]]`."""
+    found: dict[str, list[int]] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        header = line.strip()
+        if header.startswith("[[") and header.partition("#")[0].rstrip().endswith("]]"):
+            name = header.partition("]]")[0].removeprefix("[[").strip()
+            found.setdefault(name, []).append(number)
+    return {name: tuple(numbers) for name, numbers in found.items()}

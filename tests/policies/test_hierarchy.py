@@ -1,0 +1,77 @@
+"""Several levels decide as one document, and a level can only narrow what is above it."""
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from policies.decide import decide
+from policies.facts import Facts
+from policies.hierarchy import compose
+from policies.program import PolicyDocument
+from tests.policies.worlds import document, documents, request, requests
+
+
+LEVELS = st.lists(documents(), min_size=2, max_size=3)
+BOUNDED = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+
+
+@BOUNDED
+@given(levels=LEVELS, facts=requests())
+def test_no_level_permits_what_a_level_above_it_closed(
+    levels: list[PolicyDocument], facts: Facts
+) -> None:
+    # A request by name may be substituted; through `auto` the permitted sets can be compared.
+    facts = msgspec.structs.replace(facts, model_requested="auto")
+    whole = decide(compose(levels), facts)
+    for above in (*levels, compose(levels[:-1])):
+        alone = decide(above, facts)
+        assert set(whole.candidates) <= set(alone.candidates)
+        assert set(whole.obligations.jurisdictions) <= set(alone.obligations.jurisdictions)
+        assert alone.effect == "allow" or whole.effect == "deny"
+        for flag in ("no_cache", "pseudonymise", "redact"):
+            assert getattr(whole.obligations, flag) >= getattr(alone.obligations, flag)
+        cap, outer = whole.obligations.output_tokens_cap, alone.obligations.output_tokens_cap
+        assert outer is None or (cap is not None and cap <= outer)
+
+
+@BOUNDED
+@given(levels=LEVELS, facts=requests())
+def test_a_model_requested_by_name_is_never_opened_by_a_lower_level(
+    levels: list[PolicyDocument], facts: Facts
+) -> None:
+    whole = decide(compose(levels), facts)
+    for level in levels:
+        auto = msgspec.structs.replace(facts, model_requested="auto")
+        permitted = set(decide(level, auto).candidates)
+        conditional = any("model_requested" in (c.when or "") for c in level.body.constraints)
+        assert conditional or set(whole.candidates) <= permitted
+
+
+def test_the_nearest_level_orders_and_the_stricter_defaults_count() -> None:
+    above = document(
+        {"when": "stream", "no_cache": True},
+        preferences=({"order": ["frontier"]},),
+        defaults={"output_tokens_max": 100, "order": ["cheapest"]},
+    )
+    below = document(
+        {"when": "stream", "pseudonymise": True},
+        preferences=({"when": "stream", "targets": ["managed-mid"]},),
+        defaults={"output_tokens_max": 500, "when_requested_model_closed": "refuse"},
+    )
+    whole = compose([above, below])
+
+    assert whole.body.defaults.output_tokens_max == 100
+    assert whole.body.defaults.when_requested_model_closed == "refuse"
+    assert [step.name for step in whole.constraints] == ["c0", "test/c0"]
+    assert decide(whole, request(stream=True)).candidates[0] == "managed-mid"
+    assert decide(whole, request()).candidates[0] == "managed-frontier"
+    obligations = decide(whole, request(stream=True)).obligations
+    assert (obligations.no_cache, obligations.pseudonymise) == (True, True)
+    assert compose([above]) is above
+    assert compose([above, below]).digest == whole.digest != above.digest
+
+
+def test_names_stay_apart_however_often_they_are_used() -> None:
+    same = document({"no_cache": True})
+    names = [step.name for step in compose([same, same, same]).constraints]
+    assert names == ["c0", "test/c0", "test/test/c0"]
