@@ -27,6 +27,7 @@ from gateway.dispatch import Dispatcher
 from gateway.errors import ConfigurationInvalid
 from gateway.identity import Peppers
 from gateway.inspection import Inspector
+from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
 from gateway.ports import Provider
 from gateway.probing import Prober
@@ -42,7 +43,7 @@ from gateway.store.leased_ledger import LeasedLedger
 from gateway.store.leases import LeaseTable
 from gateway.store.migrate import require_newest_schema
 from gateway.store.revisions import RevisionWatcher
-from gateway.telemetry import Event, Metrics, logger
+from gateway.telemetry import Event, logger
 from gateway.types import DialectName, Target
 from gateway.upkeep import Duty, Upkeep
 from policies.check import check

@@ -12,9 +12,10 @@ from gateway.catalogue import cost
 from gateway.clock import Clock
 from gateway.errors import ClientGone, GatewrightError
 from gateway.evidence import Ending
+from gateway.metrics import Metrics
 from gateway.passage import Arrival, Passage
 from gateway.ports import AuditLog, Ledger
-from gateway.telemetry import Event, Metrics, logger
+from gateway.telemetry import Event, logger
 from gateway.types import (
     ChatRequest,
     Inspection,
@@ -23,6 +24,9 @@ from gateway.types import (
     Target,
     Usage,
 )
+
+
+NO_USAGE = Usage()
 
 
 class Concluded(Struct, frozen=True):
@@ -121,7 +125,7 @@ class Conclusion:
             utc_us=self._clock.utc_us(),
             duration_us=duration_us,
         )
-        self._metrics.count_request("", "refused", duration_us)
+        self._metrics.requests.add(("", "refused", "", ""), duration_us)
         self._log.info(
             Event.REQUEST_REFUSED,
             request_id=arrival.request_id,
@@ -144,15 +148,16 @@ class Conclusion:
 
     def _count(self, passage: Passage, ending: Ending, duration_us: int) -> None:
         name = ending.target.name if ending.target else ""
-        usage = ending.usage or Usage()
-        self._metrics.count_request(name, ending.status, duration_us)
-        if ending.target is not None:
-            self._metrics.count_usage(
-                name, usage.input_tokens, usage.output_tokens, ending.cost_microusd
-            )
-            self._metrics.count_data_class(
-                passage.inspection.data_class, ending.target.jurisdiction
-            )
+        place = ending.target.jurisdiction if ending.target else ""
+        usage = ending.usage or NO_USAGE
+        data_class = passage.inspection.data_class
+        self._metrics.requests.add(
+            (name, ending.status, data_class, place),
+            duration_us,
+            usage.input_tokens,
+            usage.output_tokens,
+            ending.cost_microusd,
+        )
         for attempt in ending.attempts:
             if attempt.error:
                 self._metrics.count_failed_attempt(attempt.target, attempt.error)
@@ -171,7 +176,7 @@ class Conclusion:
             target=name,
             status=ending.http_status,
             code=ending.error,
-            data_class=passage.inspection.data_class,
+            data_class=data_class,
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
             cost_microusd=ending.cost_microusd,

@@ -6,7 +6,7 @@ audit: it takes a plan and a request and gives back an answer, or raises what th
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from msgspec import Struct
@@ -75,42 +75,44 @@ class LiveStream:
 
     async def hold_until_content(self) -> None:
         """Read until the caller could see something, so that an error before it can fall back."""
-        async for events in self._read():
+        while not self._ended:
+            events = await self._read()
             self._held += events
-            if self._ended or any(event.has_content for event in events):
+            if any(event.has_content for event in events):
                 return
 
-    async def batches(self) -> AsyncIterator[list[StreamEvent]]:
-        """Events as they come, a network read at a time; returns after the terminal event.
+    async def next_batch(self) -> list[StreamEvent]:
+        """The events of the next network read; empty after the terminal event.
+
+        One coroutine for each level: a stream of generators was resumed for every token.
 
         Raises:
-            StreamBroken: the upstream ended, cut or reported an error before that.
+            StreamBroken: the upstream ended, cut or reported an error before the terminal event.
             UpstreamFailed: the connection broke, stalled or sent something else.
         """
         if self._held:
             held, self._held = self._held, []
-            yield held
-        if not self._ended:
-            try:
-                async for events in self._read():
-                    yield events
-            except GatewrightError as error:
-                self._attempt.end(error)
-                raise
-        self._attempt.end(None)
+            return held
+        if self._ended:
+            self._attempt.end(None)
+            return []
+        try:
+            return await self._read()
+        except GatewrightError as error:
+            self._attempt.end(error)
+            raise
 
-    async def _read(self) -> AsyncIterator[list[StreamEvent]]:
+    async def _read(self) -> list[StreamEvent]:
+        """At least one event, or an error."""
         async for data in self._chunks:
             if events := self._decoder.feed(data):
                 self._check(events)
-                yield events
-                if self._ended:
-                    return
-        if events := self._decoder.close():
-            self._check(events)
-            yield events
-        if not self._ended:
+                return events
+        events = self._decoder.close()
+        self._check(events)
+        if not self._ended and not events:
             raise StreamBroken("The upstream's stream ended before its terminal event.")
+        return events
 
     def _check(self, events: list[StreamEvent]) -> None:
         for event in events:

@@ -59,7 +59,7 @@ class Relay:
         await write(ending)
 
     async def _carry(self, encoder: StreamEncoder, write: Write) -> None:
-        async for events in self._live.batches():
+        while events := await self._live.next_batch():
             self._tally.add(events)
             if data := encoder.encode(events):
                 await write(data)

@@ -17,9 +17,10 @@ from gateway.__main__ import commands, main
 from gateway.app import configured_targets, load_policy
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import ConfigurationInvalid, GatewrightError, UpstreamRefused
+from gateway.metrics import Metrics
 from gateway.providers.registry import KINDS
 from gateway.settings import ProviderSettings, Settings, TargetSettings, load_settings
-from gateway.telemetry import LOG_KEYS, Event, Metrics
+from gateway.telemetry import LOG_KEYS, Event
 from local_engine.serve.metrics import Metrics as EngineMetrics
 from policies.check import check
 from policies.functions import FUNCTIONS

@@ -11,7 +11,7 @@ from litestar import Litestar, MediaType, Request, Response, asgi, get
 from litestar.exceptions import HTTPException
 from litestar.handlers import ASGIRouteHandler, HTTPRouteHandler
 from litestar.params import FromPath
-from litestar.types import LifespanHook, Receive, Scope, Send
+from litestar.types import LifespanHook
 from msgspec import Struct
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -20,9 +20,9 @@ from gateway.api.listing import find_model, list_models
 from gateway.clock import Clock
 from gateway.errors import GatewrightError, MethodRefused, NotReady, RouteUnknown
 from gateway.identity import Peppers, authenticate
+from gateway.metrics import Metrics
 from gateway.ports import Dialect
 from gateway.snapshot import SnapshotKeeper
-from gateway.telemetry import Metrics
 from gateway.types import Principal
 
 
@@ -70,11 +70,7 @@ def build_application(
 
 
 def _door_route(door: Door) -> ASGIRouteHandler:
-    @asgi(door.endpoint, copy_scope=False)
-    async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        await door(scope, receive, send)
-
-    return call
+    return asgi(door.endpoint, copy_scope=False)(door.call)
 
 
 def _small_routes(front: Front) -> list[HTTPRouteHandler]:

@@ -9,15 +9,17 @@ import secrets
 
 from litestar.types import Receive, Scope, Send
 
-from gateway.api.exchange import Exchange
+from gateway.api.deadlines import Deadlines
+from gateway.api.exchange import Bounds, Exchange
 from gateway.clock import Clock
 from gateway.errors import GatewrightError, MethodRefused, Unavailable
+from gateway.metrics import Metrics
 from gateway.passage import Arrival
 from gateway.pipeline import Pipeline, StreamedAnswer
 from gateway.ports import Dialect
 from gateway.settings import Limits
 from gateway.snapshot import SnapshotKeeper
-from gateway.telemetry import Event, Metrics, logger, raised_at
+from gateway.telemetry import Event, logger, raised_at
 
 
 JSON_HEADERS = {"content-type": "application/json"}
@@ -26,6 +28,8 @@ STREAM_HEADERS = {
     "cache-control": "no-cache",
     "x-accel-buffering": "no",
 }
+READING_S = 3.0
+"""How long after the deadline of the work a caller may still be reading what came of it."""
 ID_BYTES = 8
 IDS_DRAWN = 64
 OVERLOADED = "Too many requests are being served by this worker; try again shortly."
@@ -52,19 +56,17 @@ class Door:
         self._snapshots = snapshots
         self._clock = clock
         self._metrics = metrics
-        self._limits = limits
+        self._bounds = Bounds(
+            body_bytes_max=limits.body_bytes_max,
+            body_receive_s=limits.body_receive_s,
+            deadlines=Deadlines(limits.request_deadline_s + READING_S),
+        )
         self._load = load
         self._log = logger()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(
-            scope,
-            receive,
-            send,
-            body_bytes_max=self._limits.body_bytes_max,
-            body_receive_s=self._limits.body_receive_s,
-            deadline_s=self._limits.request_deadline_s,
-        )
+    async def call(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One ASGI call, whatever comes of it."""
+        exchange = Exchange(scope, receive, send, self._bounds)
         request_id = new_request_id(self._clock.utc_us())
         try:
             if exchange.method != "POST":
@@ -144,14 +146,12 @@ class Load:
 
     def __init__(self, concurrent_requests_max: int, metrics: Metrics) -> None:
         self._free = concurrent_requests_max
-        self._gauge = metrics.in_flight
+        metrics.in_flight.set_function(lambda: concurrent_requests_max - self._free)
 
     def __enter__(self) -> None:
         if self._free <= 0:
             raise Unavailable(OVERLOADED, retry_after_s=1.0)
         self._free -= 1
-        self._gauge.inc()
 
     def __exit__(self, *_: object) -> None:
         self._free += 1
-        self._gauge.dec()

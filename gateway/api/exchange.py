@@ -1,6 +1,7 @@
 """One HTTP exchange over ASGI: a bounded body in, an answer out, a caller who may leave.
 
-It knows no dialect: what is sent are bytes and headers it was given.
+It knows no dialect: what is sent are bytes and headers it was given. Where the connection offers a
+`Line` the exchange uses it and saves ASGI's messages; everywhere else it speaks plain ASGI.
 """
 
 import asyncio
@@ -8,37 +9,63 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from litestar.types import Receive, Scope, Send
+from msgspec import Struct
 
+from gateway.api.deadlines import Deadlines
 from gateway.errors import BodyTooLarge, RequestInvalid
 
 
 Header = tuple[bytes, bytes]
 REQUEST_TIMEOUT = "The request's body did not arrive in time."
-READING_S = 3.0
-"""How long after the deadline of the work a caller may still be reading what came of it."""
+
+LINE = "gatewright.line"
+"""Where `api.protocol` puts the line of a request into its scope."""
 
 
-CONNECTION = "gatewright.connection"
-"""Where `api.protocol` puts itself into the scope."""
+class Line(Protocol):
+    """The caller's connection during one exchange, without ASGI's messages in between."""
+
+    def on_departure(self, tell: Callable[[], None] | None) -> None:
+        """Whom to call when the connection is lost; nobody with None."""
+
+    def body(self) -> bytes | None:
+        """The body, if all of it is here already."""
+
+    def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> bool:
+        """Send a whole answer; False if it must go another way."""
+
+    def start(self, headers: Mapping[str, str]) -> bool:
+        """Begin a chunked answer with status 200; False if it must go another way."""
+
+    def push(self, data: bytes) -> bool:
+        """Send a piece of the answer that was started; True if the caller is too slow for it."""
+
+    async def drain(self) -> None:
+        """Wait until the caller has taken what was pushed."""
+
+    def end(self) -> None:
+        """End the answer that was started."""
 
 
-class Connection(Protocol):
-    """The connection an exchange runs on; it calls every entry of `departures` when it is lost."""
+class Bounds(Struct, frozen=True):
+    """What every exchange of a listener is held to."""
 
-    departures: list[Callable[[], None]]
+    body_bytes_max: int
+    body_receive_s: float
+    deadlines: Deadlines
+    """Of the work, and a little more: who has not read what came of it by then has left."""
 
 
 class Exchange:
     """Reads the request's body, watches the caller, writes the answer. Used once."""
 
     __slots__ = (
-        "_body_bytes_max",
-        "_body_receive_s",
-        "_connection",
-        "_deadline_s",
-        "_end",
+        "_bounds",
         "_head",
+        "_is_closed",
         "_is_late",
+        "_line",
+        "_on_line",
         "_receive",
         "_send",
         "_serving",
@@ -49,39 +76,21 @@ class Exchange:
         "started",
     )
 
-    def __init__(
-        self,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        *,
-        body_bytes_max: int,
-        body_receive_s: float,
-        deadline_s: float,
-    ) -> None:
-        """`deadline_s` is the work's own; a little after it, who has not read yet has left."""
+    def __init__(self, scope: Scope, receive: Receive, send: Send, bounds: Bounds) -> None:
         self.method = str(scope.get("method", ""))
         self.headers: list[Header] = list(scope["headers"])
         self.started = False
         self.caller_left = False
+        self._line: Line | None = scope.get(LINE)  # type: ignore[assignment]
+        self._on_line = False
+        """Whether a stream was started on the line."""
         self._serving: asyncio.Task[Any] | None = None
         self._watcher: asyncio.Task[Any] | None = None
-        self._connection: Connection | None = scope.get(CONNECTION)  # type: ignore[assignment]
-        self._is_late = False
-        self._end: asyncio.TimerHandle | None = None
-        self._head: list[Header] | None = None
-        self._deadline_s = deadline_s
+        self._is_late = self._is_closed = False
+        self._head: Mapping[str, str] | None = None
         self._receive = receive
         self._send = send
-        self._body_bytes_max = body_bytes_max
-        self._body_receive_s = body_receive_s
-
-    def header(self, name: bytes) -> str:
-        """A header's value, or an empty text; names are in lower case."""
-        for key, value in self.headers:
-            if key == name:
-                return value.decode("latin-1")
-        return ""
+        self._bounds = bounds
 
     async def read_body(self) -> bytes:
         """The whole body; from here on the caller's leaving cancels the current task.
@@ -90,63 +99,63 @@ class Exchange:
             BodyTooLarge: it is, or says it is, longer than the limit.
             RequestInvalid: it is encoded, or did not arrive in time.
         """
-        if self.header(b"content-encoding") not in ("", "identity"):
-            raise RequestInvalid("Send the body without content-encoding.")
-        length = self.header(b"content-length")
-        if length.isdigit() and int(length) > self._body_bytes_max:
-            raise self._too_large()
-        loop = asyncio.get_running_loop()
+        for name, value in self.headers:
+            if name == b"content-encoding" and value not in (b"", b"identity"):
+                raise RequestInvalid("Send the body without content-encoding.")
+            if name == b"content-length" and self._is_too_long(value):
+                raise self._too_large()
         self._serving = asyncio.current_task()
+        body = self._line.body() if self._line is not None else None
+        if body is None:
+            body = await self._receive_in_time()
+        elif len(body) > self._bounds.body_bytes_max:
+            raise self._too_large()
+        self._bounds.deadlines.add(self, self._give_up)
+        self._watch()
+        return body
+
+    def _is_too_long(self, length: bytes) -> bool:
+        return length.isdigit() and int(length) > self._bounds.body_bytes_max
+
+    async def _receive_in_time(self) -> bytes:
         # A timer and a flag, since `asyncio.timeout` costs five times as much on every request.
-        self._end = loop.call_later(self._body_receive_s, self._run_late)
+        timer = asyncio.get_running_loop().call_later(self._bounds.body_receive_s, self._run_late)
         try:
-            body = await self._receive_body()
+            return await self._receive_body()
         except asyncio.CancelledError:
             if not self._is_late or self._serving is None:
                 raise
             self._serving.uncancel()
             raise RequestInvalid(REQUEST_TIMEOUT) from None
         finally:
-            self._end.cancel()
-        self._end = loop.call_later(self._deadline_s + READING_S, self._give_up)
-        self._watch()
-        return body
+            timer.cancel()
 
     async def _receive_body(self) -> bytes:
-        message: Any = await self._receive()
-        body: bytes = message.get("body", b"")
-        if message["type"] != "http.request" or message.get("more_body"):
-            return await self._read_rest(message)
-        if len(body) > self._body_bytes_max:
-            raise self._too_large()
-        return body
-
-    async def _read_rest(self, message: Any) -> bytes:
         parts: list[bytes] = []
         size = 0
         while True:
+            message: Any = await self._receive()
             if message["type"] == "http.disconnect":
                 self.caller_left = True
                 raise asyncio.CancelledError
             part = message.get("body", b"")
             size += len(part)
-            if size > self._body_bytes_max:
+            if size > self._bounds.body_bytes_max:
                 raise self._too_large()
             parts.append(part)
             if not message.get("more_body"):
                 return b"".join(parts)
-            message = await self._receive()
 
     def _too_large(self) -> BodyTooLarge:
-        return BodyTooLarge(f"The body is longer than {self._body_bytes_max} bytes.")
+        return BodyTooLarge(f"The body is longer than {self._bounds.body_bytes_max} bytes.")
 
     def _watch(self) -> None:
         """Hear of the caller's leaving: from the connection, or as ASGI says it.
 
         ASGI tells only who asks, which takes a task of its own; the connection just calls back.
         """
-        if self._connection is not None:
-            self._connection.departures.append(self._give_up)
+        if self._line is not None:
+            self._line.on_departure(self._give_up)
             return
         self._watcher = asyncio.ensure_future(self._receive())
         self._watcher.add_done_callback(self._left)
@@ -167,42 +176,50 @@ class Exchange:
 
     def close(self) -> None:
         """Stop watching; before the last byte, since its end looks like a caller who left."""
-        if self._connection is not None and self._give_up in self._connection.departures:
-            self._connection.departures.remove(self._give_up)
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._bounds.deadlines.remove(self)
+        if self._line is not None:
+            self._line.on_departure(None)
         if self._watcher is not None:
             self._watcher.remove_done_callback(self._left)
             self._watcher.cancel()
             self._watcher = None
-        if self._end is not None:
-            self._end.cancel()
-            self._end = None
 
     async def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Send a whole answer."""
         self.close()
-        raw = [*_encode(headers), (b"content-length", b"%d" % len(body))]
-        await self._start(status, raw)
+        self.started = True
+        if self._line is not None and self._line.answer(status, headers, body):
+            return
+        await self._begin(status, {**headers, "content-length": str(len(body))})
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     def begin_stream(self, headers: Mapping[str, str]) -> None:
         """What the head of a stream will be; it is sent with the first piece."""
-        self._head = _encode(headers)
+        self._head = headers
 
     async def write(self, data: bytes) -> None:
         """Send a piece of a stream; waits while the caller is slow."""
         if self._head is not None:
             head, self._head = self._head, None
-            await self._start(200, head)
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            self.started = True
+            self._on_line = self._line is not None and self._line.start(head)
+            if not self._on_line:
+                await self._begin(200, head)
+        if not self._on_line:
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        elif self._line is not None and self._line.push(data):
+            await self._line.drain()
 
     async def end_stream(self) -> None:
         self.close()
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        if self._on_line and self._line is not None:
+            self._line.end()
+        else:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _start(self, status: int, headers: list[Header]) -> None:
-        self.started = True
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-
-
-def _encode(headers: Mapping[str, str]) -> list[Header]:
-    return [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]
+    async def _begin(self, status: int, headers: Mapping[str, str]) -> None:
+        raw = [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": raw})

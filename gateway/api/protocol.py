@@ -1,15 +1,21 @@
-"""uvicorn's HTTP protocol with bounds on a request's head: its size, and how long it may take.
+"""uvicorn's HTTP protocol with bounds on a request's head, and a short way for our own answers.
 
-uvicorn bounds neither, and a head is read before anybody can be authenticated.
+uvicorn bounds neither a head's size nor how long it may take, and a head is read before anybody can
+be authenticated. Its ASGI messages cost more than the bytes they carry: `CallerLine` hands a body
+over and writes an answer without them, in the states where both mean the same (decision 0013).
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
-from gateway.api.exchange import CONNECTION
+from gateway.api.exchange import LINE
 from gateway.settings import Limits
 
 
@@ -24,20 +30,22 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _head_bytes = 0
     _is_head_complete = False
+    _is_read_short = False
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.departures: list[Callable[[], None]] = []
+        self.departure: Callable[[], None] | None = None
         self._head_timer = self.loop.call_later(self.limits.header_receive_s, transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         super().connection_lost(exc)
-        for tell in self.departures:
-            tell()
+        if self.departure is not None:
+            self.departure()
 
     def data_received(self, data: bytes) -> None:
+        self._is_read_short = len(data) <= self.limits.header_bytes_max
         super().data_received(data)
         # Counted after the parser has looked: one read may bring a head and much of its body.
         if not self._is_head_complete:
@@ -52,19 +60,117 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._is_head_complete = True
-        self._stop_timer()
+        if self._head_timer is not None:
+            self._stop_timer()
+        if self._head_bytes or not self._is_read_short:
+            self._check_head()
+        scope: dict[str, object] = self.scope  # type: ignore[assignment]
+        super().on_headers_complete()
+        # The application's task has been made and not yet run.
+        scope[LINE] = CallerLine(self, self.cycle)
+
+    def _check_head(self) -> None:
+        """Count the head: it came in several reads, or in one that is longer than it may be."""
         head = sum(len(name) + len(value) for name, value in self.headers)
         if head > self.limits.header_bytes_max:
             # httptools turns this into the parse error that uvicorn answers with 400.
             raise ValueError("the request's head is too long")
-        scope: dict[str, object] = self.scope  # type: ignore[assignment]
-        scope[CONNECTION] = self
-        super().on_headers_complete()
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+
+class CallerLine:
+    """One request's connection; see `exchange.Line`.
+
+    It changes the cycle as `RequestResponseCycle.receive` and `.send` would, and leaves to them
+    whatever is not the plain case: a body still arriving, `expect: 100-continue`, a caller who does
+    not read, a method other than POST.
+    """
+
+    __slots__ = ("_cycle", "_protocol")
+
+    def __init__(self, protocol: BoundedProtocol, cycle: RequestResponseCycle) -> None:
+        self._protocol = protocol
+        self._cycle = cycle
+
+    def on_departure(self, tell: Callable[[], None] | None) -> None:
+        self._protocol.departure = tell
+
+    def body(self) -> bytes | None:
+        cycle = self._cycle
+        if cycle.more_body or cycle.waiting_for_100_continue or cycle.disconnected:
+            return None
+        body, cycle.body = bytes(cycle.body), bytearray()
+        cycle.message_event.clear()
+        cycle.flow.resume_reading()
+        return body
+
+    def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> bool:
+        if not self._can_begin():
+            return False
+        cycle = self._cycle
+        head = self._head(status, headers, f"content-length: {len(body)}\r\n")
+        cycle.response_started = True
+        cycle.transport.write(head + body)
+        self._complete()
+        return True
+
+    def start(self, headers: Mapping[str, str]) -> bool:
+        if not self._can_begin():
+            return False
+        cycle = self._cycle
+        cycle.response_started = cycle.chunked_encoding = True
+        cycle.transport.write(self._head(200, headers, "transfer-encoding: chunked\r\n"))
+        return True
+
+    def push(self, data: bytes) -> bool:
+        cycle = self._cycle
+        if not cycle.disconnected and data:
+            cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        return cycle.flow.write_paused and not cycle.disconnected
+
+    async def drain(self) -> None:
+        await self._cycle.flow.drain()
+
+    def end(self) -> None:
+        if not self._cycle.disconnected:
+            self._cycle.transport.write(b"0\r\n\r\n")
+            self._complete()
+
+    def _can_begin(self) -> bool:
+        cycle = self._cycle
+        return (
+            not cycle.flow.write_paused
+            and not cycle.disconnected
+            and not cycle.response_started
+            and cycle.scope["method"] == "POST"
+        )
+
+    def _head(self, status: int, headers: Mapping[str, str], framing: str) -> bytes:
+        """Status line and headers; none of them can hold what would end it.
+
+        Raises:
+            ValueError: one of them does.
+        """
+        cycle = self._cycle
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        if lines.count("\n") != len(headers) or lines.count("\r") != len(headers):
+            raise ValueError("a response header holds a line break")
+        if not cycle.keep_alive:
+            framing += "connection: close\r\n"
+        fixed = b"".join([b"%b: %b\r\n" % header for header in cycle.default_headers])
+        return b"%b%b%b\r\n" % (STATUS_LINE[status], fixed, f"{lines}{framing}".encode("latin-1"))
+
+    def _complete(self) -> None:
+        cycle = self._cycle
+        cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            cycle.transport.close()
+        cycle.on_response()
 
 
 def bounded_protocol(limits: Limits) -> type[BoundedProtocol]:

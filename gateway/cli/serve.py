@@ -33,11 +33,12 @@ class _Watched:
         self._application = application
         self.refusal: GatewrightError | None = None
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan":
-            await self._application(scope, receive, send)
-            return
+    def __call__(self, scope: Message, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["type"] == "lifespan":
+            return self._live(scope, receive, send)
+        return self._application(scope, receive, send)
 
+    async def _live(self, scope: Message, receive: Receive, send: Send) -> None:
         held: list[Message] = []
 
         async def hold_failure(message: Message) -> None:
@@ -115,6 +116,7 @@ def run_server(application: Any, settings: Settings, listener: Listener) -> None
             watched,
             host=listener.host,
             port=listener.port,
+            interface="asgi3",
             loop="uvloop",
             http=bounded_protocol(settings.limits),
             lifespan="on",

@@ -53,6 +53,8 @@ def _no_constant(name: str) -> NoReturn:
     raise _Ambiguous(f"{name} is not JSON")
 
 
+_FAST_DECODER = msgspec.json.Decoder()
+_FAST_ENCODER = msgspec.json.Encoder()
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant
 )
@@ -64,6 +66,30 @@ def decode_object(raw: bytes) -> dict[str, object]:
     Raises:
         RequestInvalid: it is no JSON object in UTF-8, or it could be read in two ways.
     """
+    tree = _canonical(raw)
+    if tree is None:
+        tree = _read_strictly(raw)
+        if b"\\" in raw and _ESCAPED_SURROGATE.search(raw) is not None:
+            _check_surrogates(tree)
+    if raw.count(b"{") + raw.count(b"[") > DEPTH_MAX:
+        _check_depth(tree)
+    return tree
+
+
+def _canonical(raw: bytes) -> dict[str, object] | None:
+    """The tree of a body that is exactly what an encoder would write for that tree, else None.
+
+    No encoder writes a key twice, `NaN` or half a pair, so equality proves the meaning at a fifth
+    of the cost of looking for each of them. The official SDKs' bodies are of this kind.
+    """
+    try:
+        tree = _FAST_DECODER.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return tree if type(tree) is dict and _FAST_ENCODER.encode(tree) == raw else None
+
+
+def _read_strictly(raw: bytes) -> dict[str, object]:
     try:
         tree: object = _DECODER.decode(raw.decode())
     except UnicodeDecodeError:
@@ -78,9 +104,6 @@ def decode_object(raw: bytes) -> dict[str, object]:
         raise RequestInvalid("The body holds a number that is too long.") from None
     if not isinstance(tree, dict):
         raise RequestInvalid("The body must be a JSON object.")
-    _check_depth(tree)
-    if b"\\" in raw and _ESCAPED_SURROGATE.search(raw) is not None:
-        _check_surrogates(tree)
     return tree
 
 

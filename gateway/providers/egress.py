@@ -219,10 +219,7 @@ class EgressReply:
         if length.isdigit() and int(length) > self._limits.reply_bytes_max:
             await self.close()
             raise UpstreamMalformed("the upstream's reply is too large")
-        pieces: list[bytes] = []
-        while piece := await self._next():
-            pieces.append(piece)
-        await self.close()
+        pieces = [piece async for piece in self]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def chunks(self) -> AsyncIterator[bytes]:
@@ -232,26 +229,22 @@ class EgressReply:
         return self
 
     async def __anext__(self) -> bytes:
-        if piece := await self._next():
-            return piece
-        await self.close()
-        raise StopAsyncIteration
-
-    async def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            self._pool.give_back(self._endpoint, self._connection)
-
-    async def _next(self) -> bytes:
-        """What has arrived, or what arrives next; empty at the end."""
         if self._is_closed:
-            return b""
+            raise StopAsyncIteration
         piece = await self._connection.read()
+        if not piece:
+            await self.close()
+            raise StopAsyncIteration
         self._received_bytes += len(piece)
         if self._received_bytes > self._limits.reply_bytes_max:
             await self.close()
             raise UpstreamMalformed("the upstream's reply is too large")
         return piece
+
+    async def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._pool.give_back(self._endpoint, self._connection)
 
 
 def _host_header(endpoint: Endpoint) -> str:

@@ -76,7 +76,10 @@ class Stage:
     async def stream(self, names: str = "abc") -> list[bytes]:
         live = await self.dispatcher.open_stream(request(stream=True), self.plan(names), self.log)
         try:
-            return [event.raw async for events in live.batches() for event in events]
+            raws: list[bytes] = []
+            while events := await live.next_batch():
+                raws += [event.raw for event in events]
+            return raws
         finally:
             await live.close()
 

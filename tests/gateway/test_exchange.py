@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.api.exchange import Exchange
+from gateway.api.deadlines import Deadlines
+from gateway.api.exchange import Bounds, Exchange
 from gateway.errors import BodyTooLarge, RequestInvalid
 
 
@@ -28,9 +29,8 @@ class Wire:
 
         scope: Any = {"type": "http", "method": "POST", "headers": list(headers)}
         receive: Callable[[], Awaitable[Any]] = self.coming.get
-        return Exchange(
-            scope, receive, send, body_bytes_max=10, body_receive_s=0.05, deadline_s=deadline_s
-        )
+        bounds = Bounds(10, body_receive_s=0.05, deadlines=Deadlines(deadline_s))
+        return Exchange(scope, receive, send, bounds)
 
 
 def piece(body: bytes, *, more: bool = False) -> dict[str, Any]:
@@ -139,10 +139,7 @@ async def test_the_head_of_a_stream_leaves_with_its_first_piece() -> None:
     assert exchange.started
 
 
-async def test_who_has_not_read_long_after_the_deadline_has_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("gateway.api.exchange.READING_S", 0.01)
+async def test_who_has_not_read_long_after_the_deadline_has_left() -> None:
     wire = Wire(piece(b"x"))
     exchange = wire.exchange(deadline_s=0.01)
 

@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 import uvicorn
 
+from gateway.api.deadlines import Deadlines
+from gateway.api.exchange import Bounds, Exchange
 from gateway.api.protocol import READ_BYTES, bounded_protocol
 from gateway.settings import Limits
 
 
 pytestmark = pytest.mark.anyio
 
+POST = b"POST / HTTP/1.1\r\nhost: here\r\ncontent-length: %d\r\n\r\n%b"
+LONG_ANSWER = b"z" * 8_000_000
 GOOD = b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
 
 
@@ -24,10 +28,40 @@ async def _hello(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"hello"})
 
 
+async def _echo(scope: Any, receive: Any, send: Any) -> None:
+    """Through an exchange, as the doors do it: whole, or with `stream` first as three pieces."""
+    bounds = Bounds(1_000_000, body_receive_s=5.0, deadlines=Deadlines(60.0))
+    exchange = Exchange(scope, receive, send, bounds)
+    try:
+        body = await exchange.read_body()
+        if body == b"bad":
+            with pytest.raises(ValueError, match="line break"):
+                await exchange.answer(200, {"x-answer": "a\r\nx-forged: yes"}, b"")
+            await exchange.answer(400, {"x-answer": "refused"}, b"refused")
+        elif body == b"leave":
+            _left.append(exchange)
+            await asyncio.Event().wait()
+        elif body.startswith(b"stream"):
+            exchange.begin_stream({"x-answer": "streamed"})
+            for piece in (body, b"", LONG_ANSWER if body == b"stream-long" else b"-", b"end"):
+                await exchange.write(piece)
+            await exchange.end_stream()
+        else:
+            await exchange.answer(200, {"x-answer": "whole"}, body + b".")
+    except asyncio.CancelledError:
+        if not exchange.caller_left:
+            raise
+    finally:
+        exchange.close()
+
+
+_left: list[Exchange] = []
+
+
 @asynccontextmanager
-async def _listening(limits: Limits) -> AsyncIterator[int]:
+async def _listening(limits: Limits, application: Any = _hello) -> AsyncIterator[int]:
     config = uvicorn.Config(
-        _hello, port=0, http=bounded_protocol(limits), lifespan="off", log_config=None
+        application, port=0, http=bounded_protocol(limits), lifespan="off", log_config=None
     )
     server = uvicorn.Server(config)
     serving = asyncio.ensure_future(server.serve())
@@ -94,3 +128,108 @@ async def test_long_body_behind_a_short_head_is_not_counted_as_head() -> None:
         answer = await _talk(port, lambda: [head % len(body), body])
 
     assert answer.startswith(b"HTTP/1.1 200")
+
+
+def _post(body: bytes, *, closing: bool = False) -> bytes:
+    whole = POST % (len(body), body)
+    return whole.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n", 1) if closing else whole
+
+
+async def test_whole_and_streamed_answers_follow_each_other_on_one_connection() -> None:
+    async with _listening(Limits(), _echo) as port:
+        sent = [_post(b"a"), _post(b"stream"), _post(b"b", closing=True)]
+        answer = await _talk(port, lambda: sent)
+
+    first, streamed, last = answer.split(b"HTTP/1.1 200 OK\r\n")[1:]
+    assert first.endswith(b"content-length: 2\r\n\r\na.")
+    assert streamed.endswith(
+        b"transfer-encoding: chunked\r\n\r\n6\r\nstream\r\n1\r\n-\r\n3\r\nend\r\n0\r\n\r\n"
+    )
+    assert last.endswith(b"content-length: 2\r\nconnection: close\r\n\r\nb.")
+    assert answer.count(b"date: ") == 3
+
+
+async def test_pipelined_requests_are_answered_in_their_order() -> None:
+    bodies = [b"one", b"stream", b"two", b"three"]
+    async with _listening(Limits(), _echo) as port:
+        sent = b"".join(_post(body, closing=body == b"three") for body in bodies)
+        answer = await _talk(port, lambda: [sent])
+
+    places = [answer.index(text) for text in (b"one.", b"stream", b"two.", b"three.")]
+    assert places == sorted(places)
+
+
+async def test_a_body_in_pieces_and_one_that_asks_first_take_the_long_way() -> None:
+    head = POST.split(b"%d")[0] + b"6\r\nexpect: 100-continue\r\nconnection: close\r\n\r\n"
+    async with _listening(Limits(), _echo) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head)
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        for piece in (b"abc", b"def"):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.02)
+        answer = await reader.read()
+        writer.close()
+
+    assert answer.endswith(b"abcdef.")
+
+
+async def test_a_head_in_pieces_is_counted_whole() -> None:
+    async with _listening(Limits(header_bytes_max=1024), _echo) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for piece in (
+            b"POST / HTTP/1.1\r\nx-a: ",
+            b"a" * 600,
+            b"\r\nx-b: ",
+            b"b" * 600,
+            b"\r\n\r\n",
+        ):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.02)
+        answer = await reader.read()
+        writer.close()
+
+    assert answer.startswith(b"HTTP/1.1 400")
+
+
+async def test_an_old_client_gets_its_answer_and_the_end() -> None:
+    async with _listening(Limits(), _echo) as port:
+        old = _post(b"x").replace(b"HTTP/1.1", b"HTTP/1.0")
+        answer = await _talk(port, lambda: [old])
+
+    assert answer.endswith(b"connection: close\r\n\r\nx.")
+
+
+async def test_a_caller_who_reads_late_gets_every_byte() -> None:
+    async with _listening(Limits(), _echo) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=4096)
+        writer.write(_post(b"stream-long", closing=True))
+        await asyncio.sleep(0.2)
+        answer = await reader.read()
+        writer.close()
+
+    assert answer.count(b"z") == len(LONG_ANSWER)
+    assert answer.endswith(b"3\r\nend\r\n0\r\n\r\n")
+
+
+async def test_a_header_cannot_end_itself() -> None:
+    async with _listening(Limits(), _echo) as port:
+        answer = await _talk(port, lambda: [_post(b"bad", closing=True)])
+
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"x-forged" not in answer
+
+
+async def test_a_caller_who_leaves_is_noticed_at_once() -> None:
+    _left.clear()
+    async with _listening(Limits(), _echo) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(_post(b"leave"))
+        while not _left:
+            await asyncio.sleep(0.01)
+        writer.close()
+        async with asyncio.timeout(10):
+            while not _left[0].caller_left:
+                await asyncio.sleep(0.01)

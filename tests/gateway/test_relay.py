@@ -17,12 +17,12 @@ from gateway.dispatch import LiveStream
 from gateway.errors import UpstreamTimeout
 from gateway.evidence import intent
 from gateway.identity import KeyTable
+from gateway.metrics import Metrics
 from gateway.passage import Arrival, Passage
 from gateway.providers.scripted import ScriptedProvider, ScriptedReply, ScriptedUpstreamReply
 from gateway.relay import Relay
 from gateway.routing import TargetBoard, gather, rule
 from gateway.snapshot import Snapshot
-from gateway.telemetry import Metrics
 from gateway.types import AuditRecord, Inspection, Principal, Receipt
 from tests.gateway.providers.samples import HOME, make_target
 from tests.policies.worlds import document

@@ -90,12 +90,16 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     Raises:
         RequestInvalid: the stream options are no object.
     """
+    asked = request.max_output_tokens
+    is_within = asked is not None and asked <= output_tokens_cap
+    lacks_usage = request.stream and not request.wants_stream_usage
+    if is_within and not lacks_usage and request.model == target.model:
+        return UpstreamBody(request.raw)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
     fields["model"] = msgspec.json.encode(target.model)
-    asked = request.max_output_tokens
-    if asked is None or asked > output_tokens_cap:
+    if not is_within:
         fields[_limit_field(request, target)] = b"%d" % output_tokens_cap
-    if request.stream and not request.wants_stream_usage:
+    if lacks_usage:
         fields["stream_options"] = _with_usage(fields.get("stream_options"))
     return UpstreamBody(body.join(fields))
 

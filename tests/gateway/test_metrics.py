@@ -1,0 +1,42 @@
+"""What is counted once a request adds up to what Prometheus reads, with labels of ours only."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.exposition import generate_latest
+
+from gateway.metrics import DURATION_BUCKETS_S, Metrics
+
+
+def test_metrics_have_labels_of_ours_only() -> None:
+    metrics = Metrics()
+    metrics.requests.add(("house-model", "ok", "S3", "in-house"), 1_500_000, 11, 7, 42)
+    metrics.requests.add(("house-model", "ok", "S1", "in-house"), 2_000, 1, 1, 1)
+    metrics.requests.add(("", "refused", "", ""), 10)
+    metrics.count_failed_attempt("house-model", "upstream_timeout")
+
+    value = metrics.registry.get_sample_value
+    assert value("gatewright_requests_total", {"target": "house-model", "status": "ok"}) == 2
+    assert value("gatewright_requests_total", {"target": "", "status": "refused"}) == 1
+    assert value("gatewright_tokens_total", {"target": "house-model", "kind": "input"}) == 12
+    assert value("gatewright_tokens_total", {"target": "house-model", "kind": "output"}) == 8
+    assert value("gatewright_cost_microusd_total", {"target": "house-model"}) == 43
+    by_class = {"data_class": "S3", "jurisdiction": "in-house"}
+    assert value("gatewright_requests_by_data_class_total", by_class) == 1
+    labels = {name for m in metrics.registry.collect() for s in m.samples for name in s.labels}
+    assert labels <= {"target", "status", "kind", "data_class", "jurisdiction", "code", "le"}
+    assert b"gatewright_requests_total" in generate_latest(metrics.registry)
+
+
+@given(st.lists(st.integers(0, 400_000_000), max_size=20))
+def test_a_duration_lies_in_every_bucket_from_its_own_up(durations_us: list[int]) -> None:
+    metrics = Metrics()
+    for duration_us in durations_us:
+        metrics.requests.add(("t", "ok", "S0", "us"), duration_us)
+
+    value = metrics.registry.get_sample_value
+    for bound_s in DURATION_BUCKETS_S:
+        labels = {"target": "t", "le": str(float(bound_s))}
+        counted = value("gatewright_request_duration_seconds_bucket", labels) or 0
+        assert counted == sum(duration_us <= bound_s * 1e6 for duration_us in durations_us)
+    total = value("gatewright_request_duration_seconds_count", {"target": "t"}) or 0
+    assert total == len(durations_us)
