@@ -190,7 +190,7 @@ class DataPlane:
             dispatcher=Dispatcher(self._providers, DIALECTS, Breakers(), self._clock),
             conclusion=Conclusion(self._ledger, self._audit, self._clock, self.metrics),
             clock=self._clock,
-            limits=self._settings.limits,
+            settings=self._settings,
         )
 
     def _duties(self) -> tuple[Duty, ...]:

@@ -13,22 +13,25 @@ image or file by upstream id     refused              refused
 document base64 / text / url     exact / exact / -    exact / as text / refused
 audio, video, unknown parts      refused              refused
 tool calls, results, errors      exact (2)            exact (2); images move to a user turn
-tools, strict, choice, parallel  exact                exact
-custom, server, legacy tools     refused              refused
-thinking blocks                  -                    dropped (their signatures are foreign)
-reasoning effort, thinking       `effort` (3)         `reasoning_effort` (3), else dropped
+tool calls without results       refused              refused
+tools, strict, choice, parallel  exact (5)            exact (5)
+custom, server tools             refused              refused
+`function` messages              as tool results      -
+thinking blocks                  `thinking_blocks`    dropped (their signatures are foreign)
+reasoning effort, thinking       effort, budget (3)   `reasoning_effort` (3), else dropped
 temperature above 1              capped, reported     -
 temperature, top_p               exact (4)            exact (4)
 stop sequences                   exact; blanks drop   exact up to four, else refused
 top_k                            -                    `top_k` (3), else dropped
-json_schema                      exact                exact
+json_schema                      exact (6)            exact
 json_object                      instruction          -
 user, metadata.user_id           as a hash            exact up to 64 characters, else a hash
 service tier                     auto, default only   auto, standard_only
 n above 1, logprobs, audio out   refused              -
 seed, logit_bias, penalties      dropped              -
 inference_geo, containers, MCP   -                    refused
-cache_control, unknown fields    dropped              dropped
+cache_control                    exact                dropped
+unknown fields                   dropped              dropped
 assistant turn last (prefill)    `prefill` (3)        `prefill` (3), else refused
 ===============================  ===================  ==========================================
 
@@ -38,6 +41,9 @@ assistant turn last (prefill)    `prefill` (3)        `prefill` (3), else refuse
     carries the prefix `ERROR_MARK` in a dialect without a flag, and loses it on the way back.
 (3) Only where the target has the capability of that name.
 (4) Dropped where the target has the capability `fixed_sampling`: its models know no other value.
+(5) Names that the other side does not allow are renamed, and restored in the answer.
+(6) Keywords that only one side enforces move into descriptions, reported; refused where the
+    target lacks the capability `json_schema`.
 """
 
 from collections.abc import Mapping
@@ -55,8 +61,8 @@ RAW_ARGUMENTS = "_raw_arguments"
 
 class TextPart(Struct, frozen=True, tag="text"):
     text: str
-    cached: bool = False
-    """A prompt-cache breakpoint follows this part."""
+    cached: str = ""
+    """How long a prompt-cache breakpoint after this part lives (`5m`, `1h`); empty for none."""
 
 
 class ImagePart(Struct, frozen=True, tag="image"):
@@ -115,6 +121,7 @@ class Tool(Struct, frozen=True):
     description: str
     schema: Mapping[str, object]
     strict: bool | None = None
+    cached: str = ""
 
 
 class ToolChoice(Struct, frozen=True):

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.attempts import AttemptLog, RunningAttempt
 from gateway.breaker import Breakers
@@ -24,7 +24,14 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.ports import Dialect, Provider, StreamDecoder, UpstreamCall, UpstreamReply
+from gateway.ports import (
+    Dialect,
+    Provider,
+    StreamDecoder,
+    UpstreamBody,
+    UpstreamCall,
+    UpstreamReply,
+)
 from gateway.types import (
     Candidate,
     ChatRequest,
@@ -32,10 +39,13 @@ from gateway.types import (
     DialectName,
     Plan,
     StreamEvent,
+    Translation,
 )
 
 
 HTTP_ERROR_MIN = 400
+HELD_EVENTS_MAX = 64
+HELD_BYTES_MAX = 256 * 1024
 CONNECT_TRIES_MAX = 2
 """A connection that broke before any header may have been a stale one: it is tried once more."""
 
@@ -74,11 +84,18 @@ class LiveStream:
         self._attempt = attempt
 
     async def hold_until_content(self) -> None:
-        """Read until the caller could see something, so that an error before it can fall back."""
+        """Read until the caller could see something, so that an error before it can fall back.
+
+        Bounded: an upstream that only ever says hello is let through.
+        """
+        held_bytes = 0
         while not self._ended:
             events = await self._read()
             self._held += events
             if any(event.has_content for event in events):
+                return
+            held_bytes += sum(len(event.raw) for event in events)
+            if len(self._held) >= HELD_EVENTS_MAX or held_bytes >= HELD_BYTES_MAX:
                 return
 
     async def next_batch(self) -> list[StreamEvent]:
@@ -143,6 +160,53 @@ class Dispatcher:
         self._dialects = dialects
         self._breakers = breakers
         self._clock = clock
+
+    def prepare(self, request: ChatRequest, plan: Plan, translation: Translation) -> Plan:
+        """The plan without candidates at its head that cannot be asked what the caller asks.
+
+        What has to be converted is converted now, once: before money is reserved or anything is
+        written down, and the body is kept for the attempt.
+
+        Raises:
+            FeatureUnsupported: no candidate can be asked; says what the first one lacks.
+        """
+        if translation != plan.translation:
+            plan = structs.replace(plan, translation=translation)
+        refusal: FeatureUnsupported | None = None
+        for index, candidate in enumerate(plan.candidates):
+            dialect = self._dialects[self._providers[candidate.target.provider].dialect]
+            if dialect.name == request.dialect and not _may_be_refused(request):
+                return self._from(plan, index, candidate)
+            try:
+                body = self._encode(dialect, request, candidate, plan)
+            except FeatureUnsupported as error:
+                refusal = refusal or error
+                continue
+            return self._from(
+                plan, index, structs.replace(candidate, body=body.body, dropped=body.dropped)
+            )
+        raise refusal or FeatureUnsupported("No target is left.")
+
+    @staticmethod
+    def _from(plan: Plan, index: int, candidate: Candidate) -> Plan:
+        if index == 0 and candidate is plan.candidates[0]:
+            return plan
+        return structs.replace(plan, candidates=(candidate, *plan.candidates[index + 1 :]))
+
+    @staticmethod
+    def _encode(
+        dialect: Dialect, request: ChatRequest, candidate: Candidate, plan: Plan
+    ) -> UpstreamBody:
+        if candidate.body:
+            return UpstreamBody(candidate.body, candidate.dropped)
+        body = dialect.encode_request(request, candidate.target, candidate.output_tokens_cap)
+        if body.dropped and plan.translation == "strict":
+            names = ", ".join(body.dropped)
+            raise FeatureUnsupported(
+                f"The target has no word for: {names}. This key refuses to leave things out.",
+                parameter=body.dropped[0],
+            )
+        return body
 
     async def complete(self, request: ChatRequest, plan: Plan, log: AttemptLog) -> Answered:
         """A whole answer from the first candidate that gives one."""
@@ -231,7 +295,8 @@ class Dispatcher:
         target = candidate.target
         provider = self._providers[target.provider]
         dialect = self._dialects[provider.dialect]
-        upstream = dialect.encode_request(request, target, candidate.output_tokens_cap)
+        upstream = self._encode(dialect, request, candidate, plan)
+        is_same = dialect.name == request.dialect
         attempt = RunningAttempt(target.name, log, self._breakers, self._clock)
         call = UpstreamCall(
             target=target,
@@ -240,6 +305,8 @@ class Dispatcher:
             request_id=request.request_id,
             clearance=plan.clearance,
             deadline_s=max(deadline_s - attempt.started_s, 0.001),
+            version=request.version if is_same else "",
+            betas=request.betas if is_same else (),
         )
         reply: UpstreamReply | None = None
         try:
@@ -266,3 +333,8 @@ class Dispatcher:
         if isinstance(failure, UpstreamTimeout):
             return UpstreamTimeout("No permitted target answered in time.")
         return failure
+
+
+def _may_be_refused(request: ChatRequest) -> bool:
+    """Whether even a target of the caller's own dialect may not do what is asked."""
+    return request.wants_json_schema or bool(request.dropped)

@@ -164,11 +164,13 @@ class UpstreamRefused(UpstreamFailed):
         *,
         upstream_status: int,
         upstream_code: str = "",
+        upstream_detail: str = "",
         retry_after_s: float | None = None,
     ) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
         self.upstream_status = upstream_status
         self.upstream_code = upstream_code
+        self.upstream_detail = upstream_detail
 
     @property
     def http_status(self) -> int:

@@ -14,6 +14,7 @@ from gateway import evidence, routing
 from gateway.attempts import AttemptLog, end_code
 from gateway.clock import Clock
 from gateway.conclusion import Concluded, Conclusion
+from gateway.destinations import check_destinations
 from gateway.dispatch import Dispatcher
 from gateway.errors import ClientGone, GatewrightError
 from gateway.identity import Peppers, authenticate
@@ -21,7 +22,7 @@ from gateway.inspection import Inspector
 from gateway.passage import Arrival, Passage
 from gateway.ports import AuditLog, Ledger
 from gateway.relay import Relay, Write
-from gateway.settings import Limits
+from gateway.settings import Settings
 from gateway.tally import with_input_estimate
 from gateway.types import ChatRequest, Inspection, Principal, Receipt, Target, Usage
 
@@ -53,7 +54,7 @@ class Pipeline:
         dispatcher: Dispatcher,
         conclusion: Conclusion,
         clock: Clock,
-        limits: Limits,
+        settings: Settings,
     ) -> None:
         self._peppers = peppers
         self._inspector = inspector
@@ -62,8 +63,8 @@ class Pipeline:
         self._dispatcher = dispatcher
         self._conclusion = conclusion
         self._clock = clock
-        self._request_deadline_s = limits.request_deadline_s
-        self._audited_reply_bytes_max = limits.audited_reply_bytes_max
+        self._limits = settings.limits
+        self._requests = settings.requests
 
     async def serve(
         self, arrival: Arrival, read_body: Callable[[], Awaitable[bytes]]
@@ -80,7 +81,10 @@ class Pipeline:
             principal = authenticate(
                 arrival.snapshot.keys, self._peppers, arrival.headers, arrival.arrived_us
             )
-            request = arrival.dialect.decode_request(await read_body(), arrival.request_id)
+            request = arrival.dialect.decode_request(
+                await read_body(), arrival.request_id, arrival.headers
+            )
+            check_destinations(request, self._requests)
             routing.check_model(request.model, arrival.snapshot.board, arrival.snapshot.policy)
             inspection = await self._inspector.inspect(request)
             passage = await self._admit(arrival, principal, request, inspection)
@@ -102,10 +106,9 @@ class Pipeline:
         snapshot, now_us = arrival.snapshot, self._clock.utc_us()
         budget_left = self._ledger.left_microusd(principal.accounts)
         facts = routing.gather(request, principal, inspection, budget_left, now_us, snapshot.board)
-        ruling = routing.rule(
-            snapshot.policy, facts, request, snapshot.board, self._request_deadline_s
-        )
-        plan = ruling.plan
+        ruling = routing.rule(snapshot.policy, facts, request, snapshot.board, self._limits)
+        plan = self._dispatcher.prepare(request, ruling.plan, principal.translation)
+        ruling = structs.replace(ruling, plan=plan) if plan is not ruling.plan else ruling
         reservation = await self._ledger.reserve(principal.accounts, plan.worst_cost_microusd)
         try:
             record = evidence.intent(
@@ -133,7 +136,7 @@ class Pipeline:
             completion = answered.completion
             if usage is not completion.usage:
                 completion = structs.replace(completion, usage=usage)
-            body = passage.arrival.dialect.encode_reply(completion, answered.source)
+            body = passage.arrival.dialect.encode_reply(completion, answered.source, request)
         except GatewrightError as error:
             await self._conclusion.failed(passage, attempts, error)
             raise
@@ -146,10 +149,13 @@ class Pipeline:
             attempts,
             target,
             usage,
-            completion.raw[: self._audited_reply_bytes_max],
+            completion.raw[: self._limits.audited_reply_bytes_max],
             answered.dropped,
         )
-        return WholeAnswer(body, _headers(passage, target, answered.dropped, concluded))
+        headers = _headers(passage, target, answered.dropped, concluded)
+        if usage.estimated:
+            headers["x-gatewright-usage"] = "estimated"
+        return WholeAnswer(body, headers)
 
     async def _stream(self, passage: Passage) -> StreamedAnswer:
         attempts = AttemptLog()
@@ -163,7 +169,7 @@ class Pipeline:
         except BaseException as error:
             await asyncio.shield(self._break_off(passage, attempts, error))
             raise
-        relay = Relay(passage, attempts, live, self._conclusion, self._audited_reply_bytes_max)
+        relay = Relay(passage, attempts, live, self._conclusion, self._limits)
         headers = _headers(passage, live.candidate.target, live.dropped, None)
         return StreamedAnswer(headers, relay.run)
 
@@ -190,7 +196,7 @@ def _ended_by(error: BaseException) -> GatewrightError:
 
 def _headers(
     passage: Passage, target: Target, dropped: tuple[str, ...], concluded: Concluded | None
-) -> Mapping[str, str]:
+) -> dict[str, str]:
     """What every answer says about itself; a stream announces its intent's receipt."""
     receipt: Receipt = concluded.receipt if concluded else passage.intent
     headers = {
@@ -200,6 +206,6 @@ def _headers(
     }
     if concluded:
         headers["x-gatewright-cost-microusd"] = str(concluded.cost_microusd)
-    if dropped:
+    if dropped and passage.principal.translation != "lenient":
         headers["x-gatewright-dropped"] = ", ".join(dropped)
     return headers

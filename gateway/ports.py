@@ -19,6 +19,7 @@ from gateway.types import (
     Settlement,
     StreamEvent,
     Target,
+    Usage,
 )
 
 
@@ -33,6 +34,9 @@ class UpstreamCall(Struct, frozen=True):
     """Jurisdictions the plan left open; the egress refuses a target outside it."""
     deadline_s: float
     """Seconds left for the whole attempt."""
+    version: str = ""
+    """The caller's protocol version, where the upstream speaks the caller's dialect."""
+    betas: tuple[str, ...] = ()
 
 
 class UpstreamReply(Protocol):
@@ -138,8 +142,11 @@ class StreamEncoder(Protocol):
         """Everything but the terminal event; may be empty."""
         ...
 
-    def finish(self, comment: str) -> bytes:
-        """A comment line for those who read the wire, then the terminal event."""
+    def finish(self, comment: str, usage: Usage) -> bytes:
+        """What was held back, a comment line for those who read the wire, the terminal event.
+
+        `usage` is what the answer is charged for: told where the upstream told none.
+        """
         ...
 
     def fail(self, error: GatewrightError, request_id: str) -> bytes:
@@ -163,8 +170,10 @@ class Dialect(Protocol):
 
     name: DialectName
 
-    def decode_request(self, raw: bytes, request_id: str) -> ChatRequest:
-        """Parse and check what a client sent.
+    def decode_request(
+        self, raw: bytes, request_id: str, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> ChatRequest:
+        """Parse and check what a client sent; `headers` in lower case, as ASGI has them.
 
         Raises:
             RequestInvalid: malformed JSON, duplicate keys, wrong types, missing or
@@ -187,7 +196,9 @@ class Dialect(Protocol):
         """Raises UpstreamMalformed unless `raw` is a whole answer."""
         ...
 
-    def encode_reply(self, completion: Completion, source: DialectName) -> bytes:
+    def encode_reply(
+        self, completion: Completion, source: DialectName, request: ChatRequest
+    ) -> bytes:
         """The upstream's own bytes where `source` is this dialect, else the same in this one."""
         ...
 

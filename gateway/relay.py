@@ -13,6 +13,7 @@ from gateway.dispatch import LiveStream
 from gateway.errors import GatewrightError, UpstreamFailed
 from gateway.passage import Passage
 from gateway.ports import StreamEncoder
+from gateway.settings import Limits
 from gateway.tally import Tally
 
 
@@ -28,21 +29,24 @@ class Relay:
         attempts: AttemptLog,
         live: LiveStream,
         conclusion: Conclusion,
-        kept_bytes_max: int,
+        limits: Limits,
     ) -> None:
         self._passage = passage
         self._attempts = attempts
         self._live = live
         self._conclusion = conclusion
-        self._tally = Tally(kept_bytes_max)
+        self._tally = Tally(limits.audited_reply_bytes_max)
+        self._ping_every_s = limits.ping_every_s
 
     async def run(self, write: Write) -> None:
         """Write the whole answer, whatever its end."""
         request = self._passage.request
         encoder = self._passage.arrival.dialect.stream_encoder(request, self._live.source)
+        pings = _Pings(encoder, write, self._ping_every_s)
         try:
-            await self._carry(encoder, write)
+            await self._carry(encoder, pings)
         except UpstreamFailed as error:
+            await pings.stop()
             await write(await self._failure(encoder, error))
             return
         except BaseException as error:
@@ -51,6 +55,7 @@ class Relay:
             await asyncio.shield(self._break_off(error))
             raise
         finally:
+            await pings.stop()
             await self._live.close()
         try:
             ending = await self._finish(encoder)
@@ -58,7 +63,8 @@ class Relay:
             ending = encoder.fail(error, request.request_id)
         await write(ending)
 
-    async def _carry(self, encoder: StreamEncoder, write: Write) -> None:
+    async def _carry(self, encoder: StreamEncoder, pings: "_Pings") -> None:
+        write = pings.write
         while events := await self._live.next_batch():
             self._tally.add(events)
             if data := encoder.encode(events):
@@ -66,17 +72,20 @@ class Relay:
 
     async def _finish(self, encoder: StreamEncoder) -> bytes:
         passage, candidate = self._passage, self._live.candidate
+        usage = self._tally.usage(passage.request.input_tokens_estimate)
         concluded = await self._conclusion.answered(
             passage,
             self._attempts,
             candidate.target,
-            self._tally.usage(passage.request.input_tokens_estimate),
+            usage,
             self._tally.content,
             self._live.dropped,
         )
+        told = " x-gatewright-usage=estimated" if usage.estimated else ""
         return encoder.finish(
             f"x-gatewright-cost-microusd={concluded.cost_microusd} "
-            f"x-gatewright-receipt={concluded.receipt}"
+            f"x-gatewright-receipt={concluded.receipt}{told}",
+            usage,
         )
 
     async def _failure(self, encoder: StreamEncoder, error: GatewrightError) -> bytes:
@@ -97,3 +106,42 @@ class Relay:
             self._tally.content,
             end_code(error),
         )
+
+
+class _Pings:
+    """Writes for the relay, and says something harmless whenever nothing was written for a while.
+
+    A timer looks once per period whether there was anything: a timer for each piece would cost more
+    than the piece.
+    """
+
+    __slots__ = ("_encoder", "_every_s", "_is_quiet", "_task", "_timer", "_write")
+
+    def __init__(self, encoder: StreamEncoder, write: Write, every_s: float) -> None:
+        self._encoder = encoder
+        self._write = write
+        self._every_s = every_s
+        self._is_quiet = True
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(every_s, self._look)
+
+    async def write(self, data: bytes) -> None:
+        self._is_quiet = False
+        await self._write(data)
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._every_s, self._look)
+        if self._is_quiet and (self._task is None or self._task.done()):
+            self._task = loop.create_task(self._ping())
+        self._is_quiet = True
+
+    async def _ping(self) -> None:
+        await self._write(self._encoder.ping())
+
+    async def stop(self) -> None:
+        """No ping after this; one under way is let through, so that no two writes mix."""
+        self._timer.cancel()
+        task, self._task = self._task, None
+        if task is not None:
+            await asyncio.wait((task,))

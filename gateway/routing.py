@@ -20,6 +20,7 @@ from gateway.errors import (
     NoTargetAvailable,
     PolicyDenied,
 )
+from gateway.settings import Limits
 from gateway.types import Candidate, ChatRequest, Inspection, Plan, Principal, Target
 from policies.decide import decide
 from policies.decision import Decision
@@ -138,7 +139,7 @@ def rule(
     facts: Facts,
     request: ChatRequest,
     board: TargetBoard,
-    deadline_s: float,
+    limits: Limits,
 ) -> Ruling:
     """Decide and plan.
 
@@ -149,16 +150,23 @@ def rule(
     if decision.effect != "allow":
         raise refusal(decision)
     candidates = tuple(
-        _candidate(board.targets[name], decision, request) for name in decision.candidates
+        _candidate(board.targets[name], decision, request, limits.output_tokens_default)
+        for name in decision.candidates
     )
-    return Ruling(facts, decision, _plan(decision, candidates, deadline_s))
+    return Ruling(facts, decision, _plan(decision, candidates, limits.request_deadline_s))
 
 
-def _candidate(target: Target, decision: Decision, request: ChatRequest) -> Candidate:
-    """What one target may answer, and what that costs at worst."""
+def _candidate(
+    target: Target, decision: Decision, request: ChatRequest, output_tokens_default: int
+) -> Candidate:
+    """What one target may answer, and what that costs at worst.
+
+    Who names no limit gets a moderate one: the model's own would reserve money for a book.
+    """
     input_tokens = request.input_tokens_estimate
+    asked = request.max_output_tokens
     caps = (
-        request.max_output_tokens,
+        output_tokens_default if asked is None else asked,
         decision.obligations.output_tokens_cap,
         target.output_tokens_max,
         max(target.context_window_tokens - input_tokens, 1),

@@ -90,9 +90,20 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     request_deadline_s: float = 300.0
     first_byte_s: float = 120.0
     stream_idle_s: float = 60.0
+    ping_every_s: float = 15.0
+    output_tokens_default: int = 16_384
     reply_bytes_max: int = 32 * 1024 * 1024
     concurrent_requests_max: int = 2048
     audited_reply_bytes_max: int = 1024 * 1024
+
+
+class RequestSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a request may name outside itself; by default nothing at all."""
+
+    media_hosts: tuple[str, ...] = ()
+    """Hosts from which an upstream may fetch images and documents that a request names."""
+    tool_server_hosts: tuple[str, ...] = ()
+    """Hosts of remote tool servers (MCP) that a request may have an upstream call."""
 
 
 class ProviderSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -129,6 +140,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     policy: PolicySettings = PolicySettings()
     inspection: InspectionSettings = InspectionSettings()
     limits: Limits = Limits()
+    requests: RequestSettings = RequestSettings()
     providers: Mapping[str, ProviderSettings] = {}
     targets: Mapping[str, TargetSettings] = {}
     log_level: Literal["debug", "info", "warning", "error"] = "info"

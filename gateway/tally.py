@@ -41,8 +41,9 @@ class Tally:
 
     def usage(self, input_tokens_estimate: int) -> Usage:
         """What the upstream said, or an estimate that says it is one; never zero for content."""
-        if self._usage is not None and self._usage.output_tokens:
-            return self._usage
+        usage = self._usage
+        if usage is not None and (usage.output_tokens or not self._content_bytes):
+            return usage
         return self.usage_so_far(input_tokens_estimate)
 
     def usage_so_far(self, input_tokens_estimate: int) -> Usage:

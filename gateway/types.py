@@ -16,6 +16,8 @@ from msgspec import Struct
 DialectName = Literal["openai_chat", "anthropic_messages"]
 Tier = Literal["cheap", "mid", "frontier"]
 Stage = Literal["intent", "outcome", "admin"]
+Translation = Literal["strict", "warn", "lenient"]
+"""Refuse what would be left out, say so in a header, or only in the audit record."""
 OutcomeStatus = Literal["ok", "refused", "failed", "incomplete", "cancelled"]
 
 
@@ -39,6 +41,14 @@ class ChatRequest(Struct, frozen=True):
     wants_json_schema: bool
     input_tokens_estimate: int
     """Bytes of the body over four, plus a margin; only for admission, never for billing."""
+    destinations: tuple[tuple[str, str], ...] = ()
+    """Addresses that the body names (images, documents, tool servers): where, and which."""
+    version: str = ""
+    """The protocol version that the caller pinned, e.g. `2023-06-01`; empty for none."""
+    betas: tuple[str, ...] = ()
+    """Features that the caller asked for by header and that may be passed on."""
+    dropped: tuple[str, ...] = ()
+    """What was left out before any target was chosen, e.g. a header that is not passed on."""
 
 
 class Principal(Struct, frozen=True):
@@ -57,6 +67,8 @@ class Principal(Struct, frozen=True):
 
     `org:acme`, `ws:acme/research`, ….
     """
+    translation: Translation = "warn"
+    """What happens when a target's dialect has no word for a part of the request."""
 
 
 class Inspection(Struct, frozen=True):
@@ -111,6 +123,10 @@ class Candidate(Struct, frozen=True):
     target: Target
     output_tokens_cap: int
     worst_cost_microusd: int
+    body: bytes = b""
+    """The request in this target's dialect, where it had to be converted to see that it can be."""
+    dropped: tuple[str, ...] = ()
+    """What that conversion left out."""
 
 
 class Plan(Struct, frozen=True):
@@ -123,6 +139,7 @@ class Plan(Struct, frozen=True):
     decision_digest: str
     decision_reason: str
     audit_content: Literal["encrypted", "none"]
+    translation: Translation = "warn"
 
     @property
     def worst_cost_microusd(self) -> int:
@@ -195,6 +212,8 @@ class Delta(Struct, frozen=True):
     """`end`, `length`, `stop_sequence`, `tool_use`, `content_filter`, `pause`."""
     stop_sequence: str | None = None
     usage: Usage | None = None
+    redacted: str = ""
+    """A thinking block that only its vendor can read."""
 
 
 class StreamEvent(Struct, frozen=True):
@@ -209,6 +228,8 @@ class StreamEvent(Struct, frozen=True):
     """An event that exists only because we asked for usage; hidden from clients that did not."""
     has_content: bool = False
     """Whether the caller sees part of the answer in it: after that, no other target is tried."""
+    is_closing: bool = False
+    """Says why the answer stopped: held back until the terminal event shows that it is whole."""
 
 
 class Completion(Struct, frozen=True):

@@ -27,7 +27,7 @@ from gateway.settings import Settings, load_settings
 from gateway.store.engine import open_database
 from gateway.store.keys import KeyStore, NewKey, Place
 from gateway.store.leases import LeaseTable
-from gateway.types import AuditRecord
+from gateway.types import AuditRecord, Translation
 from tests.upstreams import RecordingUpstream
 
 
@@ -191,14 +191,22 @@ class RunningGateway:
         await to_thread.run_sync(self._thread.join)
         self._socket.close()
 
-    async def issue_key(self, place: Place = DEMO, *, models: Iterable[str] | None = None) -> str:
+    async def issue_key(
+        self,
+        place: Place = DEMO,
+        *,
+        models: Iterable[str] | None = None,
+        translation: Translation = "warn",
+    ) -> str:
         """A key that every worker of this database knows when this returns."""
         database = open_database(self.settings.database_url)
         peppers = Peppers({1: pepper(self.settings)})
         try:
             store = KeyStore(database, peppers, SystemClock())
             scope = frozenset(models) if models is not None else None
-            key = await store.issue(NewKey(place, "test", "a test", models=scope))
+            key = await store.issue(
+                NewKey(place, "test", "a test", models=scope, translation=translation)
+            )
         finally:
             await database.close()
         while key.key_id not in self.plane.snapshots.current().keys.records:

@@ -15,6 +15,7 @@ from gateway.settings import Settings, load_settings
 from gateway.store.engine import open_database
 from gateway.store.keys import KeyStore, NewKey, Place
 from gateway.store.migrate import require_newest_schema
+from gateway.types import Translation
 
 
 ACTOR = "command line"
@@ -53,6 +54,13 @@ def keys() -> None:
 @click.option(
     "--expires-days", type=click.IntRange(1, EXPIRES_DAYS_MAX), help="Days until it ends."
 )
+@click.option(
+    "--translation",
+    type=click.Choice(["strict", "warn", "lenient"]),
+    default="warn",
+    show_default=True,
+    help="When a target's dialect has no word for a part of a request.",
+)
 @asynchronous
 async def issue(
     config_file: Path,
@@ -63,6 +71,7 @@ async def issue(
     labels: tuple[str, ...],
     models: tuple[str, ...],
     expires_days: int | None,
+    translation: Translation,
 ) -> None:
     """Issue a key and print it: this is the only time it can be read."""
     expires_us = None
@@ -75,6 +84,7 @@ async def issue(
         labels=labels,
         models=frozenset(models) if models else None,
         expires_us=expires_us,
+        translation=translation,
     )
     async with opened_keys(load_settings(config_file)) as store:
         click.echo((await store.issue(new)).reveal())

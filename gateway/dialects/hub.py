@@ -1,14 +1,43 @@
 """Readers by dialect: how a dialect's adapter gets at a request of another one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from gateway.conversation import Conversation
+from gateway.conversation import Conversation, ToolCallPart, ToolResultPart, Turn
 from gateway.dialects.anthropic_messages import reader as anthropic_messages
+from gateway.dialects.loss import unsupported
 from gateway.dialects.openai_chat import reader as openai_chat
 from gateway.types import ChatRequest, DialectName
 
 
-READERS: Mapping[DialectName, Callable[[ChatRequest], Conversation]] = {
+_READERS: Mapping[DialectName, Callable[[ChatRequest], Conversation]] = {
     "openai_chat": openai_chat.read_conversation,
     "anthropic_messages": anthropic_messages.read_conversation,
 }
+
+
+def read_conversation(request: ChatRequest) -> Conversation:
+    """A request of any dialect as a conversation whose tool calls and results are in pairs.
+
+    Raises:
+        FeatureUnsupported: dropping what it asks would change its meaning.
+    """
+    talk = _READERS[request.dialect](request)
+    if talk.turns:
+        _check_pairs(talk.turns)
+    return talk
+
+
+def _check_pairs(turns: Iterable[Turn]) -> None:
+    """Upstreams refuse a call without a result and a result without a call, each in its words."""
+    waiting: set[str] = set()
+    for turn in turns:
+        results = [part.tool_id for part in turn.parts if isinstance(part, ToolResultPart)]
+        for tool_id in results:
+            if tool_id not in waiting:
+                raise unsupported("messages", f"There is no open tool call {tool_id[:64]!r}")
+            waiting.remove(tool_id)
+        if waiting and not results and turn.role != "system":
+            break
+        waiting.update(part.tool_id for part in turn.parts if isinstance(part, ToolCallPart))
+    if waiting:
+        raise unsupported("messages", f"Tool call {min(waiting)[:64]!r} has no result")

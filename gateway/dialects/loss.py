@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from gateway.errors import FeatureUnsupported
+from gateway.types import Target
 
 
 NAMES_MAX = 32
@@ -55,6 +56,23 @@ def unsupported(place: str, reason: str) -> FeatureUnsupported:
     return FeatureUnsupported(f"{place}: {reason}.", parameter=place)
 
 
+def check_schema_wanted(target: Target, *, is_wanted: bool) -> None:
+    """Refuse an answer in a schema from a model that cannot be held to one.
+
+    Raises:
+        FeatureUnsupported
+    """
+    if is_wanted and "json_schema" not in target.capabilities:
+        raise unsupported("response_format", "This model cannot be held to a schema")
+
+
 def opaque_user(user: str) -> str:
     """An end user's name → at most 64 characters that name nobody; UUIDs and hashes stay."""
     return user if _OPAQUE.match(user) else hashlib.sha256(user.encode()).hexdigest()
+
+
+def cache_life(control: Mapping[str, object] | None) -> str:
+    """How long a cache breakpoint lives: `5m` or `1h`; empty where there is none."""
+    if control is None:
+        return ""
+    return "1h" if control.get("ttl") == "1h" else "5m"

@@ -1,9 +1,12 @@
-"""Message ids in another dialect's style, derived and never drawn: the same answer, the same id."""
+"""Names in another dialect's style, derived and never drawn: the same answer, the same id."""
 
 import hashlib
 import re
+from collections.abc import Mapping
 
 
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME_KEPT = 48
 _SAFE = re.compile(r"[^A-Za-z0-9_-]")
 _ID_LENGTH_MAX = 64
 
@@ -21,3 +24,32 @@ def tool_id(message: str, index: int) -> str:
     """An id for a tool call whose upstream gave none; unique within a conversation."""
     digest = hashlib.sha256(f"{message}/{index}".encode()).hexdigest()[:24]
     return f"call_{digest}"
+
+
+def tool_name(name: str) -> str:
+    """A tool's name as every vendor accepts it; the same name always becomes the same one."""
+    if _TOOL_NAME.fullmatch(name):
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return f"{_SAFE.sub('_', name)[:_NAME_KEPT]}_{digest}"
+
+
+def renamed_tools(tree: Mapping[str, object]) -> Mapping[str, str]:
+    """What `tool_name` made of a request's tools → what their caller calls them."""
+    tools = tree.get("tools")
+    if not tools or not isinstance(tools, list):
+        return _NONE
+    names = (_name_of(tool) for tool in tools)
+    return {tool_name(name): name for name in names if not _TOOL_NAME.fullmatch(name)}
+
+
+def _name_of(tool: object) -> str:
+    for _ in range(2):
+        name = tool.get("name") if isinstance(tool, dict) else None
+        if isinstance(name, str):
+            return name
+        tool = tool.get("function") if isinstance(tool, dict) else None
+    return "-"
+
+
+_NONE: Mapping[str, str] = {}

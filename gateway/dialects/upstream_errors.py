@@ -51,6 +51,7 @@ class _Detail(Struct):
     message: str | None = None
     type: str | None = None
     code: str | int | None = None
+    details: object = None
 
 
 class _Body(Struct):
@@ -66,7 +67,7 @@ _BODY = msgspec.json.Decoder(_Body)
 
 def decode_error(status: int, raw: bytes, retry_after_s: float | None) -> UpstreamRefused:
     """See `ports.Dialect.decode_error`; reads both vendors' shapes, and junk."""
-    message, code = _read(raw)
+    message, code, detail = _read(raw)
     lowered = message.lower()
     is_mendable = status in _MENDABLE
     if is_mendable and any(words in lowered for words in _CONTEXT_WORDS):
@@ -78,20 +79,22 @@ def decode_error(status: int, raw: bytes, retry_after_s: float | None) -> Upstre
         or (_CLIENT_FAULT if status < _SERVER_ERROR_MIN else _SERVER_FAULT),
         upstream_status=status,
         upstream_code=code if _CODE.match(code) else "",
+        upstream_detail=detail if _CODE.match(detail) else "",
         retry_after_s=retry_after_s,
     )
 
 
-def _read(raw: bytes) -> tuple[str, str]:
-    """Message and code of an error body; empty where it has none."""
+def _read(raw: bytes) -> tuple[str, str, str]:
+    """Message, code and detail of an error body; empty where it has none."""
     try:
         body = _BODY.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return "", ""
+        return "", "", ""
     if isinstance(body.error, str):
-        return body.error, str(body.code or body.type or "")
+        return body.error, str(body.code or body.type or ""), ""
     found = body.error or _Detail(body.message, body.type, body.code)
-    return found.message or "", str(found.code or found.type or "")
+    detail = found.details.get("error_code") if isinstance(found.details, dict) else None
+    return found.message or "", str(found.code or found.type or ""), str(detail or "")
 
 
 def sanitised(text: str) -> str:

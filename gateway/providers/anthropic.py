@@ -3,12 +3,18 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
+from gateway.ports import UpstreamCall
 from gateway.providers import sdk
+from gateway.providers.config import ProviderConfig
+from gateway.providers.egress import Egress, Route
 from gateway.providers.http_provider import HttpProvider
 from gateway.types import DialectName
 
 
 ANTHROPIC_VERSION = "2026-10-21"
+"""What we speak ourselves; a caller of the same dialect may have pinned another."""
+
+ROUTES_MAX = 64
 
 
 class AnthropicProvider(HttpProvider):
@@ -18,9 +24,32 @@ class AnthropicProvider(HttpProvider):
     default_base_url: ClassVar[str] = "https://api.anthropic.com"
     path: ClassVar[str] = "/v1/messages"
 
+    def __init__(self, config: ProviderConfig, egress: Egress) -> None:
+        super().__init__(config, egress)
+        self._config = config
+        self._routes: dict[tuple[str, tuple[str, ...]], Route] = {("", ()): self._route}
+
     @classmethod
     def headers(cls, credential: str) -> Mapping[str, str]:
         return {**super().headers(credential), "anthropic-version": ANTHROPIC_VERSION}
+
+    def route_for(self, call: UpstreamCall) -> Route:
+        """The prepared way for the version and the features that the caller asked for.
+
+        Both come from short lists (`dialects.anthropic_messages.protocol`), so few are ever made.
+        """
+        wanted = call.version, call.betas
+        route = self._routes.get(wanted)
+        if route is None:
+            headers = {**self.headers(self._config.revealed_credential)}
+            if call.version:
+                headers["anthropic-version"] = call.version
+            if call.betas:
+                headers["anthropic-beta"] = ",".join(call.betas)
+            route = self._make_route(self._config, self.path, headers)
+            if len(self._routes) < ROUTES_MAX:
+                self._routes[wanted] = route
+        return route
 
     async def probe(self) -> str:
         return self.unavailable_reason or await sdk.probe(

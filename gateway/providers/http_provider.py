@@ -49,7 +49,12 @@ class HttpProvider:
         if reason := self.unavailable_reason:
             check_clearance(self._endpoint.jurisdiction, call)
             raise UpstreamUnreachable(f"the upstream cannot be called: {reason}")
-        return await self._egress.open(self._route, call)
+        return await self._egress.open(self.route_for(call), call)
+
+    def route_for(self, call: UpstreamCall) -> Route:
+        """The prepared way that this call takes; a kind may have several."""
+        del call
+        return self._route
 
     async def probe(self) -> str:
         """Ask for the list of models: costs nothing and shows that address and credential work."""

@@ -25,7 +25,7 @@ from gateway.identity import (
 from gateway.store.engine import Database
 from gateway.store.revisions import bump, revision_in
 from gateway.store.tables import organisations, projects, virtual_keys, workspaces
-from gateway.types import Principal
+from gateway.types import Principal, Translation
 
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
@@ -50,6 +50,7 @@ class NewKey(Struct, frozen=True):
     models: frozenset[str] | None = None
     """Targets the key may use; None for all that policy permits, an empty set for none."""
     expires_us: int | None = None
+    translation: Translation = "warn"
 
 
 class KeyStore:
@@ -101,6 +102,7 @@ class KeyStore:
             "created_us": self._clock.utc_us(),
             "created_by": new.created_by[:_TITLE_LENGTH],
             "expires_us": new.expires_us,
+            "translation": new.translation,
         }
         async with self._database.writing() as connection:
             await self._ensure(connection, new.place)
@@ -228,6 +230,7 @@ def _record(row: RowMapping) -> KeyRecord:
         labels=tuple(row["labels"]),
         models=None if row["models"] is None else frozenset(row["models"]),
         accounts=accounts_of(row["organisation"], row["workspace"], row["project"], row["id"]),
+        translation=row["translation"],
     )
     return KeyRecord(
         key_id=row["id"],

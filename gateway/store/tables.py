@@ -95,6 +95,7 @@ virtual_keys = Table(
     Column("created_by", String(200), nullable=False),
     Column("expires_us", BigInteger),
     Column("revoked_us", BigInteger),
+    Column("translation", String(7), nullable=False, server_default="warn"),
     ForeignKeyConstraint(
         ["organisation", "workspace", "project"],
         ["projects.organisation", "projects.workspace", "projects.name"],

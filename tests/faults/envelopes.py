@@ -116,6 +116,9 @@ class Caller:
     def __init__(self, gateway: RunningGateway, http: aiohttp.ClientSession, key: str) -> None:
         self.gateway, self._http, self.key = gateway, http, key
 
+    def with_key(self, key: str) -> "Caller":
+        return Caller(self.gateway, self._http, key)
+
     def headers(self, style: Style) -> dict[str, str]:
         if style == "openai":
             return {"authorization": f"Bearer {self.key}", "content-type": "application/json"}

@@ -9,6 +9,7 @@ from gateway.dialects.registry import DIALECTS
 from gateway.errors import BudgetExhausted, GatewrightError, PolicyDenied, Unauthenticated
 from gateway.evidence import UNKNOWN_ORGANISATION, intent, refusal
 from gateway.routing import TargetBoard, gather, rule
+from gateway.settings import Limits
 from gateway.types import AuditRecord, Inspection, Principal, Reservation
 from tests.gateway.providers.samples import make_target
 from tests.policies.worlds import document
@@ -28,7 +29,7 @@ def intent_for(content: str) -> AuditRecord:
         PRINCIPAL,
         request,
         INSPECTION,
-        rule(document(), facts, request, BOARD, 30.0),
+        rule(document(), facts, request, BOARD, Limits()),
         Reservation("r1", ("org:acme",), 77, 0),
         endpoint="/v1/chat/completions",
         snapshot="s1",

@@ -22,6 +22,7 @@ from gateway.passage import Arrival, Passage
 from gateway.providers.scripted import ScriptedProvider, ScriptedReply, ScriptedUpstreamReply
 from gateway.relay import Relay
 from gateway.routing import TargetBoard, gather, rule
+from gateway.settings import Limits
 from gateway.snapshot import Snapshot
 from gateway.types import AuditRecord, Inspection, Principal, Receipt
 from tests.gateway.providers.samples import HOME, make_target
@@ -85,7 +86,7 @@ async def scene(*pieces: bytes, late: bool = False) -> Scene:
     request = dialect.decode_request(msgspec.json.encode(body), "req_1")
     facts = gather(request, PRINCIPAL, INSPECTION, None, clock.utc_us(), board)
     policy = document()
-    ruling = rule(policy, facts, request, board, 30.0)
+    ruling = rule(policy, facts, request, board, Limits())
     arrival = Arrival(
         "req_1", "/x", dialect, [], clock.utc_us(), Snapshot("s", KeyTable(1, {}), policy, board)
     )
@@ -112,7 +113,7 @@ async def scene(*pieces: bytes, late: bool = False) -> Scene:
     attempt = RunningAttempt(candidate.target.name, log, Breakers(), clock)
     live = LiveStream(candidate, "openai_chat", reply, dialect.stream_decoder(), attempt)
     conclusion = Conclusion(ledger, audit, clock, Metrics())
-    return Scene(Relay(passage, log, live, conclusion, 10**6), audit, ledger, [])
+    return Scene(Relay(passage, log, live, conclusion, Limits()), audit, ledger, [])
 
 
 async def test_a_whole_stream_is_recorded_before_its_terminal_event_is_written() -> None:

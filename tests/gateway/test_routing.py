@@ -18,6 +18,7 @@ from gateway.errors import (
 )
 from gateway.identity import accounts_of
 from gateway.routing import Ruling, TargetBoard, check_model, gather, rule
+from gateway.settings import Limits
 from gateway.types import ChatRequest, Inspection, Principal, Target
 from policies.program import PolicyDocument
 from tests.gateway.providers.samples import make_target
@@ -54,7 +55,7 @@ def ruled(
     asked = asked or request()
     board = TargetBoard({"house": HOUSE, "cloud": CLOUD}, unavailable or {})
     facts = gather(asked, principal, inspection, None, THURSDAY_NOON_US, board)
-    return rule(policy or document(HOME_ONLY), facts, asked, board, 30.0)
+    return rule(policy or document(HOME_ONLY), facts, asked, board, Limits())
 
 
 def names(ruling: Ruling) -> set[str]:

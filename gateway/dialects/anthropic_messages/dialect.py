@@ -1,5 +1,7 @@
 """Anthropic's messages as a `ports.Dialect`."""
 
+from collections.abc import Sequence
+
 from gateway.dialects import hub, upstream_errors
 from gateway.dialects.anthropic_messages import errors, reply, writer
 from gateway.dialects.anthropic_messages import request as requests
@@ -8,6 +10,7 @@ from gateway.dialects.anthropic_messages.stream_out import (
     MessagePassThrough,
     MessageStreamEncoder,
 )
+from gateway.dialects.naming import renamed_tools
 from gateway.errors import GatewrightError
 from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody
 from gateway.types import ChatRequest, Completion, DialectName, Target
@@ -18,22 +21,28 @@ class AnthropicMessages:
 
     name: DialectName = "anthropic_messages"
 
-    def decode_request(self, raw: bytes, request_id: str) -> ChatRequest:
-        return requests.decode_request(raw, request_id)
+    def decode_request(
+        self, raw: bytes, request_id: str, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> ChatRequest:
+        return requests.decode_request(raw, request_id, headers)
 
     def encode_request(
         self, request: ChatRequest, target: Target, output_tokens_cap: int
     ) -> UpstreamBody:
         if request.dialect == self.name:
             return requests.patch_request(request, target, output_tokens_cap)
-        talk = hub.READERS[request.dialect](request)
+        talk = hub.read_conversation(request)
         return writer.write_request(talk, target, output_tokens_cap)
 
     def decode_reply(self, raw: bytes) -> Completion:
         return reply.decode_reply(raw)
 
-    def encode_reply(self, completion: Completion, source: DialectName) -> bytes:
-        return completion.raw if source == self.name else reply.encode_reply(completion)
+    def encode_reply(
+        self, completion: Completion, source: DialectName, request: ChatRequest
+    ) -> bytes:
+        if source == self.name:
+            return reply.with_usage(completion)
+        return reply.encode_reply(completion, renamed_tools(request.tree))
 
     def decode_error(self, status: int, raw: bytes, retry_after_s: float | None) -> GatewrightError:
         return upstream_errors.decode_error(status, raw, retry_after_s)

@@ -2,7 +2,13 @@
 
 import msgspec
 
-from gateway.errors import BudgetExhausted, FeatureUnsupported, GatewrightError
+from gateway.errors import (
+    BudgetExhausted,
+    ContextTooLong,
+    FeatureUnsupported,
+    GatewrightError,
+    UpstreamRefused,
+)
 
 
 _TYPES = {
@@ -19,6 +25,7 @@ _TYPES = {
 _STATUS = {503: 529}
 """This vendor's word for an overload that passes."""
 
+_TOO_LONG = "prompt is too long"
 _BILLING_STATUS = 402
 _SERVER_ERROR_MIN = 500
 
@@ -29,9 +36,19 @@ def encode_error(error: GatewrightError, request_id: str) -> tuple[int, bytes]:
     if isinstance(error, BudgetExhausted):
         status = _BILLING_STATUS
     default = "invalid_request_error" if status < _SERVER_ERROR_MIN else "api_error"
-    inner: dict[str, object] = {"type": _TYPES.get(status, default), "message": error.message}
+    inner: dict[str, object] = {"type": _TYPES.get(status, default), "message": _message(error)}
     if isinstance(error, FeatureUnsupported) and error.parameter == "thread":
         # The official tool runner resends the whole history when it reads this code.
         inner["details"] = {"error_code": "thread_unsupported_request"}
+    elif isinstance(error, UpstreamRefused) and error.upstream_detail:
+        inner["details"] = {"error_code": error.upstream_detail}
     envelope = {"type": "error", "error": inner, "request_id": request_id}
     return status, msgspec.json.encode(envelope)
+
+
+def _message(error: GatewrightError) -> str:
+    """Clients of this vendor know by these words that they have to shorten the history."""
+    code = error.upstream_code if isinstance(error, UpstreamRefused) else error.code
+    if code == ContextTooLong.code and _TOO_LONG not in error.message.lower():
+        return f"{_TOO_LONG}: {error.message}"
+    return error.message

@@ -28,7 +28,7 @@ from gateway.dialects.anthropic_messages.wire import (
     ToolWire,
     TurnWire,
 )
-from gateway.dialects.loss import Losses, unsupported
+from gateway.dialects.loss import Losses, cache_life, unsupported
 from gateway.dialects.strict_json import checked
 from gateway.types import ChatRequest
 
@@ -68,7 +68,9 @@ def read_conversation(request: ChatRequest) -> Conversation:
             raise unsupported(name, reason)
     if wire.max_tokens == 0:
         raise unsupported("max_tokens", "An answer of no tokens cannot be asked for there")
-    losses = Losses()
+    losses = Losses(request.dropped)
+    if request.betas:
+        losses.add("anthropic-beta")
     losses.add_unknown(request.tree, _PLACED)
     losses.add_unknown_inside(request.tree["messages"], _PLACED_OF_TURN, _PLACED_OF_BLOCK)
     if wire.service_tier is not None and wire.service_tier not in _TIERS:
@@ -106,7 +108,7 @@ def _system(wire: MessagesBody) -> tuple[TextPart, ...]:
         return ()
     if isinstance(wire.system, str):
         return (TextPart(wire.system),)
-    return tuple(TextPart(block.text, block.cache_control is not None) for block in wire.system)
+    return tuple(TextPart(block.text, cache_life(block.cache_control)) for block in wire.system)
 
 
 def _tools(tree: Mapping[str, object], tools: list[ToolWire], losses: Losses) -> tuple[Tool, ...]:
@@ -115,7 +117,8 @@ def _tools(tree: Mapping[str, object], tools: list[ToolWire], losses: Losses) ->
         if tool.type not in {None, "custom"} or not tool.name:
             raise unsupported(f"tools[{index}].type", "A server tool has no equivalent there")
         schema = tool.input_schema or {}
-        read.append(Tool(tool.name, tool.description or "", schema, tool.strict))
+        cached = cache_life(tool.cache_control)
+        read.append(Tool(tool.name, tool.description or "", schema, tool.strict, cached))
     listed = tree.get("tools")
     for raw in listed if isinstance(listed, list) else ():
         _note_tool_fields(raw, losses)
@@ -125,8 +128,6 @@ def _tools(tree: Mapping[str, object], tools: list[ToolWire], losses: Losses) ->
 def _note_tool_fields(raw: Mapping[str, object], losses: Losses) -> None:
     """Report what a tool says beyond what crosses, e.g. `defer_loading`."""
     losses.add_unknown(raw, _PLACED_OF_TOOL | {"cache_control"}, "tools.")
-    if raw.get("cache_control") is not None:
-        losses.add("cache_control")
 
 
 def _tool_choice(wire: MessagesBody) -> ToolChoice | None:
@@ -168,7 +169,7 @@ def _part(block: Block, place: str, losses: Losses) -> Part:
     if block.type == "text":
         if block.citations:
             losses.add("messages.citations")
-        return TextPart(block.text or "", block.cache_control is not None)
+        return TextPart(block.text or "", cache_life(block.cache_control))
     if block.cache_control is not None:
         losses.add("cache_control")
     if block.type == "tool_use":
@@ -189,7 +190,7 @@ def _tool_result(block: Block, place: str, losses: Losses) -> ToolResultPart:
         parts = (TextPart(block.content),)
     elif isinstance(block.content, list):
         parts = tuple(
-            TextPart(inner.text, inner.cache_control is not None)
+            TextPart(inner.text, cache_life(inner.cache_control))
             if inner.type == "text" and inner.text is not None
             else _attachment(inner, f"{place}.content[{index}]", losses)
             for index, inner in enumerate(block.content)

@@ -1,8 +1,11 @@
 """Whole messages, both ways."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from gateway.conversation import RAW_ARGUMENTS
+from gateway.dialects import body
 from gateway.dialects.anthropic_messages.wire import Reply, ReplyBlock, StopDetails, UsageWire
 from gateway.dialects.estimate import estimate_output_tokens
 from gateway.dialects.naming import message_id
@@ -51,9 +54,14 @@ def decode_reply(raw: bytes) -> Completion:
         stop_sequence=wire.stop_sequence,
         usage=usage_of(wire.usage) or _estimated(wire.content),
         thinking=tuple(
-            Delta("thinking", block.thinking or "", signature=block.signature or "")
+            Delta(
+                "thinking",
+                block.thinking or "",
+                signature=block.signature or "",
+                redacted=block.data or "",
+            )
             for block in wire.content
-            if block.type == "thinking"
+            if block.type in {"thinking", "redacted_thinking"}
         ),
         refusal=refusal_of(wire.stop_details) if stop_reason == "content_filter" else "",
     )
@@ -102,8 +110,19 @@ def _estimated(blocks: list[ReplyBlock]) -> Usage:
     return Usage(output_tokens=estimate_output_tokens(length_bytes), estimated=True)
 
 
-def encode_reply(completion: Completion) -> bytes:
-    """An answer of another dialect as a message."""
+def with_usage(completion: Completion) -> bytes:
+    """The upstream's own bytes, with our estimate where it counted nothing."""
+    if not completion.usage.estimated:
+        return completion.raw
+    counted = msgspec.json.encode(encode_usage(completion.usage))
+    return body.patch(completion.raw, {"usage": counted})
+
+
+def encode_reply(completion: Completion, names: Mapping[str, str]) -> bytes:
+    """An answer of another dialect as a message.
+
+    `names` gives back what the caller calls its tools, where they had to be renamed.
+    """
     content: list[object] = [
         {"type": "thinking", "thinking": delta.text, "signature": delta.signature}
         for delta in completion.thinking
@@ -111,7 +130,7 @@ def encode_reply(completion: Completion) -> bytes:
     content += [
         {"type": "text", "text": text} for text in (completion.text, completion.refusal) if text
     ]
-    content += [_tool_use(call) for call in completion.tool_calls]
+    content += [_tool_use(call, names.get(call.name, call.name)) for call in completion.tool_calls]
     answer = {
         "id": message_id("msg_", completion.message_id, completion.raw),
         "type": "message",
@@ -133,7 +152,7 @@ def stop_details(stop_reason: str, refusal: str) -> dict[str, object] | None:
     return {"type": "refusal", "category": None, "explanation": refusal or None}
 
 
-def _tool_use(call: ToolCall) -> dict[str, object]:
+def _tool_use(call: ToolCall, name: str) -> dict[str, object]:
     """Arguments that the model left unfinished stay readable, instead of costing the answer."""
     text = call.arguments_json
     arguments: object = {}
@@ -143,7 +162,7 @@ def _tool_use(call: ToolCall) -> dict[str, object]:
             arguments = msgspec.Raw(text)
         except msgspec.DecodeError:
             arguments = {RAW_ARGUMENTS: text}
-    return {"type": "tool_use", "id": call.tool_id, "name": call.name, "input": arguments}
+    return {"type": "tool_use", "id": call.tool_id, "name": name, "input": arguments}
 
 
 def encode_usage(usage: Usage) -> dict[str, object]:

@@ -1,11 +1,20 @@
 """Messages requests in, and same-dialect requests out by patching bytes."""
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
 
 from gateway.dialects import body
-from gateway.dialects.anthropic_messages.wire import Block, InnerBlock, MessagesBody, TurnWire
+from gateway.dialects.anthropic_messages import protocol
+from gateway.dialects.anthropic_messages.wire import (
+    Block,
+    InnerBlock,
+    MessagesBody,
+    Source,
+    TurnWire,
+)
 from gateway.dialects.estimate import estimate_input_tokens
-from gateway.dialects.loss import unsupported
+from gateway.dialects.loss import check_schema_wanted, unsupported
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, Target
@@ -21,7 +30,9 @@ _REQUIRED_OF_BLOCK = {
 }
 
 
-def decode_request(raw: bytes, request_id: str) -> ChatRequest:
+def decode_request(
+    raw: bytes, request_id: str, headers: Sequence[tuple[bytes, bytes]] = ()
+) -> ChatRequest:
     """See `ports.Dialect.decode_request`.
 
     Raises:
@@ -32,8 +43,10 @@ def decode_request(raw: bytes, request_id: str) -> ChatRequest:
         raise unsupported("thread", "Send the whole history; threads are not held here")
     wire = checked(tree, MessagesBody)
     _check(wire)
-    images, documents, attached_bytes = _attachments(wire.messages)
+    destinations = _tool_servers(tree)
+    images, documents, attached_bytes = _attachments(wire.messages, destinations)
     config = wire.output_config
+    asked = protocol.read_headers(headers)
     return ChatRequest(
         request_id=request_id,
         dialect="anthropic_messages",
@@ -48,7 +61,25 @@ def decode_request(raw: bytes, request_id: str) -> ChatRequest:
         has_documents=documents > 0,
         wants_json_schema=config is not None and config.format is not None,
         input_tokens_estimate=estimate_input_tokens(len(raw), images, documents, attached_bytes),
+        destinations=tuple(destinations),
+        version=asked.version,
+        betas=asked.betas,
+        dropped=asked.dropped,
     )
+
+
+def _tool_servers(tree: Mapping[str, object]) -> list[tuple[str, str]]:
+    """The addresses of `mcp_servers`; one that cannot be read counts as an unknown address."""
+    servers = tree.get("mcp_servers")
+    if not servers:
+        return []
+    if not isinstance(servers, list):
+        raise invalid("mcp_servers", "A list is expected")
+    places = []
+    for index, server in enumerate(servers):
+        url = server.get("url") if isinstance(server, dict) else None
+        places.append((f"mcp_servers[{index}].url", url if isinstance(url, str) else ""))
+    return places
 
 
 def _check(wire: MessagesBody) -> None:
@@ -73,20 +104,31 @@ def _check_block(block: Block, place: str) -> None:
         raise invalid(f"{place}.{required}", "This field is required")
 
 
-def _attachments(messages: list[TurnWire]) -> tuple[int, int, int]:
-    """Images, documents, and the bytes of both that lie inline; those in tool results too."""
+def _attachments(
+    messages: list[TurnWire], destinations: list[tuple[str, str]]
+) -> tuple[int, int, int]:
+    """Images, documents, and the bytes of both that lie inline; those in tool results too.
+
+    Appends the addresses that are named instead.
+    """
     images = documents = attached_bytes = 0
-    for turn in messages:
+    for index, turn in enumerate(messages):
         if isinstance(turn.content, str):
             continue
-        blocks: list[Block | InnerBlock] = list(turn.content)
-        for block in turn.content:
+        blocks: list[tuple[str, Block | InnerBlock]] = []
+        for position, block in enumerate(turn.content):
+            place = f"messages[{index}].content[{position}]"
+            blocks.append((place, block))
             if isinstance(block.content, list):
-                blocks += block.content
-        for any_block in blocks:
+                inner = enumerate(block.content)
+                blocks += ((f"{place}.content[{number}]", each) for number, each in inner)
+        for place, any_block in blocks:
             images += any_block.type == "image"
             documents += any_block.type == "document"
             attached_bytes += _inline_bytes(any_block)
+            source = any_block.source
+            if isinstance(source, Source) and source.url is not None:
+                destinations.append((f"{place}.source.url", source.url))
     return images, documents, attached_bytes
 
 
@@ -98,10 +140,15 @@ def _inline_bytes(block: Block | InnerBlock) -> int:
 
 
 def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) -> UpstreamBody:
-    """The caller's own bytes with model and output limit set."""
+    """The caller's own bytes with model and output limit set.
+
+    Raises:
+        FeatureUnsupported: the model cannot do what is asked.
+    """
+    check_schema_wanted(target, is_wanted=request.wants_json_schema)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
     fields["model"] = msgspec.json.encode(target.model)
     asked = request.max_output_tokens
     if asked is None or asked > output_tokens_cap:
         fields["max_tokens"] = b"%d" % output_tokens_cap
-    return UpstreamBody(body.join(fields))
+    return UpstreamBody(body.join(fields), request.dropped)

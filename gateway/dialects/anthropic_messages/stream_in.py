@@ -1,6 +1,7 @@
 """An upstream's stream of message events → events."""
 
 import msgspec
+from msgspec import structs
 
 from gateway.dialects import sse
 from gateway.dialects.anthropic_messages.reply import STOP_REASONS, refusal_of, usage_of
@@ -72,13 +73,20 @@ class MessageStreamDecoder:
             if message is None:
                 raise UpstreamMalformed(_NOT_AN_EVENT)
             start = Delta("start", message_id=message.id or "", model=message.model or "")
-            return StreamEvent(raw, (start, *self._counted(message.usage)))
+            return StreamEvent(raw, (start, *self._opening(message.usage)))
         if wire.type == "message_delta":
-            return StreamEvent(raw, (*_stop(wire.delta), *self._counted(wire.usage)))
+            deltas = (*_stop(wire.delta), *self._counted(wire.usage))
+            return StreamEvent(raw, deltas, is_closing=True)
         if wire.type == "error":
             word = (wire.error.type if wire.error is not None else None) or "error"
             return StreamEvent(b"", (Delta("error", word[:64]),))
         return StreamEvent(raw, _OPAQUE)
+
+    def _opening(self, usage: UsageWire | None) -> tuple[Delta, ...]:
+        """The input as counted; what was put out until now says nothing about the answer."""
+        if usage is not None:
+            usage = structs.replace(usage, output_tokens=0)
+        return self._counted(usage)
 
     def _counted(self, usage: UsageWire | None) -> tuple[Delta, ...]:
         """Usage is cumulative: the latest figure of each kind holds, and none is a sum."""
@@ -104,6 +112,8 @@ class MessageStreamDecoder:
             return StreamEvent(raw, (Delta("text", block.text),), has_content=True)
         if block.type in {"text", "thinking"}:
             return StreamEvent(raw, ())
+        if block.type == "redacted_thinking" and block.data:
+            return StreamEvent(raw, (Delta("thinking", redacted=block.data),), has_content=True)
         return StreamEvent(raw, _OPAQUE, has_content=True)
 
     def _tool_start(self, raw: bytes, index: int, block: ReplyBlock) -> StreamEvent:

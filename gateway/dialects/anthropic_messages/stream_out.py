@@ -3,11 +3,10 @@
 import msgspec
 from msgspec import Struct
 
-from gateway.dialects import sse
+from gateway.dialects import body, sse
 from gateway.dialects.anthropic_messages.errors import encode_error
 from gateway.dialects.anthropic_messages.reply import STOPPED_BY, encode_usage, stop_details
-from gateway.dialects.estimate import estimate_output_tokens
-from gateway.dialects.naming import message_id
+from gateway.dialects.naming import message_id, renamed_tools
 from gateway.errors import GatewrightError
 from gateway.types import ChatRequest, Delta, StreamEvent, Usage
 
@@ -22,18 +21,35 @@ _encode = msgspec.json.encode
 
 
 class MessagePassThrough:
-    """The upstream's own bytes, less the terminal event."""
+    """The upstream's own bytes, less the terminal event.
 
-    __slots__ = ("_failed",)
+    The event that says why the answer stopped waits for the terminal event: a caller must not take
+    a broken answer for a whole one.
+    """
+
+    __slots__ = ("_failed", "_held")
 
     def __init__(self) -> None:
+        self._held: list[bytes] = []
         self._failed = False
 
     def encode(self, events: list[StreamEvent]) -> bytes:
-        return b"".join([event.raw for event in events if not event.is_terminal])
+        if len(events) == 1 and events[0].has_content and not self._held:
+            return events[0].raw
+        pieces: list[bytes] = []
+        for event in events:
+            if event.is_closing:
+                self._held.append(event.raw)
+            elif not event.is_terminal:
+                pieces.append(event.raw)
+        return b"".join(pieces)
 
-    def finish(self, comment: str) -> bytes:
-        return b"" if self._failed else sse.comment(comment) + STOP
+    def finish(self, comment: str, usage: Usage) -> bytes:
+        if self._failed:
+            return b""
+        if usage.estimated and self._held:
+            self._held[-1] = _with_usage(self._held[-1], usage)
+        return b"".join(self._held) + sse.comment(comment) + STOP
 
     def fail(self, error: GatewrightError, request_id: str) -> bytes:
         self._failed = True
@@ -41,6 +57,15 @@ class MessagePassThrough:
 
     def ping(self) -> bytes:
         return PING
+
+
+def _with_usage(event: bytes, usage: Usage) -> bytes:
+    """A `message_delta` with our estimate where the upstream counted nothing."""
+    (found,) = sse.Splitter().feed(event)
+    counted = encode_usage(usage)
+    del counted["cache_creation"]
+    data = body.patch(found.data or b"{}", {"usage": _encode(counted)})
+    return _event(b"message_delta", data)
 
 
 def failure(error: GatewrightError, request_id: str) -> bytes:
@@ -79,8 +104,7 @@ class MessageStreamEncoder:
         self._waiting: list[_Waiting] = []
         self._stop = Delta("stop", stop_reason="end")
         self._refusal = ""
-        self._usage: Usage | None = None
-        self._length_bytes = 0
+        self._names = renamed_tools(request.tree)
 
     def encode(self, events: list[StreamEvent]) -> bytes:
         return b"".join([self._delta(delta) for event in events for delta in event.deltas])
@@ -90,7 +114,6 @@ class MessageStreamEncoder:
         if kind == "text":
             return self._said(_TEXT_BLOCK, b'{"type":"text_delta","text":%b}', delta.text)
         if kind == "tool_arguments":
-            self._length_bytes += len(delta.text)
             piece = b'{"type":"input_json_delta","partial_json":%b}' % _encode(delta.text)
             return self._to_call(delta.index, piece)
         if kind == "tool_start":
@@ -103,14 +126,11 @@ class MessageStreamEncoder:
         if delta.kind == "refusal":
             self._refusal += delta.text
             return self._said(_TEXT_BLOCK, b'{"type":"text_delta","text":%b}', delta.text)
-        if delta.kind == "thinking":
-            if delta.text:
-                template = b'{"type":"thinking_delta","thinking":%b}'
-                return self._said(_THINKING_BLOCK, template, delta.text)
-        elif delta.kind == "stop":
+        if delta.kind == "thinking" and delta.text:
+            template = b'{"type":"thinking_delta","thinking":%b}'
+            return self._said(_THINKING_BLOCK, template, delta.text)
+        if delta.kind == "stop":
             self._stop = delta
-        elif delta.kind == "usage":
-            self._usage = delta.usage
         return b""
 
     def _start(self, delta: Delta) -> bytes:
@@ -133,7 +153,6 @@ class MessageStreamEncoder:
         return _event(b"message_start", _encode({"type": "message_start", "message": message}))
 
     def _said(self, block: bytes, template: bytes, text: str) -> bytes:
-        self._length_bytes += len(text)
         piece = template % _encode(text)
         if self._open == block:
             return self._piece(piece)
@@ -149,7 +168,7 @@ class MessageStreamEncoder:
     def _begin_call(self, delta: Delta) -> bytes:
         block = b'{"type":"tool_use","id":%b,"name":%b,"input":{}}' % (
             _encode(delta.tool_id),
-            _encode(delta.name),
+            _encode(self._names.get(delta.name, delta.name)),
         )
         if self._open_call >= 0:
             self._waiting.append(_Waiting(block, delta.index, []))
@@ -184,7 +203,7 @@ class MessageStreamEncoder:
         data = b'{"type":"content_block_stop","index":%d}' % self._index
         return _event(b"content_block_stop", data)
 
-    def finish(self, comment: str) -> bytes:
+    def finish(self, comment: str, usage: Usage) -> bytes:
         """What waited, block by block, then the end with its reason and the true usage."""
         if self._failed:
             return b""
@@ -194,16 +213,11 @@ class MessageStreamEncoder:
             pieces += [self._piece(piece) for piece in waiting.pieces]
             pieces.append(self._close_block())
         self._waiting = []
-        pieces += (self._message_delta(), sse.comment(comment), STOP)
+        pieces += (self._message_delta(usage), sse.comment(comment), STOP)
         return b"".join(pieces)
 
-    def _message_delta(self) -> bytes:
+    def _message_delta(self, usage: Usage) -> bytes:
         reason = "content_filter" if self._refusal else self._stop.stop_reason
-        usage = self._usage or Usage(
-            input_tokens=self._request.input_tokens_estimate,
-            output_tokens=estimate_output_tokens(self._length_bytes),
-            estimated=True,
-        )
         counted = encode_usage(usage)
         del counted["cache_creation"]
         delta = {

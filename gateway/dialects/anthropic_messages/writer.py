@@ -10,7 +10,6 @@ from gateway.conversation import (
     DocumentPart,
     ImagePart,
     Part,
-    Reasoning,
     RefusalPart,
     ResponseFormat,
     TextPart,
@@ -21,7 +20,10 @@ from gateway.conversation import (
     ToolResultPart,
     Turn,
 )
-from gateway.dialects.loss import Losses, opaque_user, unsupported
+from gateway.dialects.anthropic_messages.schemas import enforceable
+from gateway.dialects.anthropic_messages.thinking import add_reasoning
+from gateway.dialects.loss import Losses, check_schema_wanted, opaque_user, unsupported
+from gateway.dialects.naming import tool_name
 from gateway.ports import UpstreamBody
 from gateway.types import Target
 
@@ -30,7 +32,7 @@ JSON_INSTRUCTION = "Answer with one JSON object and nothing else."
 
 _CHOICES = {"auto": "auto", "any": "any", "none": "none", "named": "tool"}
 _TIERS = {"auto": "auto", "standard": "standard_only"}
-_EFFORTS = {"minimal": "low"}
+BREAKPOINTS_MAX = 4
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NO_PLACE = ("seed", "presence_penalty", "frequency_penalty")
 
@@ -57,7 +59,9 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
         fields["stream"] = True
     _add_sampling(fields, talk, target, losses)
     _add_tools(fields, talk)
-    _add_output_config(fields, talk.response_format, talk.reasoning, target, losses)
+    _add_format(fields, talk.response_format, target, losses)
+    add_reasoning(fields, talk, target, losses)
+    _check_breakpoints(fields)
     if talk.user:
         fields["metadata"] = {"user_id": opaque_user(talk.user)}
     if talk.service_tier:
@@ -103,7 +107,7 @@ def _add_tools(fields: Json, talk: Conversation) -> None:
     if choice is not None:
         written: Json = {"type": _CHOICES[choice.mode]}
         if choice.mode == "named":
-            written["name"] = choice.name
+            written["name"] = tool_name(choice.name)
         if choice.mode != "none" and talk.parallel_tool_calls is not None:
             written["disable_parallel_tool_use"] = not talk.parallel_tool_calls
         fields["tool_choice"] = written
@@ -115,7 +119,7 @@ def _called_names(turns: Iterable[Turn]) -> list[str]:
 
 
 def _tool(tool: Tool) -> Json:
-    written: Json = {"name": tool.name}
+    written: Json = {"name": tool_name(tool.name)}
     if tool.description:
         written["description"] = tool.description
     schema = dict(tool.schema)
@@ -126,30 +130,34 @@ def _tool(tool: Tool) -> Json:
     written["input_schema"] = schema
     if tool.strict is not None:
         written["strict"] = tool.strict
+    if tool.cached:
+        written["cache_control"] = cache_control(tool.cached)
     return written
 
 
-def _add_output_config(
-    fields: Json,
-    asked: ResponseFormat | None,
-    reasoning: Reasoning | None,
-    target: Target,
-    losses: Losses,
-) -> None:
-    config: Json = {}
-    if reasoning is not None:
-        if reasoning.disabled:
-            fields["thinking"] = {"type": "disabled"}
-        elif reasoning.effort and "effort" in target.capabilities:
-            config["effort"] = _EFFORTS.get(reasoning.effort, reasoning.effort)
-        else:
-            losses.add("reasoning_effort")
-    if asked is not None and asked.kind == "json_schema":
-        config["format"] = {"type": "json_schema", "schema": asked.schema}
-        if asked.description:
-            losses.add("response_format.json_schema.description")
-    if config:
-        fields["output_config"] = config
+def _add_format(fields: Json, asked: ResponseFormat | None, target: Target, losses: Losses) -> None:
+    if asked is None or asked.kind != "json_schema":
+        return
+    check_schema_wanted(target, is_wanted=True)
+    schema = enforceable(asked.schema, losses)
+    fields["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
+    if asked.description:
+        losses.add("response_format.json_schema.description")
+
+
+def _check_breakpoints(fields: Json) -> None:
+    """More breakpoints than the vendor takes are the caller's to choose from, not ours."""
+    pending: list[object] = [fields.get(name) for name in ("tools", "system", "messages")]
+    count = 0
+    while pending:
+        node = pending.pop()
+        if isinstance(node, list):
+            pending += node
+        elif isinstance(node, dict):
+            count += "cache_control" in node
+            pending.append(node.get("content"))
+    if count > BREAKPOINTS_MAX:
+        raise unsupported("cache_control", f"At most {BREAKPOINTS_MAX} are possible there")
 
 
 def _messages(
@@ -191,25 +199,35 @@ def _check_last(messages: list[Json], target: Target) -> None:
 
 
 def _blocks(parts: Iterable[Part], losses: Losses) -> list[object]:
-    """Blocks without the blank ones, which upstreams refuse."""
-    return [
-        _block(part, losses)
-        for part in parts
-        if not isinstance(part, TextPart | RefusalPart) or part.text.strip()
-    ]
+    """Blocks without the blank ones, which upstreams refuse, and without unsigned thinking."""
+    blocks: list[object] = []
+    for part in parts:
+        if isinstance(part, TextPart | RefusalPart) and not part.text.strip():
+            losses.add("messages.blank_text")
+        elif isinstance(part, ThinkingPart) and not (part.signature or part.redacted):
+            losses.add("messages.thinking")
+        else:
+            blocks.append(_block(part, losses))
+    return blocks
+
+
+def cache_control(life: str) -> Json:
+    """A breakpoint that lives `5m` (the default, left out) or `1h`."""
+    return {"type": "ephemeral", "ttl": "1h"} if life == "1h" else {"type": "ephemeral"}
 
 
 def _block(part: Part, losses: Losses) -> Mapping[str, object]:
     if isinstance(part, TextPart):
         block: Json = {"type": "text", "text": part.text}
         if part.cached:
-            block["cache_control"] = {"type": "ephemeral"}
+            block["cache_control"] = cache_control(part.cached)
         return block
     if isinstance(part, RefusalPart):
         return {"type": "text", "text": part.text}
     if isinstance(part, ToolCallPart):
         arguments = _arguments(part.arguments_json, losses)
-        return {"type": "tool_use", "id": part.tool_id, "name": part.name, "input": arguments}
+        name = tool_name(part.name)
+        return {"type": "tool_use", "id": part.tool_id, "name": name, "input": arguments}
     if isinstance(part, ToolResultPart):
         return _tool_result(part, losses)
     if isinstance(part, ThinkingPart):

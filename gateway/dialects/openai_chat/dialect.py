@@ -1,6 +1,9 @@
 """OpenAI's chat completions as a `ports.Dialect`."""
 
+from collections.abc import Sequence
+
 from gateway.dialects import hub, upstream_errors
+from gateway.dialects.naming import renamed_tools
 from gateway.dialects.openai_chat import errors, reply, writer
 from gateway.dialects.openai_chat import request as requests
 from gateway.dialects.openai_chat.stream_in import ChatStreamDecoder
@@ -15,7 +18,10 @@ class OpenAIChat:
 
     name: DialectName = "openai_chat"
 
-    def decode_request(self, raw: bytes, request_id: str) -> ChatRequest:
+    def decode_request(
+        self, raw: bytes, request_id: str, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> ChatRequest:
+        del headers
         return requests.decode_request(raw, request_id)
 
     def encode_request(
@@ -23,14 +29,18 @@ class OpenAIChat:
     ) -> UpstreamBody:
         if request.dialect == self.name:
             return requests.patch_request(request, target, output_tokens_cap)
-        talk = hub.READERS[request.dialect](request)
+        talk = hub.read_conversation(request)
         return writer.write_request(talk, target, output_tokens_cap)
 
     def decode_reply(self, raw: bytes) -> Completion:
         return reply.decode_reply(raw)
 
-    def encode_reply(self, completion: Completion, source: DialectName) -> bytes:
-        return completion.raw if source == self.name else reply.encode_reply(completion)
+    def encode_reply(
+        self, completion: Completion, source: DialectName, request: ChatRequest
+    ) -> bytes:
+        if source == self.name:
+            return reply.with_usage(completion)
+        return reply.encode_reply(completion, renamed_tools(request.tree))
 
     def decode_error(self, status: int, raw: bytes, retry_after_s: float | None) -> GatewrightError:
         return upstream_errors.decode_error(status, raw, retry_after_s)

@@ -13,17 +13,20 @@ from gateway.conversation import (
     ResponseFormat,
     Sampling,
     TextPart,
+    ThinkingPart,
     Tool,
     ToolCallPart,
     ToolChoice,
     ToolResultPart,
     Turn,
 )
-from gateway.dialects.loss import Losses, unsupported
+from gateway.dialects.loss import Losses, cache_life, unsupported
+from gateway.dialects.naming import tool_id
 from gateway.dialects.openai_chat.wire import (
     ChatBody,
     ChatMessage,
     ContentPart,
+    FunctionCall,
     FunctionTool,
     NamedChoice,
 )
@@ -147,7 +150,13 @@ def _tools(wire: ChatBody) -> tuple[Tool, ...]:
             raise unsupported(f"tools[{index}].type", "Only function tools exist there")
         asked = tool.function
         tools.append(
-            Tool(asked.name, asked.description or "", asked.parameters or {}, asked.strict)
+            Tool(
+                asked.name,
+                asked.description or "",
+                asked.parameters or {},
+                asked.strict,
+                cache_life(asked.cache_control),
+            )
         )
     return tuple(tools)
 
@@ -174,6 +183,7 @@ def _turns(
     """System texts that come first, then the turns; each tool result is a user's turn."""
     system: list[TextPart] = []
     turns: list[Turn] = []
+    legacy: ToolCallPart | None = None
     for index, message in enumerate(messages):
         place = f"messages[{index}]"
         if message.name is not None and message.role != "function":
@@ -187,12 +197,33 @@ def _turns(
         elif message.role == "tool":
             turns.append(_result(message, place, losses))
         elif message.role == "assistant":
-            turns.append(Turn("assistant", _assistant_parts(message, place, losses)))
+            parts = _assistant_parts(message, place, losses)
+            if message.function_call is not None:
+                legacy = _legacy_call(message.function_call, index)
+                parts = (*parts, legacy)
+            turns.append(Turn("assistant", parts))
         elif message.role == "user":
             turns.append(Turn("user", _content(message.content, place, losses)))
         else:
-            raise unsupported(f"{place}.role", "Use the role tool instead of function")
+            turns.append(_legacy_result(message, legacy, place, losses))
+            legacy = None
     return tuple(system), tuple(turns)
+
+
+def _legacy_call(call: FunctionCall, index: int) -> ToolCallPart:
+    """The older `function_call`, which has no id: its place in the history gives one."""
+    return ToolCallPart(tool_id("function_call", index), call.name, call.arguments)
+
+
+def _legacy_result(
+    message: ChatMessage, call: ToolCallPart | None, place: str, losses: Losses
+) -> Turn:
+    """The answer to an older `function_call`, or plain text where nothing was called."""
+    texts = _texts(message, place, losses)
+    if call is not None:
+        return Turn("user", (ToolResultPart(call.tool_id, texts),))
+    losses.add("messages.role")
+    return Turn("user", (TextPart(f"Result of {message.name or 'a function'}:"), *texts))
 
 
 def _texts(message: ChatMessage, place: str, losses: Losses) -> tuple[TextPart, ...]:
@@ -213,7 +244,11 @@ def _result(message: ChatMessage, place: str, losses: Losses) -> Turn:
 
 
 def _assistant_parts(message: ChatMessage, place: str, losses: Losses) -> tuple[Part, ...]:
-    parts = list(_content(message.content, place, losses))
+    parts: list[Part] = [
+        ThinkingPart(block.thinking, block.signature, block.data)
+        for block in message.thinking_blocks or ()
+    ]
+    parts += _content(message.content, place, losses)
     if message.refusal:
         parts.append(RefusalPart(message.refusal))
     for index, call in enumerate(message.tool_calls or ()):
@@ -239,7 +274,7 @@ def _content(
 
 def _part(part: ContentPart, place: str, losses: Losses) -> Part:
     if part.type == "text" and part.text is not None:
-        return TextPart(part.text)
+        return TextPart(part.text, cache_life(part.cache_control))
     if part.type == "refusal" and part.refusal is not None:
         return RefusalPart(part.refusal)
     if part.type == "image_url" and part.image_url is not None:

@@ -1,7 +1,10 @@
 """Whole chat completions, both ways."""
 
+from collections.abc import Mapping
+
 import msgspec
 
+from gateway.dialects import body
 from gateway.dialects.estimate import estimate_output_tokens
 from gateway.dialects.naming import message_id, tool_id
 from gateway.dialects.openai_chat.wire import Reply, ReplyMessage, ReplyToolCall, UsageWire
@@ -98,8 +101,26 @@ def _length(message: ReplyMessage) -> int:
     return sum(len(text.encode()) for text in texts if text)
 
 
-def encode_reply(completion: Completion) -> bytes:
-    """An answer of another dialect as a chat completion."""
+def with_usage(completion: Completion) -> bytes:
+    """The upstream's own bytes, with our estimate where it counted nothing."""
+    if not completion.usage.estimated:
+        return completion.raw
+    counted = msgspec.json.encode(encode_usage(completion.usage))
+    return body.patch(completion.raw, {"usage": counted})
+
+
+def thinking_block(delta: Delta) -> dict[str, object]:
+    """A thinking block in its vendor's words: only unchanged is it of any use to send back."""
+    if delta.redacted:
+        return {"type": "redacted_thinking", "data": delta.redacted}
+    return {"type": "thinking", "thinking": delta.text, "signature": delta.signature}
+
+
+def encode_reply(completion: Completion, names: Mapping[str, str]) -> bytes:
+    """An answer of another dialect as a chat completion.
+
+    `names` gives back what the caller calls its tools, where they had to be renamed.
+    """
     message: dict[str, object] = {"role": "assistant", "content": completion.text or None}
     message["refusal"] = completion.refusal or None
     if completion.tool_calls:
@@ -107,12 +128,17 @@ def encode_reply(completion: Completion) -> bytes:
             {
                 "id": call.tool_id,
                 "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments_json or "{}"},
+                "function": {
+                    "name": names.get(call.name, call.name),
+                    "arguments": call.arguments_json or "{}",
+                },
             }
             for call in completion.tool_calls
         ]
     if thinking := "".join(delta.text for delta in completion.thinking):
         message["reasoning_content"] = thinking
+    if any(delta.signature or delta.redacted for delta in completion.thinking):
+        message["thinking_blocks"] = [thinking_block(delta) for delta in completion.thinking]
     if not completion.text and not completion.tool_calls and not completion.refusal:
         message["content"] = ""
     choice = {

@@ -4,7 +4,8 @@ import msgspec
 
 from gateway.dialects import body
 from gateway.dialects.estimate import estimate_input_tokens
-from gateway.dialects.openai_chat.wire import ChatBody, ChatMessage, ContentPart
+from gateway.dialects.loss import check_schema_wanted
+from gateway.dialects.openai_chat.wire import ChatBody, ChatMessage, ContentPart, Link
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.errors import RequestInvalid
 from gateway.ports import UpstreamBody
@@ -19,7 +20,8 @@ def decode_request(raw: bytes, request_id: str) -> ChatRequest:
     tree = decode_object(raw)
     wire = checked(tree, ChatBody)
     _check(wire)
-    images, documents, attached_bytes = _attachments(wire.messages)
+    destinations: list[tuple[str, str]] = []
+    images, documents, attached_bytes = _attachments(wire.messages, destinations)
     stream_options, response_format = wire.stream_options, wire.response_format
     return ChatRequest(
         request_id=request_id,
@@ -35,6 +37,7 @@ def decode_request(raw: bytes, request_id: str) -> ChatRequest:
         has_documents=documents > 0,
         wants_json_schema=response_format is not None and response_format.type == "json_schema",
         input_tokens_estimate=estimate_input_tokens(len(raw), images, documents, attached_bytes),
+        destinations=tuple(destinations),
     )
 
 
@@ -63,17 +66,27 @@ def _check_message(message: ChatMessage, place: str) -> None:
         raise invalid(f"{place}.content", "This field is required")
 
 
-def _attachments(messages: list[ChatMessage]) -> tuple[int, int, int]:
-    """Images, documents, and the bytes of both that lie inline."""
+def _attachments(
+    messages: list[ChatMessage], destinations: list[tuple[str, str]]
+) -> tuple[int, int, int]:
+    """Images, documents, and the bytes of both that lie inline; appends addresses named."""
     images = documents = attached_bytes = 0
-    for message in messages:
+    for index, message in enumerate(messages):
         if isinstance(message.content, list):
-            for part in message.content:
+            for position, part in enumerate(message.content):
                 kind, length_bytes = _attachment(part)
+                if kind == "image" and part.image_url is not None and not is_inline(part.image_url):
+                    place = f"messages[{index}].content[{position}].image_url"
+                    destinations.append((place, part.image_url.url))
                 images += kind == "image"
                 documents += kind == "document"
                 attached_bytes += length_bytes
     return images, documents, attached_bytes
+
+
+def is_inline(link: Link) -> bool:
+    """Whether a link brings its content along."""
+    return link.url[:5].lower() == "data:"
 
 
 def _attachment(part: ContentPart) -> tuple[str, int]:
@@ -89,11 +102,14 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
 
     Raises:
         RequestInvalid: the stream options are no object.
+        FeatureUnsupported: the model cannot do what is asked.
     """
+    check_schema_wanted(target, is_wanted=request.wants_json_schema)
     asked = request.max_output_tokens
     is_within = asked is not None and asked <= output_tokens_cap
     lacks_usage = request.stream and not request.wants_stream_usage
-    if is_within and not lacks_usage and request.model == target.model:
+    has_thinking = b'"thinking_blocks"' in request.raw
+    if is_within and not lacks_usage and not has_thinking and request.model == target.model:
         return UpstreamBody(request.raw)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
     fields["model"] = msgspec.json.encode(target.model)
@@ -101,7 +117,17 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
         fields[_limit_field(request, target)] = b"%d" % output_tokens_cap
     if lacks_usage:
         fields["stream_options"] = _with_usage(fields.get("stream_options"))
+    if has_thinking:
+        fields["messages"] = _without_thinking(fields["messages"])
     return UpstreamBody(body.join(fields))
+
+
+def _without_thinking(messages: msgspec.Raw | bytes) -> bytes:
+    """Another vendor's signed thinking, sent back by a caller, is not for this one's eyes."""
+    listed = msgspec.json.decode(bytes(messages), type=list[dict[str, msgspec.Raw]])
+    for message in listed:
+        message.pop("thinking_blocks", None)
+    return msgspec.json.encode(listed)
 
 
 def _limit_field(request: ChatRequest, target: Target) -> str:

@@ -73,14 +73,21 @@ class ChatStreamDecoder:
             self._started = True
             self._message_id = chunk.id or ""
             deltas.append(Delta("start", message_id=self._message_id, model=chunk.model or ""))
-        has_content = False
+        has_content = is_closing = False
         for choice in choices:
             has_content |= self._choice(choice, deltas)
+            is_closing |= choice.finish_reason is not None
         if chunk.usage is not None and (usage := usage_of(chunk.usage)) is not None:
             deltas.append(Delta("usage", usage=usage))
             only = not choices
-            return StreamEvent(raw, tuple(deltas), is_usage_only=only, has_content=has_content)
-        return StreamEvent(raw, tuple(deltas), has_content=has_content)
+            return StreamEvent(
+                raw,
+                tuple(deltas),
+                is_usage_only=only,
+                has_content=has_content,
+                is_closing=is_closing,
+            )
+        return StreamEvent(raw, tuple(deltas), has_content=has_content, is_closing=is_closing)
 
     def _choice(self, choice: ChunkChoice, deltas: list[Delta]) -> bool:
         """Append what one choice says; whether the caller sees part of the answer in it."""

@@ -2,11 +2,15 @@
 
 import msgspec
 
-from gateway.dialects import sse
-from gateway.dialects.estimate import estimate_output_tokens
-from gateway.dialects.naming import message_id
+from gateway.dialects import body, sse
+from gateway.dialects.naming import message_id, renamed_tools
 from gateway.dialects.openai_chat.errors import encode_error
-from gateway.dialects.openai_chat.reply import CREATED, FINISH_REASONS, encode_usage
+from gateway.dialects.openai_chat.reply import (
+    CREATED,
+    FINISH_REASONS,
+    encode_usage,
+    thinking_block,
+)
 from gateway.errors import GatewrightError
 from gateway.types import ChatRequest, Delta, StreamEvent, Usage
 
@@ -18,28 +22,50 @@ _encode = msgspec.json.encode
 
 
 class ChatPassThrough:
-    """The upstream's own bytes; only what it sent because we asked for usage is taken out."""
+    """The upstream's own bytes; only what it sent because we asked for usage is taken out.
 
-    __slots__ = ("_failed", "_hides_usage")
+    The chunk that says why the answer stopped waits for the terminal event: a caller must not take
+    a broken answer for a whole one.
+    """
+
+    __slots__ = ("_failed", "_first", "_held", "_hides_usage", "_holds")
 
     def __init__(self, request: ChatRequest) -> None:
         self._hides_usage = not request.wants_stream_usage
+        # Of several choices, one may stop long before the others.
+        self._holds = request.tree.get("n") in {None, 1}
+        self._held: list[bytes] = []
+        self._first = b""
         self._failed = False
 
     def encode(self, events: list[StreamEvent]) -> bytes:
-        if len(events) == 1 and not (events[0].is_terminal or events[0].is_usage_only):
-            return events[0].raw
-        hides = self._hides_usage
-        return b"".join(
-            [
-                event.raw
-                for event in events
-                if not event.is_terminal and not (hides and event.is_usage_only)
-            ]
-        )
+        if not self._first and events:
+            self._first = events[0].raw
+        if len(events) == 1 and not self._held:
+            event = events[0]
+            if event.has_content and not event.is_closing:
+                return event.raw
+        pieces: list[bytes] = []
+        for event in events:
+            if event.is_terminal or (self._hides_usage and event.is_usage_only):
+                continue
+            if self._held or (event.is_closing and self._holds):
+                self._held.append(event.raw)
+            else:
+                pieces.append(event.raw)
+        return b"".join(pieces)
 
-    def finish(self, comment: str) -> bytes:
-        return b"" if self._failed else sse.comment(comment) + DONE
+    def finish(self, comment: str, usage: Usage) -> bytes:
+        if self._failed:
+            return b""
+        told = b"" if self._hides_usage or not usage.estimated else self._usage_chunk(usage)
+        return b"".join(self._held) + told + sse.comment(comment) + DONE
+
+    def _usage_chunk(self, usage: Usage) -> bytes:
+        """The chunk that the upstream left out although it was asked for."""
+        head = _head_of(self._first)
+        counted = _encode(encode_usage(usage))
+        return b"data: " + body.patch(head, {"choices": b"[]", "usage": counted}) + b"\n\n"
 
     def fail(self, error: GatewrightError, request_id: str) -> bytes:
         self._failed = True
@@ -47,6 +73,16 @@ class ChatPassThrough:
 
     def ping(self) -> bytes:
         return PING
+
+
+def _head_of(first: bytes) -> bytes:
+    """The JSON object of a stream's first chunk; an empty one where that is not plain."""
+    data = first.removeprefix(b"data: ").rstrip()
+    try:
+        body.split(data)
+    except msgspec.DecodeError:
+        return b'{"object":"chat.completion.chunk"}'
+    return data
 
 
 def failure(error: GatewrightError, request_id: str) -> bytes:
@@ -60,9 +96,11 @@ class ChatStreamEncoder:
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
         self._model = request.model
+        self._names = renamed_tools(request.tree)
         self._head = b""
-        self._usage: Usage | None = None
-        self._length_bytes = 0
+        self._thinking = ""
+        self._stopped = b""
+        """The chunk with the finish reason, held back until the answer is known to be whole."""
         self._failed = False
 
     def encode(self, events: list[StreamEvent]) -> bytes:
@@ -71,10 +109,8 @@ class ChatStreamEncoder:
     def _delta(self, delta: Delta) -> bytes:
         kind = delta.kind
         if kind == "text":
-            self._length_bytes += len(delta.text)
             return self._chunk(b'{"content":' + _encode(delta.text) + b"}")
         if kind == "tool_arguments":
-            self._length_bytes += len(delta.text)
             return self._chunk(
                 b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}'
                 % (delta.index, _encode(delta.text))
@@ -85,22 +121,36 @@ class ChatStreamEncoder:
         if delta.kind == "start":
             return self._start(delta)
         if delta.kind == "tool_start":
+            name = self._names.get(delta.name, delta.name)
             return self._chunk(
                 b'{"tool_calls":[{"index":%d,"id":%b,"type":"function",'
                 b'"function":{"name":%b,"arguments":""}}]}'
-                % (delta.index, _encode(delta.tool_id), _encode(delta.name))
+                % (delta.index, _encode(delta.tool_id), _encode(name))
             )
-        if delta.kind == "thinking" and delta.text:
-            self._length_bytes += len(delta.text)
-            return self._chunk(b'{"reasoning_content":' + _encode(delta.text) + b"}")
+        if delta.kind == "thinking":
+            return self._thought(delta)
         if delta.kind == "refusal":
             return self._chunk(b'{"refusal":' + _encode(delta.text) + b"}")
         if delta.kind == "stop":
             reason = FINISH_REASONS.get(delta.stop_reason, "stop")
-            return self._chunk(b"{}", _encode(reason))
-        if delta.kind == "usage":
-            self._usage = delta.usage
+            start = b"" if self._head else self._start(Delta("start"))
+            self._stopped = self._chunk(b"{}", _encode(reason))
+            return start
         return b""
+
+    def _thought(self, delta: Delta) -> bytes:
+        """Thinking as text, and once signed as the block that has to be sent back unchanged."""
+        if delta.text:
+            self._thinking += delta.text
+            return self._chunk(b'{"reasoning_content":' + _encode(delta.text) + b"}")
+        if not delta.signature and not delta.redacted:
+            return b""
+        block = thinking_block(
+            Delta("thinking", self._thinking, signature=delta.signature, redacted=delta.redacted)
+        )
+        if delta.signature:
+            self._thinking = ""
+        return self._chunk(b'{"thinking_blocks":[%b]}' % _encode(block))
 
     def _start(self, delta: Delta) -> bytes:
         identity = message_id("chatcmpl-", delta.message_id, self._request.request_id.encode())
@@ -117,20 +167,14 @@ class ChatStreamEncoder:
         head = self._head
         return b'%b[{"index":0,"delta":%b,"finish_reason":%b}]}\n\n' % (head, piece, finish)
 
-    def finish(self, comment: str) -> bytes:
+    def finish(self, comment: str, usage: Usage) -> bytes:
         if self._failed:
             return b""
-        ending = sse.comment(comment) + DONE
-        if not self._request.wants_stream_usage:
-            return ending
         start = b"" if self._head else self._start(Delta("start"))
-        usage = self._usage or Usage(
-            input_tokens=self._request.input_tokens_estimate,
-            output_tokens=estimate_output_tokens(self._length_bytes),
-            estimated=True,
-        )
-        counted = b'%b[],"usage":%b}\n\n' % (self._head, _encode(encode_usage(usage)))
-        return start + counted + ending
+        counted = b""
+        if self._request.wants_stream_usage:
+            counted = b'%b[],"usage":%b}\n\n' % (self._head, _encode(encode_usage(usage)))
+        return start + self._stopped + counted + sse.comment(comment) + DONE
 
     def fail(self, error: GatewrightError, request_id: str) -> bytes:
         self._failed = True

@@ -31,6 +31,8 @@ class ContentPart(Struct):
     refusal: str | None = None
     image_url: Link | None = None
     file: File | None = None
+    cache_control: Object | None = None
+    """A breakpoint in the other vendor's words, as its clients send it through this dialect."""
 
 
 class FunctionCall(Struct):
@@ -44,6 +46,15 @@ class RequestToolCall(Struct):
     function: FunctionCall | None = None
 
 
+class ThinkingBlock(Struct):
+    """Another vendor's thinking, given out with an answer and sent back unchanged."""
+
+    type: Literal["thinking", "redacted_thinking"]
+    thinking: str = ""
+    signature: str = ""
+    data: str = ""
+
+
 class ChatMessage(Struct):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[ContentPart] | None = None
@@ -51,6 +62,9 @@ class ChatMessage(Struct):
     tool_calls: list[RequestToolCall] | None = None
     tool_call_id: str | None = None
     refusal: str | None = None
+    function_call: FunctionCall | None = None
+    thinking_blocks: list[ThinkingBlock] | None = None
+    reasoning_content: str | None = None
 
 
 class FunctionTool(Struct):
@@ -58,6 +72,7 @@ class FunctionTool(Struct):
     description: str | None = None
     parameters: Object | None = None
     strict: bool | None = None
+    cache_control: Object | None = None
 
 
 class ToolWire(Struct):

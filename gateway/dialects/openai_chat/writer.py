@@ -21,7 +21,8 @@ from gateway.conversation import (
     ToolResultPart,
     Turn,
 )
-from gateway.dialects.loss import Losses, opaque_user, unsupported
+from gateway.dialects.loss import Losses, check_schema_wanted, opaque_user, unsupported
+from gateway.dialects.naming import tool_name
 from gateway.dialects.openai_chat.request import limit_field
 from gateway.ports import UpstreamBody
 from gateway.types import Target
@@ -56,6 +57,8 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
         fields["stream"] = True
         fields["stream_options"] = {"include_usage": True}
     _add_sampling(fields, talk, target, losses)
+    if any(tool.cached for tool in talk.tools):
+        losses.add("cache_control")
     if talk.tools:
         fields["tools"] = [_tool(tool) for tool in talk.tools]
         if talk.tool_choice is not None:
@@ -63,7 +66,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
         if talk.parallel_tool_calls is not None:
             fields["parallel_tool_calls"] = talk.parallel_tool_calls
     if talk.response_format is not None:
-        fields["response_format"] = _response_format(talk.response_format)
+        fields["response_format"] = _response_format(talk.response_format, target)
     _add_reasoning(fields, talk.reasoning, target, losses)
     if talk.user:
         is_short = len(talk.user) <= USER_LENGTH_MAX
@@ -113,7 +116,7 @@ def _add_reasoning(
 
 
 def _tool(tool: Tool) -> Json:
-    function: Json = {"name": tool.name}
+    function: Json = {"name": tool_name(tool.name)}
     if tool.description:
         function["description"] = tool.description
     function["parameters"] = tool.schema
@@ -124,11 +127,12 @@ def _tool(tool: Tool) -> Json:
 
 def _tool_choice(choice: ToolChoice) -> object:
     if choice.mode == "named":
-        return {"type": "function", "function": {"name": choice.name}}
+        return {"type": "function", "function": {"name": tool_name(choice.name)}}
     return _MODES[choice.mode]
 
 
-def _response_format(asked: ResponseFormat) -> Json:
+def _response_format(asked: ResponseFormat, target: Target) -> Json:
+    check_schema_wanted(target, is_wanted=asked.kind == "json_schema")
     if asked.kind == "json_object":
         return {"type": "json_object"}
     schema: Json = {"name": asked.name or SCHEMA_NAME, "schema": asked.schema}
@@ -179,7 +183,7 @@ def _append_assistant(messages: list[Json], turn: Turn, losses: Losses) -> None:
 
 
 def _tool_call(part: ToolCallPart) -> Json:
-    function = {"name": part.name, "arguments": part.arguments_json}
+    function = {"name": tool_name(part.name), "arguments": part.arguments_json}
     return {"id": part.tool_id, "type": "function", "function": function}
 
 

@@ -5,11 +5,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.dialects.registry import DIALECTS
-from gateway.types import ChatRequest, DialectName, Price, StreamEvent, Target
+from gateway.tally import Tally
+from gateway.types import ChatRequest, DialectName, Price, StreamEvent, Target, Usage
 
 
 OPENAI = DIALECTS["openai_chat"]
 ANTHROPIC = DIALECTS["anthropic_messages"]
+
+INPUT_ESTIMATE = 17
+"""What a request is estimated at where its upstream counts nothing."""
 
 PRICE = Price(
     input_microusd_per_mtok=1,
@@ -194,7 +198,15 @@ def recoded(
 ) -> bytes:
     """A whole upstream stream as the caller of `request` gets it."""
     encoder = DIALECTS[request.dialect].stream_encoder(request, source)
-    return encoder.encode(decoded(source, stream)) + encoder.finish(comment)
+    events = decoded(source, stream)
+    return encoder.encode(events) + encoder.finish(comment, charged(events))
+
+
+def charged(events: list[StreamEvent]) -> Usage:
+    """What the relay would charge for these events."""
+    tally = Tally(0)
+    tally.add(events)
+    return tally.usage(INPUT_ESTIMATE)
 
 
 def exhaust(value: object) -> None:

@@ -220,7 +220,7 @@ def test_rule_23_stops_cross_without_the_blank_ones() -> None:
         {"functions": [{"name": "f"}]},
         {"web_search_options": {"search_context_size": "low"}},
         {"tools": [{"type": "custom", "custom": {"name": "x"}}]},
-        {"messages": [{"role": "function", "name": "f", "content": "x"}]},
+        {"messages": [{"role": "tool", "tool_call_id": "nobody", "content": "x"}]},
         {"messages": [{"role": "assistant", "content": "The answer is ("}]},
         {"response_format": {"type": "grammar"}},
     ],
@@ -304,9 +304,11 @@ def test_rule_33_a_json_schema_crosses_exactly() -> None:
                 "type": "json_schema",
                 "json_schema": {"name": "s", "schema": schema, "strict": True},
             }
-        )
+        ),
+        "json_schema",
     )
-    assert body["output_config"] == {"format": {"type": "json_schema", "schema": schema}}
+    closed = schema | {"additionalProperties": False}
+    assert body["output_config"] == {"format": {"type": "json_schema", "schema": closed}}
     assert dropped == set()
 
 
@@ -334,7 +336,7 @@ def test_the_official_types_accept_what_is_sent() -> None:
         stop="END",
         response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": {}}},
     )
-    body, _ = to_anthropic(request, "effort")
+    body, _ = to_anthropic(request, "effort", "json_schema")
     exhaust(PARAMETERS.validate_json(json.dumps(body)))
     assert body["service_tier"] == "standard_only"
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import RequestInvalid, UpstreamMalformed, UpstreamRefused
+from gateway.types import Usage
 from tests.gateway.dialects.samples import (
     ANTHROPIC,
     CHAT_TOOL_STREAM,
@@ -147,7 +148,7 @@ def test_any_garbage_of_an_upstream_is_malformed(raw: bytes) -> None:
         with suppress(UpstreamMalformed):
             completion = dialect.decode_reply(raw)
             for caller in (OPENAI, ANTHROPIC):
-                json.loads(caller.encode_reply(completion, dialect.name))
+                json.loads(caller.encode_reply(completion, dialect.name, chat()))
         assert isinstance(dialect.decode_error(400, raw, None), UpstreamRefused)
         decoder = dialect.stream_decoder()
         with suppress(UpstreamMalformed):
@@ -175,7 +176,7 @@ def test_a_damaged_stream_gives_events_or_malformed(
         with suppress(UpstreamMalformed):
             events = decoder.feed(damaged) + decoder.close()
             for encoder in encoders:
-                assert isinstance(encoder.encode(events) + encoder.finish("c"), bytes)
+                assert isinstance(encoder.encode(events) + encoder.finish("c", Usage()), bytes)
 
 
 @given(TREES, st.lists(WORDS, max_size=6), WORDS)

@@ -226,7 +226,8 @@ def test_sampling_stops_schema_and_user_cross() -> None:
             metadata={"user_id": "u1"},
             service_tier="standard_only",
             output_config={"format": {"type": "json_schema", "schema": schema}},
-        )
+        ),
+        "json_schema",
     )
     assert (body["temperature"], body["top_p"], body["stop"]) == (0.5, 0.9, ["END"])
     assert body["response_format"]["json_schema"]["schema"] == schema

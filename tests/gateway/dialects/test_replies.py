@@ -9,7 +9,7 @@ from openai.types.chat import ChatCompletion
 
 from gateway.errors import UpstreamMalformed
 from gateway.types import Usage
-from tests.gateway.dialects.samples import ANTHROPIC, CHAT_USAGE, OPENAI
+from tests.gateway.dialects.samples import ANTHROPIC, CHAT_USAGE, OPENAI, chat, messages
 
 
 def completion(message: dict[str, Any], finish: str | None = "stop", **fields: Any) -> bytes:
@@ -40,12 +40,12 @@ def message(*content: dict[str, Any], **fields: Any) -> bytes:
 
 
 def as_message(raw: bytes) -> Message:
-    answer = ANTHROPIC.encode_reply(OPENAI.decode_reply(raw), "openai_chat")
+    answer = ANTHROPIC.encode_reply(OPENAI.decode_reply(raw), "openai_chat", messages())
     return Message.model_validate_json(answer, strict=True)
 
 
 def as_completion(raw: bytes) -> ChatCompletion:
-    answer = OPENAI.encode_reply(ANTHROPIC.decode_reply(raw), "anthropic_messages")
+    answer = OPENAI.encode_reply(ANTHROPIC.decode_reply(raw), "anthropic_messages", chat())
     return ChatCompletion.model_validate_json(answer, strict=True)
 
 
@@ -63,7 +63,7 @@ def test_the_same_dialect_gets_the_upstreams_own_bytes() -> None:
         (OPENAI, completion({"content": "Hi"}, x_unknown=[1.50])),
         (ANTHROPIC, message(text("Hi"), x_unknown=[1.50])),
     ):
-        assert dialect.encode_reply(dialect.decode_reply(raw), dialect.name) is raw
+        assert dialect.encode_reply(dialect.decode_reply(raw), dialect.name, chat()) is raw
 
 
 @pytest.mark.parametrize(

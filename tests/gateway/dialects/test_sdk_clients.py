@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from gateway import errors
-from gateway.types import DialectName
+from gateway.types import DialectName, Usage
 from tests.gateway.dialects.loopback import anthropic_client, openai_client
 from tests.gateway.dialects.samples import (
     ANTHROPIC,
@@ -141,13 +141,15 @@ def test_pings_before_and_within_a_stream_disturb_no_client() -> None:
     for source, stream in TEXT_STREAMS:
         encoder = OPENAI.stream_encoder(WITH_USAGE, source)
         body = encoder.ping() + encoder.encode(decoded(source, stream)) + encoder.ping()
-        with openai_client(body + encoder.finish(""), content_type=EVENT_STREAM) as client:
+        with openai_client(body + encoder.finish("", Usage()), content_type=EVENT_STREAM) as client:
             chunks = list(client.chat.completions.create(**ASK_CHAT, stream=True))
         assert chunks[0].choices[0].delta.role == "assistant"
         encoder = ANTHROPIC.stream_encoder(MESSAGES, source)
         body = encoder.ping() + encoder.encode(decoded(source, stream)) + encoder.ping()
         with (
-            anthropic_client(body + encoder.finish(""), content_type=EVENT_STREAM) as other,
+            anthropic_client(
+                body + encoder.finish("", Usage()), content_type=EVENT_STREAM
+            ) as other,
             other.messages.stream(**ASK_MESSAGES) as events,
         ):
             assert events.get_final_text() == "Grüße \u2028 world"

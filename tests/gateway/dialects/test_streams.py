@@ -1,5 +1,6 @@
 """Streams: whole events in, the caller's dialect out, and an honest end."""
 
+import itertools
 import json
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.gateway.dialects.samples import (
     CHAT_TEXT_STREAM,
     CHAT_TOOL_STREAM,
     CHAT_USAGE,
+    INPUT_ESTIMATE,
     MESSAGE_START,
     MESSAGE_STOP,
     MESSAGE_TEXT_STREAM,
@@ -24,6 +26,7 @@ from tests.gateway.dialects.samples import (
     block_start,
     block_stop,
     call_piece,
+    charged,
     chat,
     chunk,
     decoded,
@@ -96,9 +99,11 @@ def test_the_same_dialect_gets_the_upstreams_own_bytes(dialect: DialectName, str
     events = decoded(dialect, stream)
     sent = encoder.encode(events)
     assert stream.startswith(sent)
-    assert sent == b"".join(event.raw for event in events[:-1])
-    ending = encoder.finish("x-gatewright-receipt=a.1")
-    assert ending.startswith(b": x-gatewright-receipt=a.1\n\n")
+    before = list(itertools.takewhile(lambda event: not event.is_closing, events))
+    assert sent == b"".join(event.raw for event in before)
+    ending = encoder.finish("x-gatewright-receipt=a.1", charged(events))
+    held = b"".join(event.raw for event in events[len(before) : -1])
+    assert ending.startswith(held + b": x-gatewright-receipt=a.1\n\n")
     assert datas(sent + ending) == datas(stream)
     assert decoded(dialect, sent + ending)[-1].is_terminal
 
@@ -134,7 +139,7 @@ def test_what_a_chat_stream_means() -> None:
 
 def test_rule_40_usage_of_messages_is_cumulative() -> None:
     usages = [d.usage for d in deltas("anthropic_messages", MESSAGE_TEXT_STREAM, "usage")]
-    first = Usage(input_tokens=45, output_tokens=1, cache_read_tokens=30, cache_write_tokens=5)
+    first = Usage(input_tokens=45, output_tokens=0, cache_read_tokens=30, cache_write_tokens=5)
     last = Usage(input_tokens=45, output_tokens=12, cache_read_tokens=30, cache_write_tokens=5)
     assert usages == [first, last]
 
@@ -254,7 +259,7 @@ def test_refusals_cross_in_streams() -> None:
 def test_rule_42_a_stream_without_usage_is_estimated_and_never_zero() -> None:
     stream = chunk({"content": "x" * 400}) + chunk({}, "stop") + b"data: [DONE]\n\n"
     counted = datas(recoded("openai_chat", stream, MESSAGES))[-2]["usage"]
-    assert counted["input_tokens"] == MESSAGES.input_tokens_estimate
+    assert counted["input_tokens"] == INPUT_ESTIMATE
     assert counted["output_tokens"] == 100
     bare = (
         sse("message_start", message={"id": "msg_1", "model": "m"})
@@ -265,7 +270,7 @@ def test_rule_42_a_stream_without_usage_is_estimated_and_never_zero() -> None:
         + MESSAGE_STOP
     )
     usage = datas(recoded("anthropic_messages", bare, WITH_USAGE))[-1]["usage"]
-    assert usage["prompt_tokens"] == WITH_USAGE.input_tokens_estimate
+    assert usage["prompt_tokens"] == INPUT_ESTIMATE
     assert usage["completion_tokens"] == 100
 
 
@@ -303,7 +308,9 @@ def test_rule_47_after_a_failure_comes_no_terminal_event(
     stream = dict(STREAMS)[source]
     encoder = DIALECTS[request_.dialect].stream_encoder(request_, source)
     sent = encoder.encode(decoded(source, stream)[:4])
-    sent += encoder.fail(StreamBroken("The stream broke."), "req_1") + encoder.finish("late")
+    sent += encoder.fail(StreamBroken("The stream broke."), "req_1") + encoder.finish(
+        "late", Usage()
+    )
     assert datas(sent)[-1]["error"]["message"] == "The stream broke."
     for word in (b"[DONE]", b"message_stop", b"message_delta", b"late", b'"stop"}'):
         assert word not in sent

@@ -1,0 +1,34 @@
+"""Addresses in a request: nothing a caller sends may make anybody fetch from, or call, a place.
+
+An image by address would be fetched by the upstream, from inside its network or ours; a remote tool
+server would be sent whatever the model thinks it wants to know. Neither is ever inspected, so both
+are refused unless an administrator named the host.
+"""
+
+import re
+
+from gateway.errors import FeatureUnsupported
+from gateway.settings import RequestSettings
+from gateway.types import ChatRequest
+
+
+_URL = re.compile(r"https://(?P<host>[a-z0-9.-]{1,253})(?::443)?(?:[/?][\x21-\x5b\x5d-\x7e]*)?")
+_TOOL_SERVERS = ("mcp_servers", "tools")
+
+
+def check_destinations(request: ChatRequest, settings: RequestSettings) -> None:
+    """Refuse a request that names a place no administrator has permitted.
+
+    Raises:
+        FeatureUnsupported: with the path of the first one, never with the address.
+    """
+    for place, url in request.destinations:
+        is_tool_server = place.startswith(_TOOL_SERVERS)
+        permitted = settings.tool_server_hosts if is_tool_server else settings.media_hosts
+        found = _URL.fullmatch(url)
+        if found is None or found["host"] not in permitted:
+            advice = "Requests may not name tool servers" if is_tool_server else "Send it inline"
+            raise FeatureUnsupported(
+                f"{place}: A request cannot name a place to fetch from or to call. {advice}.",
+                parameter=place,
+            )

@@ -1,0 +1,62 @@
+"""The protocol version and the beta features that a caller asks for by header.
+
+Only what is listed here is ever passed on: a beta feature may hold state at the vendor, reach other
+hosts or run code, and none of that is inspected.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+
+VERSIONS = frozenset({"2023-06-01", "2026-10-21"})
+
+PASSED_ON = frozenset(
+    {
+        "context-1m-2025-08-07",
+        "extended-cache-ttl-2025-04-11",
+        "interleaved-thinking-2025-05-14",
+        "fine-grained-tool-streaming-2025-05-14",
+        "model-context-window-exceeded-2025-08-26",
+        "output-128k-2025-02-19",
+        "output-300k-2026-03-24",
+        "pdfs-2024-09-25",
+        "prompt-caching-2024-07-31",
+        "structured-outputs-2025-11-13",
+        "thinking-token-count-2026-05-13",
+        "token-counting-2024-11-01",
+        "token-efficient-tools-2025-02-19",
+    }
+)
+"""Features that only change how a model reads and writes."""
+
+
+class Asked(Struct, frozen=True):
+    """What of the headers goes on, and what stays here."""
+
+    version: str = ""
+    betas: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+_NOTHING = Asked()
+
+
+def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> Asked:
+    """Version and betas of a request; unknown ones are left out and reported."""
+    version = ""
+    betas: list[str] = []
+    for name, value in headers:
+        if name == b"anthropic-version":
+            version = value.decode("latin-1").strip()
+        elif name == b"anthropic-beta":
+            betas += (word.strip() for word in value.decode("latin-1").split(","))
+    if not version and not betas:
+        return _NOTHING
+    passed = tuple(dict.fromkeys(word for word in betas if word in PASSED_ON))
+    is_left_out = any(word and word not in PASSED_ON for word in betas)
+    return Asked(
+        version if version in VERSIONS else "",
+        passed,
+        ("anthropic-beta",) if is_left_out else (),
+    )

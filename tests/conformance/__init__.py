@@ -1,0 +1,1 @@
+"""The contract of translation: rules, official clients, faults."""

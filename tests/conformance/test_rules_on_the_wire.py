@@ -1,0 +1,199 @@
+"""Rules of translation that only a whole gateway can keep: over HTTP, with recording upstreams."""
+
+import asyncio
+from typing import Any
+
+import anthropic
+import msgspec
+import pytest
+from anthropic import beta_async_tool
+
+from gateway.types import Translation
+from tests.faults.envelopes import STYLES, Caller, Style, ask, check_error, only_outcome, untouched
+from tests.running_gateway import CLAUDE_TARGET, DEMO, GPT_TARGET, RunningGateway, Upstreams
+from tests.upstreams import Answer
+
+
+pytestmark = pytest.mark.anyio
+
+SETTINGS = """
+[limits]
+ping_every_s = 0.05
+[requests]
+media_hosts = ["images.example.com"]
+[inspection]
+tolerated_opaque = ["image"]
+"""
+URLS = [
+    "http://images.example.com/a.png",
+    "https://images.example.com.evil.test/a.png",
+    "https://images.example.com@evil.test/a.png",
+    "https://evil.test/https://images.example.com/",
+    "https://IMAGES.example.com/a.png",
+    "https://images.example.com:8443/a.png",
+    "https://images.example.com\\@evil.test/",
+    "file:///etc/passwd",
+    "//images.example.com/a.png",
+    "",
+]
+
+
+def image(style: Style, url: str) -> dict[str, Any]:
+    part: dict[str, Any] = {"type": "image_url", "image_url": {"url": url}}
+    if style == "anthropic":
+        part = {"type": "image", "source": {"type": "url", "url": url}}
+    return {"role": "user", "content": [part, {"type": "text", "text": "What is it?"}]}
+
+
+async def translating(gateway: RunningGateway, translation: Translation) -> str:
+    return await gateway.issue_key(DEMO, translation=translation)
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("url", URLS)
+async def test_nothing_in_a_request_names_a_place_to_fetch_from(
+    caller: Caller, upstreams: Upstreams, style: Style, url: str
+) -> None:
+    body = ask(style, model=CLAUDE_TARGET, messages=[image(style, url)])
+
+    reply = await caller.post(style, body)
+
+    check_error(reply, style, "unsupported_parameter")
+    assert url == "" or url not in reply.body.decode()
+    assert untouched(upstreams)
+
+
+@pytest.mark.parametrize("style", STYLES)
+async def test_a_host_that_an_administrator_named_may_be_fetched_from(
+    caller: Caller, upstreams: Upstreams, style: Style
+) -> None:
+    url = "https://images.example.com/a.png?size=1"
+    body = ask(style, model=CLAUDE_TARGET, messages=[image(style, url)])
+
+    assert (await caller.post(style, body)).status == 200
+    assert url.encode() in upstreams.anthropic.calls[0].body
+
+
+async def test_a_tool_server_is_refused_before_anything_is_sent(
+    caller: Caller, upstreams: Upstreams
+) -> None:
+    server = {"type": "url", "url": "https://images.example.com/mcp", "name": "x"}
+    body = ask("anthropic", model=CLAUDE_TARGET, mcp_servers=[server])
+
+    await caller.refused("anthropic", body, "unsupported_parameter")
+
+    assert untouched(upstreams)
+
+
+async def test_rule_21_who_names_no_limit_gets_a_moderate_one_and_reserves_no_more(
+    caller: Caller, upstreams: Upstreams
+) -> None:
+    body = ask("openai", model=CLAUDE_TARGET)
+    del body["max_tokens"]
+    reply = await caller.post("openai", body)
+
+    assert upstreams.anthropic.calls[0].json["max_tokens"] == 16_384
+    intent = (await caller.gateway.records(reply.request_id))[0]
+    assert intent.reserved_microusd < 16_384 * 20 + 10_000
+
+
+@pytest.mark.parametrize("translation", ["strict", "warn", "lenient"])
+async def test_what_a_dialect_has_no_word_for_is_refused_named_or_recorded_as_the_key_says(
+    gateway: RunningGateway, caller: Caller, upstreams: Upstreams, translation: Translation
+) -> None:
+    caller = caller.with_key(await translating(gateway, translation))
+    reply = await caller.post("openai", ask("openai", model=CLAUDE_TARGET, seed=7))
+
+    if translation == "strict":
+        check_error(reply, "openai", "unsupported_parameter")
+        assert reply.tree["error"]["param"] == "seed"
+        assert untouched(upstreams)
+        return
+    assert reply.status == 200
+    assert reply.headers.get("x-gatewright-dropped") == ("seed" if translation == "warn" else None)
+    outcome = await only_outcome(gateway, reply.request_id, "ok", "")
+    assert outcome.dropped == ("seed",)
+
+
+async def test_a_request_that_no_target_can_be_asked_is_refused_before_money_is_reserved(
+    caller: Caller, upstreams: Upstreams
+) -> None:
+    await caller.refused("openai", ask("openai", model=CLAUDE_TARGET, n=2), "unsupported_parameter")
+
+    assert untouched(upstreams)
+
+
+async def test_rule_51_the_callers_pinned_version_reaches_an_upstream_of_its_dialect(
+    caller: Caller, upstreams: Upstreams
+) -> None:
+    headers = {
+        **caller.headers("anthropic"),
+        "anthropic-version": "2023-06-01",
+        "anthropic-beta": "context-1m-2025-08-07,message-threads-2026-08-12",
+    }
+    body = ask("anthropic", model=CLAUDE_TARGET)
+    reply = await caller.post("anthropic", body, headers)
+    await caller.post("anthropic", body)
+
+    first, second = (call.headers for call in upstreams.anthropic.calls)
+    assert first["anthropic-version"] == "2023-06-01"
+    assert first["anthropic-beta"] == "context-1m-2025-08-07"
+    assert reply.headers["x-gatewright-dropped"] == "anthropic-beta"
+    assert second["anthropic-version"] == "2026-10-21"
+    assert "anthropic-beta" not in second
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("target", [CLAUDE_TARGET, GPT_TARGET])
+async def test_pings_are_sent_while_an_answer_pauses(
+    caller: Caller, upstreams: Upstreams, style: Style, target: str
+) -> None:
+    for upstream in upstreams.managed:
+        upstream.answer(Answer(text="one two", gap_s=0.3))
+    reply = await caller.post(style, ask(style, model=target, stream=True))
+
+    ping = b": ping\n\n" if style == "openai" else b"event: ping\n"
+    assert ping in reply.body
+    assert reply.body.rstrip().endswith((b"[DONE]", b'{"type":"message_stop"}'))
+
+
+async def test_rule_56_the_official_tool_runner_works_through_a_gateway_that_holds_no_threads(
+    gateway: RunningGateway, shared_key: str, upstreams: Upstreams
+) -> None:
+    @beta_async_tool
+    async def weather(city: str) -> str:
+        """Say the weather of a city."""
+        return f"It is dry in {city}."
+
+    use = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Bonn"}}
+    shell = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m"}
+    usage = {"input_tokens": 5, "output_tokens": 5}
+    first = shell | {"content": [use], "stop_reason": "tool_use", "usage": usage}
+    upstreams.anthropic.answer_once(
+        Answer(body=msgspec.json.encode(first | {"stop_sequence": None})), Answer(text="Dry.")
+    )
+    async with anthropic.AsyncAnthropic(base_url=gateway.url, api_key=shared_key) as client:
+        runner = client.beta.messages.tool_runner(
+            model=CLAUDE_TARGET,
+            max_tokens=100,
+            tools=[weather],
+            messages=[{"role": "user", "content": "Bonn?"}],
+        )
+        final = await runner.until_done()
+
+    assert final.content[0].type == "text"
+    roles = [turn["role"] for turn in upstreams.anthropic.calls[-1].json["messages"]]  # type: ignore[attr-defined]
+    assert roles == ["user", "assistant", "user"]
+    assert all(b'"thread"' not in call.body for call in upstreams.anthropic.calls)
+
+
+async def test_rule_63_a_plain_call_is_cancelled_upstream_when_its_caller_leaves(
+    caller: Caller, upstreams: Upstreams
+) -> None:
+    hold = asyncio.Event()
+    upstreams.anthropic.answer(Answer(hold=hold))
+    asking = asyncio.create_task(caller.post("openai", ask("openai", model=CLAUDE_TARGET)))
+    await upstreams.anthropic.received()
+    asking.cancel()
+
+    await upstreams.anthropic.aborted()
