@@ -21,8 +21,9 @@ check: install ## lint, format, types, import contracts
 bench: install ## the load comparison; see benchmarks/README.md
 	$(BIN)/python -m benchmarks.run
 
-faults: install ## what a caller sees for each upstream fault
+faults: install ## what a caller sees for each upstream fault, and the long races
 	$(BIN)/python -m benchmarks.run --faults
+	GATEWRIGHT_FAULT_SEEDS=100 GATEWRIGHT_FAULT_WORKERS=4 $(BIN)/python -m pytest -q -s tests/faults/test_overspending.py
 
 format: install
 	$(BIN)/ruff format .

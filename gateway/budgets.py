@@ -1,20 +1,26 @@
 """Money: reserve, then settle or release, on every level from the organisation to the key.
 
 Here are the words and the arithmetic that every ledger shares, and the ledger of one process; the
-one that workers share is `gateway.store.leased_ledger`. A request is charged to the window (UTC
-day, UTC month, or all time) in which it was admitted. Only a true cost above what was reserved can
-take an account below zero; then nothing more is admitted.
+one that workers share is `gateway.store.leased_ledger`. A request is charged to the window (day or
+month in the organisation's time zone, or all time) in which it was admitted. Only a true cost above
+what was reserved can take an account below zero; then nothing more is admitted.
+
+End users have accounts too, `user:ORG/REFERENCE`, made from what a request says about its user; a
+limit on `user:ORG/*` holds for each of them, from the first request on.
 """
 
 import secrets
-from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from functools import lru_cache
+from itertools import count
 from typing import Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Struct
 
 from gateway.clock import Clock
-from gateway.errors import BudgetExhausted
+from gateway.errors import BudgetExhausted, RequestInvalid
 from gateway.types import Reservation, Settlement
 
 
@@ -22,7 +28,17 @@ WindowKind = Literal["total", "day", "month"]
 
 FOREVER_US = 1 << 62
 _SECOND_US = 1_000_000
-_LEVELS = {"org": "organisation", "ws": "workspace", "proj": "project", "key": "key"}
+_LEVELS = {
+    "org": "organisation",
+    "ws": "workspace",
+    "proj": "project",
+    "key": "key",
+    "user": "end user",
+}
+USER_PREFIX = "user:"
+_REFERENCE_LENGTH_MAX = 512
+_PATHS_MAX = 10_000
+"""How many callers' pots a ledger remembers; more are looked up again."""
 
 
 class ReservationEndedError(Exception):
@@ -35,29 +51,75 @@ class Limit(Struct, frozen=True):
     account: str
     limit_microusd: int
     window: WindowKind = "total"
+    time_zone: str = "UTC"
+    """Where midnight is, as an IANA name such as `Asia/Kolkata`."""
 
 
-def window_start_us(kind: WindowKind, now_us: int) -> int:
+def checked_zone(name: str) -> str:
+    """The name of a time zone that is known here.
+
+    Raises:
+        RequestInvalid: there is no such zone.
+    """
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise RequestInvalid("there is no such time zone", parameter="time_zone") from None
+    return name
+
+
+def window_start_us(kind: WindowKind, now_us: int, time_zone: str = "UTC") -> int:
     """When the window that holds `now_us` began; 0 for the window that never ends."""
     if kind == "total":
         return 0
-    moment = datetime.fromtimestamp(now_us // _SECOND_US, UTC)
-    midnight = moment.replace(hour=0, minute=0, second=0)
+    moment = datetime.fromtimestamp(now_us // _SECOND_US, ZoneInfo(time_zone))
+    # `fold=0`: where the clocks go back over midnight, the day began at the first of the two.
+    midnight = moment.replace(hour=0, minute=0, second=0, fold=0)
     return _us(midnight if kind == "day" else midnight.replace(day=1))
 
 
-def window_end_us(kind: WindowKind, start_us: int) -> int:
-    """When the window that began at `start_us` ends."""
+def window_end_us(kind: WindowKind, start_us: int, time_zone: str = "UTC") -> int:
+    """When the window that holds `start_us` ends; a day of 23 or 25 hours ends at midnight too."""
     if kind == "total":
         return FOREVER_US
-    start = datetime.fromtimestamp(start_us // _SECOND_US, UTC)
+    start = datetime.fromtimestamp(start_us // _SECOND_US, ZoneInfo(time_zone))
+    start = start.replace(hour=0, minute=0, second=0, fold=0)
     if kind == "day":
         return _us(start + timedelta(days=1))
-    return _us((start + timedelta(days=32)).replace(day=1))
+    return _us((start.replace(day=1) + timedelta(days=32)).replace(day=1))
 
 
 def _us(moment: datetime) -> int:
     return int(moment.timestamp()) * _SECOND_US
+
+
+def end_user_reference(tree: Mapping[str, object]) -> str:
+    """What a request says about its end user, in any dialect's field; empty when it says nothing.
+
+    OpenAI's `safety_identifier` or `user`, Anthropic's `metadata.user_id`. It is the caller's
+    word: it can split a key's money among users, never add to it.
+    """
+    metadata = tree.get("metadata")
+    named = metadata.get("user_id") if isinstance(metadata, Mapping) else None
+    for found in (tree.get("safety_identifier"), tree.get("user"), named):
+        if isinstance(found, str) and found:
+            return found[:_REFERENCE_LENGTH_MAX]
+    return ""
+
+
+def end_user_account(organisation: str, reference: str, digest: Callable[[str], bytes]) -> str:
+    """The account of an end user: a keyed digest, because references are often mail addresses."""
+    return (
+        f"{USER_PREFIX}{organisation}/{digest(f'end user {organisation} {reference}').hex()[:32]}"
+    )
+
+
+@lru_cache(maxsize=4096)
+def template_of(account: str) -> str:
+    """The account whose limit holds for this end user; empty for every other account."""
+    if not account.startswith(USER_PREFIX):
+        return ""
+    return account.rpartition("/")[0] + "/*"
 
 
 class Pot:
@@ -79,24 +141,26 @@ class Pot:
 class ReservationBook:
     """Open reservations of one ledger, and those that were left open too long."""
 
-    __slots__ = ("_expired", "_lease_us", "_number", "_open", "_run")
+    __slots__ = ("_expired", "_lease_us", "_next", "_number", "_open", "_run")
 
     def __init__(self, lease_s: float) -> None:
         self._lease_us = round(lease_s * _SECOND_US)
-        self._run = secrets.token_hex(6)
-        self._number = 0
-        self._open: dict[str, tuple[list[Pot], int, int]] = {}
-        self._expired: dict[str, tuple[list[Pot], int, int]] = {}
+        self._run = secrets.token_hex(6) + "-"
+        self._number = count(1).__next__
+        self._open: dict[str, tuple[Iterable[Pot], int, int]] = {}
+        self._expired: dict[str, tuple[Iterable[Pot], int, int]] = {}
+        self._next = FOREVER_US
+        """No open reservation ends before this."""
 
     def open(
-        self, pots: list[Pot], accounts: tuple[str, ...], amount: int, now_us: int
+        self, pots: Iterable[Pot], accounts: tuple[str, ...], amount: int, now_us: int
     ) -> Reservation:
-        self._number += 1
         until_us = now_us + self._lease_us
-        name = f"{self._run}-{self._number}"
+        name = self._run + str(self._number())
         for pot in pots:
             pot.reserved += amount
         self._open[name] = (pots, amount, until_us)
+        self._next = min(self._next, until_us)
         return Reservation(name, accounts, amount, until_us)
 
     def close(self, reservation: Reservation, cost: int) -> bool:
@@ -112,22 +176,23 @@ class ReservationBook:
         overrun = False
         for pot in pots:
             pot.reserved -= held
-            pot.spent += cost
-            overrun |= pot.spent > pot.amount
+            spent = pot.spent = pot.spent + cost
+            if spent > pot.amount:
+                overrun = True
         return overrun
 
     def expire(self, now_us: int) -> int:
         """Give back what nobody ended within its lease; the number of such reservations."""
-        late = []
-        for name, (_, _, until_us) in self._open.items():
-            if until_us > now_us:
-                break  # In order of making, hence of ending, unless the clock was set back.
-            late.append(name)
+        if now_us < self._next and not self._expired:
+            return 0
+        # All of them are looked at: after the clock was set they are in no order.
+        late = [name for name, (_, _, until_us) in self._open.items() if until_us <= now_us]
         for name in late:
             pots, amount, until_us = self._open.pop(name)
             for pot in pots:
                 pot.reserved -= amount
             self._expired[name] = (pots, 0, until_us)
+        self._next = min((until_us for _, _, until_us in self._open.values()), default=FOREVER_US)
         forgotten = [
             name
             for name, (_, _, until_us) in self._expired.items()
@@ -155,17 +220,22 @@ class MemoryLedger:
     ) -> None:
         self._clock = clock
         self._book = ReservationBook(reservation_lease_s)
+        self._limits = {limit.account: limit for limit in limits}
         self._pots: dict[str, Pot] = {}
-        for limit in limits:
-            self._pots[limit.account] = self._new_pot(limit)
+        self._paths: dict[tuple[str, ...], list[Pot]] = {}
 
     async def reserve(self, accounts: tuple[str, ...], amount_microusd: int) -> Reservation:
         assert amount_microusd >= 0
         now_us = self._clock.utc_us()
         self._book.expire(now_us)
-        pots = self._current(accounts, now_us)
+        pots = self._paths.get(accounts)
+        if pots is None:
+            pots = self._find(accounts, now_us)
         for pot in pots:
-            if pot.free < amount_microusd:
+            if now_us >= pot.valid_until_us:
+                self._paths.clear()
+                return await self.reserve(accounts, amount_microusd)
+            if pot.amount - pot.spent - pot.reserved < amount_microusd:
                 raise exhausted(pot.account)
         return self._book.open(pots, accounts, amount_microusd, now_us)
 
@@ -177,19 +247,31 @@ class MemoryLedger:
         return self.settle(reservation, 0)
 
     def left_microusd(self, accounts: tuple[str, ...]) -> int | None:
-        pots = self._current(accounts, self._clock.utc_us())
+        pots = self._find(accounts, self._clock.utc_us())
         return min((pot.free for pot in pots), default=None)
 
-    def _current(self, accounts: tuple[str, ...], now_us: int) -> list[Pot]:
-        pots = [self._pots[account] for account in accounts if account in self._pots]
-        for index, pot in enumerate(pots):
-            if now_us >= pot.valid_until_us:
-                pots[index] = self._pots[pot.account] = self._new_pot(pot.limit)
+    def limits_end_users(self, organisation: str) -> bool:
+        return f"{USER_PREFIX}{organisation}/*" in self._limits
+
+    def _find(self, accounts: tuple[str, ...], now_us: int) -> list[Pot]:
+        """The pots of these accounts in their present windows."""
+        pots = []
+        for account in accounts:
+            limit = self._limits.get(account) or self._limits.get(template_of(account))
+            if limit is None:
+                continue
+            pot = self._pots.get(account)
+            if pot is None or now_us >= pot.valid_until_us:
+                pot = self._pots[account] = self._new_pot(limit, account)
+            pots.append(pot)
+        if len(self._paths) >= _PATHS_MAX:
+            self._paths.clear()
+        self._paths[accounts] = pots
         return pots
 
-    def _new_pot(self, limit: Limit) -> Pot:
+    def _new_pot(self, limit: Limit, account: str) -> Pot:
         pot = Pot(limit)
+        pot.account = account
         pot.amount = limit.limit_microusd
-        start_us = window_start_us(limit.window, self._clock.utc_us())
-        pot.valid_until_us = window_end_us(limit.window, start_us)
+        pot.valid_until_us = window_end_us(limit.window, self._clock.utc_us(), limit.time_zone)
         return pot

@@ -53,6 +53,10 @@ class Peppers:
             return b""
         return self._keyed_digest(keyed, key_text)
 
+    def keyed(self, text: str) -> bytes:
+        """HMAC-SHA256 of anything that must be recognised again but not read; the oldest pepper."""
+        return self._keyed_digest(self._by_version[min(self._by_version)], text)
+
     @staticmethod
     def _keyed_digest(keyed: hmac.HMAC, key_text: str) -> bytes:
         copy = keyed.copy()

@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 
 from gateway import evidence, routing
 from gateway.attempts import AttemptLog, end_code
+from gateway.budgets import end_user_account, end_user_reference
 from gateway.clock import Clock
 from gateway.conclusion import Concluded, Conclusion
 from gateway.destinations import check_destinations
@@ -104,12 +105,13 @@ class Pipeline:
     ) -> Passage:
         """Decide, reserve, and write the intent down; after this bytes may leave."""
         snapshot, now_us = arrival.snapshot, self._clock.utc_us()
-        budget_left = self._ledger.left_microusd(principal.accounts)
+        accounts = self._accounts(principal, request)
+        budget_left = self._ledger.left_microusd(accounts)
         facts = routing.gather(request, principal, inspection, budget_left, now_us, snapshot.board)
         ruling = routing.rule(snapshot.policy, facts, request, snapshot.board, self._limits)
         plan = self._dispatcher.prepare(request, ruling.plan, principal.translation)
         ruling = structs.replace(ruling, plan=plan) if plan is not ruling.plan else ruling
-        reservation = await self._ledger.reserve(principal.accounts, plan.worst_cost_microusd)
+        reservation = await self._ledger.reserve(accounts, plan.worst_cost_microusd)
         try:
             record = evidence.intent(
                 principal,
@@ -127,6 +129,14 @@ class Pipeline:
             self._ledger.release(reservation)
             raise
         return Passage(arrival, principal, request, inspection, ruling, reservation, receipt)
+
+    def _accounts(self, principal: Principal, request: ChatRequest) -> tuple[str, ...]:
+        """Whose money it is: the key's levels, and the end user's where one is named."""
+        reference = end_user_reference(request.tree)
+        if not reference or not self._ledger.limits_end_users(principal.organisation):
+            return principal.accounts
+        account = end_user_account(principal.organisation, reference, self._peppers.keyed)
+        return (*principal.accounts, account)
 
     async def _complete(self, passage: Passage) -> WholeAnswer:
         request, attempts = passage.request, AttemptLog()

@@ -241,6 +241,10 @@ class Ledger(Protocol):
         """The least that is left on any limited account; None when none is limited."""
         ...
 
+    def limits_end_users(self, organisation: str) -> bool:
+        """Whether each end user of this organisation has a limit."""
+        ...
+
 
 class AuditLog(Protocol):
     """The evidence. A record is durable when `append` returns."""

@@ -22,6 +22,7 @@ LIMIT_MICROUSD_MAX = 10**15
 _NAME = r"[a-z0-9][a-z0-9._-]{0,62}"
 _ACCOUNT = re.compile(
     rf"org:{_NAME}|ws:{_NAME}/{_NAME}|proj:{_NAME}/{_NAME}/{_NAME}|key:[0-9A-Za-z]{{12}}"
+    rf"|user:{_NAME}/\*"
 )
 
 
@@ -32,7 +33,7 @@ class _Account(click.ParamType[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if _ACCOUNT.fullmatch(value) is None:
-            forms = "org:NAME, ws:ORG/NAME, proj:ORG/WS/NAME or key:ID"
+            forms = "org:NAME, ws:ORG/NAME, proj:ORG/WS/NAME, key:ID or user:ORG/*"
             self.fail(f"{value!r} is no account; use {forms}", param, ctx)
         return value
 
@@ -52,8 +53,9 @@ async def opened_budgets(config_file: Path) -> AsyncIterator[LeaseTable]:
 def budgets() -> None:
     """Budgets, in integer micro-dollars.
 
-    An account is org:NAME, ws:ORG/NAME, proj:ORG/WS/NAME or key:ID; one without a limit is
-    unlimited, and a request must fit into every limited account above it.
+    An account is org:NAME, ws:ORG/NAME, proj:ORG/WS/NAME, key:ID, or user:ORG/* for each end user
+    that requests name; one without a limit is unlimited, and a request must fit into every limited
+    account above it.
     """
 
 
@@ -83,11 +85,27 @@ async def remove(config_file: Path, account: str) -> None:
     click.echo(f"{account}: unlimited")
 
 
+@budgets.command("zone")
+@config_option
+@click.argument("organisation")
+@click.argument("time_zone")
+@asynchronous
+async def set_zone(config_file: Path, organisation: str, time_zone: str) -> None:
+    """Let an organisation's days and months begin at midnight of a time zone, e.g. Asia/Kolkata.
+
+    What runs goes on until the next midnight there.
+    """
+    async with opened_budgets(config_file) as table:
+        await table.set_time_zone(organisation, time_zone)
+    click.echo(f"{organisation}: {time_zone}")
+
+
 @budgets.command("list")
 @config_option
+@click.option("--end-users", is_flag=True, help="Single end users too.")
 @asynchronous
-async def list_budgets(config_file: Path) -> None:
+async def list_budgets(config_file: Path, end_users: bool) -> None:
     """List limited accounts as JSON lines, with what is spent and leased to workers."""
     async with opened_budgets(config_file) as table:
-        for budget in await table.budgets():
+        for budget in await table.budgets(None if end_users else ()):
             click.echo(json.dumps(msgspec.to_builtins(budget)))

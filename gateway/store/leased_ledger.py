@@ -9,67 +9,27 @@ When a budget runs low, exactly what is needed is leased, and what lies idle goe
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
-from gateway.budgets import Limit, Pot, ReservationBook, exhausted, settlement
+from msgspec.structs import replace
+
+from gateway.budgets import Limit, ReservationBook, exhausted, settlement, template_of
 from gateway.clock import Clock
 from gateway.errors import NotReady
-from gateway.store.leases import Claim, Grant, LeaseHolder, LeaseTable
+from gateway.store.leases import LeaseTable
+from gateway.store.slices import NO_WINDOW, Claim, Grant, HeldSlice, LeaseHolder
 from gateway.types import Reservation, Settlement
 
 
 _QUIET_ROUNDS = 10
 """After so many rounds without use a slice's free part goes back."""
-_NO_WINDOW = -1
-
-
-class _Slice(Pot):
-    """A worker's part of one budget, and what it last heard about the rest."""
-
-    __slots__ = (
-        "booked",
-        "elsewhere",
-        "is_tight",
-        "is_unsure",
-        "left",
-        "quiet_rounds",
-        "seen",
-        "window_start_us",
-    )
-
-    def __init__(self, limit: Limit, left: int) -> None:
-        super().__init__(limit)
-        self.window_start_us = _NO_WINDOW
-        self.booked = 0
-        """How much of `spent` the database knows."""
-        self.left = left
-        self.elsewhere = 0
-        self.is_tight = False
-        self.is_unsure = False
-        """Whether a claim was sent whose answer never came."""
-        self.seen = (0, 0)
-        self.quiet_rounds = 0
-
-    def hear(self, grant: Grant) -> None:
-        self.window_start_us = grant.window_start_us
-        self.amount = grant.amount_microusd
-        self.valid_until_us = grant.valid_until_us
-        self.left = grant.left_microusd
-        self.elsewhere = grant.elsewhere_microusd
-        self.is_tight = grant.is_tight
-        self.is_unsure = False
-
-    @property
-    def has_news(self) -> bool:
-        return self.is_unsure or self.spent != self.booked
-
-    def count_quiet(self) -> int:
-        """For how many rounds nothing was reserved or spent."""
-        now = (self.spent, self.reserved)
-        self.quiet_rounds = self.quiet_rounds + 1 if now == self.seen else 0
-        self.seen = now
-        return self.quiet_rounds
+_EXCHANGES_MAX = 50
+"""So often a request asks for slices, pauses apart, before it gives up."""
+_PATHS_MAX = 10_000
+"""How many callers' slices are remembered; more are looked up again."""
+_FORGETTING_S = 600.0
+"""How often rows of end users are dropped whose day or month is over."""
 
 
 class LeasedLedger:
@@ -105,7 +65,12 @@ class LeasedLedger:
         self._patience_s = patience_s
         self._pauses = round(patience_s / self._pause_s)
         self._book = ReservationBook(reservation_lease_s)
-        self._slices: dict[str, _Slice] = {}
+        self._slices: dict[str, HeldSlice] = {}
+        self._templates: dict[str, Limit] = {}
+        """Limits of each end user, by `user:ORG/*`."""
+        self._paths: dict[tuple[str, ...], tuple[HeldSlice, ...]] = {}
+        """What `_slices` says for whole paths of accounts; emptied when it changes."""
+        self._forgot_s = clock.monotonic_s()
         self._exchanging = asyncio.Lock()
         self._wanted: dict[str, int] = {}
         self._awaited: dict[str, int] = {}
@@ -134,18 +99,27 @@ class LeasedLedger:
             NotReady: the database does not answer.
         """
         async with self._exchanging:
-            budgets = {budget.limit.account: budget for budget in await self._leases.budgets()}
+            users = [account for account in self._slices if template_of(account)]
+            rows = await self._leases.budgets(users)
+            budgets = {row.limit.account: row for row in rows}
+            self._templates = {
+                account: row.limit for account, row in budgets.items() if account.endswith("/*")
+            }
+            for account in self._templates:
+                del budgets[account]
             for account in self._slices.keys() - budgets.keys():
+                # An end user that is not written down yet has nothing leased either.
                 del self._slices[account]
             changed = []
             for account, budget in budgets.items():
                 known = self._slices.get(account)
                 if known is None or known.limit.window != budget.limit.window:
-                    self._slices[account] = _Slice(budget.limit, budget.left_microusd)
+                    self._slices[account] = HeldSlice(budget.limit, budget.left_microusd)
                 elif known.limit != budget.limit:
                     known.limit = budget.limit
                     known.left = budget.left_microusd
                     changed.append(self._claim(known, gives_back=True))
+            self._paths.clear()
             await self._exchange(changed)
 
     async def reserve(self, accounts: tuple[str, ...], amount_microusd: int) -> Reservation:
@@ -156,20 +130,23 @@ class LeasedLedger:
             NotReady: it does not fit in what is leased, and the database does not answer.
         """
         assert amount_microusd >= 0
-        now_us = self._clock.utc_us()
-        known = self._slices
-        slices: list[Pot] = []
-        for account in accounts:
-            part = known.get(account)
-            if part is not None:
-                if (
-                    part.amount - part.spent - part.reserved < amount_microusd
-                    or now_us >= part.valid_until_us
-                ):
-                    slices = await self._fill(accounts, amount_microusd)
-                    break
-                slices.append(part)
+        now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
+        slices = self._paths.get(accounts)
+        if slices is None:
+            slices = self._path(accounts)
+        for part in slices:
+            if (
+                part.amount - part.spent - part.reserved < amount_microusd
+                or now_us >= part.valid_until_us
+                or now_s >= part.valid_until_s
+            ):
+                slices = await self._fill(accounts, amount_microusd)
+                break
         return self._book.open(slices, accounts, amount_microusd, now_us)
+
+    def limits_end_users(self, organisation: str) -> bool:
+        """Whether each end user of this organisation has a limit."""
+        return f"user:{organisation}/*" in self._templates
 
     def settle(self, reservation: Reservation, cost_microusd: int) -> Settlement:
         if self._book.close(reservation, cost_microusd):
@@ -182,7 +159,7 @@ class LeasedLedger:
 
     def left_microusd(self, accounts: tuple[str, ...]) -> int | None:
         """See the port; what other workers hold is as last heard."""
-        slices = [self._slices[account] for account in accounts if account in self._slices]
+        slices = self._path(accounts)
         return min((part.left + part.free for part in slices), default=None)
 
     async def flush(self) -> None:
@@ -198,9 +175,15 @@ class LeasedLedger:
                 quiet = part.count_quiet()
                 may_give = part.is_tight or quiet >= _QUIET_ROUNDS
                 gives_back = may_give and self._idle(part) > 0
-                if gives_back or part.has_news or self._is_ageing(part):
-                    claims.append(self._claim(part, gives_back=gives_back))
+                leaves = self._is_forgettable(part)
+                if gives_back or leaves or part.has_news or self._is_ageing(part):
+                    claims.append(
+                        self._claim(part, gives_back=gives_back or leaves, is_last=leaves)
+                    )
             await self._exchange(claims)
+            for claim in claims:
+                if claim.is_last:
+                    self._forget(claim.account)
 
     async def close(self) -> None:
         """Report everything and give back what is not reserved; call it after the last request."""
@@ -208,27 +191,74 @@ class LeasedLedger:
         self._hurry.set()
         if self._flusher is not None:
             await self._flusher
+        if self._round is not None:  # A caller who left may have left it running.
+            await asyncio.wait([self._round])
         async with self._exchanging:
             claims = [
                 self._claim(part, gives_back=True, is_last=part.reserved == 0)
                 for part in self._slices.values()
-                if part.window_start_us != _NO_WINDOW or part.is_unsure
+                if part.window_start_us != NO_WINDOW or part.is_unsure
             ]
             with suppress(NotReady):  # Then the leases run out, and count as spent.
                 await self._exchange(claims)
 
-    async def _fill(self, accounts: tuple[str, ...], amount: int) -> list[Pot]:
+    def _path(self, accounts: tuple[str, ...]) -> tuple[HeldSlice, ...]:
+        """The slices of these accounts; end users who are here for the first time get one."""
+        slices = []
+        for account in accounts:
+            part = self._slices.get(account)
+            if part is None:
+                template = self._templates.get(template_of(account))
+                if template is None:
+                    continue
+                limit = replace(template, account=account)
+                part = self._slices[account] = HeldSlice(limit, limit.limit_microusd)
+            slices.append(part)
+        if len(self._paths) >= _PATHS_MAX:
+            self._paths.clear()
+        path = self._paths[accounts] = tuple(slices)
+        return path
+
+    def _is_forgettable(self, part: HeldSlice) -> bool:
+        """End users come and go: whoever was quiet for a while is forgotten."""
+        is_quiet = part.quiet_rounds >= _QUIET_ROUNDS and not part.reserved
+        return is_quiet and bool(template_of(part.account)) and not self._awaits(part)
+
+    def _forget(self, account: str) -> None:
+        part = self._slices.get(account)
+        if part is not None and not part.reserved and not self._awaits(part):
+            del self._slices[account]
+            self._paths.clear()
+
+    def _awaits(self, part: HeldSlice) -> bool:
+        return self._awaited.get(part.account, 0) > 0
+
+    async def _fill(self, accounts: tuple[str, ...], amount: int) -> tuple[HeldSlice, ...]:
         """The slices of the accounts, each with `amount` free, leased from the database."""
+        for account in accounts:
+            self._awaited[account] = self._awaited.get(account, 0) + amount
+        try:
+            return await self._filled(accounts, amount)
+        finally:
+            for account in accounts:
+                self._awaited[account] -= amount
+                if not self._awaited[account]:
+                    del self._awaited[account]
+
+    async def _filled(self, accounts: tuple[str, ...], amount: int) -> tuple[HeldSlice, ...]:
         pauses, deadline_s = self._pauses, self._clock.monotonic_s() + self._patience_s
-        while True:
+        for _ in range(self._pauses + _EXCHANGES_MAX):
+            asked = {part.account for part in self._short(accounts, amount)}
+            if asked:
+                await self._ask_for(asked, amount)
             short = self._short(accounts, amount)
-            if short:
-                await self._ask_for([part.account for part in short], amount)
-                short = self._short(accounts, amount)
             if not short:
-                return [self._slices[account] for account in accounts if account in self._slices]
-            # Where there is more, somebody only took what came for us.
-            dry = [part for part in short if part.left + part.free < amount]
+                return self._path(accounts)
+            # Where there is more, somebody only took what came for us; and what became short while
+            # we asked for others is asked for first, before anybody is told that it is used up.
+            dry = [
+                part for part in short if part.account in asked and part.left + part.free < amount
+            ]
             for part in dry:
                 is_late = pauses == 0 or self._clock.monotonic_s() > deadline_s
                 if is_late or part.left + part.free + part.elsewhere < amount:
@@ -236,25 +266,25 @@ class LeasedLedger:
             if dry:
                 pauses -= 1
                 await asyncio.sleep(self._pause_s)
+        # Slices that are over when they come: a clock must be far off.
+        raise NotReady("the budget cannot be asked now", retry_after_s=1.0)
 
-    def _short(self, accounts: tuple[str, ...], amount: int) -> list[_Slice]:
-        now_us = self._clock.utc_us()
-        slices = [self._slices[account] for account in accounts if account in self._slices]
-        return [part for part in slices if part.free < amount or now_us >= part.valid_until_us]
+    def _short(self, accounts: tuple[str, ...], amount: int) -> list[HeldSlice]:
+        now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
+        return [
+            part
+            for part in self._path(accounts)
+            if part.free < amount or now_us >= part.valid_until_us or now_s >= part.valid_until_s
+        ]
 
-    async def _ask_for(self, accounts: Sequence[str], amount: int) -> None:
+    async def _ask_for(self, accounts: Collection[str], amount: int) -> None:
         """Have the next exchange lease `amount` on each account; all who wait share one."""
         for account in accounts:
             self._wanted[account] = self._wanted.get(account, 0) + amount
-            self._awaited[account] = self._awaited.get(account, 0) + amount
         if self._round is None:
             self._round = asyncio.create_task(self._lease_wanted(), name="ledger-lease")
             self._round.add_done_callback(_note_error)
-        try:
-            await asyncio.shield(self._round)
-        finally:
-            for account in accounts:
-                self._awaited[account] -= amount
+        await asyncio.shield(self._round)
 
     async def _lease_wanted(self) -> None:
         async with self._exchanging:
@@ -267,7 +297,7 @@ class LeasedLedger:
             await self._exchange(claims)
 
     def _claim(
-        self, part: _Slice, *, wanted: int = 0, gives_back: bool = False, is_last: bool = False
+        self, part: HeldSlice, *, wanted: int = 0, gives_back: bool = False, is_last: bool = False
     ) -> Claim:
         if gives_back:
             # Given back before it is reported: while we wait, nobody may reserve it any more.
@@ -289,6 +319,7 @@ class LeasedLedger:
             return
         for claim in claims:
             self._slices[claim.account].is_unsure = True
+        until_s = self._clock.monotonic_s() + self._leases.lease_us / 1e6
         grants: Mapping[str, Grant] = {
             grant.account: grant for grant in await self._leases.exchange(self._holder, claims)
         }
@@ -296,21 +327,32 @@ class LeasedLedger:
             part, grant = self._slices[claim.account], grants.get(claim.account)
             if grant is None:
                 del self._slices[claim.account]  # It has no limit any more.
+                self._paths.clear()
                 continue
             if grant.is_fresh:
                 # Reservations of the old slice end there; the database has done with it.
-                part = self._slices[claim.account] = _Slice(part.limit, grant.left_microusd)
+                part = self._slices[claim.account] = HeldSlice(part.limit, grant.left_microusd)
+                self._paths.clear()
             else:
                 part.booked = claim.spent_microusd
-            part.hear(grant)
+            part.hear(grant, until_s)
 
-    def _idle(self, part: _Slice) -> int:
+    def _idle(self, part: HeldSlice) -> int:
         return part.free - self._awaited.get(part.account, 0)
 
-    def _is_ageing(self, part: _Slice) -> bool:
+    def _is_ageing(self, part: HeldSlice) -> bool:
         """Whether a slice that holds money must be leased anew soon."""
         half_us = self._leases.lease_us // 2
-        return part.amount > part.spent and self._clock.utc_us() + half_us > part.valid_until_us
+        if part.amount <= part.spent:
+            return False
+        is_late = self._clock.monotonic_s() + half_us / 1e6 > part.valid_until_s
+        return is_late or self._clock.utc_us() + half_us > part.valid_until_us
+
+    async def _forget_past_users(self) -> None:
+        now_s = self._clock.monotonic_s()
+        if self._templates and now_s - self._forgot_s > _FORGETTING_S:
+            self._forgot_s = now_s
+            await self._leases.forget_past_users()
 
     async def _flush_forever(self) -> None:
         while not self._is_closing:
@@ -319,6 +361,7 @@ class LeasedLedger:
             self._hurry.clear()
             try:
                 await self.flush()
+                await self._forget_past_users()
                 self.is_reporting = True
             except NotReady:
                 self.is_reporting = False

@@ -36,6 +36,7 @@ metadata = MetaData(
 _NAME = String(63)
 _ACCOUNT = String(255)
 _WORKER = String(100)
+_ZONE = String(64)
 
 revisions = Table(
     "revisions",
@@ -52,6 +53,7 @@ organisations = Table(
     Column("name", _NAME, primary_key=True),
     Column("title", String(200), nullable=False),
     Column("created_us", BigInteger, nullable=False),
+    Column("time_zone", _ZONE, nullable=False, server_default="UTC"),
 )
 
 workspaces = Table(
@@ -113,6 +115,8 @@ budgets = Table(
     Column("window_start_us", BigInteger, nullable=False),
     Column("spent_microusd", BigInteger, nullable=False),
     Column("leased_microusd", BigInteger, nullable=False),
+    Column("time_zone", _ZONE, nullable=False, server_default="UTC"),
+    Column("zone_since_us", BigInteger, nullable=False, server_default="0"),
     CheckConstraint("limit_microusd >= 0", name="limit_not_negative"),
     CheckConstraint("spent_microusd >= 0", name="spent_not_negative"),
     CheckConstraint("leased_microusd >= 0", name="leased_not_negative"),

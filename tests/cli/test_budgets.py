@@ -16,7 +16,7 @@ def test_a_limit_on_every_level_is_set_listed_and_removed(operator: Operator, ac
     removed = operator.config("budgets", "remove", account)
 
     assert was_set.output == f"{account}: 5000000 micro-dollars a day\n"
-    limit = {"account": account, "limit_microusd": 5_000_000, "window": "day"}
+    limit = {"account": account, "limit_microusd": 5_000_000, "window": "day", "time_zone": "UTC"}
     assert json.loads(line)["limit"] == limit
     assert json.loads(line)["spent_microusd"] == 0
     assert removed.output == f"{account}: unlimited\n"
@@ -28,7 +28,7 @@ def test_a_limit_is_monthly_unless_said_otherwise_and_can_be_changed(operator: O
     operator.config("budgets", "set", "org:acme", "2")
     (line,) = operator.config("budgets", "list").output.splitlines()
 
-    limit = {"account": "org:acme", "limit_microusd": 2, "window": "month"}
+    limit = {"account": "org:acme", "limit_microusd": 2, "window": "month", "time_zone": "UTC"}
     assert json.loads(line)["limit"] == limit
 
 

@@ -11,7 +11,8 @@ from gateway.clock import StoppedClock, SystemClock
 from gateway.errors import BudgetExhausted, NotReady
 from gateway.store.engine import Database, open_database
 from gateway.store.leased_ledger import LeasedLedger
-from gateway.store.leases import Claim, Grant, LeaseHolder, LeaseTable
+from gateway.store.leases import LeaseTable
+from gateway.store.slices import Claim, Grant, LeaseHolder
 
 
 pytestmark = pytest.mark.anyio

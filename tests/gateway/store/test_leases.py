@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.budgets import Limit
-from gateway.store.leases import Budget, Claim, Lease, answer, roll, without
+from gateway.store.slices import Budget, Claim, Lease, answer, roll, without
 
 
 ACCOUNT = "org:acme"
