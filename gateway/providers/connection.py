@@ -154,6 +154,10 @@ class Connection(asyncio.Protocol):
                 await waiter
             finally:
                 self._waiter = None
+        return self.take()
+
+    def take(self) -> bytes:
+        """What has arrived since the last call; may be empty."""
         pieces = self._pieces
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._pieces = []

@@ -21,7 +21,7 @@ from gateway.errors import (
 from gateway.ports import UpstreamCall
 from gateway.providers.connection import Connection
 from gateway.providers.endpoint import Endpoint
-from gateway.providers.pool import Pool
+from gateway.providers.pool import Origin, Pool
 from gateway.providers.resolver import GuardedResolver
 
 
@@ -129,14 +129,15 @@ class Egress:
         *,
         fresh: bool = False,
     ) -> "EgressReply":
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + deadline_s
-        headers_due = loop.time() + min(deadline_s, self.limits.first_byte_s)
+        now_s = asyncio.get_running_loop().time()
+        headers_due = now_s + min(deadline_s, self.limits.first_byte_s)
         pool = self._started_pool()
-        connection = await pool.take(
-            route.endpoint, route.connect_timeout_s, headers_due, fresh=fresh
-        )
-        reply = EgressReply(pool, route.endpoint, connection, self.limits, deadline)
+        origin = pool.origin(route.endpoint)
+        # Nothing here waits, so it needs no timeout, which would cost more than all the rest.
+        connection = None if fresh else pool.take_kept(origin)
+        if connection is None:
+            connection = await pool.take(origin, route.connect_timeout_s, headers_due, fresh=fresh)
+        reply = EgressReply(pool, origin, connection, self.limits, now_s + deadline_s)
         try:
             connection.expect_until(headers_due)
             length = b"" if body is None else b"content-length: %d\r\n" % len(body)
@@ -172,9 +173,9 @@ class EgressReply:
     __slots__ = (
         "_connection",
         "_deadline",
-        "_endpoint",
         "_is_closed",
         "_limits",
+        "_origin",
         "_pool",
         "_received_bytes",
         "is_event_stream",
@@ -185,12 +186,12 @@ class EgressReply:
     def __init__(
         self,
         pool: Pool,
-        endpoint: Endpoint,
+        origin: Origin,
         connection: Connection,
         limits: EgressLimits,
         deadline: float,
     ) -> None:
-        self._pool, self._endpoint, self._connection = pool, endpoint, connection
+        self._pool, self._origin, self._connection = pool, origin, connection
         self._limits, self._deadline = limits, deadline
         self._received_bytes = 0
         self._is_closed = False
@@ -219,6 +220,13 @@ class EgressReply:
         if length.isdigit() and int(length) > self._limits.reply_bytes_max:
             await self.close()
             raise UpstreamMalformed("the upstream's reply is too large")
+        if self._connection.is_complete and not self._is_closed:
+            # A small answer came with its head: no waiting, no counting in pieces.
+            whole = self._connection.take()
+            await self.close()
+            if len(whole) > self._limits.reply_bytes_max:
+                raise UpstreamMalformed("the upstream's reply is too large")
+            return whole
         pieces = [piece async for piece in self]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -244,7 +252,7 @@ class EgressReply:
     async def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._pool.give_back(self._endpoint, self._connection)
+            self._pool.give_back(self._origin, self._connection)
 
 
 def _host_header(endpoint: Endpoint) -> str:

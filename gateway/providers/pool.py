@@ -6,7 +6,7 @@ The newest idle connection is taken first, so that those a quiet hour does not n
 import asyncio
 import ipaddress
 import ssl
-from collections import defaultdict
+from collections import deque
 from collections.abc import Sequence
 
 from gateway.errors import UpstreamTimeout, UpstreamUnreachable
@@ -15,9 +15,51 @@ from gateway.providers.endpoint import Endpoint
 from gateway.providers.resolver import GuardedResolver
 
 
-Origin = tuple[str, str, int]
 NO_ANSWER = "the upstream did not answer in time"
 NO_CONNECTION = "the upstream could not be connected to"
+
+
+class Origin:
+    """What the pool keeps for one place: idle connections, free turns, and who waits for one."""
+
+    __slots__ = ("endpoint", "free", "idle", "waiting")
+
+    def __init__(self, endpoint: Endpoint, per_host_max: int) -> None:
+        self.endpoint = endpoint
+        self.free = per_host_max
+        self.idle: list[Connection] = []
+        self.waiting: deque[asyncio.Future[None]] = deque()
+
+    def newest_idle(self) -> Connection | None:
+        while self.idle:
+            connection = self.idle.pop()
+            if connection.is_usable:
+                return connection
+        return None
+
+    async def wait_for_turn(self) -> None:
+        """First come, first served; a turn is handed over, so nobody can take it in between."""
+        if self.free > 0:
+            self.free -= 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self.waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.end_turn()
+            else:
+                self.waiting.remove(turn)
+            raise
+
+    def end_turn(self) -> None:
+        while self.waiting:
+            turn = self.waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self.free += 1
 
 
 class Pool:
@@ -40,70 +82,67 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         self._resolver = resolver
         self._tls = tls
+        self._per_host_max = per_host_max
         self._keep_alive_s = keep_alive_s
-        self._idle: dict[Origin, list[Connection]] = defaultdict(list)
+        self._origins: dict[tuple[str, str, int], Origin] = {}
         self._in_use: set[Connection] = set()
-        self._turns: dict[Origin, asyncio.Semaphore] = defaultdict(
-            lambda: asyncio.Semaphore(per_host_max)
-        )
+
+    def origin(self, endpoint: Endpoint) -> Origin:
+        """The part of the pool for an endpoint; endpoints at one address share it."""
+        key = (endpoint.scheme, endpoint.host, endpoint.port)
+        known = self._origins.get(key)
+        if known is None:
+            known = self._origins[key] = Origin(endpoint, self._per_host_max)
+        return known
+
+    def take_kept(self, origin: Origin) -> Connection | None:
+        """A kept connection, if there are one and a turn: the way of nearly every request."""
+        if origin.free <= 0 or (kept := origin.newest_idle()) is None:
+            return None
+        origin.free -= 1
+        self._in_use.add(kept)
+        return kept
 
     async def take(
-        self, endpoint: Endpoint, connect_timeout_s: float, end_s: float, *, fresh: bool = False
+        self, origin: Origin, connect_timeout_s: float, end_s: float, *, fresh: bool = False
     ) -> Connection:
         """A connection for one exchange; goes back with `give_back`, whatever became of it.
 
         Raises:
             UpstreamUnreachable, UpstreamTimeout: there is none to be had before `end_s`.
         """
-        origin = _origin(endpoint)
-        turn = self._turns[origin]
-        if not fresh and not turn.locked() and (kept := self._newest_idle(origin)) is not None:
-            # Nothing here waits, so it needs no timeout, which would cost more than all the rest.
-            await turn.acquire()
-            return kept
         try:
             async with asyncio.timeout_at(end_s):
-                await turn.acquire()
+                await origin.wait_for_turn()
                 try:
-                    kept = None if fresh else self._newest_idle(origin)
-                    return kept or await self._open(endpoint, connect_timeout_s)
+                    kept = None if fresh else origin.newest_idle()
+                    connection = kept or await self._connect(origin.endpoint, connect_timeout_s)
                 except BaseException:
-                    turn.release()
+                    origin.end_turn()
                     raise
+                self._in_use.add(connection)
+                return connection
         except TimeoutError:
             pass
         raise UpstreamTimeout(NO_ANSWER)
 
-    def give_back(self, endpoint: Endpoint, connection: Connection) -> None:
+    def give_back(self, origin: Origin, connection: Connection) -> None:
         """An exchange is over: keep its connection if the reply was whole, else cut it."""
-        origin = _origin(endpoint)
         self._in_use.discard(connection)
         if connection.is_complete and connection.may_be_kept and connection.is_usable:
             connection.rest(self._loop.time() + self._keep_alive_s)
-            self._idle[origin].append(connection)
+            origin.idle.append(connection)
         else:
             connection.cut()
-        self._turns[origin].release()
+        origin.end_turn()
 
     def close(self) -> None:
         """Cut every connection; exchanges break."""
-        for connection in [*self._in_use, *(one for idle in self._idle.values() for one in idle)]:
+        idle = [one for origin in self._origins.values() for one in origin.idle]
+        for connection in [*self._in_use, *idle]:
             connection.cut()
-        self._idle.clear()
-
-    def _newest_idle(self, origin: Origin) -> Connection | None:
-        idle = self._idle[origin]
-        while idle:
-            connection = idle.pop()
-            if connection.is_usable:
-                self._in_use.add(connection)
-                return connection
-        return None
-
-    async def _open(self, endpoint: Endpoint, timeout_s: float) -> Connection:
-        connection = await self._connect(endpoint, timeout_s)
-        self._in_use.add(connection)
-        return connection
+        for origin in self._origins.values():
+            origin.idle.clear()
 
     async def _connect(self, endpoint: Endpoint, timeout_s: float) -> Connection:
         """To the first address that answers; each has an equal part of the time."""
@@ -147,10 +186,6 @@ class Pool:
 
     def _forget(self, connection: Connection) -> None:
         """An idle connection has ended."""
-        for idle in self._idle.values():
-            if connection in idle:
-                idle.remove(connection)
-
-
-def _origin(endpoint: Endpoint) -> Origin:
-    return (endpoint.scheme, endpoint.host, endpoint.port)
+        for origin in self._origins.values():
+            if connection in origin.idle:
+                origin.idle.remove(connection)

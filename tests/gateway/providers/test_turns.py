@@ -1,0 +1,76 @@
+"""Turns at an origin: never more than there are, none lost, first come first served."""
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.providers.endpoint import parse_endpoint
+from gateway.providers.pool import Origin
+
+
+TURNS = 2
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["ask", "end", "leave", "rest"]), st.integers(0, 9)), max_size=40
+)
+
+
+class World:
+    """Callers who ask, wait, leave while they wait, and end their turns."""
+
+    def __init__(self) -> None:
+        endpoint = parse_endpoint("up", "http://127.0.0.1:9", "us")
+        self.origin = Origin(endpoint, TURNS)
+        self.holding: list[int] = []
+        self.asked: list[asyncio.Task[None]] = []
+        self.got: list[int] = []
+
+    async def hold(self, number: int) -> None:
+        await self.origin.wait_for_turn()
+        self.holding.append(number)
+        self.got.append(number)
+
+    def ask(self) -> None:
+        self.asked.append(asyncio.ensure_future(self.hold(len(self.asked))))
+
+    def end(self, which: int) -> None:
+        if self.holding:
+            self.holding.pop(which % len(self.holding))
+            self.origin.end_turn()
+
+    def leave(self, which: int) -> None:
+        waiting = [task for task in self.asked if not task.done()]
+        if waiting:
+            waiting[which % len(waiting)].cancel()
+
+
+async def play(plan: list[tuple[str, int]]) -> None:
+    world = World()
+    for step, which in plan:
+        if step == "ask":
+            world.ask()
+        elif step == "end":
+            world.end(which)
+        elif step == "leave":
+            world.leave(which)
+        else:
+            for _ in range(3):
+                await asyncio.sleep(0)
+        assert len(world.holding) <= TURNS
+    while any(not task.done() for task in world.asked):
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert len(world.holding) <= TURNS
+        world.end(0)
+    while world.holding:
+        world.end(0)
+
+    assert world.origin.free == TURNS
+    assert not world.origin.waiting
+    assert world.got == sorted(world.got)
+
+
+@given(steps)
+def test_no_schedule_loses_or_doubles_a_turn(plan: list[tuple[str, int]]) -> None:
+    asyncio.run(play(plan))
