@@ -12,6 +12,7 @@ from gateway.cli.demo import demo
 from gateway.cli.engine import engine
 from gateway.cli.init import init
 from gateway.cli.keys import keys
+from gateway.cli.limits import limits
 from gateway.cli.policy import policy
 from gateway.cli.serve import admin, serve
 from gateway.errors import GatewrightError
@@ -31,6 +32,7 @@ for command in (
     demo,
     keys,
     budgets,
+    limits,
     policy,
     audit,
     database,

@@ -7,7 +7,7 @@ life of its own in order, and stops it in the opposite order.
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
-from importlib import resources
+from importlib import import_module, resources
 
 from litestar import Litestar
 
@@ -21,7 +21,7 @@ from gateway.breaker import Breakers
 from gateway.catalogue import build_targets, shipped_catalogue
 from gateway.clock import Clock, SystemClock
 from gateway.conclusion import Conclusion
-from gateway.credentials import master_key, pepper, provider_credential
+from gateway.credentials import master_key, pepper, provider_credential, rates_password
 from gateway.dialects.registry import DIALECTS
 from gateway.dispatch import Dispatcher
 from gateway.errors import ConfigurationInvalid
@@ -34,6 +34,7 @@ from gateway.probing import Prober
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress, EgressLimits
 from gateway.providers.registry import build_provider, model_hosts, place
+from gateway.rates import LocalRates, Rates
 from gateway.settings import ProviderSettings, Settings
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.audit_sink import DatabaseAuditSink
@@ -42,6 +43,7 @@ from gateway.store.keys import KeyStore
 from gateway.store.leased_ledger import LeasedLedger
 from gateway.store.leases import LeaseTable
 from gateway.store.migrate import require_newest_schema
+from gateway.store.rate_limits import RateLimitTable
 from gateway.store.revisions import RevisionWatcher
 from gateway.telemetry import Event, logger
 from gateway.types import DialectName, Target
@@ -113,6 +115,8 @@ class DataPlane:
             settings.audit.worker,
             flush_every_s=ALONE_FLUSH_S if self._database.kind == "sqlite" else SHARED_FLUSH_S,
         )
+        self._rates = make_rates(settings, clock)
+        self._rate_limits = RateLimitTable(self._database)
         self._inspector = Inspector(settings.inspection, load_complexity(), clock)
         self._upkeep = Upkeep(self._duties())
         self._is_reporting = True
@@ -153,6 +157,7 @@ class DataPlane:
         await require_newest_schema(self._database)
         await self._audit.start()
         await self._ledger.start()
+        self._rates.publish(await self._rate_limits.all())
         self.snapshots.publish_keys(await self._keys.table())
         self._upkeep.start()
         self._log.info(
@@ -177,6 +182,7 @@ class DataPlane:
                 parts.push_async_callback(provider.close)
             parts.callback(self._inspector.close)
             parts.push_async_callback(self._ledger.close)
+            parts.push_async_callback(self._rates.close)
             parts.push_async_callback(self._projector.catch_up)
             parts.push_async_callback(self._audit.close)
             parts.push_async_callback(self._upkeep.close)
@@ -186,9 +192,12 @@ class DataPlane:
             peppers=self._peppers,
             inspector=self._inspector,
             ledger=self._ledger,
+            rates=self._rates,
             audit=self._audit,
             dispatcher=Dispatcher(self._providers, DIALECTS, Breakers(), self._clock),
-            conclusion=Conclusion(self._ledger, self._audit, self._clock, self.metrics),
+            conclusion=Conclusion(
+                self._ledger, self._audit, self._clock, self.metrics, self._rates
+            ),
             clock=self._clock,
             settings=self._settings,
         )
@@ -213,6 +222,7 @@ class DataPlane:
             async for _ in changes:
                 self.snapshots.publish_keys(await self._keys.table())
                 await self._ledger.refresh()
+                self._rates.publish(await self._rate_limits.all())
                 self._log.info(Event.SNAPSHOT_PUBLISHED, version=self.snapshots.revision)
 
     async def _write_log(self) -> None:
@@ -229,6 +239,30 @@ class DataPlane:
 
     def _publish_board(self) -> None:
         self.snapshots.publish_board(self._prober.board())
+
+
+def make_rates(settings: Settings, clock: Clock) -> Rates:
+    """Rate limits of this worker alone, or shared with others where a server is named.
+
+    Raises:
+        ConfigurationInvalid: the optional package is missing, or the password cannot be read.
+    """
+    if not settings.rates.url:
+        return LocalRates(clock)
+    try:
+        # An optional package: whoever runs one node does not need it.
+        module = import_module("gateway.store.shared_rates")
+    except ImportError as error:
+        reason = "needs an optional package: pip install 'gatewright[redis]'"
+        raise ConfigurationInvalid(settings.source, "rates.url", reason) from error
+    password = rates_password(settings)
+    shared: Rates = module.SharedRates(
+        settings.rates.url,
+        clock,
+        password=password.reveal() if password else "",
+        permit_lease_s=2 * settings.limits.request_deadline_s,
+    )
+    return shared
 
 
 def make_egress(settings: Settings) -> Egress:

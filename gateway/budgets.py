@@ -203,9 +203,13 @@ class ReservationBook:
         return len(late)
 
 
+def level_of(account: str) -> str:
+    """The word for an account's level, for messages."""
+    return _LEVELS.get(account.partition(":")[0], "account")
+
+
 def exhausted(account: str) -> BudgetExhausted:
-    level = _LEVELS.get(account.partition(":")[0], "account")
-    return BudgetExhausted(f"the budget of this {level} is used up")
+    return BudgetExhausted(f"the budget of this {level_of(account)} is used up")
 
 
 def settlement(reservation: Reservation, cost: int) -> Settlement:

@@ -15,6 +15,7 @@ from gateway.evidence import Ending
 from gateway.metrics import Metrics
 from gateway.passage import Arrival, Passage
 from gateway.ports import AuditLog, Ledger
+from gateway.rates import LocalRates, Rates
 from gateway.telemetry import Event, logger
 from gateway.types import (
     ChatRequest,
@@ -39,8 +40,16 @@ class Concluded(Struct, frozen=True):
 class Conclusion:
     """Ends requests; holds the ledger, the audit log and the meters."""
 
-    def __init__(self, ledger: Ledger, audit: AuditLog, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        audit: AuditLog,
+        clock: Clock,
+        metrics: Metrics,
+        rates: Rates | None = None,
+    ) -> None:
         self._ledger = ledger
+        self._rates = rates or LocalRates(clock)
         self._audit = audit
         self._clock = clock
         self._metrics = metrics
@@ -138,6 +147,10 @@ class Conclusion:
 
     async def _conclude(self, passage: Passage, ending: Ending, content: bytes) -> Concluded:
         settlement = self._ledger.settle(passage.reservation, ending.cost_microusd)
+        usage = ending.usage
+        self._rates.release(
+            passage.permit, usage.input_tokens + usage.output_tokens if usage else 0
+        )
         now_us = self._clock.utc_us()
         duration_us = now_us - passage.arrival.arrived_us
         record = evidence.outcome(passage, ending, utc_us=now_us)

@@ -30,6 +30,16 @@ def provider_credential(settings: Settings, provider: str) -> Secret[str] | None
     return source_of(settings, reference, f"providers.{provider}.credential").load()
 
 
+def rates_password(settings: Settings) -> Secret[str] | None:
+    """The password of the server that keeps shared rate limits; None when it has none.
+
+    Raises:
+        ConfigurationInvalid: it cannot be read.
+    """
+    reference = settings.rates.password
+    return source_of(settings, reference, "rates.password").load() if reference else None
+
+
 def pepper(settings: Settings) -> bytes:
     """The secret under which digests of virtual keys are made.
 

@@ -6,6 +6,7 @@ Both are frozen and only point at the nouns of `gateway.types`; they add none of
 from msgspec import Struct
 
 from gateway.ports import Dialect
+from gateway.rates import NO_LIMITS, Permit
 from gateway.routing import Ruling
 from gateway.snapshot import Snapshot
 from gateway.types import ChatRequest, Inspection, Principal, Receipt, Reservation
@@ -36,3 +37,4 @@ class Passage(Struct, frozen=True):
     ruling: Ruling
     reservation: Reservation
     intent: Receipt
+    permit: Permit = NO_LIMITS

@@ -22,6 +22,7 @@ from gateway.identity import Peppers, authenticate
 from gateway.inspection import Inspector
 from gateway.passage import Arrival, Passage
 from gateway.ports import AuditLog, Ledger
+from gateway.rates import NO_LIMITS, Permit, Rates
 from gateway.relay import Relay, Write
 from gateway.settings import Settings
 from gateway.tally import with_input_estimate
@@ -45,12 +46,13 @@ class StreamedAnswer(Struct, frozen=True):
 class Pipeline:
     """The stages of the data plane, wired once by `gateway.app`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument per stage
         self,
         *,
         peppers: Peppers,
         inspector: Inspector,
         ledger: Ledger,
+        rates: Rates,
         audit: AuditLog,
         dispatcher: Dispatcher,
         conclusion: Conclusion,
@@ -60,6 +62,7 @@ class Pipeline:
         self._peppers = peppers
         self._inspector = inspector
         self._ledger = ledger
+        self._rates = rates
         self._audit = audit
         self._dispatcher = dispatcher
         self._conclusion = conclusion
@@ -78,6 +81,7 @@ class Pipeline:
         principal: Principal | None = None
         request: ChatRequest | None = None
         inspection: Inspection | None = None
+        permit = NO_LIMITS
         try:
             principal = authenticate(
                 arrival.snapshot.keys, self._peppers, arrival.headers, arrival.arrived_us
@@ -87,12 +91,16 @@ class Pipeline:
             )
             check_destinations(request, self._requests)
             routing.check_model(request.model, arrival.snapshot.board, arrival.snapshot.policy)
+            accounts = self._accounts(principal, request)
+            permit = await self._rates.admit(accounts, _most_tokens(request))
             inspection = await self._inspector.inspect(request)
-            passage = await self._admit(arrival, principal, request, inspection)
+            passage = await self._admit(arrival, principal, request, inspection, accounts, permit)
         except GatewrightError as error:
+            self._rates.take_back(permit)
             await self._conclusion.refused(arrival, principal, request, inspection, error)
             raise
         except BaseException as error:
+            self._rates.take_back(permit)
             ended = _ended_by(error)
             await asyncio.shield(
                 self._conclusion.refused(arrival, principal, request, inspection, ended)
@@ -101,11 +109,16 @@ class Pipeline:
         return await (self._stream(passage) if request.stream else self._complete(passage))
 
     async def _admit(
-        self, arrival: Arrival, principal: Principal, request: ChatRequest, inspection: Inspection
+        self,
+        arrival: Arrival,
+        principal: Principal,
+        request: ChatRequest,
+        inspection: Inspection,
+        accounts: tuple[str, ...],
+        permit: Permit,
     ) -> Passage:
         """Decide, reserve, and write the intent down; after this bytes may leave."""
         snapshot, now_us = arrival.snapshot, self._clock.utc_us()
-        accounts = self._accounts(principal, request)
         budget_left = self._ledger.left_microusd(accounts)
         facts = routing.gather(request, principal, inspection, budget_left, now_us, snapshot.board)
         ruling = routing.rule(snapshot.policy, facts, request, snapshot.board, self._limits)
@@ -128,12 +141,17 @@ class Pipeline:
         except BaseException:
             self._ledger.release(reservation)
             raise
-        return Passage(arrival, principal, request, inspection, ruling, reservation, receipt)
+        return Passage(
+            arrival, principal, request, inspection, ruling, reservation, receipt, permit
+        )
 
     def _accounts(self, principal: Principal, request: ChatRequest) -> tuple[str, ...]:
         """Whose money it is: the key's levels, and the end user's where one is named."""
         reference = end_user_reference(request.tree)
-        if not reference or not self._ledger.limits_end_users(principal.organisation):
+        if not reference or not (
+            self._ledger.limits_end_users(principal.organisation)
+            or principal.organisation in self._rates.tells_end_users_apart
+        ):
             return principal.accounts
         account = end_user_account(principal.organisation, reference, self._peppers.keyed)
         return (*principal.accounts, account)
@@ -195,6 +213,11 @@ class Pipeline:
             b"",
             end_code(error),
         )
+
+
+def _most_tokens(request: ChatRequest) -> int:
+    """What a request is counted for until its true number is known."""
+    return request.input_tokens_estimate + (request.max_output_tokens or 0)
 
 
 def _ended_by(error: BaseException) -> GatewrightError:

@@ -97,6 +97,14 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     audited_reply_bytes_max: int = 1024 * 1024
 
 
+class RatesSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where workers share rate limits; without a URL each worker limits by itself."""
+
+    url: str = ""
+    """`redis://host:port/number`, also for Valkey; `rediss://` with TLS."""
+    password: SecretReference | None = None
+
+
 class RequestSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What a request may name outside itself; by default nothing at all."""
 
@@ -141,6 +149,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     inspection: InspectionSettings = InspectionSettings()
     limits: Limits = Limits()
     requests: RequestSettings = RequestSettings()
+    rates: RatesSettings = RatesSettings()
     providers: Mapping[str, ProviderSettings] = {}
     targets: Mapping[str, TargetSettings] = {}
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -293,6 +302,15 @@ def _check_references(settings: Settings) -> None:
         for name, provider in settings.providers.items()
         if provider.credential
     }
+    if settings.rates.password:
+        references["rates.password"] = settings.rates.password
+    if settings.rates.url and not settings.rates.url.startswith(("redis://", "rediss://")):
+        raise ConfigurationInvalid(
+            settings.source, "rates.url", "must start with redis:// or rediss://"
+        )
+    if "@" in settings.rates.url:
+        reason = "must not hold a password; name one with `rates.password`"
+        raise ConfigurationInvalid(settings.source, "rates.url", reason)
     for key, reference in references.items():
         if bool(reference.env) == bool(reference.file):
             raise ConfigurationInvalid(

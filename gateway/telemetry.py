@@ -29,6 +29,8 @@ class Event(StrEnum):
     ATTEMPT_FAILED = "attempt:failed"
     SNAPSHOT_PUBLISHED = "snapshot:published"
     SNAPSHOT_FAILED = "snapshot:failed"
+    RATES_DEGRADED = "rates:degraded"
+    RATES_RECOVERED = "rates:recovered"
     LEDGER_FLUSH_FAILED = "ledger:flush_failed"
     UPKEEP_FAILED = "upkeep:failed"
     AUDIT_PROJECTION_FAILED = "audit:projection_failed"

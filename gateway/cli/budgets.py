@@ -38,6 +38,9 @@ class _Account(click.ParamType[str]):
         return value
 
 
+ACCOUNT = _Account()
+
+
 @asynccontextmanager
 async def opened_budgets(config_file: Path) -> AsyncIterator[LeaseTable]:
     """The budget table of a configuration, for the length of one command."""
@@ -61,7 +64,7 @@ def budgets() -> None:
 
 @budgets.command("set")
 @config_option
-@click.argument("account", type=_Account())
+@click.argument("account", type=ACCOUNT)
 @click.argument("limit_microusd", type=click.IntRange(0, LIMIT_MICROUSD_MAX))
 @click.option("--window", type=click.Choice(["total", "day", "month"]), default="month")
 @asynchronous
@@ -76,7 +79,7 @@ async def set_limit(
 
 @budgets.command()
 @config_option
-@click.argument("account", type=_Account())
+@click.argument("account", type=ACCOUNT)
 @asynchronous
 async def remove(config_file: Path, account: str) -> None:
     """Make an account unlimited."""

@@ -139,6 +139,15 @@ budget_leases = Table(
 )
 """Both sums run from the start of the lease, so that a report repeated changes nothing."""
 
+rate_limits = Table(
+    "rate_limits",
+    metadata,
+    Column("account", _ACCOUNT, primary_key=True),
+    Column("requests_per_minute", BigInteger),
+    Column("tokens_per_minute", BigInteger),
+    Column("concurrent_requests", BigInteger),
+)
+
 audit_records = Table(
     "audit_records",
     metadata,

@@ -55,6 +55,7 @@ SHAPES: Mapping[str, Mapping[Style, tuple[int, str]]] = {
         "openai": (429, "insufficient_quota"),
         "anthropic": (402, "billing_error"),
     },
+    "rate_limited": {"openai": (429, "rate_limit_error"), "anthropic": (429, "rate_limit_error")},
     "internal_error": {"openai": (500, "server_error"), "anthropic": (500, "api_error")},
     "no_target_available": {
         "openai": (503, "server_error"),

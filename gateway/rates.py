@@ -1,0 +1,270 @@
+"""Limits on requests, tokens and concurrency per account: checked together, or not at all.
+
+Each limit is a bucket that refills evenly and holds a minute's worth, like the vendors' own.
+A request must fit into every bucket of every account of its path; one that does not takes from
+none. Tokens are charged by estimate and corrected when the true number is known, so a bucket may be
+in debt. Here are the words and the limits of one worker; those that workers share are
+`gateway.store.shared_rates`.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from gateway.budgets import level_of, template_of
+from gateway.clock import Clock
+from gateway.errors import Exhausted
+
+
+MINUTE_S = 60.0
+CONCURRENCY_WAIT_S = 1.0
+"""When somebody else's request ends is not known: this much later the caller may ask again."""
+_ACCOUNTS_MAX = 10_000
+_KINDS = ("requests per minute", "tokens per minute", "concurrent requests")
+
+
+class RateLimit(Struct, frozen=True):
+    """What an account may do; None is no limit. `user:ORG/*` is the limit of each end user."""
+
+    account: str
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrent_requests: int | None = None
+
+
+class Permit(Struct, frozen=True):
+    """A request that was let through, to be given back exactly once."""
+
+    limits: tuple[RateLimit, ...]
+    tokens: int
+    """What was charged for it in advance."""
+    permit_id: str = ""
+    """Empty for a permit of this worker alone."""
+
+
+NO_LIMITS = Permit((), 0)
+
+
+class Rates(Protocol):
+    """Whether a request may begin now."""
+
+    @property
+    def tells_end_users_apart(self) -> frozenset[str]:
+        """Organisations whose end users have limits of their own."""
+        ...
+
+    def publish(self, limits: Iterable[RateLimit]) -> None:
+        """Obey these limits from now on."""
+        ...
+
+    async def admit(self, accounts: tuple[str, ...], tokens: int) -> Permit:
+        """Count a request on every limited account, or on none.
+
+        Raises:
+            Exhausted: some limit is reached; with the seconds after which it may fit.
+        """
+        ...
+
+    def release(self, permit: Permit, tokens: int) -> None:
+        """The request ended and used so many tokens."""
+        ...
+
+    def take_back(self, permit: Permit) -> None:
+        """The request was refused after all: it counts as never made."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class LimitBook:
+    """Which limits hold for a path of accounts."""
+
+    def __init__(self) -> None:
+        self._by_account: Mapping[str, RateLimit] = {}
+        self._paths: dict[tuple[str, ...], tuple[RateLimit, ...]] = {}
+
+    def publish(self, limits: Iterable[RateLimit]) -> None:
+        self._by_account = {limit.account: limit for limit in limits}
+        self._paths = {}
+
+    def of(self, accounts: tuple[str, ...]) -> tuple[RateLimit, ...]:
+        known = self._paths.get(accounts)
+        if known is not None:
+            return known
+        found = []
+        for account in accounts:
+            limit = self._by_account.get(account)
+            if limit is None and (template := self._by_account.get(template_of(account))):
+                limit = RateLimit(
+                    account,
+                    template.requests_per_minute,
+                    template.tokens_per_minute,
+                    template.concurrent_requests,
+                )
+            if limit is not None:
+                found.append(limit)
+        if len(self._paths) >= _ACCOUNTS_MAX:
+            self._paths = {}
+        path = self._paths[accounts] = tuple(found)
+        return path
+
+    @property
+    def tells_end_users_apart(self) -> frozenset[str]:
+        """Organisations whose end users have limits of their own."""
+        return frozenset(
+            account.removeprefix("user:").removesuffix("/*")
+            for account in self._by_account
+            if account.startswith("user:")
+        )
+
+
+class _Bucket:
+    """Fills evenly to its capacity within a minute; may be in debt."""
+
+    __slots__ = ("_level", "_seen_s", "capacity")
+
+    def __init__(self, capacity: int, now_s: float) -> None:
+        self.capacity = capacity
+        self._level = float(capacity)
+        self._seen_s = now_s
+
+    def level(self, now_s: float) -> float:
+        refilled = self._level + (now_s - self._seen_s) * self.capacity / MINUTE_S
+        self._level = min(refilled, float(self.capacity))
+        self._seen_s = now_s
+        return self._level
+
+    def take(self, amount: float) -> None:
+        self._level = min(self._level - amount, float(self.capacity))
+
+    def wait_s(self, needed: float, now_s: float) -> float:
+        """How long until so much is there: 0 when it is; never for a capacity of zero."""
+        missing = min(needed, self.capacity) - self.level(now_s)
+        if not self.capacity:
+            return MINUTE_S
+        return max(0.0, missing * MINUTE_S / self.capacity)
+
+
+class _Meter:
+    """The state of one limited account."""
+
+    __slots__ = ("concurrent", "limit", "requests", "tokens")
+
+    def __init__(self, limit: RateLimit, now_s: float) -> None:
+        self.limit = limit
+        self.concurrent = 0
+        self.requests = self._bucket(limit.requests_per_minute, now_s)
+        self.tokens = self._bucket(limit.tokens_per_minute, now_s)
+
+    @staticmethod
+    def _bucket(capacity: int | None, now_s: float) -> _Bucket | None:
+        return None if capacity is None else _Bucket(capacity, now_s)
+
+    def relimit(self, limit: RateLimit, now_s: float) -> None:
+        """A changed limit keeps what was used: a new bucket would forgive the running minute."""
+        for name, capacity in (
+            ("requests", limit.requests_per_minute),
+            ("tokens", limit.tokens_per_minute),
+        ):
+            old: _Bucket | None = getattr(self, name)
+            new = self._bucket(capacity, now_s)
+            if old is not None and new is not None:
+                new.take(old.capacity - old.level(now_s))
+            setattr(self, name, new)
+        self.limit = limit
+
+    def waits_s(self, tokens: int, now_s: float) -> tuple[float, float, float]:
+        """For each kind of limit, how long until a request of so many tokens fits."""
+        limit = self.limit.concurrent_requests
+        is_full = limit is not None and self.concurrent >= limit
+        return (
+            self.requests.wait_s(1, now_s) if self.requests else 0.0,
+            # Otherwise a request larger than a minute's worth would never be let through.
+            self.tokens.wait_s(tokens, now_s) if self.tokens else 0.0,
+            CONCURRENCY_WAIT_S if is_full else 0.0,
+        )
+
+    def take(self, requests: int, tokens: int, concurrent: int) -> None:
+        if self.requests:
+            self.requests.take(requests)
+        if self.tokens:
+            self.tokens.take(tokens)
+        self.concurrent += concurrent
+
+    def is_idle(self, now_s: float) -> bool:
+        buckets = (self.requests, self.tokens)
+        is_full = all(each is None or each.level(now_s) >= each.capacity for each in buckets)
+        return is_full and not self.concurrent
+
+
+def reached(account: str, kind: int, wait_s: float) -> Exhausted:
+    """The refusal, naming the level and the kind of limit, no amounts."""
+    return Exhausted(
+        f"the limit on {_KINDS[kind]} of this {level_of(account)} is reached",
+        retry_after_s=float(math.ceil(wait_s)),
+    )
+
+
+class LocalRates:
+    """Limits of one worker, in memory."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._book = LimitBook()
+        self._meters: dict[str, _Meter] = {}
+
+    @property
+    def tells_end_users_apart(self) -> frozenset[str]:
+        return self._book.tells_end_users_apart
+
+    def publish(self, limits: Iterable[RateLimit]) -> None:
+        self._book.publish(limits)
+
+    async def admit(self, accounts: tuple[str, ...], tokens: int) -> Permit:
+        limits = self._book.of(accounts)
+        return self.admit_now(limits, tokens) if limits else NO_LIMITS
+
+    def admit_now(self, limits: tuple[RateLimit, ...], tokens: int) -> Permit:
+        now_s = self._clock.monotonic_s()
+        meters = [self._meter(limit, now_s) for limit in limits]
+        worst: tuple[float, str, int] = (0.0, "", 0)
+        for meter in meters:
+            for kind, wait_s in enumerate(meter.waits_s(tokens, now_s)):
+                if wait_s > worst[0]:
+                    worst = (wait_s, meter.limit.account, kind)
+        if worst[0]:
+            raise reached(worst[1], worst[2], worst[0])
+        for meter in meters:
+            meter.take(1, tokens, 1)
+        return Permit(limits, tokens)
+
+    def release(self, permit: Permit, tokens: int) -> None:
+        self._give_back(permit, 0, permit.tokens - tokens)
+
+    def take_back(self, permit: Permit) -> None:
+        self._give_back(permit, 1, permit.tokens)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    def _give_back(self, permit: Permit, requests: int, tokens: int) -> None:
+        for limit in permit.limits:
+            if meter := self._meters.get(limit.account):
+                meter.take(-requests, -tokens, -1)
+
+    def _meter(self, limit: RateLimit, now_s: float) -> _Meter:
+        meter = self._meters.get(limit.account)
+        if meter is None:
+            if len(self._meters) >= _ACCOUNTS_MAX:
+                self._forget_idle(now_s)
+            meter = self._meters[limit.account] = _Meter(limit, now_s)
+        elif meter.limit != limit:
+            meter.relimit(limit, now_s)
+        return meter
+
+    def _forget_idle(self, now_s: float) -> None:
+        self._meters = {
+            account: meter for account, meter in self._meters.items() if not meter.is_idle(now_s)
+        }

@@ -1,0 +1,232 @@
+"""Rate limits that workers share, in Valkey or Redis; without it each worker limits by itself.
+
+One script per admission: all accounts of a path are checked and taken from, or none. Time is the
+server's. Permits of a worker that died run out. While the server does not answer within
+`TIMEOUT_S`, the limits hold per worker: looser by the number of workers, never absent.
+
+It wants one primary with script support; a cluster would have to keep all keys in one slot.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.exceptions import RedisError
+
+from gateway.clock import Clock
+from gateway.rates import NO_LIMITS, LimitBook, LocalRates, Permit, RateLimit, reached
+from gateway.telemetry import Event, logger
+
+
+TIMEOUT_S = 0.25
+RETRY_S = 1.0
+_CONNECTIONS_MAX = 16
+_PREFIX = "gatewright:rates:"
+_NONE = -1
+_FAILED = (RedisError, OSError, TimeoutError)
+
+# KEYS: a hash and a set per account. ARGV: permit, tokens, lease in seconds, then per account its
+# requests and tokens per minute and concurrent requests, -1 for none. Lua numbers are doubles.
+_ADMIT = """
+local t = redis.call('TIME')
+local now = t[1] + t[2] / 1000000
+local tokens, lease = tonumber(ARGV[2]), tonumber(ARGV[3])
+local function level(key, field, cap)
+  local seen = redis.call('HMGET', key, field, field .. 's')
+  if not seen[1] then return cap end
+  return math.min(cap, seen[1] + math.max(0, now - seen[2]) * cap / 60)
+end
+local function wait(cap, have, need)
+  if cap == 0 then return 60 end
+  return math.max(0, (math.min(need, cap) - have) * 60 / cap)
+end
+local worst, which, kind = 0, 0, 0
+local function note(seconds, i, k)
+  if seconds > worst then worst, which, kind = seconds, i, k end
+end
+local n = #KEYS / 2
+local levels = {}
+for i = 1, n do
+  local hash, set = KEYS[2 * i - 1], KEYS[2 * i]
+  local rpm, tpm, most = tonumber(ARGV[3*i+1]), tonumber(ARGV[3*i+2]), tonumber(ARGV[3*i+3])
+  levels[i] = {0, 0}
+  if rpm >= 0 then
+    levels[i][1] = level(hash, 'r', rpm)
+    note(wait(rpm, levels[i][1], 1), i, 0)
+  end
+  if tpm >= 0 then
+    levels[i][2] = level(hash, 't', tpm)
+    note(wait(tpm, levels[i][2], tokens), i, 1)
+  end
+  if most >= 0 then
+    redis.call('ZREMRANGEBYSCORE', set, '-inf', now)
+    if redis.call('ZCARD', set) >= most then note(1, i, 2) end
+  end
+end
+if worst > 0 then return {tostring(worst), which, kind} end
+for i = 1, n do
+  local hash, set = KEYS[2 * i - 1], KEYS[2 * i]
+  local rpm, tpm, most = tonumber(ARGV[3*i+1]), tonumber(ARGV[3*i+2]), tonumber(ARGV[3*i+3])
+  local full = 60
+  if rpm >= 0 then
+    redis.call('HSET', hash, 'r', tostring(levels[i][1] - 1), 'rs', tostring(now))
+  end
+  if tpm >= 0 then
+    local left = levels[i][2] - tokens
+    redis.call('HSET', hash, 't', tostring(left), 'ts', tostring(now))
+    if tpm > 0 then full = math.max(full, (tpm - left) * 60 / tpm) end
+  end
+  if rpm >= 0 or tpm >= 0 then redis.call('EXPIRE', hash, math.ceil(full) + 1) end
+  if most >= 0 then
+    redis.call('ZADD', set, now + lease, ARGV[1])
+    redis.call('EXPIRE', set, math.ceil(lease) + 1)
+  end
+end
+return {'0', 0, 0}
+"""
+# ARGV: permit, requests and tokens to give back, then tokens per minute of each account. A bucket
+# that ran out of memory meanwhile was full; what was given back too much is cut at the next look.
+_GIVE_BACK = """
+for i = 1, #KEYS / 2 do
+  local hash, set = KEYS[2 * i - 1], KEYS[2 * i]
+  if redis.call('HEXISTS', hash, 'r') == 1 and tonumber(ARGV[2]) ~= 0 then
+    redis.call('HINCRBYFLOAT', hash, 'r', ARGV[2])
+  end
+  if redis.call('HEXISTS', hash, 't') == 1 and tonumber(ARGV[3]) ~= 0 then
+    redis.call('HINCRBYFLOAT', hash, 't', ARGV[3])
+  end
+  redis.call('ZREM', set, ARGV[1])
+end
+return 0
+"""
+
+
+class SharedRates:
+    """See `gateway.rates.Rates`; made with the server's URL, closed by its owner."""
+
+    def __init__(
+        self,
+        url: str,
+        clock: Clock,
+        *,
+        password: str = "",
+        permit_lease_s: float = 600.0,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        pool = BlockingConnectionPool.from_url(
+            url,
+            password=password or None,
+            max_connections=_CONNECTIONS_MAX,
+            timeout=timeout_s,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
+        )
+        self._redis: Any = Redis.from_pool(pool)
+        self._timeout_s = timeout_s
+        self._admit: Any = self._redis.register_script(_ADMIT)
+        self._give_back: Any = self._redis.register_script(_GIVE_BACK)
+        self._clock = clock
+        self._lease_s = permit_lease_s
+        self._book = LimitBook()
+        self._alone = LocalRates(clock)
+        self._away_until_s = 0.0
+        self.is_shared = True
+        """False while each worker limits by itself."""
+        self._releasing: set[asyncio.Task[None]] = set()
+        self._log: Any = logger()
+
+    @property
+    def tells_end_users_apart(self) -> frozenset[str]:
+        return self._book.tells_end_users_apart
+
+    def publish(self, limits: Iterable[RateLimit]) -> None:
+        self._book.publish(limits)
+
+    async def admit(self, accounts: tuple[str, ...], tokens: int) -> Permit:
+        limits = self._book.of(accounts)
+        if not limits:
+            return NO_LIMITS
+        if self._clock.monotonic_s() < self._away_until_s:
+            return self._alone.admit_now(limits, tokens)
+        permit = Permit(limits, tokens, secrets.token_hex(8))
+        arguments = [permit.permit_id, tokens, self._lease_s, *_numbers(limits)]
+        try:
+            wait_s, which, kind = await self._run(self._admit(_keys(limits), arguments))
+        except _FAILED:
+            self._lose()
+            return self._alone.admit_now(limits, tokens)
+        except BaseException:
+            self.take_back(permit)  # The caller left; whether it was counted is not known.
+            raise
+        self._find()
+        if float(wait_s) > 0:
+            raise reached(limits[int(which) - 1].account, int(kind), float(wait_s))
+        return permit
+
+    def release(self, permit: Permit, tokens: int) -> None:
+        if not permit.permit_id:
+            self._alone.release(permit, tokens)
+        else:
+            self._later(permit, 0, permit.tokens - tokens)
+
+    def take_back(self, permit: Permit) -> None:
+        if not permit.permit_id:
+            self._alone.take_back(permit)
+        else:
+            self._later(permit, 1, permit.tokens)
+
+    async def close(self) -> None:
+        """Give back what is still under way, then leave."""
+        if self._releasing:
+            await asyncio.wait(self._releasing, timeout=self._timeout_s)
+        with suppress(*_FAILED):
+            await self._redis.aclose()
+
+    def _later(self, permit: Permit, requests: int, tokens: int) -> None:
+        """Nobody waits for it: what is lost by that runs out by itself."""
+        if not permit.limits:
+            return
+        task = asyncio.create_task(self._returned(permit, requests, tokens), name="rates-release")
+        self._releasing.add(task)
+        task.add_done_callback(self._releasing.discard)
+
+    async def _returned(self, permit: Permit, requests: int, tokens: int) -> None:
+        with suppress(*_FAILED):
+            arguments = [permit.permit_id, requests, tokens]
+            await self._run(self._give_back(_keys(permit.limits), arguments))
+
+    async def _run(self, script: Awaitable[Any]) -> Any:
+        async with asyncio.timeout(self._timeout_s):
+            return await script
+
+    def _lose(self) -> None:
+        self._away_until_s = self._clock.monotonic_s() + RETRY_S
+        if self.is_shared:
+            self.is_shared = False
+            self._log.warning(Event.RATES_DEGRADED, component="rates")
+
+    def _find(self) -> None:
+        if not self.is_shared:
+            self.is_shared = True
+            self._log.info(Event.RATES_RECOVERED, component="rates")
+
+
+def _keys(limits: Sequence[RateLimit]) -> list[str]:
+    return [
+        f"{_PREFIX}{kind}{{{limit.account}}}" for limit in limits for kind in ("bucket:", "open:")
+    ]
+
+
+def _numbers(limits: Sequence[RateLimit]) -> list[int]:
+    return [
+        _NONE if number is None else number
+        for limit in limits
+        for number in (
+            limit.requests_per_minute,
+            limit.tokens_per_minute,
+            limit.concurrent_requests,
+        )
+    ]

@@ -1,0 +1,268 @@
+"""What every keeper of rate limits promises: in memory, and shared in a real Redis or Valkey.
+
+The shared ones need `redis-server` or `valkey-server` on the path; continuous integration installs
+one and says so, so that they cannot be left out there.
+"""
+
+import asyncio
+import os
+import shutil
+import socket
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.clock import StoppedClock, SystemClock
+from gateway.errors import Exhausted
+from gateway.rates import LocalRates, Permit, RateLimit, Rates
+from gateway.store.shared_rates import RETRY_S, SharedRates
+
+
+pytestmark = pytest.mark.anyio
+SERVER = shutil.which("valkey-server") or shutil.which("redis-server")
+KINDS = ["memory", "shared"] if SERVER else ["memory"]
+PATH = ("org:acme", "key:abc")
+
+
+def test_continuous_integration_leaves_the_shared_limits_in() -> None:
+    assert SERVER or "GATEWRIGHT_TEST_SERVERS" not in os.environ
+
+
+class Server:
+    """A server on loopback that can be stopped and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self._folder = folder
+        self._process: Process | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    async def start(self) -> None:
+        assert SERVER
+        self._process = await asyncio.create_subprocess_exec(
+            *(SERVER, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""),
+            *("--dir", str(self._folder)),
+            stdout=DEVNULL,
+        )
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            except OSError:
+                await asyncio.sleep(0.01)
+                continue
+            writer.close()
+            return
+
+    async def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            await self._process.wait()
+            self._process = None
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    server = Server(tmp_path)
+    yield server
+    await server.stop()
+
+
+@pytest.fixture(params=KINDS)
+async def rates(request: pytest.FixtureRequest, server: Server) -> AsyncIterator[Rates]:
+    if request.param == "memory":
+        yield LocalRates(SystemClock())
+        return
+    await server.start()
+    shared = SharedRates(server.url, SystemClock(), timeout_s=20.0)
+    yield shared
+    assert shared.is_shared
+    await shared.close()
+
+
+async def settled(rates: Rates) -> None:
+    """Until what was given back has arrived."""
+    while isinstance(rates, SharedRates) and rates._releasing:
+        await asyncio.sleep(0.001)
+
+
+async def refusal(rates: Rates, tokens: int = 1, accounts: tuple[str, ...] = PATH) -> Exhausted:
+    with pytest.raises(Exhausted) as caught:
+        await rates.admit(accounts, tokens)
+    return caught.value
+
+
+async def test_without_a_limit_everything_is_let_through(rates: Rates) -> None:
+    rates.publish([RateLimit("org:other", 0)])
+    for _ in range(50):
+        assert await rates.admit(PATH, 10**9) == Permit((), 0)
+
+
+async def test_requests_above_a_minutes_worth_are_told_when_to_come_back(rates: Rates) -> None:
+    rates.publish([RateLimit("org:acme", requests_per_minute=6)])
+    for _ in range(6):
+        await rates.admit(PATH, 1)
+
+    error = await refusal(rates)
+
+    assert error.message == "the limit on requests per minute of this organisation is reached"
+    assert error.retry_after_s == 10
+    assert (error.code, error.http_status, error.retryable) == ("rate_limited", 429, True)
+
+
+async def test_a_refused_request_takes_from_no_limit_of_its_path(rates: Rates) -> None:
+    rates.publish(
+        [RateLimit("org:acme", 10, 10_000, 10), RateLimit("key:abc", requests_per_minute=1)]
+    )
+    await rates.admit(PATH, 1000)
+    for _ in range(30):
+        assert "of this key" in (await refusal(rates, 1000)).message
+
+    for _ in range(9):
+        await rates.admit(("org:acme",), 1000)
+    assert "of this organisation" in (await refusal(rates, 1, ("org:acme",))).message
+
+
+async def test_tokens_are_charged_in_advance_and_corrected_at_the_end(rates: Rates) -> None:
+    rates.publish([RateLimit("key:abc", tokens_per_minute=1000)])
+    permit = await rates.admit(PATH, 900)
+    assert "tokens per minute" in (await refusal(rates, 200)).message
+    rates.release(permit, 100)
+    await settled(rates)
+
+    again = await rates.admit(PATH, 900)
+    rates.release(again, 3000)  # More than was thought: the bucket is in debt.
+    await settled(rates)
+    assert (await refusal(rates, 1)).retry_after_s in range(100, 140)
+
+
+async def test_a_request_larger_than_a_minutes_worth_waits_for_a_full_bucket_only(
+    rates: Rates,
+) -> None:
+    rates.publish([RateLimit("key:abc", tokens_per_minute=1000)])
+    await rates.admit(PATH, 5000)
+    assert (await refusal(rates, 1)).retry_after_s in range(235, 245)
+
+
+async def test_concurrent_requests_make_room_when_they_end(rates: Rates) -> None:
+    rates.publish([RateLimit("org:acme", concurrent_requests=2)])
+    first, second = await rates.admit(PATH, 1), await rates.admit(PATH, 1)
+    assert "concurrent requests" in (await refusal(rates)).message
+    rates.release(first, 1)
+    rates.take_back(second)
+    await settled(rates)
+    await rates.admit(PATH, 1)
+    await rates.admit(PATH, 1)
+    await refusal(rates)
+
+
+async def test_a_request_that_is_taken_back_was_never_made(rates: Rates) -> None:
+    rates.publish([RateLimit("org:acme", 2, 100, 2)])
+    for _ in range(20):
+        rates.take_back(await rates.admit(PATH, 90))
+        await settled(rates)
+    await rates.admit(PATH, 90)
+
+
+async def test_each_end_user_has_limits_of_its_own(rates: Rates) -> None:
+    rates.publish([RateLimit("user:acme/*", requests_per_minute=1)])
+    assert rates.tells_end_users_apart == {"acme"}
+    for user in ("ann", "bob"):
+        await rates.admit((f"user:acme/{user}",), 1)
+        assert "end user" in (await refusal(rates, 1, (f"user:acme/{user}",))).message
+
+
+async def test_many_at_once_are_let_through_as_often_as_the_limit_says(rates: Rates) -> None:
+    rates.publish([RateLimit("org:acme", requests_per_minute=40)])
+    asked = [rates.admit(PATH, 1) for _ in range(200)]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+
+    assert sum(isinstance(answer, Permit) for answer in answers) == 40
+
+
+def test_buckets_refill_evenly_and_a_changed_limit_forgives_nothing() -> None:
+    clock = StoppedClock()
+    rates = LocalRates(clock)
+
+    async def admitted() -> int:
+        count = 0
+        try:
+            while True:
+                await rates.admit(PATH, 1)
+                count += 1
+        except Exhausted:
+            return count
+
+    async def play() -> list[int]:
+        seen = []
+        rates.publish([RateLimit("org:acme", 60)])
+        seen.append(await admitted())
+        clock.advance(7.0)
+        seen.append(await admitted())
+        rates.publish([RateLimit("org:acme", 120)])
+        seen.append(await admitted())
+        clock.advance(-3600.0)  # no wall clock, but no machine is perfect either
+        clock.advance(3600.0 + 600.0)
+        seen.append(await admitted())
+        return seen
+
+    assert asyncio.run(play()) == [60, 7, 60, 120]
+
+
+if SERVER:
+
+    async def test_two_workers_share_one_limit(server: Server) -> None:
+        await server.start()
+        workers = [SharedRates(server.url, SystemClock(), timeout_s=20.0) for _ in range(2)]
+        for worker in workers:
+            worker.publish([RateLimit("org:acme", 20, None, 20)])
+        asked = [worker.admit(PATH, 1) for worker in workers for _ in range(20)]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+
+        assert sum(isinstance(answer, Permit) for answer in answers) == 20
+        for worker in workers:
+            await worker.close()
+
+    async def test_permits_of_a_worker_that_died_run_out(server: Server) -> None:
+        await server.start()
+        dead = SharedRates(server.url, SystemClock(), permit_lease_s=0.05, timeout_s=20.0)
+        other = SharedRates(server.url, SystemClock(), timeout_s=20.0)
+        for worker in (dead, other):
+            worker.publish([RateLimit("org:acme", concurrent_requests=1)])
+        await dead.admit(PATH, 1)
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    await other.admit(PATH, 1)
+                    break
+                except Exhausted:
+                    await asyncio.sleep(0.02)
+        for worker in (dead, other):
+            await worker.close()
+
+    async def test_without_the_server_each_worker_limits_by_itself_and_then_shares_again(
+        server: Server,
+    ) -> None:
+        await server.start()
+        clock = StoppedClock()
+        rates = SharedRates(server.url, clock, timeout_s=5.0)
+        rates.publish([RateLimit("org:acme", requests_per_minute=3)])
+        held = await rates.admit(PATH, 1)
+        await server.stop()
+
+        for _ in range(3):
+            await rates.admit(PATH, 1)
+        await refusal(rates)
+        alone = rates.is_shared
+        rates.release(held, 1)  # It is given back to nobody, and nobody minds.
+        await server.start()
+        clock.advance(RETRY_S + 0.1)
+        await rates.admit(PATH, 1)
+        assert (alone, rates.is_shared) == (False, True)
+        await rates.close()
