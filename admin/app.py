@@ -102,7 +102,7 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
         settings,
         KeyStore(database, peppers, clock),
         LeaseTable(database, clock),
-        DatabaseAuditSink(database),
+        DatabaseAuditSink(database, settings.path(settings.audit.directory)),
         clock,
     )
 

@@ -105,7 +105,8 @@ class DataPlane:
         self._audit = make_audit_log(settings, clock)
         self._projector = Projector(
             settings.path(settings.audit.directory),
-            DatabaseAuditSink(self._database),
+            DatabaseAuditSink(self._database, settings.path(settings.audit.directory)),
+            recent=self._audit.recent,
             durable=lambda: {settings.audit.worker: self._audit.position},
             batch_records=PROJECTION_RECORDS,
         )

@@ -30,10 +30,18 @@ class ContentReference(Struct, frozen=True, omit_defaults=True):
     """Id of the data key in the worker's `keys.jsonl`; destroying it erases the content."""
     length_bytes: int
     """Of what is stored: nonce, ciphertext and tag."""
-    sha256: str
-    """Hex digest of what is stored, so that proofs outlive the key."""
+    sha256: str = ""
+    """Only in records of the first version: `blake2b` costs a third without SHA instructions."""
     cut_bytes: int = 0
     """Bytes of plaintext beyond the limit, which were not kept."""
+    blake2b: str = ""
+    """Hex BLAKE2b-256 (RFC 7693) of what is stored, so that proofs outlive the key."""
+
+    def matches(self, sealed: bytes) -> bool:
+        """Whether these are the bytes that were stored."""
+        digest = self.blake2b or self.sha256
+        expected = content_digest(sealed) if self.blake2b else hashlib.sha256(sealed).hexdigest()
+        return len(sealed) == self.length_bytes and digest == expected
 
 
 class Entry(Struct, frozen=True, omit_defaults=True):
@@ -74,6 +82,11 @@ def encode_record(record: AuditRecord) -> tuple[AuditRecord, bytes]:
     return kept, raw
 
 
+def content_digest(sealed: bytes) -> str:
+    """What a content reference holds of the stored bytes."""
+    return hashlib.blake2b(sealed, digest_size=32).hexdigest()
+
+
 def encode_reference(reference: ContentReference) -> bytes:
     return _ENCODER.encode(reference)
 
@@ -107,8 +120,19 @@ def header_chain_hash(previous: bytes, header: bytes) -> bytes:
 
 def content_aad(record: AuditRecord) -> bytes:
     """What content is bound to: it cannot be moved to another request, tenant or stage."""
-    parts = (record.request_id, record.organisation, record.stage)
-    return b"".join(b"%d:%b" % (len(part), part) for part in (text.encode() for text in parts))
+    request, organisation, stage = (
+        record.request_id.encode(),
+        record.organisation.encode(),
+        record.stage.encode(),
+    )
+    return b"%d:%b%d:%b%d:%b" % (
+        len(request),
+        request,
+        len(organisation),
+        organisation,
+        len(stage),
+        stage,
+    )
 
 
 def _cut_record(record: AuditRecord, string_limit: int, count_limit: int) -> AuditRecord:

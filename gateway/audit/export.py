@@ -13,7 +13,8 @@ from gateway.audit.entries import ContentReference, content_aad
 from gateway.audit.frames import HEAD_BYTES
 from gateway.audit.keys import ContentOpener, ContentUnreadable, KeyWrapper
 from gateway.audit.memory import MemoryAuditSink
-from gateway.audit.projector import ProjectedRecord, Projector, SequencedRecord
+from gateway.audit.projection import ProjectedRecord, SequencedRecord
+from gateway.audit.projector import Projector
 from gateway.audit.segments import segment_path
 
 

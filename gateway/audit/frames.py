@@ -41,9 +41,14 @@ class Frame(NamedTuple):
 
 
 def encode_frame(kind: int, payload: bytes) -> bytes:
+    return frame_head(kind, payload) + payload
+
+
+def frame_head(kind: int, payload: bytes) -> bytes:
+    """The HEAD_BYTES that stand before a payload; apart, so that nobody copies what is long."""
     length = len(payload)
     head_crc = crc32(_LENGTH_AND_KIND.pack(length, kind))
-    return _HEAD.pack(length, kind, head_crc, crc32(payload, head_crc)) + payload
+    return _HEAD.pack(length, kind, head_crc, crc32(payload, head_crc))
 
 
 def read_frame(file: BinaryIO, offset_bytes: int, limit_bytes: int) -> Frame | None:

@@ -69,7 +69,7 @@ class DataKeys:
         self._disk = disk
         self._day = -1
         self._ciphers: dict[str, tuple[str, AESGCM]] = {}
-        self._random = b""
+        self._nonces: list[bytes] = []
 
     def seal(self, organisation: str, aad: bytes, content: bytes) -> tuple[str, bytes]:
         """The key's id, and nonce, ciphertext and tag of the content.
@@ -77,26 +77,20 @@ class DataKeys:
         Raises:
             OSError: a new key could not be made durable; nothing was encrypted with it.
         """
+        known = self._ciphers.get(organisation)
+        if known is None:
+            known = self._ciphers[organisation] = self._create(organisation, self._day)
+        if not self._nonces:
+            self._nonces = _draw_nonces()
+        nonce = self._nonces.pop()
+        return known[0], nonce + known[1].encrypt(nonce, content, aad)
+
+    def look_at_the_clock(self) -> None:
+        """Before each group: a new day begins with new keys."""
         day = self._clock.utc_us() // _DAY_US
         if day != self._day:
             self._ciphers.clear()
             self._day = day
-        known = self._ciphers.get(organisation)
-        if known is None:
-            known = self._ciphers[organisation] = self._create(organisation, day)
-        nonce = self._nonce()
-        return known[0], nonce + known[1].encrypt(nonce, content, aad)
-
-    def _nonce(self) -> bytes:
-        """Random bytes, drawn for many at once.
-
-        Each draw is a system call that lets the interpreter go; under load the thread then waits
-        for it, for every record of a group, while all callers of the group wait for the thread.
-        """
-        if not self._random:
-            self._random = os.urandom(NONCE_BYTES * _NONCES_DRAWN)
-        nonce, self._random = self._random[:NONCE_BYTES], self._random[NONCE_BYTES:]
-        return nonce
 
     def _create(self, organisation: str, day: int) -> tuple[str, AESGCM]:
         key = secrets.token_bytes(_KEY_BYTES)
@@ -112,6 +106,16 @@ class DataKeys:
         # The first line break ends a line that a crash may have cut off; an empty line is nothing.
         self._disk.append_durably(self._path, b"\n" + msgspec.json.encode(line) + b"\n")
         return line.key, AESGCM(key)
+
+
+def _draw_nonces() -> list[bytes]:
+    """Random nonces, drawn for many at once.
+
+    Each draw is a system call that lets the interpreter go; under load the thread then waits
+    for it, for every record of a group, while all callers of the group wait for the thread.
+    """
+    drawn = os.urandom(NONCE_BYTES * _NONCES_DRAWN)
+    return [drawn[at : at + NONCE_BYTES] for at in range(0, len(drawn), NONCE_BYTES)]
 
 
 class ContentOpener:

@@ -5,13 +5,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
-from msgspec import Struct
 
-from gateway.audit.entries import ContentReference, decode_entry, leaf_hash
 from gateway.audit.frames import BadFrame
+from gateway.audit.projection import START, AuditSink, Position, ProjectedRecord
+from gateway.audit.recent import RecentRecords
 from gateway.audit.segments import (
     SegmentReader,
     StoredRecord,
@@ -21,80 +20,9 @@ from gateway.audit.segments import (
     segment_path,
 )
 from gateway.telemetry import Event, logger
-from gateway.types import AuditRecord
 
-
-Position = tuple[int, int]
-"""Segment number and offset of the next byte to read in it."""
 
 _BACKOFF_MAX_S = 30.0
-
-START: Position = (1, 0)
-"""Where a worker stands that a sink has never heard of."""
-
-
-class ProjectedRecord(Struct, frozen=True):
-    """One record as it was read back from a segment; what its bytes say is derived when asked for.
-
-    Bytes cost nothing until they are looked into; thousands of decoded records at once are work
-    for the garbage collector, which stops the event loop.
-    """
-
-    worker: str
-    segment: int
-    offset_bytes: int
-    """Of the record's frame: with worker, segment and leaf hash this is the receipt."""
-    chain_hash: bytes
-    raw_json: bytes
-    """The canonical bytes that the leaf hash covers: `{"record": …, "content": …}`."""
-
-    @property
-    def leaf_hash(self) -> str:
-        """Hex SHA-256 of 0x00 and `raw_json`."""
-        return leaf_hash(self.raw_json).hex()
-
-    @property
-    def record(self) -> AuditRecord:
-        """Decoded anew at each access; raises msgspec.MsgspecError when it is no JSON of ours."""
-        return decode_entry(self.raw_json).record
-
-    @property
-    def content(self) -> ContentReference | None:
-        """Decoded anew at each access; raises msgspec.MsgspecError when it is no JSON of ours."""
-        return decode_entry(self.raw_json).content
-
-
-class SequencedRecord(Struct, frozen=True):
-    """A projected record with its number: dense from 1 in each organisation."""
-
-    sequence: int
-    projected: ProjectedRecord
-
-
-class AuditSink(Protocol):
-    """A projection of the log that can be rebuilt from it, such as the database."""
-
-    async def positions(self) -> Mapping[str, Position]:
-        """How far each worker's segments are stored; a worker that is missing stands at START."""
-        ...
-
-    async def store(
-        self,
-        batch: list[ProjectedRecord],
-        worker: str,
-        from_position: Position,
-        to_position: Position,
-    ) -> bool:
-        """Store a batch of one worker and move its position, both or neither.
-
-        Inside the same transaction each record gets the next number of its organisation, in the
-        order of the batch, so that numbers are dense. False, and nothing stored, when the
-        worker's position is not `from_position`: somebody else was faster.
-
-        Raises:
-            msgspec.MsgspecError: a record is no JSON of ours; nothing was stored.
-        """
-        ...
 
 
 class ProjectionBroken(Exception):
@@ -105,7 +33,8 @@ class Projector:
     """Moves records of all workers in a directory to a sink; any number may run, none twice.
 
     `durable` tells up to where a writer of this process has synced; the files of other workers are
-    synced by the projector itself before it stores what it read.
+    synced by the projector itself before it stores what it read. What that writer wrote a moment
+    ago comes from `recent`, where it lies without a gap, and is read back only otherwise.
     """
 
     def __init__(
@@ -114,12 +43,14 @@ class Projector:
         sink: AuditSink,
         *,
         durable: Callable[[], Mapping[str, Position]] = dict,
+        recent: RecentRecords | None = None,
         poll_s: float = 0.25,
         batch_records: int = 500,
     ) -> None:
         self._directory = directory
         self._sink = sink
         self._durable = durable
+        self._recent = recent
         self._poll_s = poll_s
         self._batch_records = batch_records
         self._positions: dict[str, Position] | None = None
@@ -178,7 +109,7 @@ class Projector:
             limit = self._durable().get(worker)
             if limit is not None and here >= limit:
                 return stored
-            batch, there = await asyncio.to_thread(self._read, worker, here, limit)
+            batch, there = await self._next(worker, here, limit)
             if not batch:
                 return stored
             if await self._store(batch, worker, here, there):
@@ -186,6 +117,15 @@ class Projector:
                 stored += len(batch)
             else:
                 self._positions = None
+
+    async def _next(
+        self, worker: str, here: Position, limit: Position | None
+    ) -> tuple[list[ProjectedRecord], Position]:
+        if self._recent is not None and self._recent.worker == worker:
+            known = self._recent.take(here, self._batch_records)
+            if known is not None:
+                return known
+        return await asyncio.to_thread(self._read, worker, here, limit)
 
     def _workers(self) -> list[str]:
         return list_workers(self._directory) if self._directory.is_dir() else []
@@ -236,7 +176,7 @@ def read_batch(
             room = count_max - len(batch)
             records = _take(reader, offset, room, may_be_torn=end is None)
             batch += [
-                ProjectedRecord(worker, number, stored.offset_bytes, stored.chain, stored.raw)
+                ProjectedRecord(worker, number, stored.offset_bytes, stored.raw)
                 for stored in records
             ]
             offset = records[-1].end_bytes if records else max(offset, reader.start_bytes)

@@ -5,10 +5,9 @@ optional content frame and the record frame (chain hash, then canonical JSON). A
 the segment before ended: what lies behind was never acknowledged and is not part of the log.
 """
 
-import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -59,6 +58,10 @@ class StoredRecord(NamedTuple):
     raw: bytes
     content: bytes | None
     """Nonce, ciphertext and tag, from the frame before."""
+
+
+Place = tuple[str, int, int]
+"""Worker, segment, and offset of a record's frame."""
 
 
 class CheckedRecord(NamedTuple):
@@ -159,8 +162,35 @@ class SegmentReader:
         if content is not None:
             raise BadFrame(content.offset_bytes, "content without its record", torn=True)
 
+    def record_at(self, offset_bytes: int) -> StoredRecord:
+        """The record whose frame begins there, without its content; raises BadFrame otherwise."""
+        self._file.seek(offset_bytes)
+        frame = self._read(offset_bytes)
+        if frame is None or frame.kind != RECORD or len(frame.payload) <= HASH_BYTES:
+            raise BadFrame(offset_bytes, "no record begins here")
+        chain, raw = frame.payload[:HASH_BYTES], frame.payload[HASH_BYTES:]
+        return StoredRecord(offset_bytes, frame.end_bytes, chain, raw, None)
+
     def _read(self, offset_bytes: int) -> Frame | None:
         return read_frame(self._file, offset_bytes, self.limit_bytes)
+
+
+def read_entries(directory: Path, places: Iterable[Place]) -> dict[Place, bytes]:
+    """The JSON of records by their places, each segment opened once.
+
+    Raises:
+        BadFrame: no record begins at one of the places.
+        OSError: a segment is missing or cannot be read.
+    """
+    entries: dict[Place, bytes] = {}
+    by_segment: dict[tuple[str, int], list[int]] = {}
+    for worker, segment, offset in places:
+        by_segment.setdefault((worker, segment), []).append(offset)
+    for (worker, segment), offsets in by_segment.items():
+        with SegmentReader(segment_path(directory / worker, segment)) as reader:
+            for offset in sorted(offsets):
+                entries[worker, segment, offset] = reader.record_at(offset).raw
+    return entries
 
 
 def declared_end(folder: Path, number: int) -> int | None:
@@ -203,7 +233,7 @@ def _check_content(stored: StoredRecord, entry: Entry) -> None:
         return
     if expected is None or found is None:
         raise BadFrame(stored.offset_bytes, "content is missing or belongs to no record")
-    if len(found) != expected.length_bytes or hashlib.sha256(found).hexdigest() != expected.sha256:
+    if not expected.matches(found):
         raise BadFrame(stored.offset_bytes, "the content is not the one that was recorded")
 
 

@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from gateway.audit.device import AuditLimits, ChainEnd, SealContent, SegmentDevice
+from gateway.audit.device import AuditLimits, ChainEnd, SealContent, SegmentDevice, Written
 from gateway.audit.disk import Disk
 from gateway.audit.entries import content_aad, encode_record
 from gateway.audit.keys import KeyWrapper
+from gateway.audit.projection import ProjectedRecord
+from gateway.audit.recent import RecentRecords
 from gateway.audit.segments import is_worker_name
 from gateway.clock import Clock
 from gateway.errors import AuditUnavailable, ConfigurationInvalid
@@ -44,6 +46,7 @@ class WriterStats(Struct, frozen=True):
 
 class _Waiting(NamedTuple):
     future: asyncio.Future[Receipt]
+    record: AuditRecord
     record_json: bytes
     content: SealContent | None
     length_bytes: int
@@ -74,6 +77,7 @@ class SegmentedAuditLog:
             reason = "must be 1 to 64 of a-z, 0-9, _ and -, not starting with _ or -"
             raise ConfigurationInvalid("settings", "worker", reason)
         self._worker = worker
+        self.recent = RecentRecords(worker)
         self._limits = limits or AuditLimits()
         self._device = SegmentDevice(directory, worker, keys, clock, self._limits, disk or Disk())
         self._queue: SimpleQueue[_Group | None] = SimpleQueue()
@@ -160,7 +164,7 @@ class SegmentedAuditLog:
         future: asyncio.Future[Receipt] = self._loop.create_future()
         if not self._forming:
             self._loop.call_soon(self._hand_over)
-        self._forming.append(_Waiting(future, record_json, sealing, length))
+        self._forming.append(_Waiting(future, kept, record_json, sealing, length))
         self._pending_records += 1
         self._pending_bytes += length
         # A cancelled caller leaves its future behind: the record is written all the same.
@@ -194,27 +198,38 @@ class SegmentedAuditLog:
             if not waiting.future.done():
                 waiting.future.set_exception(AuditUnavailable(_REFUSAL))
 
-    def _resolve(self, groups: list[_Group], receipts: list[Receipt] | None, end: ChainEnd) -> None:
+    def _resolve(self, groups: list[_Group], written: list[Written] | None, end: ChainEnd) -> None:
         """Back on the loop: the thread has finished these groups, in order."""
-        self._failing, self._stalled = receipts is None, False
-        self._end = end
+        self._failing, self._stalled = written is None, False
+        before, self._end = self.position, end
         self._committed_s = self._loop.time()
-        written = iter(receipts or ())
+        members = [waiting for group in groups for waiting in group.members]
         for group in groups:
             self._outstanding.popleft()
-            self._pending_records -= len(group.members)
-            for waiting in group.members:
-                self._pending_bytes -= waiting.length_bytes
-            if receipts is None:
-                self._failures_total += len(group.members)
+            if written is None:
                 self._refuse(group)
-                continue
-            for waiting, receipt in zip(group.members, written, strict=False):
-                if not waiting.future.done():
-                    waiting.future.set_result(receipt)
-        if receipts:
-            self._records_total += len(receipts)
+        self._pending_records -= len(members)
+        self._pending_bytes -= sum(waiting.length_bytes for waiting in members)
+        if written is None:
+            self._failures_total += len(members)
+        elif written:
+            self._records_total += len(written)
             self._groups_total += 1
+            self.recent.add(before, self.position, list(map(self._answer, members, written)))
+
+    def _answer(self, waiting: _Waiting, written: Written) -> ProjectedRecord:
+        """Wake one caller, and keep what it wrote for the projection."""
+        receipt, entry = written
+        if not waiting.future.done():
+            waiting.future.set_result(receipt)
+        return ProjectedRecord(
+            self._worker,
+            receipt.segment,
+            receipt.offset_bytes,
+            entry,
+            waiting.record,
+            receipt.leaf_hash,
+        )
 
     def _write_until_closed(self) -> None:
         """The thread: take all that waits, commit it, wake its callers."""
@@ -226,18 +241,18 @@ class SegmentedAuditLog:
             if not groups:
                 continue
             batch = [(item.record_json, item.content) for group in groups for item in group.members]
-            receipts: list[Receipt] | None = None
+            written: list[Written] | None = None
             reason = ""
             try:
-                receipts = self._device.commit(batch)
+                written = self._device.commit(batch)
             except Exception as error:  # noqa: BLE001 - border: a worker loop answers its callers
                 reason = str(error) if isinstance(error, OSError) else type(error).__name__
-            if receipts is None and not was_failing:
+            if written is None and not was_failing:
                 log.error(Event.AUDIT_WRITE_FAILED, worker=self._worker, reason=reason)
-            if was_failing and receipts is not None:
+            if was_failing and written is not None:
                 log.info(Event.AUDIT_WRITE_RECOVERED, worker=self._worker)
-            was_failing = receipts is None
-            self._loop.call_soon_threadsafe(self._resolve, groups, receipts, self._device.end)
+            was_failing = written is None
+            self._loop.call_soon_threadsafe(self._resolve, groups, written, self._device.end)
         self._device.close()
         self._loop.call_soon_threadsafe(self._finished.set_result, None)
 

@@ -76,7 +76,7 @@ async def export_lines(
     database = open_database(settings.database_url)
     try:
         await require_newest_schema(database)
-        sink = DatabaseAuditSink(database)
+        sink = DatabaseAuditSink(database, _folder(settings))
         damage = await _catch_up(Projector(_folder(settings), sink))
         rows = sink.records(AuditQuery(organisation=organisation, request_id=request_id))
         async for line in export_records(

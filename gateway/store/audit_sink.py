@@ -1,7 +1,8 @@
 """The database as a projection of the audit log: stored by the projector, searched by people.
 
-Only the segments are evidence; this can be thrown away and rebuilt from them. Each record's bytes
-are kept as they are, beside columns that exist to be searched.
+Only the segments are evidence; this can be thrown away and rebuilt from them. PostgreSQL keeps
+each record's bytes beside the columns that exist to be searched. SQLite stands beside the segments,
+so it only says where they are: a copy would cost more than all the rest.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain, islice
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,8 +30,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.audit.entries import decode_entry, leaf_hash
-from gateway.audit.projector import START, Position, ProjectedRecord, SequencedRecord
+from gateway.audit.projection import START, Position, ProjectedRecord, SequencedRecord
+from gateway.audit.segments import Place, read_entries
 from gateway.store.engine import Database
 from gateway.store.tables import audit_positions, audit_records
 from gateway.types import AuditRecord, Usage
@@ -66,10 +68,8 @@ _COLUMNS = (
     "worker",
     "segment",
     "offset_bytes",
-    "leaf_hash",
-    "chain_hash",
-    "raw",
     "sequence",
+    "raw",
 )
 _texts_of: Callable[[AuditRecord], tuple[str, ...]] = attrgetter(*_TEXTS)
 _numbers_of: Callable[[AuditRecord], tuple[int, ...]] = attrgetter(*_NUMBERS)
@@ -85,7 +85,6 @@ _STORED = (
     audit_records.c.worker,
     audit_records.c.segment,
     audit_records.c.offset_bytes,
-    audit_records.c.chain_hash,
     audit_records.c.raw,
 )
 _FIRST: dict[str, Any] = {
@@ -127,9 +126,16 @@ _NUMBER_POSTGRESQL = text("""
     SET next_sequence = audit_sequences.next_sequence + excluded.next_sequence - 1
     RETURNING organisation, next_sequence
 """)
-_ROW_SQL = f"({', '.join('?' * len(_COLUMNS))})"
-_INSERT_ROW = f"INSERT INTO audit_records ({', '.join(_COLUMNS)}) VALUES {_ROW_SQL}"  # noqa: S608 - our own names
-_INSERTS = {size: _INSERT_ROW + f", {_ROW_SQL}" * (size - 1) for size in _CHUNK_SIZES}
+
+
+def _inserts(columns: tuple[str, ...]) -> dict[int, str]:
+    row = f"({', '.join('?' * len(columns))})"
+    first = f"INSERT INTO audit_records ({', '.join(columns)}) VALUES {row}"  # noqa: S608 - our own names
+    return {size: first + f", {row}" * (size - 1) for size in _CHUNK_SIZES}
+
+
+_INSERTS = _inserts(_COLUMNS)
+_INSERTS_OF_PLACES = _inserts(_COLUMNS[:-1])
 
 
 class AuditQuery(Struct, frozen=True):
@@ -158,8 +164,11 @@ class _TakenError(Exception):
 class DatabaseAuditSink:
     """See `gateway.audit.projector.AuditSink`; any number of processes may store at once."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, directory: Path | None = None) -> None:
+        """With the audit `directory`, SQLite holds no copy of the records: they are read there."""
         self._database = database
+        self._directory = directory
+        self._keeps_bytes = directory is None or database.kind == "postgresql"
 
     async def positions(self) -> Mapping[str, Position]:
         async with self._database.reading() as connection:
@@ -173,12 +182,14 @@ class DatabaseAuditSink:
         from_position: Position,
         to_position: Position,
     ) -> bool:
-        # Before the transaction: nobody else's writes wait for the decoding.
-        rows, counts = await asyncio.to_thread(_rows, batch)
+        if any(projected.known_record is None for projected in batch):
+            # Before the transaction: nobody else's writes wait for the decoding.
+            batch = await asyncio.to_thread(_decoded, batch)
+        counts = _counts(batch)
         try:
             async with self._database.writing() as connection:
                 await self._move(connection, worker, from_position, to_position)
-                await self._insert(connection, rows, counts)
+                await self._insert(connection, batch, counts)
         except _TakenError:
             return False
         return True
@@ -195,8 +206,8 @@ class DatabaseAuditSink:
             page = page.order_by(audit_records.c.organisation, audit_records.c.sequence)
             async with self._database.reading() as connection:
                 rows = (await connection.execute(page)).mappings().all()
-            for row in rows:
-                yield _record_of(row)
+            for record in await self._records_of(rows):
+                yield record
             if len(rows) < _PAGE:
                 return
             place = (rows[-1]["organisation"], rows[-1]["sequence"])
@@ -209,7 +220,16 @@ class DatabaseAuditSink:
         )
         async with self._database.reading() as connection:
             rows = (await connection.execute(page.limit(limit))).mappings().all()
-        return [_record_of(row) for row in rows]
+        return await self._records_of(rows)
+
+    async def _records_of(self, rows: Sequence[RowMapping]) -> list[SequencedRecord]:
+        """Raises BadFrame or OSError when a record is not in its segment any more."""
+        lacking = [row for row in rows if row["raw"] is None]
+        entries: dict[Place, bytes] = {}
+        if lacking and self._directory is not None:
+            places = [(row["worker"], row["segment"], row["offset_bytes"]) for row in lacking]
+            entries = await asyncio.to_thread(read_entries, self._directory, places)
+        return [_record_of(row, entries) for row in rows]
 
     async def _move(
         self, connection: AsyncConnection, worker: str, here: Position, there: Position
@@ -244,24 +264,24 @@ class DatabaseAuditSink:
         rows: list[tuple[Any, ...]] = await driver.execute_fetchall(_for_sqlite(statement), values)
         return rows
 
-    async def _insert(self, connection: AsyncConnection, rows: list[_Row], counts: _Counts) -> None:
-        if not rows:
+    async def _insert(
+        self, connection: AsyncConnection, batch: list[ProjectedRecord], counts: _Counts
+    ) -> None:
+        if not batch:
             return
-        numbered = _numbered(rows, await self._number(connection, counts))
+        rows = _rows(batch, await self._number(connection, counts), with_bytes=self._keeps_bytes)
         driver = (await connection.get_raw_connection()).driver_connection
         assert driver is not None
         # Past SQLAlchemy, whose inserts cost twice (SQLite) and four times (COPY) the time.
-        if self._database.kind == "sqlite":
-            left = len(rows)
-            for size, statement in _INSERTS.items():
-                count, left = divmod(left, size)
-                if count:
-                    # The driver's thread draws from the generators.
-                    await driver.executemany(statement, _chunks(numbered, count, size))
-        else:
-            await driver.copy_records_to_table(
-                audit_records.name, columns=_COLUMNS, records=numbered
-            )
+        if self._database.kind == "postgresql":
+            await driver.copy_records_to_table(audit_records.name, columns=_COLUMNS, records=rows)
+            return
+        left = len(batch)
+        for size, statement in (_INSERTS if self._keeps_bytes else _INSERTS_OF_PLACES).items():
+            count, left = divmod(left, size)
+            if count:
+                # The driver's thread draws from the generators.
+                await driver.executemany(statement, _chunks(rows, count, size))
 
 
 def _matching(query: AuditQuery) -> Select[tuple[object, ...]]:
@@ -279,32 +299,42 @@ def _matching(query: AuditQuery) -> Select[tuple[object, ...]]:
     return select(*_STORED).where(*conditions)
 
 
-def _record_of(row: RowMapping) -> SequencedRecord:
-    projected = ProjectedRecord(
-        worker=row["worker"],
-        segment=row["segment"],
-        offset_bytes=row["offset_bytes"],
-        chain_hash=bytes(row["chain_hash"]),
-        raw_json=bytes(row["raw"]),
-    )
-    return SequencedRecord(row["sequence"], projected)
+def _record_of(row: RowMapping, entries: Mapping[Place, bytes]) -> SequencedRecord:
+    place = (row["worker"], row["segment"], row["offset_bytes"])
+    raw = entries[place] if row["raw"] is None else bytes(row["raw"])
+    return SequencedRecord(row["sequence"], ProjectedRecord(*place, raw))
 
 
-def _rows(batch: list[ProjectedRecord]) -> tuple[list[_Row], _Counts]:
+def _decoded(batch: list[ProjectedRecord]) -> list[ProjectedRecord]:
     """Raises msgspec.MsgspecError when a record is no JSON of ours."""
-    rows = [_row(projected) for projected in batch]
-    return rows, sorted(Counter(row[0] for row in rows).items())
+    return [
+        msgspec.structs.replace(projected, known_record=projected.record) for projected in batch
+    ]
+
+
+def _counts(batch: list[ProjectedRecord]) -> _Counts:
+    return sorted(Counter(_clean(projected.record.organisation) for projected in batch).items())
+
+
+def _rows(
+    batch: list[ProjectedRecord], following: dict[str, int], *, with_bytes: bool
+) -> Iterator[_Row]:
+    """Whole rows in the order of _COLUMNS, each with its organisation's next number."""
+    for projected in batch:
+        row = _row(projected)
+        number = following[row[0]]
+        following[row[0]] = number + 1
+        yield (*row, number, projected.raw_json) if with_bytes else (*row, number)
 
 
 def _row(projected: ProjectedRecord) -> _Row:
-    """One value per column of the table but the last, in the order of _COLUMNS."""
-    raw = projected.raw_json
-    record = decode_entry(raw).record
+    """One value per column of the table but the last two."""
+    record = projected.record
     usage = record.usage or _NO_USAGE
     input_tokens, output_tokens = usage.input_tokens, usage.output_tokens
     texts, numbers = _texts_of(record), _numbers_of(record)
     status, utc_us, cost, duration = numbers
-    if _ESCAPED_NUL in raw:
+    if _ESCAPED_NUL in projected.raw_json:
         texts = tuple(map(_clean, texts))
     # A union of bits is negative when one of its numbers is, and not below the largest of them.
     widest = utc_us | cost | duration | input_tokens | output_tokens
@@ -320,18 +350,7 @@ def _row(projected: ProjectedRecord) -> _Row:
         projected.worker,
         projected.segment,
         projected.offset_bytes,
-        leaf_hash(raw),
-        projected.chain_hash,
-        raw,
     )
-
-
-def _numbered(rows: list[_Row], following: dict[str, int]) -> Iterator[_Row]:
-    """Whole rows: each with its organisation's next number."""
-    for row in rows:
-        number = following[row[0]]
-        following[row[0]] = number + 1
-        yield (*row, number)
 
 
 def _chunks(rows: Iterator[_Row], count: int, size: int) -> Iterator[_Row]:

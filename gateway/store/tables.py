@@ -19,7 +19,6 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    UniqueConstraint,
 )
 
 
@@ -156,8 +155,6 @@ audit_records = Table(
     Column("worker", Text, nullable=False),
     Column("segment", BigInteger, nullable=False),
     Column("offset_bytes", BigInteger, nullable=False),
-    Column("leaf_hash", LargeBinary(32), nullable=False),
-    Column("chain_hash", LargeBinary(32), nullable=False),
     Column("stage", Text, nullable=False),
     Column("request_id", Text, nullable=False),
     Column("utc_us", BigInteger, nullable=False),
@@ -177,12 +174,12 @@ audit_records = Table(
     Column("input_tokens", BigInteger, nullable=False),
     Column("output_tokens", BigInteger, nullable=False),
     Column("duration_us", BigInteger, nullable=False),
-    Column("raw", LargeBinary, nullable=False),
-    UniqueConstraint("worker", "segment", "offset_bytes"),
+    Column("raw", LargeBinary),
     Index(None, "request_id"),
     Index(None, "organisation", "utc_us"),
 )
-"""A projection of the segments: `raw` is the record's line, the other columns exist to be searched.
+"""A projection of the segments: `raw` is the record's line (NULL: it is read from the segment), the
+other columns exist to be searched. Nothing is stored twice because a position moves with its rows.
 
 They are of any length, because a record that did not fit would stop the projection for good.
 """

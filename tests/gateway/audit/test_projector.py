@@ -9,7 +9,8 @@ import pytest
 
 from gateway.audit.frames import RECORD, encode_frame
 from gateway.audit.memory import MemoryAuditSink
-from gateway.audit.projector import Position, ProjectedRecord, ProjectionBroken, Projector
+from gateway.audit.projection import Position, ProjectedRecord
+from gateway.audit.projector import ProjectionBroken, Projector
 from gateway.audit.segments import segment_path
 from tests.gateway.audit.samples import LIMITS, journeys, record, running, until
 

@@ -1,17 +1,21 @@
 """The projection of the audit log in both databases."""
 
 import asyncio
-import hashlib
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
+from sqlalchemy import func, select
 
 from gateway.audit.entries import encode_record, entry_bytes
-from gateway.audit.projector import START, ProjectedRecord
+from gateway.audit.projection import START, ProjectedRecord
+from gateway.audit.projector import Projector
 from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.engine import Database, open_database
+from gateway.store.tables import audit_records
 from gateway.types import AuditRecord, Usage
+from tests.gateway.audit.samples import journeys, running
 
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +36,7 @@ def sink(database: Database) -> DatabaseAuditSink:
 
 def projected(worker: str, offset_bytes: int, record: AuditRecord) -> ProjectedRecord:
     raw = entry_bytes(encode_record(record)[1])
-    return ProjectedRecord(worker, 1, offset_bytes, hashlib.sha256(raw).digest(), raw)
+    return ProjectedRecord(worker, 1, offset_bytes, raw)
 
 
 def outcome(number: int, organisation: str = "acme") -> AuditRecord:
@@ -64,6 +68,24 @@ async def test_what_is_stored_comes_back_byte_for_byte(sink: DatabaseAuditSink) 
     assert [row.projected for row in rows] == batch
     assert [row.sequence for row in rows] == [1, 2]
     assert await sink.positions() == {"w1": (1, 200)}
+
+
+async def test_beside_the_segments_sqlite_keeps_no_copy_and_reads_them_there(
+    database: Database, tmp_path: Path
+) -> None:
+    sink = DatabaseAuditSink(database, tmp_path)
+    async with running(tmp_path) as log:
+        receipts = await journeys(log, 0, 300)
+        await Projector(tmp_path, sink, recent=log.recent).catch_up()
+    async with database.reading() as connection:
+        count = select(func.count()).where(audit_records.c.raw.is_not(None))
+        copies = (await connection.execute(count)).scalar_one()
+    assert copies == (0 if database.kind == "sqlite" else 600)
+    rows = [row async for row in sink.records(AuditQuery())]
+    rows.sort(key=lambda row: row.projected.offset_bytes)
+    assert [row.projected.leaf_hash for row in rows] == [each.leaf_hash for each in receipts]
+    newest = await sink.newest(AuditQuery(stage="outcome"), 1)
+    assert newest[0].projected.record.request_id == "req_299"
 
 
 async def test_numbers_are_dense_in_each_organisation(sink: DatabaseAuditSink) -> None:
