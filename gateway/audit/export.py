@@ -26,13 +26,15 @@ async def export_records(
 ) -> AsyncIterator[dict[str, object]]:
     """One flat object per row; with `directory` and `keys`, `content` is decrypted into it.
 
-    Content that cannot be read is `content_error`, so that an export never stops half-way.
+    Content that cannot be read is `content_error`, and a record that cannot is `record_error`, so
+    that an export never stops half-way.
     """
     openers: dict[str, ContentOpener] = {}
     async for row in rows:
         line = export_line(row)
         projected = row.projected
-        if directory is not None and keys is not None and projected.content is not None:
+        is_whole = bool(projected.raw_json)
+        if directory and keys and is_whole and projected.content is not None:
             folder = directory / projected.worker
             if projected.worker not in openers:
                 openers[projected.worker] = await asyncio.to_thread(ContentOpener, folder, keys)
@@ -43,12 +45,18 @@ async def export_records(
 
 def export_line(row: SequencedRecord) -> dict[str, object]:
     """Number, place and hash of a record, then all its fields, defaults included."""
-    projected, record = row.projected, row.projected.record
-    return {
+    projected = row.projected
+    place = {
         "sequence": row.sequence,
         "worker": projected.worker,
         "segment": projected.segment,
         "offset_bytes": projected.offset_bytes,
+    }
+    if not projected.raw_json:
+        return place | {"record_error": "the record is damaged or missing in its segment"}
+    record = projected.record
+    return {
+        **place,
         "leaf_hash": projected.leaf_hash,
         **{name: msgspec.to_builtins(getattr(record, name)) for name in record.__struct_fields__},
         "content_reference": msgspec.to_builtins(projected.content),

@@ -28,7 +28,10 @@ class ProjectedRecord(Struct, frozen=True):
     offset_bytes: int
     """Of the record's frame: with worker, segment and leaf hash this is the receipt."""
     raw_json: bytes
-    """The canonical bytes that the leaf hash covers: `{"record": …, "content": …}`."""
+    """The canonical bytes that the leaf hash covers: `{"record": …, "content": …}`.
+
+    Empty where they can no longer be read from the segment.
+    """
     known_record: AuditRecord | None = None
     """What the bytes say, where this process wrote them a moment ago."""
     known_leaf: str = ""

@@ -8,6 +8,7 @@ the segment before ended: what lies behind was never acknowledged and is not par
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -178,18 +179,20 @@ class SegmentReader:
 def read_entries(directory: Path, places: Iterable[Place]) -> dict[Place, bytes]:
     """The JSON of records by their places, each segment opened once.
 
-    Raises:
-        BadFrame: no record begins at one of the places.
-        OSError: a segment is missing or cannot be read.
+    What is missing or damaged is left out: one bad record must not hide the others.
     """
     entries: dict[Place, bytes] = {}
     by_segment: dict[tuple[str, int], list[int]] = {}
     for worker, segment, offset in places:
         by_segment.setdefault((worker, segment), []).append(offset)
     for (worker, segment), offsets in by_segment.items():
-        with SegmentReader(segment_path(directory / worker, segment)) as reader:
+        with (
+            suppress(BadFrame, OSError),
+            SegmentReader(segment_path(directory / worker, segment)) as reader,
+        ):
             for offset in sorted(offsets):
-                entries[worker, segment, offset] = reader.record_at(offset).raw
+                with suppress(BadFrame):
+                    entries[worker, segment, offset] = reader.record_at(offset).raw
     return entries
 
 

@@ -85,6 +85,8 @@ async def export_lines(
             keys=master_key(settings) if content else None,
         ):
             click.echo(json.dumps(line, ensure_ascii=True))
+            if "record_error" in line:
+                damage = "not all records could be read"
     finally:
         await database.close()
     if damage:

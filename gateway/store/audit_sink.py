@@ -213,17 +213,17 @@ class DatabaseAuditSink:
             place = (rows[-1]["organisation"], rows[-1]["sequence"])
 
     async def newest(self, query: AuditQuery, limit: int = 100) -> list[SequencedRecord]:
-        """The last matching records, newest first; for a page of the admin interface."""
+        """The last matching records, newest first, without damaged ones; for an admin page."""
         columns = audit_records.c
         page = _matching(query).order_by(
             columns.utc_us.desc(), columns.organisation, columns.sequence.desc()
         )
         async with self._database.reading() as connection:
             rows = (await connection.execute(page.limit(limit))).mappings().all()
-        return await self._records_of(rows)
+        return [row for row in await self._records_of(rows) if row.projected.raw_json]
 
     async def _records_of(self, rows: Sequence[RowMapping]) -> list[SequencedRecord]:
-        """Raises BadFrame or OSError when a record is not in its segment any more."""
+        """A record that is damaged or not in its segment any more comes without its bytes."""
         lacking = [row for row in rows if row["raw"] is None]
         entries: dict[Place, bytes] = {}
         if lacking and self._directory is not None:
@@ -301,7 +301,7 @@ def _matching(query: AuditQuery) -> Select[tuple[object, ...]]:
 
 def _record_of(row: RowMapping, entries: Mapping[Place, bytes]) -> SequencedRecord:
     place = (row["worker"], row["segment"], row["offset_bytes"])
-    raw = entries[place] if row["raw"] is None else bytes(row["raw"])
+    raw = entries.get(place, b"") if row["raw"] is None else bytes(row["raw"])
     return SequencedRecord(row["sequence"], ProjectedRecord(*place, raw))
 
 

@@ -226,12 +226,19 @@ def test_export_of_a_damaged_log_does_not_pretend_to_be_whole(
     assert "`gatewright audit verify` says what is affected" in ended.errors
 
 
-def test_export_still_gives_what_was_projected_before_the_damage(
+def test_export_names_a_damaged_record_and_still_gives_all_others(
     operator: Operator, receipts: list[Receipt]
 ) -> None:
     before = operator.config("audit", "export")
     _flip(_segment(operator), receipts[4].offset_bytes + 60)
     after = operator.config("audit", "export")
 
-    assert len(_lines(before)) == 6
-    assert after.output == before.output
+    assert (before.status, after.status) == (0, 1)
+    whole = _lines(before)
+    rest = [json.loads(line) for line in after.output.splitlines()]
+    assert len(whole) == len(rest) == 6
+    assert "damaged" in rest[4].pop("record_error")
+    assert rest[4].items() <= whole[4].items()
+    assert [line for line in rest if line["sequence"] != rest[4]["sequence"]] == [
+        line for line in whole if line["sequence"] != rest[4]["sequence"]
+    ]
