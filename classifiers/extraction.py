@@ -5,17 +5,17 @@ metadata and unknown fields are walked like messages. Strings that hold JSON wit
 decoded and walked too. What cannot be read as text (images, audio, files) is named, not guessed.
 """
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final
 
 import msgspec
+
+from classifiers.units import LEAD_LENGTH, SEAM, Unit
 
 
 MAX_DEPTH: Final = 48
 MAX_JSON_IN_STRING_DEPTH: Final = 3
 MAX_SEGMENTS: Final = 100_000
-# Joins keys to values and segments to each other; rules read it as "keyword, then value".
-SEAM: Final = "\x1f"
 _LONG_NUMBER: Final = 99_999
 _MAX_INTEGER_BITS: Final = 256
 _OPENERS: Final = ("{", "[", '"')
@@ -86,6 +86,8 @@ class Extraction(msgspec.Struct, frozen=True):
     tool_count: int
     opaque_kinds: tuple[str, ...]
     reasons: tuple[str, ...]
+    # Index of the first segment of every message; what stands before and behind is a unit too.
+    messages: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         return f"Extraction(segments={len(self.segments)}, reasons={self.reasons})"
@@ -97,6 +99,18 @@ class Extraction(msgspec.Struct, frozen=True):
         """Offset of each segment in the joined text."""
         lengths = (len(segment.text) + len(SEAM) for segment in self.segments)
         return [0, *accumulate(lengths)][: len(self.segments)]
+
+    def units(self) -> list[tuple[Unit, int]]:
+        """What is judged as a whole, one message each, with the index of its first segment."""
+        texts = [segment.text for segment in self.segments]
+        edges = sorted({0, *self.messages, len(texts)})
+        units = []
+        lead = ""
+        for first, end in pairwise(edges):
+            text = SEAM.join(texts[first:end])
+            units.append((Unit(text, lead), first))
+            lead = text[-LEAD_LENGTH:]
+        return units
 
     def newest_user_text(self) -> str:
         return "\n".join([self.segments[index].text for index in self.newest_user])
@@ -136,13 +150,22 @@ def extract(document: object) -> Extraction:
         tool_count,
         tuple(sorted(walk.opaque_kinds)),
         tuple(sorted(walk.reasons)),
+        tuple(walk.starts),
     )
 
 
 class _Walk:
     """The state of one walk."""
 
-    __slots__ = ("newest_user", "opaque_kinds", "reasons", "segments", "system", "turn_count")
+    __slots__ = (
+        "newest_user",
+        "opaque_kinds",
+        "reasons",
+        "segments",
+        "starts",
+        "system",
+        "turn_count",
+    )
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []
@@ -151,10 +174,12 @@ class _Walk:
         self.turn_count = 0
         self.opaque_kinds: set[str] = set()
         self.reasons: set[str] = set()
+        self.starts: list[int] = []
 
     def messages(self, messages: list[object]) -> None:
         for message in messages:
             begin = len(self.segments)
+            self.starts.append(begin)
             if not isinstance(message, dict):
                 self.value(message, "user", 2, 0)
                 self.newest_user = range(begin, len(self.segments))
@@ -168,6 +193,7 @@ class _Walk:
                     self.newest_user = range(begin, len(self.segments))
             elif named in _SYSTEM_ROLES:
                 self.system.extend(range(begin, len(self.segments)))
+        self.starts.append(len(self.segments))
 
     def value(self, value: object, role: str, depth: int, nested: int) -> None:
         if isinstance(value, str):

@@ -6,13 +6,15 @@ is kept: findings are labels and places.
 """
 
 from bisect import bisect_right
-from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
 from classifiers.extraction import Extraction, extract
-from classifiers.pii.detect import scan
-from classifiers.pii.labels import MOST_SENSITIVE, DataClass, data_class_of
+from classifiers.pii.labels import MOST_SENSITIVE, DataClass
+from classifiers.pii.scanner import PATTERNS_ONLY, Scanner
+from classifiers.units import Unit
+from classifiers.verdicts import Verdict, counted, judge, never
 
 
 MAX_LENGTH = 4_000_000
@@ -46,55 +48,78 @@ class InspectionResult(Struct, frozen=True):
     opaque_kinds: tuple[str, ...]
 
 
-def inspect(document: object, tolerated_opaque: frozenset[str] = NO_KINDS) -> InspectionResult:
+def inspect(
+    document: object,
+    tolerated_opaque: frozenset[str] = NO_KINDS,
+    scanner: Scanner = PATTERNS_ONLY,
+) -> InspectionResult:
     """Inspect a decoded JSON request.
 
     Args:
         document: what the JSON decoder gave.
         tolerated_opaque: kinds of opaque content that a policy lets pass unread.
+        scanner: what reads the texts.
     """
-    return inspect_extraction(extract(document), tolerated_opaque)
+    return inspect_extraction(extract(document), tolerated_opaque, scanner)
 
 
 def inspect_extraction(
-    extraction: Extraction, tolerated_opaque: frozenset[str] = NO_KINDS
+    extraction: Extraction,
+    tolerated_opaque: frozenset[str] = NO_KINDS,
+    scanner: Scanner = PATTERNS_ONLY,
+    expired: Callable[[], bool] = never,
 ) -> InspectionResult:
     """Inspect what `extract` gave; the gateway extracts once and scores complexity from it too."""
     reasons = list(extraction.reasons)
     reasons += [
         f"opaque:{kind}" for kind in extraction.opaque_kinds if kind not in tolerated_opaque
     ]
-    joined = extraction.joined()
-    if len(joined) > MAX_LENGTH:
+    units = extraction.units()
+    if sum(len(unit.text) for unit, _ in units) > MAX_LENGTH:
         reasons.append("too-long")
-        joined = joined[:MAX_LENGTH]
-    scanned = scan(joined)
-    if not scanned.complete:
-        reasons.append("too-many-candidates")
-    counts: dict[str, int] = {}
-    findings: tuple[LocatedFinding, ...] = ()
-    found_class = DataClass.S0
-    if scanned.findings:
-        starts = extraction.starts()
-        findings = tuple(
-            LocatedFinding(
-                (segment := bisect_right(starts, finding.start) - 1),
-                finding.start - starts[segment],
-                min(finding.end - starts[segment], len(extraction.segments[segment].text)),
-                finding.label,
-                finding.score,
-                finding.detector,
-            )
-            for finding in scanned.findings
-        )
-        counts = dict(sorted(Counter(finding.label for finding in findings).items()))
-        found_class = max(map(data_class_of, counts))
+        units = _first_units(units)
+    verdicts = [judge(unit, scanner, expired) for unit, _ in units]
+    reasons += sorted({reason for verdict in verdicts for reason in verdict.reasons})
+    counts = counted(verdicts)
+    found_class = max((verdict.found_class for verdict in verdicts), default=DataClass.S0)
     return InspectionResult(
         found_class if not reasons else MOST_SENSITIVE,
         found_class,
         not reasons,
         counts,
-        findings,
+        tuple(_located(extraction, units, verdicts)) if counts else (),
         tuple(reasons),
         extraction.opaque_kinds,
     )
+
+
+def _first_units(units: Sequence[tuple[Unit, int]]) -> list[tuple[Unit, int]]:
+    """As many units from the end as may be read: the newest turn is never left out."""
+    kept: list[tuple[Unit, int]] = []
+    left = MAX_LENGTH
+    for unit, first in reversed(units):
+        if left <= 0:
+            break
+        kept.append((Unit(unit.text[:left], unit.lead), first))
+        left -= len(unit.text)
+    return kept[::-1]
+
+
+def _located(
+    extraction: Extraction, units: Sequence[tuple[Unit, int]], verdicts: Sequence[Verdict]
+) -> Iterator[LocatedFinding]:
+    """The findings of all units at their places in the segments."""
+    starts = extraction.starts()
+    for (_, first), verdict in zip(units, verdicts, strict=True):
+        for finding in verdict.findings:
+            place = starts[first] + finding.start
+            segment = bisect_right(starts, place) - 1
+            length = len(extraction.segments[segment].text)
+            yield LocatedFinding(
+                segment,
+                place - starts[segment],
+                min(finding.end + starts[first] - starts[segment], length),
+                finding.label,
+                finding.score,
+                finding.detector,
+            )

@@ -11,10 +11,12 @@ from gateway.cli.database import database
 from gateway.cli.demo import demo
 from gateway.cli.engine import engine
 from gateway.cli.init import init
+from gateway.cli.inspect import inspect
 from gateway.cli.keys import keys
 from gateway.cli.limits import limits
 from gateway.cli.policy import policy
 from gateway.cli.serve import admin, serve
+from gateway.cli.train import train
 from gateway.errors import GatewrightError
 
 
@@ -37,6 +39,8 @@ for command in (
     audit,
     database,
     config,
+    inspect,
+    train,
 ):
     commands.add_command(command)
 

@@ -12,6 +12,7 @@ from importlib import import_module, resources
 from litestar import Litestar
 
 from classifiers.complexity.model import load as load_complexity
+from classifiers.pii.scanner import load as load_scanner
 from gateway.api.application import Front, build_application
 from gateway.api.door import Door, Load
 from gateway.audit.device import AuditLimits
@@ -118,7 +119,7 @@ class DataPlane:
         )
         self._rates = make_rates(settings, clock)
         self._rate_limits = RateLimitTable(self._database)
-        self._inspector = Inspector(settings.inspection, load_complexity(), clock)
+        self._inspector = Inspector(settings.inspection, load_complexity(), clock, load_scanner())
         self._upkeep = Upkeep(self._duties())
         self._is_reporting = True
 

@@ -20,7 +20,9 @@ from gateway.errors import ConfigurationInvalid
 
 
 ENVIRONMENT_PREFIX = "GATEWRIGHT_"
-_MAY_BE_ZERO = frozenset({"audit.free_bytes_min", "inspection.inline_bytes_max"})
+_MAY_BE_ZERO = frozenset(
+    {"audit.free_bytes_min", "inspection.inline_bytes_max", "inspection.deadline_s_per_mib"}
+)
 
 
 class Listener(Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,8 +77,10 @@ class InspectionSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     tolerated_opaque: tuple[str, ...] = ()
-    deadline_s: float = 1.0
-    inline_bytes_max: int = 64 * 1024
+    deadline_s: float = 0.025
+    deadline_s_per_mib: float = 8.0
+    """Added to the deadline for every MiB of the request: a long one may take longer."""
+    inline_bytes_max: int = 8 * 1024
     """Longer requests are inspected in a worker thread, off the event loop."""
 
 

@@ -6,19 +6,21 @@ keeps, logs or shows the text: a finding is a label and a place.
 
 from collections.abc import Iterator
 from enum import Enum
-from operator import attrgetter
 from string import ascii_letters, digits
 
 import re2
 from msgspec import Struct
 
 from classifiers.pii import numbers, validators
+from classifiers.pii.decoded import Decoded, with_changes
+from classifiers.pii.disguises import DISGUISES, ROUNDS_MAX, Disguise
+from classifiers.pii.findings import Finding, without_overlaps
 from classifiers.pii.gate import Gate, options, trigger_of
-from classifiers.pii.labels import DataClass, data_class_of
 from classifiers.pii.normalise import View, normalise
 from classifiers.pii.patterns import PATTERNS
 from classifiers.pii.rules import Rule
 from classifiers.pii.secrets import PRIVATE_KEY_HEAD, SECRETS
+from classifiers.pii.spoken import says_digits
 
 
 MIN_SCORE = 0.5
@@ -33,23 +35,33 @@ _LETTERS = ascii_letters
 _WORD_CHARS = frozenset(ascii_letters + digits)
 
 _RULES: tuple[Rule, ...] = (*PATTERNS, *SECRETS)
-_FIRST_RULE = 2
-_GATE = Gate((numbers.RUN_GATE, PRIVATE_KEY_HEAD, *map(trigger_of, _RULES)))
-_COMPILED = tuple(re2.compile(rule.regex.encode(), options()) for rule in _RULES)
-_GROUP = tuple(min(1, pattern.groups) for pattern in _COMPILED)
+# What the gate's hits stand for, set by set; the last set needs digits.
+_NUMBERS, _KEYS = "numbers", "private keys"
+_SETS: tuple[tuple[Rule | Disguise | str, ...], ...] = (
+    (_KEYS, *_RULES, *(disguise for disguise in DISGUISES if not disguise.needs_digits)),
+    (_NUMBERS, *(disguise for disguise in DISGUISES if disguise.needs_digits)),
+)
+_SOURCES = tuple(source for group in _SETS for source in group)
+_SPELLED = next(
+    i for i, s in enumerate(_SOURCES) if isinstance(s, Disguise) and s.name == "spelled"
+)
+
+
+def _trigger(source: Rule | Disguise | str) -> str:
+    if isinstance(source, Rule):
+        return trigger_of(source)
+    if isinstance(source, Disguise):
+        return source.trigger
+    return numbers.RUN_GATE if source == _NUMBERS else PRIVATE_KEY_HEAD
+
+
+_GATE = Gate(
+    tuple(tuple(map(_trigger, group)) for group in _SETS[:-1]), tuple(map(_trigger, _SETS[-1]))
+)
+_COMPILED = {rule: re2.compile(rule.regex.encode(), options()) for rule in _RULES}
 _RUN = re2.compile(numbers.RUN.encode(), options())
 _DIGITS = re2.compile(rb"[0-9]+", options())
 _KEY_HEAD = re2.compile(PRIVATE_KEY_HEAD.encode(), options())
-
-
-class Finding(Struct, frozen=True, order=True):
-    """A place in a text (offsets in code points, end exclusive) and what stands there."""
-
-    start: int
-    end: int
-    label: str
-    score: float
-    detector: str
 
 
 class Scan(Struct, frozen=True):
@@ -59,7 +71,15 @@ class Scan(Struct, frozen=True):
     complete: bool = True
 
 
-_NOTHING = Scan()
+class Look(Struct, frozen=True):
+    """What patterns found, overlaps included, and the decoded views in which words may hide."""
+
+    findings: list[Finding]
+    complete: bool
+    views: tuple[Decoded, ...] = ()
+
+
+_EMPTY = Look([], complete=True)
 
 
 def find(text: str) -> tuple[Finding, ...]:
@@ -69,37 +89,78 @@ def find(text: str) -> tuple[Finding, ...]:
 
 def scan(text: str) -> Scan:
     """Like `find`, and says whether every candidate was judged."""
+    seen = look(text)
+    return Scan(tuple(without_overlaps(seen.findings)), seen.complete)
+
+
+def look(text: str, rounds: int = ROUNDS_MAX) -> Look:
+    """Run the rules over a text, and over what its disguises decode to, `rounds` deep."""
     view = normalise(text)
     data = view.text.encode("ascii")
     hits = _GATE.hits(data)
+    if says_digits(text):
+        hits.append(_SPELLED)
     if not hits:
-        return _NOTHING
+        return _EMPTY
     found: list[Finding] = []
+    views: list[Decoded] = []
     budget = MAX_CANDIDATES
-    for hit in sorted(hits):
-        source = _candidates(hit, data, view, text)
-        for candidate in source:
+    complete = True
+    for hit in sorted(set(hits)):
+        source = _SOURCES[hit]
+        if isinstance(source, Disguise):
+            if rounds:
+                more = _look_behind(source, text, view, rounds - 1)
+                found += more.findings
+                views += more.views
+                complete = complete and more.complete
+            continue
+        for candidate in _candidates(source, data, view, text):
             budget -= 1
             if candidate is not None and candidate.score >= MIN_SCORE:
-                found.append(candidate)
+                found.append(_at_origin(candidate, view))
             if budget <= 0:
                 break
-    placed = (_at_origin(finding, view) for finding in _without_overlaps(found))
-    return Scan(tuple(placed), complete=budget > 0)
+    return Look(found, complete and budget > 0, tuple(views))
 
 
-def _candidates(hit: int, data: bytes, view: View, text: str) -> Iterator[Finding | None]:
-    if hit == 0:
-        return _numbers(data, view, text)
-    if hit == 1:
-        return _private_keys(data, view)
-    return _matches(hit - _FIRST_RULE, data, view, text)
+def _look_behind(disguise: Disguise, text: str, view: View, rounds: int) -> Look:
+    """The findings that only the decoded text shows, at their places in the text itself."""
+    source = view.text if disguise.on_ascii else text
+    decoded = with_changes(source, disguise.changes(source))
+    if decoded is None:
+        return _EMPTY
+    inner = look(decoded.text, rounds)
+    found = []
+    also = [f for f in disguise.also(decoded) if not any(_overlap(f, g) for g in inner.findings)]
+    for finding in (*inner.findings, *also):
+        if not decoded.touches(finding.start, finding.end) or finding.score < disguise.least:
+            continue
+        start, end = decoded.origin(finding.start, finding.end)
+        if disguise.on_ascii:
+            start, end = view.origin(start), view.origin_end(end)
+        found.append(
+            Finding(
+                start, end, finding.label, finding.score, finding.detector + "+" + disguise.name
+            )
+        )
+    views = (decoded,) if disguise.hides_words else ()
+    return Look(found, inner.complete, views)
 
 
-def _matches(index: int, data: bytes, view: View, text: str) -> Iterator[Finding | None]:
-    rule = _RULES[index]
-    group = _GROUP[index]
-    pattern = _COMPILED[index]
+def _overlap(one: Finding, other: Finding) -> bool:
+    return one.start < other.end and other.start < one.end
+
+
+def _candidates(source: Rule | str, data: bytes, view: View, text: str) -> Iterator[Finding | None]:
+    if isinstance(source, Rule):
+        return _matches(source, data, view, text)
+    return _numbers(data, view, text) if source == _NUMBERS else _private_keys(data, view)
+
+
+def _matches(rule: Rule, data: bytes, view: View, text: str) -> Iterator[Finding | None]:
+    pattern = _COMPILED[rule]
+    group = min(1, pattern.groups)
     position = 0
     while (match := pattern.search(data, position)) is not None:
         start, end = match.span(group)
@@ -223,28 +284,6 @@ def _private_keys(data: bytes, view: View) -> Iterator[Finding | None]:
         else:  # A torn block: everything that can still belong to the key.
             reached = min(len(data), end + _KEY_LENGTH) if stop < 0 else stop
         yield Finding(start, reached, "PRIVATE_KEY", 0.99, "private_key")
-
-
-def _without_overlaps(found: list[Finding]) -> list[Finding]:
-    """One finding of each place: a restricted one first, then the more believable, the longer."""
-    if not found:
-        return found
-    found.sort(key=_precedence)
-    taken = bytearray(max(map(attrgetter("end"), found)))
-    kept = []
-    for finding in found:
-        # Any overlap with a kept finding covers an end of this one or lies inside it.
-        if taken.find(1, finding.start, finding.end) < 0:
-            taken[finding.start : finding.end] = b"\x01" * (finding.end - finding.start)
-            kept.append(finding)
-    kept.sort()
-    return kept
-
-
-def _precedence(finding: Finding) -> tuple[bool, float, int, int]:
-    """What must stay home may not hide behind a telephone number that is a hair likelier."""
-    is_harmless = data_class_of(finding.label) < DataClass.S3
-    return is_harmless, -finding.score, finding.start - finding.end, finding.start
 
 
 def _at_origin(finding: Finding, view: View) -> Finding:

@@ -31,7 +31,10 @@ def _labels(data_class: DataClass, severity: int, names: str) -> dict[str, Label
 
 
 LABELS: dict[str, Label] = {
+    **_labels(DataClass.S0, 0, "LOCATION ORGANIZATION DATE_TIME URL AGE NRP TITLE"),
     **_labels(DataClass.S1, 10, "IN_IFSC SWIFT_BIC"),
+    **_labels(DataClass.S1, 15, "PERSON"),
+    **_labels(DataClass.S2, 40, "ADDRESS"),
     **_labels(DataClass.S2, 20, "IP_ADDRESS MAC_ADDRESS USERNAME EMPLOYEE_ID VEHICLE_REG"),
     **_labels(DataClass.S2, 30, "EMAIL PHONE IN_UPI DOB US_NPI US_ROUTING"),
     **_labels(DataClass.S3, 60, "IN_GSTIN IN_VOTER_ID PASSPORT DRIVER_LICENSE NATIONAL_ID MRN"),
@@ -40,6 +43,10 @@ LABELS: dict[str, Label] = {
     **_labels(DataClass.S4, 90, "SECRET JWT PASSWORD"),
     **_labels(DataClass.S4, 100, "PRIVATE_KEY"),
 }
+
+
+# Labels that say nothing about a person by themselves: found, but no reason to keep a text home.
+SOFT = frozenset(name for name, label in LABELS.items() if label.data_class is DataClass.S0)
 
 
 def data_class_of(label: str) -> DataClass:

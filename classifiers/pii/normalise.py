@@ -7,6 +7,7 @@ character stands for exactly one original character, so that finding a position 
 
 # ruff: noqa: PLR2004 - the numbers here are those of the Unicode code charts.
 
+import re
 import unicodedata
 from bisect import bisect_right
 from itertools import accumulate
@@ -81,7 +82,7 @@ _ASTRAL = {
 
 
 class View(Struct, frozen=True):
-    """An ASCII text and where its characters came from; `text` is never shown in a repr.
+    """A text and where its characters came from; `text` is never shown in a repr.
 
     `kept_before` holds, for each dropped character, how many characters are kept before it.
     """
@@ -99,6 +100,29 @@ class View(Struct, frozen=True):
     def origin_end(self, offset: int) -> int:
         """Offset just behind the original of the view character that ends at `offset`."""
         return self.origin(offset - 1) + 1 if offset else 0
+
+
+# What makes words unreadable without changing how they look: dropped or folded for the tagger too.
+_UNREADABLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\uff01-\uff5e\uffa0]|[\U0001d400-\U0001d7ff]|[\U000e0000-\U000e007f]"
+)
+
+
+def readable(text: str) -> View:
+    """The text in its own script, without invisible characters and with plain letter forms."""
+    if text.isascii() or _UNREADABLE.search(text) is None:
+        return View(text)
+    folded = _UNREADABLE.sub(lambda match: _plain(match[0]), text)
+    if _DROPPED not in folded:
+        return View(folded)
+    parts = folded.split(_DROPPED)
+    return View("".join(parts), tuple(accumulate(map(len, parts[:-1]))))
+
+
+def _plain(char: str) -> str:
+    code = ord(char)
+    return _TABLE[code] if code < len(_TABLE) else _ASTRAL.get(code, _UNKNOWN)
 
 
 def normalise(text: str) -> View:

@@ -25,7 +25,7 @@ _PLACEHOLDER_DOMAINS = (
 )
 _PLACEHOLDER_SUFFIXES = (".example", ".test", ".invalid", ".localhost", ".local")
 _FILE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".css", ".js", ".py", ".ts")
-_UPI_HANDLES = (
+UPI_HANDLES = (
     "ok(?:icici|sbi|axis|hdfcbank)|ybl|ibl|axl|apl|paytm|pt(?:axis|hdfc|sbi|yes)|upi|sbi|icici"
     "|hdfcbank|axisbank|axisb|kotak|pnb|barodampay|cnrb|idfcbank|idfcfirst|indus|federal|rbl|yesbank"
     "|yapl|rapl|airtel|freecharge|jupiteraxis|fam|slice|naviaxis|superyes|timecosmos|waicici|wa(?:axis|hdfcbank|sbi)"
@@ -85,9 +85,9 @@ PATTERNS: tuple[Rule, ...] = (
     Rule(
         "IN_UPI",
         "upi",
-        rf"\b([A-Za-z0-9._\-]{{2,64}}@(?:{_UPI_HANDLES}))(?:[^A-Za-z0-9.@\-]|\.?$|\.[^A-Za-z0-9])",
+        rf"\b([A-Za-z0-9._\-]{{2,64}}@(?:{UPI_HANDLES}))(?:[^A-Za-z0-9.@\-]|\.?$|\.[^A-Za-z0-9])",
         0.8,
-        gate=rf"@(?:{_UPI_HANDLES})\b",
+        gate=rf"@(?:{UPI_HANDLES})\b",
     ),
     Rule(
         "IP_ADDRESS",

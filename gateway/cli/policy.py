@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from classifiers.complexity.model import load as load_complexity
+from classifiers.pii.scanner import load as load_scanner
 from gateway import routing
 from gateway.app import configured_targets
 from gateway.cli.options import Refused
@@ -94,7 +95,7 @@ def _facts_of_body(
     """What the gateway would know about this body: decoded and inspected as when it serves."""
     clock = SystemClock()
     request = DIALECTS[_dialect_of(tree)].decode_request(body.encode(), "req_explained")
-    inspector = Inspector(settings, load_complexity(), clock)
+    inspector = Inspector(settings, load_complexity(), clock, load_scanner())
     try:
         inspection = asyncio.run(inspector.inspect(request))
     finally:

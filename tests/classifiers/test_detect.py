@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from classifiers.pii import detect, gate, patterns, secrets
-from classifiers.pii.detect import Finding, find
+from classifiers.pii.detect import find
+from classifiers.pii.findings import Finding
 from classifiers.pii.labels import LABELS, DataClass, data_class_of
 from tests.classifiers import samples
 

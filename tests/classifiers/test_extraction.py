@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from classifiers.extraction import MAX_DEPTH, SEAM, extract
+from classifiers.extraction import MAX_DEPTH, extract
+from classifiers.units import SEAM
 from tests.classifiers import samples
 
 

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.anyio
 SETTINGS = """
 [inspection]
 deadline_s = 0.000001
+deadline_s_per_mib = 0.0
 inline_bytes_max = 10000
 """
 both = pytest.mark.parametrize("style", STYLES)

@@ -1,0 +1,269 @@
+"""Texts in disguise: what a reader or a program would decode, as further views with offset maps.
+
+A view only ever adds findings. Each disguise has a trigger for the gate; where the trigger does
+not occur, nothing is decoded. All of them read the text once, and decode at most a bounded amount.
+"""
+
+import base64
+import binascii
+import html
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+import re2
+from msgspec import Struct
+
+from classifiers.pii.decoded import Change, Decoded
+from classifiers.pii.findings import Finding
+from classifiers.pii.gate import options
+from classifiers.pii.patterns import UPI_HANDLES
+from classifiers.pii.spoken import SPOKEN_TRIGGER, spelled_digits, spelled_out
+
+
+DECODED_MAX: Final = 65_536
+ROUNDS_MAX: Final = 2
+_LEAST_PRINTABLE = 0.9
+
+
+def _nothing_more(decoded: Decoded) -> list[Finding]:  # noqa: ARG001 - the shape of `also`.
+    return []
+
+
+class Disguise(Struct, frozen=True):
+    """One way of hiding. `trigger` is for the gate over the ASCII view, "" for other scripts."""
+
+    name: str
+    trigger: str
+    changes: Callable[[str], Iterator[Change]]
+    # Whether names can be hidden so; numbers and addresses of mail always can.
+    hides_words: bool = False
+    # Whether `changes` reads the ASCII view instead of the text itself.
+    on_ascii: bool = False
+    needs_digits: bool = False
+    least: float = 0.0
+    # Findings that the disguise itself makes.
+    also: Callable[[Decoded], list[Finding]] = _nothing_more
+
+
+_ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z]{2,8});")
+_PERCENT = re.compile(r"(?:%[0-9A-Fa-f]{2}){1,4096}")
+_ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}){1,4096}")
+_BASE64 = re.compile(r"(?<![A-Za-z0-9+/_\-])[A-Za-z0-9+/_\-]{10,65536}={0,2}")
+_HEX = re.compile(r"(?<![A-Za-z0-9])(?:0x)?((?:[0-9a-fA-F]{2}[ :]?){8,32768})(?![A-Za-z0-9])")
+
+
+def _entities(text: str) -> Iterator[Change]:
+    for match in _ENTITY.finditer(text):
+        decoded = html.unescape(match[0])
+        if decoded != match[0]:
+            yield match.start(), match.end(), decoded
+
+
+def _percents(text: str) -> Iterator[Change]:
+    for match in _PERCENT.finditer(text):
+        yield match.start(), match.end(), unquote_to_bytes(match[0]).decode("utf-8", "replace")
+
+
+def _escapes(text: str) -> Iterator[Change]:
+    for match in _ESCAPE.finditer(text):
+        codes = re.findall(r"[ux]([0-9a-fA-F]{2,4})", match[0])
+        yield match.start(), match.end(), "".join(chr(int(code, 16)) for code in codes)
+
+
+def _base64(text: str) -> Iterator[Change]:
+    left = DECODED_MAX
+    for match in _BASE64.finditer(text):
+        run = match[0].rstrip("=")
+        if len(run) > left:
+            return
+        left -= len(run)
+        if (decoded := _as_text(_unbase64(run))) is not None:
+            yield match.start(), match.end(), decoded
+
+
+def _unbase64(run: str) -> bytes:
+    try:
+        return base64.b64decode(run + "=" * (-len(run) % 4), altchars=b"-_")
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _hexadecimal(text: str) -> Iterator[Change]:
+    left = DECODED_MAX
+    for match in _HEX.finditer(text):
+        left -= len(match[0])
+        if left < 0:
+            return
+        digits = match[1].replace(":", "").replace(" ", "")
+        if (decoded := _as_text(bytes.fromhex(digits))) is not None:
+            yield match.start(), match.end(), decoded
+
+
+def _as_text(data: bytes) -> str | None:
+    """Bytes that read as text, and say more than one character over and over."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    readable = sum(map(str.isprintable, text)) + text.count("\n")
+    ascii_share = sum(map(str.isascii, text))
+    if readable < len(text) or ascii_share < _LEAST_PRINTABLE * len(text):
+        hindi = sum("\u0900" <= char < "\u0980" for char in text)
+        if readable < len(text) or ascii_share + hindi < _LEAST_PRINTABLE * len(text):
+            return None
+    return text if len(set(text)) > 2 else None  # noqa: PLR2004 - "aaaa" says nothing.
+
+
+_AT = r"(?:[ ]?[\[({<][ ]?(?:at|@|arroba)[ ]?[\])}>][ ]?|[ ]+at[ ]+|[ ]*@[ ]*)"
+_DOT = r"(?:[ ]?[\[({<][ ]?(?:dot|\.)[ ]?[\])}>][ ]?|[ ]+(?:dot|punkt|punto|point)[ ]+|\.)"
+_JOIN = rf"(?:{_DOT}|[ ]+(?:underscore|dash|hyphen|plus|minus)[ ]+)"
+_SPELLED_EMAIL = re2.compile(
+    rf"(?i)\b([a-z0-9][a-z0-9._%+\-]{{0,40}}(?:{_JOIN}[a-z0-9_\-+]{{1,30}}){{0,3}})({_AT})"
+    rf"([a-z0-9\-]{{2,40}}(?:{_DOT}[a-z0-9\-]{{2,24}}){{1,3}})\b".encode(),
+    options(),
+)
+_WORD_MARKS = {
+    "dot": ".", "punkt": ".", "punto": ".", "point": ".", "at": "@", "arroba": "@",
+    "underscore": "_", "dash": "-", "hyphen": "-", "minus": "-", "plus": "+",
+}  # fmt: skip
+_MARK = re.compile(
+    r"[ ]?[\[({<][ ]?(dot|at|arroba|[.@])[ ]?[\])}>][ ]?"
+    r"|[ ]+(dot|punkt|punto|point|at|underscore|dash|hyphen|minus|plus)[ ]+"
+    r"|[ ]*(@)[ ]*",
+    re.IGNORECASE,
+)
+_UPI_AT = re.compile(
+    rf"(?<=[A-Za-z0-9]) ?[\[({{<]? ?at ?[\])}}>]? ?(?=(?:{UPI_HANDLES})(?![\w.]))", re.IGNORECASE
+)
+_MAIL_HOSTS = (
+    "gmail", "googlemail", "yahoo", "outlook", "hotmail", "live", "rediffmail", "proton",
+    "protonmail", "icloud", "gmx", "web", "mail", "aol", "zoho", "yandex", "ymail", "msn",
+)  # fmt: skip
+_TOP_DOMAINS = frozenset(
+    """
+    com org net edu gov in co uk de fr es it nl pl se no dk fi pt br us ca au io ai dev app info
+    biz me eu ch at be ie jp cn ru za sg ae nz mx ar
+    """.split()  # noqa: SIM905 - a list literal would fill a screen.
+)
+
+
+def _payment_handles(text: str) -> Iterator[Change]:
+    for match in _UPI_AT.finditer(text):
+        if match[0].lower() != "at":
+            yield match.start(), match.end(), "@"
+
+
+def _spelled_emails(text: str) -> Iterator[Change]:
+    """`text` is ASCII. A plain " at " needs a spelled dot, or a host of mailboxes behind it."""
+    for match in _SPELLED_EMAIL.finditer(text.encode("ascii", "replace")):
+        local, mark, host = (part.decode("ascii") for part in match.groups())
+        plain = mark.strip().lower() == "at"
+        spelled_dot = " " in host or any(char in host for char in "[({<")
+        if mark == "@" and not spelled_dot and " " not in local and "[" not in local:
+            continue
+        bare = _unspelled(host)
+        if bare.rpartition(".")[2].lower() not in _TOP_DOMAINS:
+            continue
+        if plain and not spelled_dot and bare.partition(".")[0].lower() not in _MAIL_HOSTS:
+            continue
+        yield match.start(), match.end(), f"{_unspelled(local)}@{bare}"
+
+
+def _unspelled(text: str) -> str:
+    return _MARK.sub(lambda m: _mark_of(m[1] or m[2] or m[3]), text)
+
+
+def _mark_of(word: str) -> str:
+    return _WORD_MARKS.get(word.lower(), word)
+
+
+_SPACED = re.compile(r"(?<![A-Za-z0-9])(?:[A-Za-z0-9] ){5,60}[A-Za-z0-9](?![A-Za-z0-9])")
+_ODD = re.compile(r"[A-Za-z0-9]{1,8}(?: ?[_|*~+=#\\\u2022] ?[A-Za-z0-9]{1,8}){1,24}")
+_LISTED = re.compile(r"[A-Z0-9]{1,8}(?:[,:;./\-] ?[A-Z0-9]{1,8}){1,24}(?![a-z])")
+
+
+def _spaced_out(text: str) -> Iterator[Change]:
+    """Glue single characters with digits among them, as in `H D F C 0 9 3`."""
+    for match in _SPACED.finditer(text):
+        if sum(map(str.isdigit, match[0])) >= _LEAST_DIGITS:
+            yield match.start(), match.end(), match[0].replace(" ", "")
+
+
+def _odd_separators(text: str) -> Iterator[Change]:
+    """Groups of letters and digits with marks between them that no identifier has."""
+    yield from _glued(_ODD, text, numbers=True)
+
+
+def _other_separators(text: str) -> Iterator[Change]:
+    """The same with marks that lists, dates and versions have: only for letters with digits."""
+    yield from _glued(_LISTED, text, numbers=False)
+
+
+def _glued(pattern: re.Pattern[str], text: str, *, numbers: bool) -> Iterator[Change]:
+    for match in pattern.finditer(text):
+        glued = "".join(filter(str.isalnum, match[0]))
+        digits = sum(map(str.isdigit, glued))
+        mixed = _LEAST_DIGITS + 2 < digits < len(glued)
+        fours = (
+            digits == len(glued)
+            and len(match[0].split()) in {1, len(glued) // 4}
+            and all(len(group) == _CARD_GROUP for group in _GROUP.findall(match[0]))
+        )
+        if digits >= _LEAST_DIGITS and (numbers or mixed or fours):
+            yield match.start(), match.end(), glued
+
+
+_LEAST_DIGITS = 4
+_CARD_GROUP = 4
+_GROUP = re.compile("[0-9]+")
+DISGUISES: Final = (
+    Disguise("entity", r"&(?:#[0-9xX]|[a-z]{2,8};)", _entities, hides_words=True),
+    Disguise("percent", r"%[2-7][0-9A-Fa-f]|%[CDEcde][0-9A-Fa-f]%", _percents, hides_words=True),
+    Disguise("escape", r"\\u00[2-7]|\\x[2-7]|\\u09", _escapes, hides_words=True),
+    Disguise(
+        "base64",
+        r"[a-z0-9][A-Z][A-Za-z0-9+/_\-=]{7}|[A-Za-z0-9+/_\-]{7}[a-z0-9][A-Z]",
+        _base64,
+        hides_words=True,
+    ),
+    Disguise("hex", r"(?:[2-7][0-9a-fA-F][ :]?){8}", _hexadecimal, hides_words=True),
+    Disguise(
+        "at-dot",
+        r"(?i)(?:[\[({<][ ]?(?:at|@|arroba)[ ]?[\])}>]|[ ]at[ ]|@)[a-z0-9\- ]{2,42}"
+        r"(?:[\[({<]|[ ](?:dot|punkt|punto|point)[ ])"
+        rf"|[ ]at[ ]+(?:{'|'.join(_MAIL_HOSTS)})\.[a-z]|[ ]@|@[ ]"
+        r"|[ ](?:dot|underscore)[ ]+[a-z0-9]{1,30}[ ]*@",
+        _spelled_emails,
+        on_ascii=True,
+    ),
+    Disguise(
+        "at-handle",
+        rf"(?i)[a-z0-9][ \[({{<]{{1,2}}at[ \])}}>]{{1,2}}(?:{UPI_HANDLES})\b",
+        _payment_handles,
+    ),
+    Disguise(
+        "spelled",
+        SPOKEN_TRIGGER,
+        spelled_digits,
+        also=spelled_out,
+    ),
+    Disguise("spaced", r"\b[A-Za-z0-9] (?:[A-Za-z0-9] ){5}", _spaced_out, needs_digits=True),
+    Disguise(
+        "separators",
+        r"[0-9] ?[_|*~+=#\\] ?[A-Za-z0-9]{1,8}",
+        _odd_separators,
+        on_ascii=True,
+        needs_digits=True,
+        least=0.55,
+    ),
+    Disguise(
+        "listed",
+        r"[A-Z0-9]{2}[,:;./\-] ?[A-Z0-9]{1,8}[,:;./\-]? ?[A-Z0-9]",
+        _other_separators,
+        on_ascii=True,
+        needs_digits=True,
+        least=0.7,
+    ),
+)

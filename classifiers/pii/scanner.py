@@ -1,0 +1,116 @@
+"""Both stages over one text: patterns first, then the tagger where words may name somebody.
+
+What a check digit proves outranks what a context word suggests, and that outranks what was learned.
+"""
+
+import re
+from typing import Final
+
+from classifiers.pii.decoded import Decoded
+from classifiers.pii.detect import Look, Scan, look
+from classifiers.pii.findings import Finding, without_overlaps
+from classifiers.pii.normalise import readable
+from classifiers.pii.tagger import Tagger
+from classifiers.pii.tagger import load as load_tagger
+
+
+# A name needs a capital, another script, digits, or a word that introduces it.
+_WORTH_READING = re.compile(
+    r"[A-Z][a-z]|[A-Z]{2} ?[A-Z]|[0-9]{3}|[^\x00-\x7f]|\b(?:name|naam|dear|user|login|address|"
+    r"liv(?:es|ing) (?:at|in)|road|street|mr|mrs|ms|dr|patient|customer|client|colleague|employee|"
+    r"signed|contact|call|ask|tell|meet|invite|born)\b"
+)
+_SURE: Final = 0.7
+_LEAST_LENGTH: Final = 3
+# What a house number or a postal code is easily taken for.
+_NUMBER_LABELS = frozenset(
+    {"PHONE", "BANK_ACCOUNT", "US_SSN", "NATIONAL_ID", "PASSPORT", "IN_AADHAAR"}
+)
+
+
+class Scanner:
+    """Text → findings. Without a tagger only patterns speak, and the scan counts as partial."""
+
+    def __init__(self, tagger: Tagger | None) -> None:
+        self._tagger = tagger
+
+    def scan(self, text: str) -> Scan:
+        """The findings of one text, in order, without overlaps."""
+        seen = look(text)
+        tagged = self._tagged(text, seen) if self._tagger is not None else []
+        if not seen.findings and not tagged:
+            return Scan((), seen.complete)
+        patterns = without_overlaps(seen.findings)
+        return Scan(tuple(merged(patterns, tagged)), seen.complete)
+
+    def _tagged(self, text: str, seen: Look) -> list[Finding]:
+        found = self._words(text) if _WORTH_READING.search(text) is not None else []
+        for view in seen.views:
+            found += self._behind(view)
+        return found
+
+    def _words(self, text: str) -> list[Finding]:
+        assert self._tagger is not None
+        view = readable(text)
+        return [
+            Finding(view.origin(t.start), view.origin_end(t.end), t.label, t.score, "tagger")
+            for t in self._tagger.find(view.text)
+        ]
+
+    def _behind(self, view: Decoded) -> list[Finding]:
+        found = []
+        for finding in self._words(view.text):
+            if view.touches(finding.start, finding.end):
+                start, end = view.origin(finding.start, finding.end)
+                found.append(Finding(start, end, finding.label, finding.score, "tagger+decoded"))
+        return found
+
+
+PATTERNS_ONLY: Final = Scanner(None)
+
+
+def merged(patterns: list[Finding], tagged: list[Finding]) -> list[Finding]:
+    """Patterns, and what the tagger found around them; no two overlap.
+
+    An address swallows weakly founded numbers inside it: they are its house number or code.
+    """
+    kept = list(patterns)
+    for finding in sorted(tagged, key=lambda f: (f.start, -f.end)):
+        inside = [f for f in kept if f.start < finding.end and finding.start < f.end]
+        if finding.label == "ADDRESS" and all(_is_part(f, finding) for f in inside):
+            kept = [f for f in kept if f not in inside]
+            inside = []
+        if not inside:
+            kept.append(finding)
+            continue
+        rest = _largest_rest(finding, inside)
+        if rest is not None:
+            kept.append(rest)
+    kept.sort()
+    return kept
+
+
+def _is_part(inner: Finding, outer: Finding) -> bool:
+    weak = inner.score < _SURE and inner.label in _NUMBER_LABELS
+    return weak and outer.start <= inner.start and inner.end <= outer.end
+
+
+def _largest_rest(finding: Finding, inside: list[Finding]) -> Finding | None:
+    """The longest stretch of a learned finding that no pattern claims, if it says anything."""
+    edges = [finding.start, *sorted(e for f in inside for e in (f.start, f.end)), finding.end]
+    pieces = [(b - a, a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if b > a]
+    if not pieces or finding.label not in {"PERSON", "ADDRESS"}:
+        return None
+    length, start, end = max(pieces)
+    if length <= _LEAST_LENGTH:
+        return None
+    return Finding(start, end, finding.label, finding.score, finding.detector)
+
+
+def load() -> Scanner:
+    """The scanner with the tagger that ships with this code.
+
+    Raises:
+        ArtefactError: the tagger's artefact is not the one that its digest names.
+    """
+    return Scanner(load_tagger())

@@ -1,0 +1,120 @@
+"""Numbers that are said instead of written, in English, Hindi, German, French and Spanish."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from classifiers.pii.decoded import Change, Decoded
+from classifiers.pii.findings import Finding
+
+
+_DIGIT_WORDS = {
+    "zero": "0", "oh": "0", "nought": "0", "one": "1", "two": "2", "three": "3", "four": "4",
+    "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9", "ten": "10", "eleven": "11",
+    "twelve": "12", "thirteen": "13", "fourteen": "14", "fifteen": "15", "sixteen": "16",
+    "seventeen": "17", "eighteen": "18", "nineteen": "19",
+    "shunya": "0", "sifar": "0", "ek": "1", "do": "2", "teen": "3", "char": "4", "chaar": "4",
+    "paanch": "5", "panch": "5", "chhe": "6", "chhah": "6", "cheh": "6", "saat": "7", "aath": "8",
+    "nau": "9", "eins": "1", "zwei": "2", "zwo": "2", "drei": "3", "vier": "4",
+    "sechs": "6", "sieben": "7", "acht": "8", "neun": "9", "deux": "2", "trois": "3",
+    "quatre": "4", "cinq": "5", "sept": "7", "huit": "8", "neuf": "9", "cero": "0", "uno": "1",
+    "dos": "2", "tres": "3", "cuatro": "4", "cinco": "5", "seis": "6", "siete": "7", "ocho": "8",
+    "nueve": "9",
+    "\u0936\u0942\u0928\u094d\u092f": "0", "\u091c\u093c\u0940\u0930\u094b": "0",
+    "\u090f\u0915": "1", "\u0926\u094b": "2", "\u0924\u0940\u0928": "3", "\u091a\u093e\u0930": "4",
+    "\u092a\u093e\u0902\u091a": "5", "\u092a\u093e\u0901\u091a": "5", "\u091b\u0939": "6",
+    "\u091b\u0903": "6", "\u091b\u0947": "6", "\u0938\u093e\u0924": "7", "\u0906\u0920": "8",
+    "\u0928\u094c": "9",
+}  # fmt: skip
+_TENS = {
+    "twenty": "2", "thirty": "3", "forty": "4", "fourty": "4", "fifty": "5", "sixty": "6",
+    "seventy": "7", "eighty": "8", "ninety": "9",
+}  # fmt: skip
+_TIMES = {"double": 2, "triple": 3, "treble": 3, "quadruple": 4}
+# One letter that is a word of its own begins or ends no number.
+_SINGLE = frozenset("aiAI")
+_FILLERS = frozenset(("dash", "hyphen", "space", "and", "then", "uh", "um"))
+_LONGEST_GAP = 4
+_SPOKEN = "|".join(
+    sorted((*_DIGIT_WORDS, *_TENS, *_TIMES, *_FILLERS), key=lambda word: (-len(word), word))
+)
+_SPELLED = re.compile(
+    rf"(?<![\w])(?:{_SPOKEN}|[0-9]{{1,4}}|[A-Za-z])(?![\w\u0900-\u097f])", re.IGNORECASE
+)
+_LEAST_SPELLED: Final = 3
+
+
+def spelled_digits(text: str) -> Iterator[Change]:
+    """Runs of number words, with digits among them, as the digits they say."""
+    run: list[re.Match[str]] = []
+    for match in _SPELLED.finditer(text):
+        gap = text[run[-1].end() : match.start()] if run else ""
+        if run and (len(gap) > _LONGEST_GAP or gap.strip(" \t\n,.-")):
+            yield from _spelled_run(text, run)
+            run = []
+        if run or not (match[0].lower() in _FILLERS or match[0] in _SINGLE):
+            run.append(match)
+    yield from _spelled_run(text, run)
+
+
+def _spelled_run(text: str, run: list[re.Match[str]]) -> Iterator[Change]:
+    while run and (run[-1][0].lower() in _FILLERS or run[-1][0] in _SINGLE):
+        run.pop()
+    if sum(len(match[0]) > 1 and not match[0].isdigit() for match in run) < _LEAST_SPELLED:
+        return
+    digits: list[str] = []
+    times, tens = 1, ""
+    for match in run:
+        word = match[0].lower()
+        if word in _TIMES:
+            times = _TIMES[word]
+            continue
+        single = len(word) == 1 or word.isdigit()
+        said = _DIGIT_WORDS.get(word) or (match[0] if single else "")
+        if tens and not (len(said) == 1 and said != "0"):
+            digits.append(tens + "0")
+            tens = ""
+        if word in _TENS:
+            tens = _TENS[word]
+        elif said:
+            digits.append((tens + said) * times)
+            tens, times = "", 1
+    if tens:
+        digits.append(tens + "0")
+    # "HDFC zero nine three" and "six nine Q": capitals beside the run are the same identifier.
+    start, end = run[0].start(), run[-1].end()
+    before, after = (
+        _CAPITALS_BEFORE.search(text, max(0, start - 8), start),
+        _CAPITALS.match(text, end),
+    )
+    yield start - bool(before), end + bool(after), "".join(digits)
+
+
+_CAPITALS_BEFORE = re.compile(r"[A-Z0-9][ \-]\Z")
+_CAPITALS = re.compile(r"[ \-][A-Z0-9]{1,4}(?![a-z])")
+
+_BY_LENGTH = {9: "US_SSN", 10: "PHONE", 11: "PHONE", 12: "IN_AADHAAR", 13: "PHONE"}
+_BY_LENGTH |= dict.fromkeys(range(14, 20), "CREDIT_CARD")
+
+
+def spelled_out(decoded: Decoded) -> list[Finding]:
+    """Nobody spells a number that is nothing: its length alone says what it may be."""
+    return [
+        Finding(place, place + length, _BY_LENGTH.get(length, "NATIONAL_ID"), 0.5, "spelled")
+        for place, length in zip(decoded.places, decoded.lengths, strict=True)
+        if length >= _LEAST_IDENTIFIER and decoded.text[place : place + length].isdigit()
+    ]
+
+
+_LEAST_IDENTIFIER = 7
+
+_OTHER_SCRIPT_DIGIT = re.compile("|".join(word for word in _DIGIT_WORDS if not word.isascii()))
+_WORD_DIGIT = "|".join(word for word in _DIGIT_WORDS if word.isascii())
+SPOKEN_TRIGGER: Final = (
+    rf"(?i)\b(?:{_WORD_DIGIT})[ ,.\-]{{1,3}}(?:{_WORD_DIGIT}|{'|'.join((*_TENS, *_TIMES))})\b"
+)
+
+
+def says_digits(text: str) -> bool:
+    """Whether a number word of a script other than Latin occurs; the gate only reads ASCII."""
+    return not text.isascii() and _OTHER_SCRIPT_DIGIT.search(text) is not None

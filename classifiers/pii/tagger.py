@@ -1,0 +1,215 @@
+"""Finds persons, addresses, usernames and free-form identifiers: a small network in numpy.
+
+The artefact is read once, checked against its digest, and then only read. Time is linear in the
+text: every word looks at most fifteen words far to each side.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from classifiers.pii.tokens import Lexicon, NameFilter, words_of
+
+
+ARTEFACT_DIRECTORY = Path(__file__).parent / "artefact"
+MODEL_FILE = "tagger.msgpack"
+DIGEST_FILE = "tagger.sha256"
+DISTANCES: Final = (1, 2, 4, 8)
+REACH: Final = sum(DISTANCES)
+_CHUNK_WORDS = 1024
+_KEPT_WORDS = 32_768
+Floats = NDArray[np.float32]
+
+
+class ArtefactError(Exception):
+    """The artefact is not the one that its digest names, or does not fit this code."""
+
+
+class Matrix(msgspec.Struct, frozen=True):
+    """An array as stored: int8 with one scale a row."""
+
+    rows: int
+    columns: int
+    values: bytes
+    scales: bytes
+
+    def __repr__(self) -> str:
+        return f"Matrix({self.rows} x {self.columns})"
+
+    def read(self) -> Floats:
+        values = np.frombuffer(self.values, np.int8).reshape(self.rows, self.columns)
+        return values.astype(np.float32) * np.frombuffer(self.scales, np.float32)[:, None]
+
+    @classmethod
+    def of(cls, array: Floats) -> "Matrix":
+        scales = np.maximum(np.abs(array).max(axis=1), 1e-8).astype(np.float32) / 127
+        values = np.rint(array / scales[:, None]).astype(np.int8)
+        return cls(array.shape[0], array.shape[1], values.tobytes(), scales.tobytes())
+
+
+class Artefact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The tagger as stored. `tags` are the labels; tag 2i+1 begins label i, 2i+2 goes on."""
+
+    tags: tuple[str, ...]
+    vocabulary: tuple[str, ...]
+    first_names: bytes
+    surnames: bytes
+    table: Matrix
+    layers: tuple[Matrix, ...]
+    biases: tuple[tuple[float, ...], ...]
+    head: Matrix
+    head_bias: tuple[float, ...]
+    thresholds: dict[str, float]
+
+    def __repr__(self) -> str:
+        return f"Artefact(tags={self.tags}, table={self.table})"
+
+
+class Tagged(msgspec.Struct, frozen=True):
+    """A labelled place: offsets in code points, probability that it is anything at all."""
+
+    start: int
+    end: int
+    label: str
+    score: float
+
+
+class Tagger:
+    """A loaded artefact; safe to share between threads."""
+
+    def __init__(self, artefact: Artefact, version: str) -> None:
+        self.version = version
+        self._tags = artefact.tags
+        self._lexicon = Lexicon(
+            artefact.vocabulary,
+            NameFilter(artefact.first_names),
+            NameFilter(artefact.surnames),
+        )
+        self._table = artefact.table.read()
+        if self._table.shape[0] != self._lexicon.rows or len(artefact.layers) != len(DISTANCES):
+            raise ArtefactError("the tagger's artefact was trained for other features")
+        self._layers = [
+            (layer.read(), np.array(bias, np.float32))
+            for layer, bias in zip(artefact.layers, artefact.biases, strict=True)
+        ]
+        self._head = artefact.head.read()
+        self._head_bias = np.array(artefact.head_bias, np.float32)
+        self._thresholds = artefact.thresholds
+        self._lock = Lock()
+        self._seen = _Vectors(self._table.shape[1])
+
+    def find(self, text: str) -> list[Tagged]:
+        """The labelled places of one text, in order, without overlaps."""
+        places = words_of(text)
+        found: list[Tagged] = []
+        for low, high in _chunks(len(places)):
+            begin, stop = max(0, low - REACH), min(len(places), high + REACH)
+            scores = self._scores([text[a:b] for a, b in places[begin:stop]])
+            found += self._spans(scores[low - begin : high - begin], places[low:high])
+        return found
+
+    def _scores(self, words: list[str]) -> Floats:
+        """Probability of every tag for every word: T by K."""
+        x = self._vectors(words)
+        length, width = x.shape
+        around = np.zeros((length, 3 * width), np.float32)
+        for (matrix, bias), distance in zip(self._layers, DISTANCES, strict=True):
+            around[:, width : 2 * width] = x
+            around[:distance, :width] = 0
+            around[-distance:, 2 * width :] = 0
+            if distance < length:
+                around[distance:, :width] = x[:-distance]
+                around[:-distance, 2 * width :] = x[distance:]
+            hidden = around @ matrix
+            hidden += bias
+            np.maximum(hidden, 0, out=hidden)
+            x += hidden
+        logits = x @ self._head
+        logits += self._head_bias
+        logits -= logits.max(axis=1, keepdims=True)
+        np.exp(logits, out=logits)
+        logits /= logits.sum(axis=1, keepdims=True)
+        scores: Floats = logits
+        return scores
+
+    def _vectors(self, words: list[str]) -> Floats:
+        """The sum of the embedding rows of each word; those of words seen before are kept."""
+        seen = self._seen
+        places = seen.places
+        try:
+            indices = [places[word] for word in words]
+        except KeyError:
+            with self._lock:
+                seen = self._seen
+                if len(seen.places) + len(words) > _KEPT_WORDS:
+                    seen = self._seen = _Vectors(self._table.shape[1])
+                missing = list({word for word in words if word not in seen.places})
+                rows = np.array([self._lexicon.features(word) for word in missing])
+                at = len(seen.places)
+                seen.values[at : at + len(missing)] = self._table[rows].sum(axis=1)
+                seen.places.update(zip(missing, range(at, at + len(missing)), strict=True))
+            indices = [seen.places[word] for word in words]
+        vectors: Floats = seen.values[indices]
+        return vectors
+
+    def _spans(self, scores: Floats, places: list[tuple[int, int]]) -> Iterator[Tagged]:
+        """Runs of words of one label whose chance of being nothing is small enough."""
+        nothing = scores[:, 0]
+        likely = np.flatnonzero(nothing < 1 - min(self._thresholds.values(), default=0.5))
+        if not likely.size:
+            return
+        inside = scores[:, 1::2] + scores[:, 2::2]
+        open_label, first, last, weight = -1, 0, -2, 0.0
+        for index in likely.tolist():
+            label = int(inside[index].argmax())
+            chance = float(inside[index, label])
+            begins = scores[index, 2 * label + 1] > scores[index, 2 * label + 2]
+            goes_on = index == last + 1 and label == open_label and not begins
+            if not goes_on:
+                yield from self._closed(open_label, places, first, last, weight)
+                open_label, first, weight = label, index, chance
+            else:
+                weight = max(weight, chance)
+            last = index
+        yield from self._closed(open_label, places, first, last, weight)
+
+    def _closed(
+        self, label: int, places: list[tuple[int, int]], first: int, last: int, score: float
+    ) -> Iterator[Tagged]:
+        if label >= 0 and score >= self._thresholds.get(self._tags[label], 0.5):
+            yield Tagged(places[first][0], places[last][1], self._tags[label], score)
+
+
+class _Vectors:
+    """Vectors of words seen so far; only ever appended to, under the tagger's lock."""
+
+    def __init__(self, width: int) -> None:
+        self.places: dict[str, int] = {}
+        self.values = np.zeros((_KEPT_WORDS, width), np.float32)
+
+
+def _chunks(count: int) -> Iterator[tuple[int, int]]:
+    for low in range(0, count, _CHUNK_WORDS):
+        yield low, min(count, low + _CHUNK_WORDS)
+
+
+def load(directory: Path = ARTEFACT_DIRECTORY) -> Tagger:
+    """Read and check the artefact.
+
+    Raises:
+        ArtefactError: digest and artefact differ, or the artefact does not fit this code.
+    """
+    # On matrices this small a second thread only waits for the first, at full speed.
+    threadpool_limits(1, user_api="blas")
+    data = (directory / MODEL_FILE).read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    if (directory / DIGEST_FILE).read_text(encoding="ascii").strip() != digest:
+        raise ArtefactError("the tagger's artefact is not the one that its digest names")
+    return Tagger(msgspec.msgpack.decode(data, type=Artefact), digest[:12])

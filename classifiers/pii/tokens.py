@@ -1,0 +1,120 @@
+"""Words for the tagger: where they stand, and the rows of the embedding table that describe them.
+
+A word is a run of letters with their marks, a run of digits, or one other character. Blanks are no
+words; a line break is one.
+"""
+
+import re
+from collections.abc import Iterable
+from zlib import crc32
+
+
+_WORD = re.compile(
+    r"(?:[^\W\d_]|[\u0300-\u036f\u0900-\u0903\u093a-\u094f\u0962\u0963\u0980-\u0983\u09bc-\u09cd"
+    r"\u0a01-\u0a4d\u0b3c-\u0b4d\u0bbe-\u0bcd\u0c3e-\u0c4d\u0cbc-\u0ccd\u0d3e-\u0d4d\u200c\u200d])+"
+    r"|\d+|\n|[^\s\w]|_|\x1f"
+)
+_ASCII_WORD = re.compile(r"[A-Za-z]+|[0-9]+|[^\sA-Za-z0-9]|\n|\x1f")
+LONGEST_WORD = 64
+SHAPES = 64
+PIECES = 1 << 14
+_PIECE_MASK = PIECES - 1
+_DIGIT_SHAPE = 16
+_OTHER_SHAPE = 8
+FEATURES = 9  # vocabulary, shape, names, and six pieces.
+
+
+def words_of(text: str) -> list[tuple[int, int]]:
+    """Start and end of every word, in order."""
+    pattern = _ASCII_WORD if text.isascii() else _WORD
+    return [match.span() for match in pattern.finditer(text)]
+
+
+def shape_of(word: str) -> int:
+    """How a word is written: 1 to 7 are letters, 8 to 12 other scripts and marks, 16 on digits."""
+    first = word[0]
+    if first.isdigit():
+        return _DIGIT_SHAPE + min(len(word), 24)
+    if not first.isalpha():
+        return _OTHER_SHAPE + 4
+    if not first.isascii() and not (first.isupper() or first.islower()):
+        return _OTHER_SHAPE + (first < "\u0980") + 2 * (first > "\u1100")
+    if word.islower():
+        return 1 if len(word) > 1 else 2
+    if word.isupper():
+        return 3 if len(word) == 1 else 4 if len(word) < 4 else 5  # noqa: PLR2004 - "CEO", "USA".
+    return 6 if first.isupper() and word[1:].islower() else 7
+
+
+def pieces_of(lowered: str) -> Iterable[int]:
+    """Hashes of a word's beginnings and endings."""
+    for piece in (
+        "<" + lowered[:2],
+        "<" + lowered[:3],
+        "<" + lowered[:4],
+        lowered[-2:] + ">",
+        lowered[-3:] + ">",
+        lowered[-4:] + ">",
+    ):
+        yield crc32(piece.encode("utf-8", "replace")) & _PIECE_MASK
+
+
+class NameFilter:
+    """A Bloom filter of names: never misses one of them, and takes one other word in a hundred."""
+
+    def __init__(self, bits: bytes) -> None:
+        self.bits = bits
+        self._mask = len(bits) * 8 - 1
+
+    def __contains__(self, word: str) -> bool:
+        first, second = _two_hashes(word)
+        bits, mask = self.bits, self._mask
+        first &= mask
+        second &= mask
+        return bool(bits[first >> 3] >> (first & 7) & 1 and bits[second >> 3] >> (second & 7) & 1)
+
+    @classmethod
+    def of(cls, words: Iterable[str], size_bits: int) -> "NameFilter":
+        """`size_bits` is a power of two."""
+        bits = bytearray(size_bits // 8)
+        for word in words:
+            for value in _two_hashes(word):
+                place = value & (size_bits - 1)
+                bits[place >> 3] |= 1 << (place & 7)
+        return cls(bytes(bits))
+
+
+def _two_hashes(word: str) -> tuple[int, int]:
+    data = word.encode("utf-8", "replace")
+    return crc32(data), crc32(data, 0x5BD1E995)
+
+
+class Lexicon:
+    """Word → rows of the embedding table.
+
+    The table's rows are, in order: nothing, the vocabulary, the shapes, four kinds of name, the
+    pieces. Row 0 is zero and fills up.
+    """
+
+    def __init__(self, vocabulary: Iterable[str], first: NameFilter, last: NameFilter) -> None:
+        self.vocabulary = {word: index for index, word in enumerate(vocabulary, 1)}
+        self._first = first
+        self._last = last
+        self._shapes = 1 + len(self.vocabulary)
+        self._names = self._shapes + SHAPES
+        self._pieces = self._names + 4
+        self.rows = self._pieces + PIECES
+
+    def features(self, word: str) -> tuple[int, ...]:
+        """`FEATURES` rows; the first is the word itself or 0."""
+        word = word[:LONGEST_WORD]
+        lowered = word.lower()
+        shape = self._shapes + shape_of(word)
+        known = self.vocabulary.get(lowered, 0)
+        if not lowered[0].isalpha() or len(lowered) == 1:
+            return (known, shape, *_NO_PIECES)
+        names = self._names + (lowered in self._first) + 2 * (lowered in self._last)
+        return (known, shape, names, *(self._pieces + piece for piece in pieces_of(lowered)))
+
+
+_NO_PIECES = (0,) * (FEATURES - 2)

@@ -1,0 +1,34 @@
+"""The word lists of the generator, and the public-domain name lists that may join them."""
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+
+DIRECTORY = Path(__file__).parent
+Pools = Mapping[str, Sequence[str]]
+
+
+def load_words() -> dict[str, list[str]]:
+    """Name of a list → its items."""
+    pools: dict[str, list[str]] = {}
+    for line in (DIRECTORY / "words.txt").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            name, _, items = line.partition(": ")
+            pools[name] = [item.strip() for item in items.split(" | ")]
+    return pools
+
+
+def load_templates() -> list[str]:
+    lines = (DIRECTORY / "templates.txt").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def load_gazetteer(file: Path) -> list[str]:
+    """Names of a public list: one a line, words of letters only."""
+    names = (line.strip() for line in file.read_text(encoding="utf-8").splitlines())
+    return [name for name in names if len(name) > 1 and not any(map(str.isdigit, name))]
+
+
+def pick(rng: random.Random, items: Sequence[str]) -> str:
+    return items[int(rng.random() * len(items))]

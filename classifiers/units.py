@@ -1,0 +1,21 @@
+"""What is judged as a whole: one message of a request, with the end of what was said before it."""
+
+from typing import Final
+
+from msgspec import Struct
+
+
+# Joins keys to values and segments to each other; rules read it as "keyword, then value".
+SEAM: Final = "\x1f"
+# A word that announces a value may stand at the end of the message before.
+LEAD_LENGTH: Final = 64
+
+
+class Unit(Struct, frozen=True):
+    """A text that is judged as a whole, and the end of the text before it."""
+
+    text: str
+    lead: str = ""
+
+    def __repr__(self) -> str:
+        return f"Unit(length={len(self.text)})"

@@ -1,0 +1,94 @@
+"""The verdict on one unit of a request, usually one message: pure, so that it can be kept.
+
+A conversation repeats its history with every turn. Whoever keeps verdicts by `digest` pays for a
+message once; `merged` makes one result of them. Nothing of the text is in a verdict.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+
+from msgspec import Struct
+
+from classifiers.pii.findings import Finding
+from classifiers.pii.labels import DataClass, data_class_of
+from classifiers.pii.scanner import Scanner
+from classifiers.units import SEAM, Unit
+
+
+CHUNK_LENGTH = 16_384
+CHUNK_OVERLAP = 512
+
+
+class Verdict(Struct, frozen=True):
+    """What one unit contains: places, counts by label, and the class of the findings."""
+
+    findings: tuple[Finding, ...]
+    counts: tuple[tuple[str, int], ...]
+    found_class: DataClass
+    reasons: tuple[str, ...]
+
+
+CLEAN = Verdict((), (), DataClass.S0, ())
+
+
+def never() -> bool:
+    return False
+
+
+def digest(unit: Unit) -> bytes:
+    """Names a unit: equal units have equal verdicts."""
+    data = f"{unit.lead}{SEAM}{unit.text}".encode("utf-8", "surrogatepass")
+    return blake2b(data, digest_size=16).digest()
+
+
+def judge(unit: Unit, scanner: Scanner, expired: Callable[[], bool] = never) -> Verdict:
+    """The verdict on a unit. `expired` is asked between chunks; an unfinished verdict says so."""
+    text = unit.lead + SEAM + unit.text if unit.lead else unit.text
+    offset = len(text) - len(unit.text)
+    if len(text) <= CHUNK_LENGTH:
+        scanned = scanner.scan(text)
+        found, complete = list(scanned.findings), scanned.complete
+    else:
+        found, complete = _in_chunks(text, scanner, expired)
+    reasons = () if complete else ("too-many-candidates",)
+    if len(text) > CHUNK_LENGTH and expired():
+        reasons = (*reasons, "deadline")
+    if not found and not reasons:
+        return CLEAN
+    findings = tuple(
+        Finding(max(0, f.start - offset), f.end - offset, f.label, f.score, f.detector)
+        for f in found
+        if f.end > offset
+    )
+    counts = tuple(sorted(Counter(finding.label for finding in findings).items()))
+    found_class = max((data_class_of(label) for label, _ in counts), default=DataClass.S0)
+    return Verdict(findings, counts, found_class, reasons)
+
+
+def _in_chunks(
+    text: str, scanner: Scanner, expired: Callable[[], bool]
+) -> tuple[list[Finding], bool]:
+    """Scan a long text in pieces that overlap: nothing is lost at a cut, and time can be told."""
+    found: list[Finding] = []
+    complete = True
+    reached = 0
+    for start in range(0, len(text), CHUNK_LENGTH - CHUNK_OVERLAP):
+        if expired():
+            return found, complete
+        scanned = scanner.scan(text[start : start + CHUNK_LENGTH])
+        complete = complete and scanned.complete
+        for f in scanned.findings:
+            if start + f.start >= reached:
+                reached = start + f.end
+                found.append(Finding(start + f.start, reached, f.label, f.score, f.detector))
+    return found, complete
+
+
+def counted(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    """Counts by label over all verdicts."""
+    total: Counter[str] = Counter()
+    for verdict in verdicts:
+        for label, count in verdict.counts:
+            total[label] += count
+    return dict(sorted(total.items()))

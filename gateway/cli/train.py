@@ -1,0 +1,38 @@
+"""`gatewright train …`: trains the classifiers' artefacts anew from the shared data."""
+
+from pathlib import Path
+
+import click
+
+from classifiers.pii.tagger import ARTEFACT_DIRECTORY
+from classifiers.pii.training.train_tagger import Recipe
+from classifiers.pii.training.train_tagger import train as train_tagger
+
+
+@click.group()
+def train() -> None:
+    """Train a classifier: the same data and recipe give the same artefact."""
+
+
+@train.command("pii")
+@click.option(
+    "--data",
+    "directory",
+    required=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="The folder with train.jsonl.gz and the name lists.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=ARTEFACT_DIRECTORY,
+    help="Where to write the artefact, its digest and its card.",
+)
+@click.option("--epochs", type=click.IntRange(1, 100), default=Recipe().epochs, show_default=True)
+@click.option(
+    "--per-template", type=click.IntRange(1, 1000), default=Recipe().per_template, show_default=True
+)
+def train_pii(directory: Path, out: Path, epochs: int, per_template: int) -> None:
+    """Train the tagger of names, addresses, usernames and free-form identifiers."""
+    recipe = Recipe(epochs=epochs, per_template=per_template)
+    train_tagger(directory, out, recipe, click.echo)

@@ -1,0 +1,113 @@
+"""Both stages together: names and addresses beside identifiers, and who wins where they meet."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from classifiers.pii import tagger
+from classifiers.pii.findings import Finding
+from classifiers.pii.labels import LABELS
+from classifiers.pii.scanner import load, merged
+from tests.classifiers import samples
+
+
+SCANNER = load()
+HINDI_NAME = "\u0930\u093e\u0939\u0941\u0932 \u0936\u0930\u094d\u092e\u093e"
+HINDI = f"\u092e\u0947\u0930\u093e \u0928\u093e\u092e {HINDI_NAME} \u0939\u0948\u0964"
+LEEDS = "48 Orchard Lane, Leeds LS6 3AB"
+COLOGNE = "Lindenstra\u00dfe 14, 50674 K\u00f6ln"
+
+
+def labels(text: str) -> dict[str, str]:
+    """Label → text of its first finding."""
+    return {f.label: text[f.start : f.end] for f in reversed(SCANNER.scan(text).findings)}
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "value"),
+    [
+        ("My name is Rohan Deshpande and I need help.", "PERSON", "Rohan Deshpande"),
+        ("Please forward this to Ingrid Halvorsen today.", "PERSON", "Ingrid Halvorsen"),
+        ('{"full_name": "Chiara Marchetti", "age": 31}', "PERSON", "Chiara Marchetti"),
+        ("Sehr geehrte Frau Hoffmann, anbei der Vertrag.", "PERSON", "Hoffmann"),
+        (HINDI, "PERSON", HINDI_NAME),
+        (f"Ship it to {LEEDS} please.", "ADDRESS", LEEDS),
+        (f"Ich wohne in der {COLOGNE}.", "ADDRESS", COLOGNE),
+        ("login as mkowalski84 and run the job", "USERNAME", "mkowalski84"),
+    ],
+)  # fmt: skip
+def test_names_addresses_and_usernames_are_found(text: str, label: str, value: str) -> None:
+    assert labels(text).get(label) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Explain Newton's method and Bayes' theorem with a small example each.",
+        "Jenkins pipeline fails at the Maven stage, how do I debug it?",
+        "def total(items):\n    return sum(item.price for item in items)",
+        "Summarise the causes of the 2008 financial crisis in five bullets.",
+        "SELECT name, city FROM users WHERE status = 'Active' ORDER BY name",
+    ],
+)
+def test_texts_about_nobody_have_no_names(text: str) -> None:
+    assert not labels(text).keys() & {"PERSON", "ADDRESS", "USERNAME"}
+
+
+def test_a_name_is_found_behind_invisible_characters_and_entities() -> None:
+    for name in ("Ro\u200bhan Desh\u00adpande", "Rohan&#32;Deshpande", "Rohan%20Deshpande"):
+        text = f"My name is {name} and I need help."
+        assert labels(text).get("PERSON") == name
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text(max_size=300))
+def test_any_text_gives_ordered_disjoint_described_findings(text: str) -> None:
+    reached = 0
+    for finding in SCANNER.scan(text).findings:
+        assert reached <= finding.start < finding.end <= len(text)
+        assert finding.label in LABELS
+        reached = finding.end
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**32))
+def test_an_identifier_keeps_its_place_and_label_beside_names(seed: int) -> None:
+    rng = random.Random(seed)
+    card = samples.card(rng)
+    text = f"Asha Iyer of 12 Hill Road, Pune 411001 paid with {card}, says Mohan Rao."
+    found = labels(text)
+    assert found["CREDIT_CARD"] == card
+    assert found["PERSON"] == "Asha Iyer"
+
+
+def test_an_address_swallows_what_is_only_its_number_and_yields_to_what_is_proved() -> None:
+    address = Finding(10, 50, "ADDRESS", 0.9, "tagger")
+    weak = Finding(12, 20, "PHONE", 0.55, "number")
+    proved = Finding(30, 46, "CREDIT_CARD", 0.95, "number")
+    assert merged([weak], [address]) == [address]
+    assert merged([proved], [address]) == [Finding(10, 30, "ADDRESS", 0.9, "tagger"), proved]
+
+
+def test_a_changed_artefact_is_refused(tmp_path: Path) -> None:
+    directory = tmp_path / "artefact"
+    shutil.copytree(tagger.ARTEFACT_DIRECTORY, directory)
+    tagger.load(directory)
+    model = directory / tagger.MODEL_FILE
+    data = bytearray(model.read_bytes())
+    data[len(data) // 2] ^= 1
+    model.write_bytes(data)
+    with pytest.raises(tagger.ArtefactError):
+        tagger.load(directory)
+
+
+def test_a_long_text_is_tagged_like_its_parts() -> None:
+    sentence = "The report is late. Please ask Ingrid Halvorsen about the budget of the team. "
+    text = sentence * 120
+    names = [f for f in SCANNER.scan(text).findings if f.label == "PERSON"]
+    assert {text[f.start : f.end] for f in names} == {"Ingrid Halvorsen"}
+    assert len(names) == 120

@@ -1,0 +1,90 @@
+"""Training the tagger: labelled text that is right, gradients that are right, runs that repeat."""
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+
+from classifiers.pii import tagger
+from classifiers.pii.training.fill import Filler, label_of
+from classifiers.pii.training.network import Batch, Trainer, fresh_weights
+from classifiers.pii.training.train_tagger import CARD_FILE, Recipe, train
+from classifiers.pii.training.words import load_templates, load_words
+
+
+def pools() -> dict[str, list[str]]:
+    words = load_words()
+    return words | {"first": words["eu_first"], "surname": words["eu_last"]}
+
+
+def test_every_template_is_filled_and_its_labels_stand_where_they_say() -> None:
+    fill = Filler(pools())
+    rng = random.Random(1)
+    for template in load_templates():
+        sample = fill(template, rng)
+        assert "{" not in sample.text.replace('{"', "").replace("{ ", "") or "{" in template
+        reached = 0
+        for span in sample.spans:
+            assert reached <= span.start < span.end <= len(sample.text)
+            assert sample.text[span.start : span.end] == sample.text[span.start : span.end].strip()
+            reached = span.end
+
+
+def test_names_are_labelled_in_every_form() -> None:
+    slots = ("person", "person_lower", "hi_person", "in_first", "last1", "formal", "person_de")
+    assert {label_of(slot) for slot in slots} == {"PERSON"}
+    assert label_of("de_address") == "ADDRESS"
+    assert label_of("thing") == ""
+
+
+def test_gradients_lower_the_loss_on_what_they_were_taken_from() -> None:
+    rng = np.random.default_rng(1)
+    weights = fresh_weights(rng, rows=40, width=8, tags=3)
+    features = rng.integers(1, 40, (12, 4))
+    words = rng.integers(0, 12, (3, 20))
+    tags = words % 3
+    tags[2, 10:] = -1
+    trainer = Trainer(weights, rng, dropout=0.0)
+    losses = [trainer.step(Batch(features, words, tags), 0.01) for _ in range(120)]
+    assert losses[-1] < 0.1 * losses[0]
+    assert not weights.table[0].any()
+
+
+def shared_files(directory: Path) -> Path:
+    person, place = {"start": 4, "end": 13, "label": "PERSON"}, {"start": 17, "end": 21}
+    spans = [person, place | {"label": "LOCATION"}]
+    texts = [
+        ("presidio-research", "Ask Anna Berg in Oslo.", spans),
+        ("neg-frr", "Nothing to see.", []),
+        ("wikiann", "Not to be learned from", []),
+    ]
+    lines = [
+        {"id": source, "text": text, "source": source, "lang": "en", "spans": marked}
+        for source, text, marked in texts
+    ]
+    packed = gzip.compress("\n".join(map(json.dumps, lines)).encode(), mtime=0)
+    (directory / "train.jsonl.gz").write_bytes(packed)
+    (directory / "gazetteer_first.txt").write_text("Anna\nIngrid\nMohan\n", encoding="utf-8")
+    (directory / "gazetteer_surname.txt").write_text("Berg\nHaugen\nIyer\n", encoding="utf-8")
+    return directory
+
+
+def test_the_same_data_and_recipe_give_the_same_artefact(tmp_path: Path) -> None:
+    data = shared_files(tmp_path)
+    recipe = Recipe(epochs=1, per_template=1, width=8, least_count=2)
+    said: list[str] = []
+    for name in ("one", "two"):
+        train(data, tmp_path / name, recipe, said.append)
+    first, second = ((tmp_path / n / tagger.MODEL_FILE).read_bytes() for n in ("one", "two"))
+    assert first == second
+    assert tagger.load(tmp_path / "one").version == tagger.load(tmp_path / "two").version
+    card = json.loads((tmp_path / "one" / CARD_FILE).read_text(encoding="utf-8"))
+    assert card["data"].keys() == {
+        "train.jsonl.gz",
+        "gazetteer_first.txt",
+        "gazetteer_surname.txt",
+    }
+    assert "wikiann" not in card["sources"]
+    assert any("epoch 1" in line for line in said)
