@@ -5,18 +5,19 @@ import os
 import sys
 from pathlib import Path
 
-from local_engine.demo_model import train
 from local_engine.model.errors import ModelRefused
 from local_engine.model.manifest import verify_directory
 from local_engine.serve.app import DEFAULT_MAX_BODY_BYTES
-from local_engine.serve.server import EXIT_MODEL_REFUSED, ServeOptions, serve
+from local_engine.serve.options import ServeOptions, WorkerOptions
+from local_engine.serve.server import EXIT_MODEL_REFUSED, serve
 
 
 def main(arguments: list[str]) -> int:
     """Run one command; returns the exit status."""
     if arguments[:1] == ["train-demo"]:
-        train.main(arguments[1:])
-        return 0
+        # Its own process: training needs torch, and serving's HTTP side does without.
+        command = [sys.executable, "-m", "local_engine.demo_model.train", *arguments[1:]]
+        os.execv(sys.executable, command)  # noqa: S606 - no shell, the operator's arguments
     options = _parser().parse_args(arguments)
     return _verify(options.model) if options.command == "verify" else serve(_serve_options(options))
 
@@ -31,7 +32,22 @@ def _parser() -> argparse.ArgumentParser:
     serving.add_argument("--served-name", help="model id in the API; default: the model's own name")
     serving.add_argument("--device", default="auto", help="auto, cpu or cuda")
     serving.add_argument("--threads", type=int, default=1, help="CPU threads for tensor work")
-    serving.add_argument("--max-waiting", type=int, default=64, help="length of the queue")
+    serving.add_argument("--dtype", default="auto", help="auto is what config.json says")
+    serving.add_argument("--max-running", type=int, default=64, help="sequences in one step")
+    serving.add_argument("--max-waiting", type=int, default=256, help="length of the queue")
+    serving.add_argument("--token-budget", type=int, default=512, help="tokens in one step")
+    serving.add_argument(
+        "--prefill-chunk", type=int, default=128, help="prompt tokens per step beside decoders"
+    )
+    serving.add_argument(
+        "--tenant-share", type=float, default=1.0, help="part of all blocks one tenant may hold"
+    )
+    serving.add_argument("--no-prefix-cache", action="store_true")
+    serving.add_argument("--kv-memory-mb", type=int, default=0, help="0: by the memory there is")
+    serving.add_argument("--host-kv-memory-mb", type=int, default=0, help="offload space; 0: none")
+    serving.add_argument(
+        "--model-public-key", default="", help="Ed25519 in hex: only signed models load"
+    )
     serving.add_argument("--max-body-bytes", type=int, default=DEFAULT_MAX_BODY_BYTES)
     serving.add_argument("--api-key-env", help="variable that holds the bearer key clients need")
     verifying = commands.add_parser("verify", help="check a model directory, print its digest")
@@ -41,14 +57,26 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve_options(options: argparse.Namespace) -> ServeOptions:
+    worker = WorkerOptions(
+        model=str(options.model),
+        device=options.device,
+        dtype=options.dtype,
+        threads=options.threads,
+        max_running=options.max_running,
+        max_waiting=options.max_waiting,
+        token_budget=options.token_budget,
+        prefill_chunk=options.prefill_chunk,
+        tenant_share=options.tenant_share,
+        is_caching=not options.no_prefix_cache,
+        kv_memory_bytes=options.kv_memory_mb << 20,
+        host_kv_bytes=options.host_kv_memory_mb << 20,
+        model_public_key=options.model_public_key,
+    )
     return ServeOptions(
-        model=options.model,
+        worker=worker,
         host=options.host,
         port=options.port,
         served_name=options.served_name,
-        device=options.device,
-        threads=options.threads,
-        max_waiting=options.max_waiting,
         max_body_bytes=options.max_body_bytes,
         api_key=_key_from(options.api_key_env),
     )
@@ -67,7 +95,7 @@ def _key_from(variable: str | None) -> str | None:
 def _verify(directory: Path) -> int:
     try:
         digest = verify_directory(directory)
-    except (ModelRefused, FileNotFoundError) as error:
+    except ModelRefused as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_MODEL_REFUSED
     sys.stdout.write(f"{digest}\n")

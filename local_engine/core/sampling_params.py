@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 
 MAX_STOP_STRINGS = 16
+MAX_STOP_TOKENS = 64
 MAX_STOP_STRING_CHARS = 256
 MAX_TOP_LOGPROBS = 20
 MAX_LOGIT_BIAS_ENTRIES = 1024
@@ -26,14 +27,23 @@ class SamplingParams:
     top_p: float = 1.0
     top_k: int = 0
     min_p: float = 0.0
+    repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: dict[int, float] = field(default_factory=dict)
     seed: int | None = None
     max_tokens: int | None = None
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop_token_ids: tuple[int, ...] = ()
+    bad_token_ids: tuple[tuple[int, ...], ...] = ()
+    grammar: str | None = None
+    """A grammar that the output must follow, in llguidance's Lark dialect or as JSON."""
     stop: tuple[str, ...] = ()
     logprobs: bool = False
     top_logprobs: int = 0
+    prompt_logprobs: int | None = None
+    """How many alternatives to report for each prompt token; 0 for its own probability only."""
 
     def __post_init__(self) -> None:
         _in_range("temperature", self.temperature, 0.0, 2.0)
@@ -51,6 +61,11 @@ class SamplingParams:
             raise InvalidParameter("max_tokens", "max_tokens must be at least 1")
         if self.seed is not None and not -(1 << 63) <= self.seed < 1 << 63:
             raise InvalidParameter("seed", "seed must fit into 64 bits")
+        if not 0.0 < self.repetition_penalty <= 10.0:
+            raise InvalidParameter("repetition_penalty", "repetition_penalty must be in (0, 10]")
+        if self.min_tokens < 0:
+            raise InvalidParameter("min_tokens", "min_tokens must not be negative")
+        _in_range("prompt_logprobs", self.prompt_logprobs or 0, 0, MAX_TOP_LOGPROBS)
         self._check_stop()
         self._check_logit_bias()
 
@@ -58,7 +73,21 @@ class SamplingParams:
     def is_greedy(self) -> bool:
         return self.temperature == 0.0
 
+    @property
+    def has_penalties(self) -> bool:
+        return bool(
+            self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1.0
+        )
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether the next token's scores depend on which tokens were written before it."""
+        return self.has_penalties or self.grammar is not None or bool(self.bad_token_ids)
+
     def _check_stop(self) -> None:
+        if len(self.stop_token_ids) > MAX_STOP_TOKENS:
+            message = f"at most {MAX_STOP_TOKENS} stop tokens are allowed"
+            raise InvalidParameter("stop_token_ids", message)
         if len(self.stop) > MAX_STOP_STRINGS:
             raise InvalidParameter("stop", f"at most {MAX_STOP_STRINGS} stop strings are allowed")
         if any(not 1 <= len(stop) <= MAX_STOP_STRING_CHARS for stop in self.stop):

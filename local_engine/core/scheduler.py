@@ -1,9 +1,21 @@
-"""Who computes next: one sequence at a time, first come first served, behind a bounded queue."""
+"""Who computes what next: one loop without phases.
+
+Every step hands out a token budget so that computed tokens catch up with known ones. Sequences that
+only need their next token come first, so nobody's answer waits for somebody's prompt; what is left
+of the budget goes to prompts, shared between tiers, at most `prefill_chunk` of it while others
+decode. A sequence is admitted when its prompt fits above the watermark; when blocks run out later,
+the lowest tier's least computed sequence starts over, usually from the prefix cache.
+"""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field as attribute
 
-from local_engine.core.sequence import Chunk, Sequence
+from local_engine.core.allocation import BlockAllocation, BlockCopy
+from local_engine.core.events import EventLog
+from local_engine.core.sequence import FinishReason, Sequence
+from local_engine.core.tiers import DeficitRoundRobin, Tier
 
 
 class QueueFull(RuntimeError):
@@ -14,54 +26,366 @@ class QueueFull(RuntimeError):
         self.retry_after_s = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One unit of work for the runner."""
+class NeverFits(ValueError):
+    """The pool, or the tenant's share of it, can never hold this sequence."""
+
+    def __init__(self, num_blocks: int, num_available: int) -> None:
+        super().__init__(
+            f"the request needs {num_blocks} KV blocks, {num_available} can be available to it"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a scheduler may hand out; the defaults suit a small model on a CPU."""
+
+    num_blocks: int
+    block_size: int = 16
+    max_running: int = 64
+    max_waiting: int = 256
+    token_budget: int = 512
+    prefill_chunk: int = 128
+    """Prompt tokens per step while others decode: the bound on everybody's longest gap."""
+    long_prompt: int = 512
+    max_long_prefills: int = 2
+    watermark: float = 0.01
+    tenant_share: float = 1.0
+    """The part of all blocks that one tenant may hold."""
+    ageing_steps: int = 256
+    """A waiting sequence is treated as one tier better after so many steps."""
+    max_preemptions: int = 3
+    """So often a sequence makes room for a better tier's arrival; then only for lack of blocks."""
+    num_host_blocks: int = 0
+    is_caching: bool = True
+    # For tests: a bound on every chunk, as if each step had this little budget for each sequence.
+    max_chunk: int = 1 << 30
+
+
+@dataclass(slots=True)
+class Item:
+    """Tokens `start` … `end` of one sequence in one step."""
 
     sequence: Sequence
-    chunk: Chunk
+    start: int
+    end: int
+    epoch: int
+    num_drafts: int = 0
+    is_sampled: bool = True
+    """The last token's scores are asked for: the chunk reaches what is known."""
+
+
+@dataclass(slots=True)
+class Step:
+    """One unit of work for the runner: first the copies in order, then all items at once."""
+
+    items: list[Item]
+    copies: tuple[BlockCopy, ...] = ()
+    preempted: list[Sequence] = attribute(default_factory=list)
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(item.end - item.start for item in self.items)
 
 
 class Scheduler:
-    """Hands out steps of at most `token_budget` tokens, so that an abort is noticed soon."""
+    """Owns the queues and, through `BlockAllocation`, every block."""
 
-    def __init__(self, *, max_waiting: int, token_budget: int) -> None:
-        self._max_waiting = max_waiting
-        self._token_budget = token_budget
-        self._waiting: deque[Sequence] = deque()
-        self._running: Sequence | None = None
+    def __init__(self, limits: Limits, events: EventLog | None = None) -> None:
+        self.limits = limits
+        self.events = events if events is not None else EventLog()
+        self.blocks = BlockAllocation(
+            limits.num_blocks,
+            limits.block_size,
+            self.events,
+            num_host_blocks=limits.num_host_blocks,
+            is_caching=limits.is_caching,
+        )
+        self.num_preemptions = 0
+        self._running: list[Sequence] = []
+        self._prefilling: list[Sequence] = []
+        self._waiting: dict[Tier, deque[Sequence]] = {tier: deque() for tier in Tier}
+        self._tiers = DeficitRoundRobin()
+        self._step_number = 0
+        self._tenant_blocks = max(1, int(limits.num_blocks * limits.tenant_share))
+        self._watermark = int(limits.num_blocks * limits.watermark)
 
     @property
     def num_waiting(self) -> int:
-        return len(self._waiting)
+        return sum(map(len, self._waiting.values()))
 
     @property
     def num_running(self) -> int:
-        return int(self._running is not None)
+        return len(self._running)
 
     @property
     def has_work(self) -> bool:
-        return self._running is not None or bool(self._waiting)
+        return bool(self._running) or self.num_waiting > 0
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a sequence; raises `QueueFull` instead of letting the queue grow."""
-        # While nothing runs, the first in the queue is as good as running.
-        places = self._max_waiting + 1 - self.num_running
-        if len(self._waiting) >= places:
-            raise QueueFull(len(self._waiting))
-        self._waiting.append(sequence)
+        """Queue a sequence; raises `QueueFull`, or `NeverFits` before anything is computed."""
+        needed = self.blocks.blocks_for(sequence.num_prompt_tokens + sequence.max_tokens)
+        if needed > self._tenant_blocks:
+            raise NeverFits(needed, self._tenant_blocks)
+        # A place among the running ones that is still free counts as room in the queue.
+        places = self.limits.max_waiting + self.limits.max_running - len(self._running)
+        if self.num_waiting >= places:
+            raise QueueFull(self.num_waiting)
+        sequence.arrived_at_step = self._step_number
+        self._waiting[sequence.tier].append(sequence)
+
+    def abort(self, sequence: Sequence) -> None:
+        """End a sequence wherever it stands; its blocks are back at once."""
+        if not sequence.is_finished:
+            sequence.finish(FinishReason.ABORT)
+            self._leave(sequence)
 
     def schedule(self) -> Step | None:
-        """The next step of the running sequence, or of the first waiting one."""
-        if self._running is None and self._waiting:
-            self._running = self._waiting.popleft()
-        if self._running is None:
-            return None
-        return Step(self._running, self._running.next_chunk(self._token_budget))
+        """Plan the next step; `None` if nobody can compute anything now."""
+        self._step_number += 1
+        step = Step([])
+        budget = self.limits.token_budget - self._plan_decodes(step)
+        chunk = min(budget, self.limits.prefill_chunk) if step.items else budget
+        if chunk > 0:
+            self._plan_prefills(step, chunk)
+        step.copies = self.blocks.take_copies()
+        return step if step.items or step.copies else None
 
-    def remove(self, sequence: Sequence) -> None:
-        """Forget a sequence that ended or was aborted, wherever it stands."""
-        if self._running is sequence:
-            self._running = None
-        elif sequence in self._waiting:
-            self._waiting.remove(sequence)
+    def expect(self, step: Step) -> None:
+        """Let the next step be planned before this one's tokens are known (overlap)."""
+        for item in step.items:
+            item.sequence.num_pending += item.is_sampled
+
+    def complete(
+        self, step: Step, tokens: Mapping[str, list[int]], eos_token_ids: tuple[int, ...]
+    ) -> list[Sequence]:
+        """Take the runner's new tokens of each sampled item; returns who finished.
+
+        With drafts a runner may return several tokens: the accepted ones and one more.
+        """
+        finished: list[Sequence] = []
+        size = self.limits.block_size
+        for item in step.items:
+            sequence = item.sequence
+            if sequence.is_finished:
+                continue
+            if item.is_sampled:
+                self._accept(item, tokens[sequence.sequence_id], eos_token_ids)
+            if item.epoch == sequence.epoch and item.end // size > sequence.num_published:
+                computed = min(item.end, len(sequence.token_ids), sequence.num_computed_tokens)
+                self.blocks.publish(sequence, computed)
+            if sequence.is_finished:
+                self._leave(sequence)
+                finished.append(sequence)
+        return finished
+
+    def stop(self, sequence: Sequence) -> None:
+        """End a sequence in good order from outside, at a stop string for instance."""
+        if sequence in self._running:
+            sequence.finish(FinishReason.STOP)
+            self._leave(sequence)
+
+    def check(self) -> None:
+        """The invariants of an idle moment; raises `AssertionError`."""
+        self.blocks.pool.check()
+        everybody = [*self._running, *(s for queue in self._waiting.values() for s in queue)]
+        assert len(everybody) == len(set(everybody)), "a sequence is queued twice"
+        counts: dict[int, int] = {}
+        for block_id in (b for sequence in everybody for b in sequence.block_ids):
+            counts[block_id] = counts.get(block_id, 0) + 1
+        held = sum(map(self.blocks.pool.is_held, range(1, self.limits.num_blocks + 1)))
+        assert held == len(counts), "a block is held by nobody"
+        assert sum(self.blocks.held_by_tenant.values()) == sum(counts.values())
+
+    def _accept(self, item: Item, tokens: list[int], eos_token_ids: tuple[int, ...]) -> None:
+        sequence = item.sequence
+        if sequence.num_pending:
+            sequence.num_pending -= 1
+        if item.num_drafts:
+            sequence.draft_token_ids = []
+            if item.epoch == sequence.epoch:
+                # Keys and values of drafts that were not accepted will be written over.
+                sequence.num_computed_tokens -= item.num_drafts + 1 - len(tokens)
+        for token_id in tokens:
+            sequence.append(token_id, eos_token_ids)
+            if sequence.finish_reason is not None:
+                return
+
+    def _plan_decodes(self, step: Step) -> int:
+        """One item for each running sequence that lacks only its next token and drafts.
+
+        The others, whose prompt is not read to its end, are remembered for later.
+        """
+        items, block_size = step.items, self.limits.block_size
+        self._prefilling = []
+        for sequence in tuple(self._running):
+            start, num_drafts = sequence.num_computed_tokens, len(sequence.draft_token_ids)
+            end = len(sequence.token_ids) + sequence.num_pending + num_drafts
+            if end - start != 1 + num_drafts:
+                if end - start > 1:
+                    self._prefilling.append(sequence)
+                continue
+            if sequence.num_pending and not _may_run_ahead(sequence):
+                continue
+            is_sure = end <= len(sequence.block_ids) * block_size and not step.preempted
+            if not is_sure and not self._make_room(step, sequence, end):
+                continue
+            items.append(Item(sequence, start, end, sequence.epoch, num_drafts))
+            sequence.num_computed_tokens = end
+        return step.num_tokens
+
+    def _make_room(self, step: Step, sequence: Sequence, end: int) -> bool:
+        """Blocks up to `end`, taken from others if need be; false if `sequence` itself yields."""
+        if sequence not in self._running:
+            return False
+        while True:
+            is_over = self._is_over_share(sequence, end)
+            if not is_over and self.blocks.grow(sequence, end):
+                return True
+            # Newest first: of two equals the one that came later makes room.
+            running = reversed(self._running)
+            rivals = [s for s in running if not is_over or s.tenant == sequence.tenant]
+            victim = max(rivals, key=_as_victim)
+            self._preempt(step, victim)
+            if victim is sequence:
+                return False
+
+    def _is_over_share(self, sequence: Sequence, end: int) -> bool:
+        missing = self.blocks.blocks_for(end) - len(sequence.block_ids)
+        held = self.blocks.held_by_tenant.get(sequence.tenant, 0)
+        return missing > 0 and held + missing > self._tenant_blocks
+
+    def _preempt(self, step: Step, victim: Sequence) -> None:
+        step.items[:] = [item for item in step.items if item.sequence is not victim]
+        if victim in self._prefilling:
+            self._prefilling.remove(victim)
+        step.preempted.append(victim)
+        self._running.remove(victim)
+        self.blocks.free(victim)
+        victim.draft_token_ids = []
+        victim.epoch += 1
+        victim.num_preemptions += 1
+        self.num_preemptions += 1
+        self._waiting[victim.tier].appendleft(victim)
+
+    def _plan_prefills(self, step: Step, chunk: int) -> None:
+        """Share `chunk` prompt tokens between tiers, started prompts before waiting ones."""
+        can_admit = not step.preempted
+        active = {self._rank(s) for s in self._prefilling}
+        if can_admit:
+            active |= {self._rank(s) for queue in self._waiting.values() for s in queue}
+        if not active:
+            return
+        shares = self._tiers.shares(active, chunk)
+        left = chunk
+        for is_extra in (False, True):
+            for tier, share in shares.items():
+                taken = self._serve_tier(
+                    step, tier, left if is_extra else min(share, left), can_admit=can_admit
+                )
+                self._tiers.spend(tier, taken, chunk)
+                left -= taken
+                if left <= 0:
+                    return
+
+    def _serve_tier(self, step: Step, tier: Tier, share: int, *, can_admit: bool) -> int:
+        """Spend up to `share` tokens on one tier's prompts; returns how many were spent."""
+        planned = {item.sequence for item in step.items}
+        started = [s for s in self._prefilling if self._rank(s) is tier and s not in planned]
+        oldest, others = started[:1], started[1:]
+        wanted = sum(s.num_missing for s in others)
+        while can_admit and wanted < share and (sequence := self._next_waiting(tier)) is not None:
+            if not self._admit(step, sequence):
+                break
+            others.append(sequence)
+            wanted += sequence.num_missing
+        left = share
+        # Whoever started first gets half for sure; the rest goes to those who are soon done.
+        for sequence in oldest:
+            left -= self._plan_chunk(step, sequence, -(-left // 2) if others else left)
+        for sequence in sorted(others, key=lambda s: s.num_missing):
+            left -= self._plan_chunk(step, sequence, left)
+        return share - left
+
+    def _plan_chunk(self, step: Step, sequence: Sequence, budget: int) -> int:
+        missing = sequence.num_missing
+        num_tokens = min(missing, budget, self.limits.max_chunk)
+        start = sequence.num_computed_tokens
+        if num_tokens <= 0 or not self._make_room(step, sequence, start + num_tokens):
+            return 0
+        is_sampled = num_tokens == missing
+        step.items.append(
+            Item(sequence, start, start + num_tokens, sequence.epoch, is_sampled=is_sampled)
+        )
+        sequence.num_computed_tokens = start + num_tokens
+        return num_tokens
+
+    def _next_waiting(self, tier: Tier) -> Sequence | None:
+        """The first who may start. While a long prompt is being read, short ones pass the rest."""
+        limits, first_long = self.limits, None
+        num_long = sum(s.num_known > limits.long_prompt for s in self._prefilling)
+        for sequence in (s for queue in self._waiting.values() for s in queue):
+            if (
+                self._rank(sequence) is not tier
+                or not sequence.is_grammar_ready
+                or self._is_over_share(sequence, sequence.num_known)
+            ):
+                continue
+            if sequence.num_known <= limits.long_prompt or num_long == 0:
+                return sequence
+            if first_long is None and num_long < limits.max_long_prefills:
+                first_long = sequence
+        return first_long
+
+    def _rank(self, sequence: Sequence) -> Tier:
+        """The tier a sequence counts as: its own, or better once it has waited long."""
+        waited = self._step_number - sequence.arrived_at_step
+        return Tier(max(0, sequence.tier - waited // self.limits.ageing_steps))
+
+    def _admit(self, step: Step, sequence: Sequence) -> bool:
+        """Start a waiting sequence if its whole prompt fits, if need be at a lower tier's cost."""
+        self._waiting[sequence.tier].remove(sequence)
+        while True:
+            if len(self._running) < self.limits.max_running:
+                self.blocks.adopt_prefix(sequence)
+                if self._fits(sequence):
+                    self._running.append(sequence)
+                    self._prefilling.append(sequence)
+                    return True
+                self.blocks.free(sequence)
+            victim = self._victim_for(sequence)
+            if victim is None:
+                self._waiting[sequence.tier].appendleft(sequence)
+                return False
+            self._preempt(step, victim)
+
+    def _fits(self, sequence: Sequence) -> bool:
+        missing = self.blocks.blocks_for(sequence.num_known) - len(sequence.block_ids)
+        # The watermark keeps room for those who run; alone, a sequence may use everything.
+        spare = self._watermark if self._running else 0
+        return missing + spare <= self.blocks.pool.num_free
+
+    def _victim_for(self, sequence: Sequence) -> Sequence | None:
+        """Whom a priority sequence may push back: batch work that was not pushed too often."""
+        if sequence.tier is not Tier.PRIORITY:
+            return None
+        most = self.limits.max_preemptions
+        batch = [s for s in self._running if s.tier is Tier.BATCH and s.num_preemptions < most]
+        return max(batch, key=_as_victim, default=None)
+
+    def _leave(self, sequence: Sequence) -> None:
+        if sequence in self._running:
+            self._running.remove(sequence)
+        else:
+            self._waiting[sequence.tier].remove(sequence)
+        self.blocks.free(sequence)
+
+
+def _may_run_ahead(sequence: Sequence) -> bool:
+    """Whether the token after a pending one can be computed before the pending one is known."""
+    is_at_length = sequence.num_output_tokens + sequence.num_pending >= sequence.max_tokens
+    return not is_at_length and not sequence.params.needs_history
+
+
+def _as_victim(sequence: Sequence) -> tuple[int, int]:
+    """Sorts victims last: the lowest tier, then whoever loses the least."""
+    return sequence.tier, -sequence.num_computed_tokens

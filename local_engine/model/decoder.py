@@ -1,79 +1,99 @@
-"""The Llama decoder in torch: grouped-query attention, rotary positions, SwiGLU, RMS norms.
+"""One decoder for all families: what differs between them is said by the `ModelSpec`.
 
 Parameter names are those of Hugging Face checkpoints, so that weights load by name; the same
-module is trained (no cache: the whole text at once) and served (with a `KvCache`).
+module is trained (whole texts, plain causal attention) and served (a flat batch of tokens from many
+sequences, where an `Attend` knows which keys each token may see).
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from local_engine.model.kv_cache import KvCache, LayerCache
+from local_engine.model.moe import SparseMlp
 from local_engine.model.rope import rotate, rotation_table
 from local_engine.model.spec import ModelSpec
 
 
-class RmsNorm(nn.Module):
-    """Root-mean-square norm with a learned scale."""
+# (layer, queries [..., heads, dim], keys and values [..., kv_heads, dim]) -> [..., heads * dim]
+Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+Linear = Callable[[torch.Tensor], torch.Tensor]
+# (weight [out, in], bias [out] or None) -> what multiplies with it
+MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], Linear]
+Reduce = Callable[[torch.Tensor], torch.Tensor]
 
-    def __init__(self, size: int, eps: float) -> None:
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": F.silu,
+    "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
+}
+
+
+def _whole(x: torch.Tensor) -> torch.Tensor:
+    """What a rank adds up with others; alone it has everything."""
+    return x
+
+
+class RmsNorm(nn.Module):
+    """Root-mean-square norm with a learned scale, stored as its distance from one by Gemma."""
+
+    def __init__(self, size: int, spec: ModelSpec) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
+        self.is_offset = spec.norm_is_offset
+        self.weight = nn.Parameter(torch.zeros(size) if self.is_offset else torch.ones(size))
+        self.eps = spec.rms_norm_eps
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.is_offset:
+            scale = 1.0 + self.weight.float()
+            return F.rms_norm(x.float(), self.weight.shape, scale, self.eps).type_as(x)
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
 class Attention(nn.Module):
-    """Causal self-attention in which several query heads share one key/value head."""
+    """Self-attention in which several query heads share one key/value head."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, layer: int) -> None:
         super().__init__()
-        self.spec = spec
+        self.layer = layer
+        self.head_dim = spec.head_dim
         size, bias = spec.hidden_size, spec.attention_bias
-        self.q_proj = nn.Linear(size, spec.num_heads * spec.head_dim, bias=bias)
-        self.k_proj = nn.Linear(size, spec.num_kv_heads * spec.head_dim, bias=bias)
-        self.v_proj = nn.Linear(size, spec.num_kv_heads * spec.head_dim, bias=bias)
-        self.o_proj = nn.Linear(spec.num_heads * spec.head_dim, size, bias=bias)
+        q_size, kv_size = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+        self.q_proj = nn.Linear(size, q_size, bias=bias)
+        self.k_proj = nn.Linear(size, kv_size, bias=bias)
+        self.v_proj = nn.Linear(size, kv_size, bias=bias)
+        self.o_proj = nn.Linear(q_size, size, bias=spec.output_bias)
+        self.q_norm = RmsNorm(spec.head_dim, spec) if spec.has_qk_norm else None
+        self.k_norm = RmsNorm(spec.head_dim, spec) if spec.has_qk_norm else None
+        self.reduce: Reduce = _whole
+        self._qkv: Linear | None = None
+        self._sizes: list[int] = []
+        self._out: Linear | None = None
 
     def forward(
-        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, cache: LayerCache | None
+        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, attend: Attend
     ) -> torch.Tensor:
-        batch, num_tokens, _ = x.shape
-        q = rotate(self._heads(self.q_proj(x)), cos, sin)
-        k = rotate(self._heads(self.k_proj(x)), cos, sin)
-        v = self._heads(self.v_proj(x))
-        if cache is not None:
-            k, v = cache.extend(k, v)
-        out = F.scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            attn_mask=_causal_mask(num_tokens, k.shape[2], x.device),
-            is_causal=num_tokens == k.shape[2] > 1,
-            enable_gqa=self.spec.num_heads != self.spec.num_kv_heads,
-        )
-        joined: torch.Tensor = self.o_proj(out.transpose(1, 2).reshape(batch, num_tokens, -1))
-        return joined
+        q, k, v = (part.view(*part.shape[:-1], -1, self.head_dim) for part in self._project(x))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        out = attend(self.layer, rotate(q, cos, sin), rotate(k, cos, sin), v)
+        return self.reduce((self._out or self.o_proj)(out))
 
-    def _heads(self, x: torch.Tensor) -> torch.Tensor:
-        """[batch, tokens, heads x head_dim] to [batch, heads, tokens, head_dim]."""
-        batch, num_tokens, _ = x.shape
-        return x.view(batch, num_tokens, -1, self.spec.head_dim).transpose(1, 2)
+    def fuse(self, make: MakeLinear) -> None:
+        """One product for queries, keys and values; the separate weights are given up."""
+        self._sizes = [part.out_features for part in (self.q_proj, self.k_proj, self.v_proj)]
+        self._qkv = make(*_joined(self.q_proj, self.k_proj, self.v_proj))
+        self._out = make(*_joined(self.o_proj))
+        del self.q_proj, self.k_proj, self.v_proj, self.o_proj
 
-
-def _causal_mask(num_queries: int, num_keys: int, device: torch.device) -> torch.Tensor | None:
-    """A mask only where neither "all keys" (decode) nor the square triangle (prefill) will do."""
-    if num_queries in {1, num_keys}:
-        return None
-    offset = num_keys - num_queries
-    ones = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
-    return ones.tril(diagonal=offset)
+    def _project(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        if self._qkv is None:
+            return self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        return torch.split(self._qkv(x), self._sizes, dim=-1)
 
 
 class Mlp(nn.Module):
-    """The gated feed-forward part (SwiGLU)."""
+    """The gated feed-forward part."""
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
@@ -81,26 +101,53 @@ class Mlp(nn.Module):
         self.gate_proj = nn.Linear(size, inner, bias=bias)
         self.up_proj = nn.Linear(size, inner, bias=bias)
         self.down_proj = nn.Linear(inner, size, bias=bias)
+        self.reduce: Reduce = _whole
+        self._activate = ACTIVATIONS[spec.activation]
+        self._gate_up: Linear | None = None
+        self._down: Linear | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-        return out
+        if self._gate_up is None:
+            gate, up = self.gate_proj(x), self.up_proj(x)
+        else:
+            gate, up = self._gate_up(x).chunk(2, dim=-1)
+        return self.reduce((self._down or self.down_proj)(self._activate(gate) * up))
+
+    def fuse(self, make: MakeLinear) -> None:
+        self._gate_up = make(*_joined(self.gate_proj, self.up_proj))
+        self._down = make(*_joined(self.down_proj))
+        del self.gate_proj, self.up_proj, self.down_proj
 
 
 class Block(nn.Module):
-    """One layer: attention and feed-forward, each normed before and added after."""
+    """One layer: attention and feed-forward, each normed before (Gemma: after, too) and added."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, layer: int) -> None:
         super().__init__()
-        self.input_layernorm = RmsNorm(spec.hidden_size, spec.rms_norm_eps)
-        self.self_attn = Attention(spec)
-        self.post_attention_layernorm = RmsNorm(spec.hidden_size, spec.rms_norm_eps)
-        self.mlp = Mlp(spec)
+        is_sparse = spec.moe is not None and spec.moe.is_sparse(layer)
+        self.rope = spec.rope_of(layer)
+        self.input_layernorm = RmsNorm(spec.hidden_size, spec)
+        self.self_attn = Attention(spec, layer)
+        self.post_attention_layernorm = RmsNorm(spec.hidden_size, spec)
+        if spec.moe is not None and is_sparse:
+            self.mlp: SparseMlp | Mlp = SparseMlp(spec, spec.moe, ACTIVATIONS[spec.activation])
+        else:
+            self.mlp = Mlp(spec)
+        self.has_post_norms = spec.has_post_norms
+        if spec.has_post_norms:
+            self.pre_feedforward_layernorm = RmsNorm(spec.hidden_size, spec)
+            self.post_feedforward_layernorm = RmsNorm(spec.hidden_size, spec)
 
     def forward(
-        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, cache: LayerCache | None
+        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, attend: Attend
     ) -> torch.Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin, cache)
+        attended = self.self_attn(self.input_layernorm(x), cos, sin, attend)
+        if self.has_post_norms:
+            x = x + self.post_attention_layernorm(attended)
+            fed: torch.Tensor = self.mlp(self.pre_feedforward_layernorm(x))
+            normed: torch.Tensor = self.post_feedforward_layernorm(fed)
+            return x + normed
+        x = x + attended
         out: torch.Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
 
@@ -111,8 +158,8 @@ class Trunk(nn.Module):
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(spec.vocab_size, spec.hidden_size)
-        self.layers = nn.ModuleList(Block(spec) for _ in range(spec.num_layers))
-        self.norm = RmsNorm(spec.hidden_size, spec.rms_norm_eps)
+        self.layers = nn.ModuleList(Block(spec, layer) for layer in range(spec.num_layers))
+        self.norm = RmsNorm(spec.hidden_size, spec)
 
 
 class Decoder(nn.Module):
@@ -125,35 +172,91 @@ class Decoder(nn.Module):
         self.lm_head = nn.Linear(spec.hidden_size, spec.vocab_size, bias=False)
         if spec.tie_word_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
-        self._rotations: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._head: Linear | None = None
+        self._rotations: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-    def forward(self, token_ids: torch.Tensor, cache: KvCache | None = None) -> torch.Tensor:
-        """Hidden states [batch, tokens, hidden] of `token_ids` [batch, tokens].
+    def forward(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor | None = None,
+        attend: Attend | None = None,
+    ) -> torch.Tensor:
+        """Hidden states [..., hidden] of `token_ids` [...].
 
-        With a cache the tokens continue what it holds, and it is advanced by them.
+        Without `attend` each row is a text of its own that starts at position 0.
         """
-        if cache is not None:
-            cache.reserve(token_ids.shape[1])
-        start = 0 if cache is None else cache.num_tokens
-        end = start + token_ids.shape[1]
-        cos, sin = self._rotation_slice(start, end, token_ids.device)
+        if positions is None:
+            positions = torch.arange(token_ids.shape[-1], device=token_ids.device)
+        if attend is None:
+            attend = CausalAttention(self.spec)
+        turns = [
+            (cos[positions].unsqueeze(-2), sin[positions].unsqueeze(-2))
+            for cos, sin in self._rotation_tables(token_ids.device)
+        ]
         x: torch.Tensor = self.model.embed_tokens(token_ids)
-        for index, layer in enumerate(self.model.layers):
-            x = layer(x, cos, sin, None if cache is None else cache.layer(index))
-        if cache is not None:
-            cache.advance(token_ids.shape[1])
+        if self.spec.embedding_scale != 1.0:
+            x = x * torch.tensor(self.spec.embedding_scale, dtype=x.dtype)
+        for layer in self.model.layers:
+            assert isinstance(layer, Block), "blocks are made above"
+            x = layer(x, *turns[layer.rope], attend)
         out: torch.Tensor = self.model.norm(x)
         return out
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Float32 scores over the vocabulary for hidden states [..., hidden]."""
-        scores: torch.Tensor = self.lm_head(hidden)
-        return scores.float()
+        scores = (self._head or self.lm_head)(hidden).float()
+        cap = self.spec.logit_softcap
+        return torch.tanh(scores / cap) * cap if cap else scores
 
-    def _rotation_slice(
-        self, start: int, end: int, device: torch.device
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        if self._rotations is None or self._rotations[0].device != device:
-            self._rotations = rotation_table(self.spec, self.spec.context_window, device)
-        cos, sin = self._rotations
-        return cos[start:end], sin[start:end]
+    def fuse(self, make: MakeLinear) -> None:
+        """Turn the weights into what serving multiplies with; training is over after this."""
+        for layer in self.model.layers:
+            assert isinstance(layer, Block), "blocks are made above"
+            layer.self_attn.fuse(make)
+            layer.mlp.fuse(make)
+        self._head = make(self.lm_head.weight.data, None)
+        del self.lm_head
+
+    def _rotation_tables(self, device: torch.device) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        if not self._rotations or self._rotations[0][0].device != device:
+            dtype = self.model.norm.weight.dtype
+            self._rotations = [
+                rotation_table(rope, self.spec.head_dim, self.spec.context_window, device, dtype)
+                for rope in self.spec.ropes
+            ]
+        return self._rotations
+
+
+class CausalAttention:
+    """Whole texts from their first token on: [rows, tokens] with no cache behind them."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._spec = spec
+
+    def __call__(
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+    ) -> torch.Tensor:
+        window = self._spec.window_of(layer)
+        mask = None
+        if window:
+            at = torch.arange(q.shape[-3], device=q.device)
+            distance = at[:, None] - at[None, :]
+            mask = (distance >= 0) & (distance < window)
+        out = F.scaled_dot_product_attention(
+            q.transpose(-3, -2),
+            k.transpose(-3, -2),
+            v.transpose(-3, -2),
+            attn_mask=mask,
+            is_causal=mask is None,
+            scale=self._spec.attention_scale,
+            enable_gqa=self._spec.num_heads != self._spec.num_kv_heads,
+        )
+        return out.transpose(-3, -2).flatten(-2)
+
+
+def _joined(*parts: nn.Linear) -> tuple[torch.Tensor, torch.Tensor | None]:
+    weight = torch.cat([part.weight.data for part in parts])
+    # torch types a bias as always there; a layer without one has None.
+    found: list[torch.Tensor | None] = [part.bias for part in parts]
+    biases = [bias.data for bias in found if bias is not None]
+    return weight, torch.cat(biases) if biases else None

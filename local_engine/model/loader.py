@@ -1,21 +1,25 @@
-"""Loads a decoder from a model directory: safetensors only, tensors checked by name and shape."""
+"""Loads a decoder from verified files: safetensors only, tensors checked by name and shape."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import torch
-from safetensors import SafetensorError, safe_open
 
+from local_engine.model.config import read_spec
 from local_engine.model.decoder import Decoder
 from local_engine.model.errors import ModelRefused
-from local_engine.model.manifest import verify_directory
-from local_engine.model.spec import ModelSpec, read_spec
+from local_engine.model.manifest import ModelFiles, open_model
+from local_engine.model.safetensors_file import read_tensors
+from local_engine.model.spec import ModelSpec
 
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
-_MAX_INDEX_BYTES = 64 << 20
+# Mixtral's checkpoints name their experts' parts by number.
+_MIXTRAL = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+_MIXTRAL_EXPERT = re.compile(r"\.block_sparse_moe\.experts\.(\d+)\.(w[123])\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +34,19 @@ class _ShardIndex(msgspec.Struct):
     weight_map: dict[str, str]
 
 
-def load_model(directory: Path, *, dtype: torch.dtype = torch.float32) -> LoadedModel:
+def load_model(directory: Path, *, dtype: torch.dtype | None = torch.float32) -> LoadedModel:
     """Verify, then load; raises `ModelRefused` and leaves nothing half used."""
-    if not directory.is_dir():
-        raise ModelRefused("the model directory does not exist")
-    digest = verify_directory(directory)
-    spec = read_spec(directory)
+    with open_model(directory) as files:
+        return LoadedModel(load_decoder(files, dtype=dtype), files.digest)
+
+
+def load_decoder(files: ModelFiles, *, dtype: torch.dtype | None = None) -> Decoder:
+    """The decoder of verified files, in `dtype` or in the one that `config.json` names."""
+    spec = read_spec(files)
+    chosen = dtype or getattr(torch, spec.dtype)
     with torch.device("meta"):
         decoder = Decoder(spec)
-    tensors = _read_tensors(directory, _expected_names(decoder), dtype)
+    tensors = _read_all(files, _expected_names(decoder), chosen)
     _check_shapes(decoder, tensors)
     # Tied heads are one tensor under two names; the checkpoint holds the embedding only.
     if spec.tie_word_embeddings:
@@ -48,30 +56,28 @@ def load_model(directory: Path, *, dtype: torch.dtype = torch.float32) -> Loaded
         # Loading wraps each name in a parameter of its own; one that trains on needs just one.
         decoder.lm_head.weight = decoder.model.embed_tokens.weight
     decoder.requires_grad_(requires_grad=False)
-    return LoadedModel(decoder.eval(), digest)
+    return decoder.eval()
 
 
-def weight_files(directory: Path) -> dict[str, tuple[str, ...] | None]:
+def weight_files(files: ModelFiles) -> dict[str, tuple[str, ...] | None]:
     """Weight files with the tensors to take from each; `None` means all of them."""
-    if (directory / INDEX_FILE).exists():
-        files: dict[str, list[str]] = {}
-        for name, file in _read_index(directory / INDEX_FILE).weight_map.items():
+    if INDEX_FILE in files:
+        found: dict[str, list[str]] = {}
+        for name, file in _read_index(files).weight_map.items():
             if Path(file).name != file or not file.endswith(".safetensors"):
                 raise ModelRefused(f"{INDEX_FILE} names {file!r}, which is no safetensors file")
-            files.setdefault(file, []).append(name)
-        return {file: tuple(names) for file, names in files.items()}
-    if (directory / SINGLE_FILE).exists():
+            found.setdefault(file, []).append(name)
+        return {file: tuple(names) for file, names in found.items()}
+    if SINGLE_FILE in files:
         return {SINGLE_FILE: None}
     raise ModelRefused(f"neither {SINGLE_FILE} nor {INDEX_FILE} exists; no other format is loaded")
 
 
-def _read_index(path: Path) -> _ShardIndex:
-    if path.stat().st_size > _MAX_INDEX_BYTES:
-        raise ModelRefused(f"{path.name} is larger than {_MAX_INDEX_BYTES} bytes")
+def _read_index(files: ModelFiles) -> _ShardIndex:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_ShardIndex)
+        return msgspec.json.decode(files.read(INDEX_FILE), type=_ShardIndex)
     except msgspec.DecodeError as error:
-        raise ModelRefused(f"{path.name} cannot be read: {error}") from error
+        raise ModelRefused(f"{INDEX_FILE} cannot be read: {error}") from error
 
 
 def _expected_names(decoder: Decoder) -> set[str]:
@@ -79,17 +85,14 @@ def _expected_names(decoder: Decoder) -> set[str]:
     return names - {"lm_head.weight"} if decoder.spec.tie_word_embeddings else names
 
 
-def _read_tensors(
-    directory: Path, expected: set[str], dtype: torch.dtype
-) -> dict[str, torch.Tensor]:
+def _read_all(files: ModelFiles, expected: set[str], dtype: torch.dtype) -> dict[str, torch.Tensor]:
     tensors: dict[str, torch.Tensor] = {}
-    for file, wanted in weight_files(directory).items():
-        try:
-            with safe_open(directory / file, framework="pt") as shard:
-                for name in shard.keys() if wanted is None else wanted:
-                    tensors[name] = shard.get_tensor(name).to(dtype)
-        except (OSError, SafetensorError) as error:
-            raise ModelRefused(f"{file} cannot be read as safetensors: {error}") from error
+    for file, wanted in weight_files(files).items():
+        shard = read_tensors(files, file)
+        for name in shard if wanted is None else wanted:
+            if name not in shard:
+                raise ModelRefused(f"{file} does not hold {name}, which the index says it does")
+            tensors[_our_name(name)] = shard[name].to(dtype)
     tensors = {name: tensor for name, tensor in tensors.items() if not _is_derived(name)}
     if "lm_head.weight" not in expected:
         tensors.pop("lm_head.weight", None)
@@ -97,6 +100,11 @@ def _read_tensors(
     if missing or surplus:
         raise ModelRefused(f"tensors missing: {sorted(missing)}, not expected: {sorted(surplus)}")
     return tensors
+
+
+def _our_name(name: str) -> str:
+    name = _MIXTRAL_EXPERT.sub(lambda m: f".mlp.experts.{m[1]}.{_MIXTRAL[m[2]]}.", name)
+    return name.replace(".block_sparse_moe.gate.", ".mlp.gate.")
 
 
 def _is_derived(name: str) -> bool:

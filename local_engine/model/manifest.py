@@ -1,16 +1,31 @@
-"""The manifest of a model directory: sha256 of every file, checked before anything is used."""
+"""The files of a model directory: opened once, hashed, compared with the manifest, then read.
 
+What was hashed is what is used: every later read goes through the descriptor that was hashed, so a
+file exchanged in between is not looked at. Links are refused, they can be turned at any time.
+"""
+
+import base64
 import hashlib
+import mmap
+import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from local_engine.model.errors import ModelRefused
 
 
 MANIFEST_NAME = "manifest.json"
+SIGNATURE_NAME = "manifest.sig"
 _MAX_MANIFEST_BYTES = 1 << 20
-_READ_BYTES = 1 << 20
+_MAX_SIGNATURE_BYTES = 4096
+_MAX_READ_BYTES = 64 << 20
+_CHUNK_BYTES = 1 << 20
 # What the model digest covers where no manifest was shipped: everything that shapes an answer.
 _IDENTITY_SUFFIXES = (".safetensors", ".json", ".jinja")
 
@@ -22,37 +37,105 @@ class Manifest(msgspec.Struct, frozen=True):
     format: str = "gatewright-model-manifest-1"
 
 
-def digest_directory(directory: Path) -> Manifest:
-    """Hash every file that belongs to the model; the manifest itself is left out."""
-    names = sorted(
-        path.name
-        for path in directory.iterdir()
-        if path.is_file() and path.name != MANIFEST_NAME and not path.name.startswith(".")
-    )
-    return Manifest({name: sha256_of(directory / name) for name in names})
+class ModelFiles:
+    """A verified model directory: its digest, and its files as they were when they were hashed."""
+
+    def __init__(self, descriptors: dict[str, int], digest: str) -> None:
+        self._descriptors = descriptors
+        self.digest = digest
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._descriptors
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._descriptors))
+
+    def read(self, name: str, max_bytes: int = _MAX_READ_BYTES) -> bytes:
+        """A small file's content; raises `ModelRefused` if it is missing or too large."""
+        descriptor = self._descriptor(name)
+        size = os.fstat(descriptor).st_size
+        if size > max_bytes:
+            raise ModelRefused(f"{name} is larger than {max_bytes} bytes")
+        return b"".join(_chunks(descriptor))
+
+    def map(self, name: str) -> mmap.mmap:
+        """A large file as private memory: writing to it changes no file."""
+        descriptor = self._descriptor(name)
+        if os.fstat(descriptor).st_size == 0:
+            raise ModelRefused(f"{name} is empty")
+        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
+
+    def close(self) -> None:
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._descriptors = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _descriptor(self, name: str) -> int:
+        if name not in self._descriptors:
+            raise ModelRefused(f"{name} is missing")
+        return self._descriptors[name]
+
+
+def open_model(directory: Path, public_key: bytes | None = None) -> ModelFiles:
+    """Open, hash and compare every file; raises `ModelRefused` and names the file at fault.
+
+    With a manifest, a file that is missing, changed or not listed refuses the whole directory;
+    without one the digest is taken over the files as they are. With `public_key` (32 raw Ed25519
+    bytes) the manifest has to be there and be signed by it.
+    """
+    if not directory.is_dir():
+        raise ModelRefused("the model directory does not exist")
+    files = ModelFiles(_opened(directory), "")
+    try:
+        manifest = _read_manifest(files)
+        if public_key is not None:
+            _check_signature(files, public_key)
+        found = Manifest(
+            {
+                name: _sha256(files._descriptors[name])  # noqa: SLF001 - made here, not yet handed out
+                for name in files.names()
+                if name not in {MANIFEST_NAME, SIGNATURE_NAME}
+            }
+        )
+        if manifest is not None:
+            _compare(manifest, found)
+            files.digest = model_digest(found)
+        else:
+            kept = {n: d for n, d in found.files.items() if n.endswith(_IDENTITY_SUFFIXES)}
+            files.digest = model_digest(Manifest(kept))
+    except BaseException:
+        files.close()
+        raise
+    return files
+
+
+def verify_directory(directory: Path, public_key: bytes | None = None) -> str:
+    """The digest of a directory that is as its manifest says; raises `ModelRefused`."""
+    with open_model(directory, public_key) as files:
+        return files.digest
 
 
 def write_manifest(directory: Path) -> Manifest:
     """Hash the directory and store the result beside its files."""
-    manifest = digest_directory(directory)
+    descriptors = _opened(directory)
+    manifest = Manifest(
+        {
+            name: _sha256(descriptor)
+            for name, descriptor in sorted(descriptors.items())
+            if name not in {MANIFEST_NAME, SIGNATURE_NAME}
+        }
+    )
+    for descriptor in descriptors.values():
+        os.close(descriptor)
     encoded = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
     (directory / MANIFEST_NAME).write_bytes(encoded + b"\n")
     return manifest
-
-
-def verify_directory(directory: Path) -> str:
-    """Check every file against the manifest, if there is one; returns the model digest.
-
-    With a manifest, a file that is missing, changed or not listed refuses the whole directory.
-    Without one the digest is taken over the files as they are.
-    """
-    path = directory / MANIFEST_NAME
-    found = digest_directory(directory)
-    if path.exists():
-        _compare(_read_manifest(path), found)
-        return model_digest(found)
-    identity = {n: d for n, d in found.files.items() if n.endswith(_IDENTITY_SUFFIXES)}
-    return model_digest(Manifest(identity))
 
 
 def model_digest(manifest: Manifest) -> str:
@@ -61,21 +144,53 @@ def model_digest(manifest: Manifest) -> str:
     return "sha256:" + hashlib.sha256(encoded).hexdigest()
 
 
-def sha256_of(path: Path) -> str:
+def _opened(directory: Path) -> dict[str, int]:
+    descriptors: dict[str, int] = {}
+    for entry in sorted(os.scandir(directory), key=lambda each: each.name):
+        if entry.name.startswith(".") or entry.is_dir(follow_symlinks=False):
+            continue
+        try:
+            descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            raise ModelRefused(f"{entry.name} is a link or cannot be opened") from error
+        descriptors[entry.name] = descriptor
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ModelRefused(f"{entry.name} is not a regular file")
+    return descriptors
+
+
+def _chunks(descriptor: int) -> Iterator[bytes]:
+    offset = 0
+    while chunk := os.pread(descriptor, _CHUNK_BYTES, offset):
+        offset += len(chunk)
+        yield chunk
+
+
+def _sha256(descriptor: int) -> str:
     digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_READ_BYTES):
-            digest.update(chunk)
+    for chunk in _chunks(descriptor):
+        digest.update(chunk)
     return digest.hexdigest()
 
 
-def _read_manifest(path: Path) -> Manifest:
-    if path.stat().st_size > _MAX_MANIFEST_BYTES:
-        raise ModelRefused(f"{MANIFEST_NAME} is larger than {_MAX_MANIFEST_BYTES} bytes")
+def _read_manifest(files: ModelFiles) -> Manifest | None:
+    if MANIFEST_NAME not in files:
+        return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+        return msgspec.json.decode(files.read(MANIFEST_NAME, _MAX_MANIFEST_BYTES), type=Manifest)
     except msgspec.DecodeError as error:
         raise ModelRefused(f"{MANIFEST_NAME} cannot be read: {error}") from error
+
+
+def _check_signature(files: ModelFiles, public_key: bytes) -> None:
+    if MANIFEST_NAME not in files or SIGNATURE_NAME not in files:
+        raise ModelRefused(f"a key is configured, but {SIGNATURE_NAME} is missing")
+    try:
+        signature = base64.b64decode(files.read(SIGNATURE_NAME, _MAX_SIGNATURE_BYTES))
+        key = Ed25519PublicKey.from_public_bytes(public_key)
+        key.verify(signature, files.read(MANIFEST_NAME, _MAX_MANIFEST_BYTES))
+    except (InvalidSignature, ValueError) as error:
+        raise ModelRefused(f"{SIGNATURE_NAME} is not this key's signature") from error
 
 
 def _compare(expected: Manifest, found: Manifest) -> None:

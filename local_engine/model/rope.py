@@ -1,17 +1,19 @@
-"""Rotary position embeddings, plain and with the `llama3` stretching of low frequencies."""
+"""Rotary position embeddings: plain, evenly stretched, and the `llama3` stretching."""
 
 import math
 
 import torch
 
-from local_engine.model.spec import ModelSpec, RopeScaling
+from local_engine.model.spec import LinearScaling, Rope, RopeScaling
 
 
-def inverse_frequencies(spec: ModelSpec) -> torch.Tensor:
+def inverse_frequencies(rope: Rope, head_dim: int) -> torch.Tensor:
     """One float32 angle per position step and pair of channels, shape [head_dim / 2]."""
-    exponent = torch.arange(0, spec.head_dim, 2, dtype=torch.float32) / spec.head_dim
-    plain = 1.0 / spec.rope_theta**exponent
-    return plain if spec.rope_scaling is None else _stretched(plain, spec.rope_scaling)
+    exponent = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+    plain = 1.0 / rope.theta**exponent
+    if isinstance(rope.scaling, LinearScaling):
+        return plain / rope.scaling.factor
+    return plain if rope.scaling is None else _stretched(plain, rope.scaling)
 
 
 def _stretched(plain: torch.Tensor, scaling: RopeScaling) -> torch.Tensor:
@@ -25,17 +27,17 @@ def _stretched(plain: torch.Tensor, scaling: RopeScaling) -> torch.Tensor:
 
 
 def rotation_table(
-    spec: ModelSpec, num_positions: int, device: torch.device
+    rope: Rope, head_dim: int, num_positions: int, device: torch.device, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines of every position, each [num_positions, head_dim] in float32."""
+    """Cosines and sines of every position, each [num_positions, head_dim]; made in float32."""
     positions = torch.arange(num_positions, dtype=torch.float32)
-    angles = torch.outer(positions, inverse_frequencies(spec))
+    angles = torch.outer(positions, inverse_frequencies(rope, head_dim))
     angles = torch.cat((angles, angles), dim=-1)
-    return angles.cos().to(device), angles.sin().to(device)
+    return angles.cos().to(device, dtype), angles.sin().to(device, dtype)
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Turn `x` [..., tokens, head_dim] by its positions' angles ([tokens, head_dim])."""
+    """Turn `x` [..., head_dim] by its positions' angles, which broadcast over heads."""
     first, second = x.chunk(2, dim=-1)
     turned = torch.cat((-second, first), dim=-1)
-    return x * cos.to(x.dtype) + turned * sin.to(x.dtype)
+    return torch.addcmul(x * cos, turned, sin)

@@ -1,16 +1,10 @@
-"""What a model directory's `config.json` says about its decoder, checked once and frozen."""
+"""What a decoder looks like: one frozen noun for all families, checked before it is used."""
 
-from pathlib import Path
-from typing import Any, TypeVar
+import math
 
 import msgspec
 
 from local_engine.model.errors import ModelRefused
-
-
-SUPPORTED_ARCHITECTURE = "LlamaForCausalLM"
-_MAX_CONFIG_BYTES = 1 << 20
-_Config = TypeVar("_Config")
 
 
 class RopeScaling(msgspec.Struct, frozen=True):
@@ -22,8 +16,34 @@ class RopeScaling(msgspec.Struct, frozen=True):
     original_max_position_embeddings: int
 
 
+class LinearScaling(msgspec.Struct, frozen=True):
+    """All rotary frequencies slowed down by `factor` (Gemma 3's global layers)."""
+
+    factor: float
+
+
+class Rope(msgspec.Struct, frozen=True):
+    """One way of turning positions into angles."""
+
+    theta: float = 10000.0
+    scaling: RopeScaling | LinearScaling | None = None
+
+
+class MoeSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Experts and how a token chooses among them."""
+
+    num_experts: int
+    num_chosen: int
+    intermediate_size: int
+    is_normalised: bool = True
+    dense_layers: tuple[int, ...] = ()
+
+    def is_sparse(self, layer: int) -> bool:
+        return layer not in self.dense_layers
+
+
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Shape of a Llama-family decoder."""
+    """Shape and arithmetic of a decoder; sizes in elements."""
 
     vocab_size: int
     hidden_size: int
@@ -35,148 +55,50 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     context_window: int
     rms_norm_eps: float = 1e-6
     rope_theta: float = 10000.0
-    rope_scaling: RopeScaling | None = None
+    rope_scaling: RopeScaling | LinearScaling | None = None
+    local_rope_theta: float | None = None
+    """Layers with a window turn by this base (Gemma 3)."""
+    windows: tuple[int, ...] = ()
+    """How many tokens each layer looks back, 0 for all; empty: all layers see everything."""
+    activation: str = "silu"
+    has_qk_norm: bool = False
+    has_post_norms: bool = False
+    norm_is_offset: bool = False
+    embedding_scale: float = 1.0
+    query_scale: float | None = None
+    """Scores are divided by the square root of this; the head dimension where it is not given."""
+    logit_softcap: float = 0.0
+    moe: MoeSpec | None = None
     tie_word_embeddings: bool = False
     attention_bias: bool = False
+    output_bias: bool = False
     mlp_bias: bool = False
+    dtype: str = "float32"
     eos_token_ids: tuple[int, ...] = ()
 
+    @property
+    def attention_scale(self) -> float:
+        return 1.0 / math.sqrt(self.query_scale or self.head_dim)
 
-class _HfConfig(msgspec.Struct):
-    """The fields of a Hugging Face `config.json` that change the computation."""
+    @property
+    def ropes(self) -> tuple[Rope, ...]:
+        """The ways to turn positions; `rope_of` says which one a layer uses."""
+        first = Rope(self.rope_theta, self.rope_scaling)
+        return (first,) if self.local_rope_theta is None else (first, Rope(self.local_rope_theta))
 
-    architectures: list[str]
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    max_position_embeddings: int
-    num_key_value_heads: int | None = None
-    head_dim: int | None = None
-    hidden_act: str = "silu"
-    rms_norm_eps: float = 1e-6
-    rope_theta: float | None = None
-    rope_scaling: dict[str, Any] | None = None
-    rope_parameters: dict[str, Any] | None = None
-    tie_word_embeddings: bool = False
-    attention_bias: bool = False
-    mlp_bias: bool = False
-    pretraining_tp: int = 1
-    quantization_config: dict[str, Any] | None = None
-    eos_token_id: int | list[int] | None = None
+    def rope_of(self, layer: int) -> int:
+        return int(self.local_rope_theta is not None and self.window_of(layer) > 0)
+
+    def window_of(self, layer: int) -> int:
+        return self.windows[layer] if self.windows else 0
+
+    def kv_bytes_per_token(self, bytes_per_element: int) -> int:
+        """Keys and values of all layers."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * bytes_per_element
 
 
-class _NamedConfig(msgspec.Struct):
-    model_name: str | None = None
-
-
-class _GenerationConfig(msgspec.Struct):
-    eos_token_id: int | list[int] | None = None
-    do_sample: bool | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-
-
-class SamplingDefaults(msgspec.Struct, frozen=True):
-    """What a request gets that says nothing about sampling."""
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-
-
-def read_spec(directory: Path) -> ModelSpec:
-    """The specification in `directory`; raises `ModelRefused` for anything we cannot compute."""
-    config = _decode(directory / "config.json", _HfConfig)
-    generation = _generation_config(directory)
-    eos = generation.eos_token_id if generation.eos_token_id is not None else config.eos_token_id
-    spec = _spec_of(config, _as_ids(eos))
-    _check_shape(spec)
-    return spec
-
-
-def read_model_name(directory: Path) -> str:
-    """The name the model is served under: `model_name` in its configuration, or the directory's."""
-    named = _decode(directory / "config.json", _NamedConfig)
-    return named.model_name or directory.resolve().name
-
-
-def read_sampling_defaults(directory: Path) -> SamplingDefaults:
-    """The model author's wish in `generation_config.json`: `do_sample: false` means greedy."""
-    config = _generation_config(directory)
-    if config.do_sample is False:
-        return SamplingDefaults(temperature=0.0)
-    given = {"temperature": config.temperature, "top_p": config.top_p, "top_k": config.top_k}
-    return msgspec.convert({k: v for k, v in given.items() if v is not None}, SamplingDefaults)
-
-
-def _generation_config(directory: Path) -> _GenerationConfig:
-    path = directory / "generation_config.json"
-    return _decode(path, _GenerationConfig) if path.exists() else _GenerationConfig()
-
-
-def _decode(path: Path, kind: type[_Config]) -> _Config:
-    try:
-        if path.stat().st_size > _MAX_CONFIG_BYTES:
-            raise ModelRefused(f"{path.name} is larger than {_MAX_CONFIG_BYTES} bytes")
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except FileNotFoundError as error:
-        raise ModelRefused(f"{path.name} is missing") from error
-    except msgspec.DecodeError as error:
-        raise ModelRefused(f"{path.name} cannot be read: {error}") from error
-
-
-def _as_ids(value: int | list[int] | None) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, int) else tuple(value)
-
-
-def _spec_of(config: _HfConfig, eos_token_ids: tuple[int, ...]) -> ModelSpec:
-    if SUPPORTED_ARCHITECTURE not in config.architectures:
-        raise ModelRefused(f"architecture {config.architectures} is not {SUPPORTED_ARCHITECTURE}")
-    if config.hidden_act != "silu":
-        raise ModelRefused(f"activation {config.hidden_act!r} is not 'silu'")
-    if config.quantization_config is not None:
-        raise ModelRefused("quantised weights are not supported")
-    if config.num_attention_heads < 1:
-        raise ModelRefused("num_attention_heads must be positive")
-    rope = config.rope_parameters or config.rope_scaling or {}
-    theta = config.rope_theta if config.rope_theta is not None else rope.get("rope_theta", 10000.0)
-    return ModelSpec(
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        intermediate_size=config.intermediate_size,
-        num_layers=config.num_hidden_layers,
-        num_heads=config.num_attention_heads,
-        num_kv_heads=config.num_key_value_heads or config.num_attention_heads,
-        head_dim=config.head_dim or config.hidden_size // config.num_attention_heads,
-        context_window=config.max_position_embeddings,
-        rms_norm_eps=config.rms_norm_eps,
-        rope_theta=float(theta),
-        rope_scaling=_rope_scaling(rope),
-        tie_word_embeddings=config.tie_word_embeddings,
-        attention_bias=config.attention_bias,
-        mlp_bias=config.mlp_bias,
-        eos_token_ids=eos_token_ids,
-    )
-
-
-def _rope_scaling(rope: dict[str, Any]) -> RopeScaling | None:
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind == "default":
-        return None
-    if kind != "llama3":
-        raise ModelRefused(f"rope type {kind!r} is neither 'default' nor 'llama3'")
-    try:
-        return msgspec.convert(rope, RopeScaling, strict=False)
-    except msgspec.ValidationError as error:
-        raise ModelRefused(f"rope_scaling: {error}") from error
-
-
-def _check_shape(spec: ModelSpec) -> None:
+def check_spec(spec: ModelSpec) -> None:
+    """Raise `ModelRefused` for sizes that do not belong together."""
     sizes = (
         spec.vocab_size,
         spec.hidden_size,
@@ -195,3 +117,7 @@ def _check_shape(spec: ModelSpec) -> None:
         raise ModelRefused("head_dim must be even for rotary embeddings")
     if any(not 0 <= token < spec.vocab_size for token in spec.eos_token_ids):
         raise ModelRefused("eos_token_id lies outside the vocabulary")
+    if spec.windows and (len(spec.windows) != spec.num_layers or min(spec.windows) < 0):
+        raise ModelRefused("layer_types must name every layer once")
+    if spec.moe is not None and not 1 <= spec.moe.num_chosen <= spec.moe.num_experts:
+        raise ModelRefused("num_experts_per_tok must be between 1 and the number of experts")

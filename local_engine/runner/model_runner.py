@@ -1,67 +1,178 @@
-"""Runs prefill and decode steps of one sequence after another on one device."""
+"""Runs steps on one device: one forward pass for all items, then one choice per sampled item."""
 
 import secrets
-from collections.abc import Sequence as Tokens
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import torch
 
-from local_engine.core.scheduler import Step
+from local_engine.core.scheduler import Item, Step
 from local_engine.core.sequence import Sequence
+from local_engine.kernels.linear import choose_linear
+from local_engine.kernels.paged_attention import choose_decode
 from local_engine.model.decoder import Decoder
-from local_engine.model.kv_cache import KvCache
 from local_engine.model.spec import ModelSpec
-from local_engine.runner.sampler import SampledToken, sample
+from local_engine.runner.batch import FlatBatch, PagedAttention, flatten
+from local_engine.runner.kv_pool import KvPool
+from local_engine.runner.sampler import (
+    History,
+    SampledToken,
+    describe_token,
+    is_plain_greedy,
+    sample,
+)
+from local_engine.text.grammar import Grammar
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
-    """What one sequence keeps between its steps."""
+@dataclass(slots=True)
+class Kept:
+    """What a sequence keeps between its steps beside its blocks."""
 
-    cache: KvCache
     seed: int
+    grammar: Grammar | None = None
+
+
+@dataclass(slots=True)
+class Result:
+    """What a step added to one sequence."""
+
+    tokens: list[SampledToken] = field(default_factory=list)
+    prompt_logprobs: list[SampledToken] = field(default_factory=list)
+
+    @property
+    def token_ids(self) -> list[int]:
+        return [token.token_id for token in self.tokens]
 
 
 class ModelRunner:
-    """Owns the decoder and the caches of the sequences that run on it."""
+    """Owns the decoder, its pool of keys and values, and the grammars of running sequences."""
 
-    def __init__(self, decoder: Decoder, device: torch.device) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        device: torch.device,
+        *,
+        num_blocks: int,
+        block_size: int = 16,
+        num_host_blocks: int = 0,
+    ) -> None:
+        self.spec: ModelSpec = decoder.spec
+        self.dtype = decoder.model.norm.weight.dtype
         self._decoder = decoder.to(device).eval()
-        self._device = device
-        self._dtype = next(decoder.parameters()).dtype
-        self._running: dict[str, _Running] = {}
-
-    @property
-    def spec(self) -> ModelSpec:
-        return self._decoder.spec
+        self._decoder.fuse(choose_linear(device, self.dtype))
+        self.device = device
+        self._block_size = block_size
+        self.pool = KvPool(
+            self.spec,
+            num_blocks,
+            block_size,
+            device=device,
+            dtype=self.dtype,
+            num_host_blocks=num_host_blocks,
+        )
+        self._attention = choose_decode(device, self.dtype, self.spec.head_dim, block_size)
+        self._kept: dict[str, Kept] = {}
+        self._last_tokens: dict[str, int] = {}
 
     @torch.inference_mode()
-    def execute(self, step: Step) -> SampledToken | None:
-        """Compute the step's chunk; a token if the chunk reaches the sequence's end."""
-        sequence = step.sequence
-        running = self._state_of(sequence)
-        hidden = self._decoder(self._as_batch(step.chunk.token_ids), running.cache)
-        sequence.advance(step.chunk)
-        if not step.chunk.is_sampled:
-            return None
-        logits = self._decoder.logits(hidden[0, -1]).cpu()
-        return sample(logits, sequence.params, sequence.output_token_ids, running.seed)
+    def execute(self, step: Step) -> dict[str, Result]:
+        """Compute a step; a result for every item, with tokens if it was sampled."""
+        self.pool.apply(step.copies)
+        if not step.items:
+            return {}
+        batch = flatten(step, self._block_size, self.device, self._last_tokens)
+        attend = PagedAttention(self.spec, self.pool, batch, self._attention)
+        hidden = self._decoder(batch.token_ids, batch.positions, attend)
+        results = {item.sequence.sequence_id: Result() for item in batch.items}
+        if len(batch.scored_rows):
+            logits = self._decoder.logits(hidden[batch.scored_rows])
+            self._choose(batch, logits, results)
+        return results
+
+    @torch.inference_mode()
+    def embed(self, token_ids: list[int]) -> list[float]:
+        """The mean of a text's hidden states, scaled to length one."""
+        hidden = self._decoder(torch.tensor([token_ids], device=self.device))[0].float()
+        mean = hidden.mean(dim=0)
+        embedding: list[float] = (mean / mean.norm()).tolist()
+        return embedding
+
+    def attach_grammar(self, sequence: Sequence, grammar: Grammar) -> None:
+        """From now on the sequence's tokens follow `grammar`."""
+        self._state_of(sequence).grammar = grammar
 
     def free(self, sequence_id: str) -> None:
         """Drop what is kept for a sequence; unknown ids are fine."""
-        self._running.pop(sequence_id, None)
+        self._kept.pop(sequence_id, None)
+        self._last_tokens.pop(sequence_id, None)
 
-    def _state_of(self, sequence: Sequence) -> _Running:
-        found = self._running.get(sequence.sequence_id)
+    def _choose(self, batch: FlatBatch, logits: torch.Tensor, results: dict[str, Result]) -> None:
+        likeliest = logits.argmax(dim=-1).tolist()
+        first = 0
+        for item in batch.items:
+            result = results[item.sequence.sequence_id]
+            num_rows = self._describe_prompt(item, logits, first, result)
+            first += num_rows
+            if not item.is_sampled:
+                continue
+            num_rows = 1 + item.num_drafts if num_rows == 0 else 0
+            # A prompt whose rows were all described ends in the row that is sampled.
+            start = first if num_rows else first - 1
+            rows = range(start, start + 1 + item.num_drafts)
+            result.tokens += self._accepted(item, logits, likeliest, rows)
+            self._last_tokens[item.sequence.sequence_id] = result.tokens[-1].token_id
+            first += num_rows
+
+    def _accepted(
+        self, item: Item, logits: torch.Tensor, likeliest: list[int], rows: range
+    ) -> Iterator[SampledToken]:
+        """Choose row by row while the draft says the same; the first that differs is the last.
+
+        A draft is one token and no distribution, so choosing from the true distribution and
+        comparing *is* rejection sampling: the draft stands with exactly its own probability, and
+        the output is the one that would have been without drafts, draw by draw.
+        """
+        sequence = item.sequence
+        params, kept = sequence.params, self._state_of(sequence)
+        written = list(sequence.output_token_ids)
+        drafts = [*sequence.draft_token_ids, None]
+        for row, draft in zip(rows, drafts, strict=False):
+            if is_plain_greedy(params):
+                token = SampledToken(likeliest[row])
+            else:
+                allowed = None if kept.grammar is None else kept.grammar.allowed()
+                history = History(
+                    sequence.token_ids[: sequence.num_prompt_tokens],
+                    written,
+                    self.spec.eos_token_ids,
+                    allowed,
+                )
+                token = sample(logits[row].cpu(), params, history, kept.seed)
+            if kept.grammar is not None:
+                kept.grammar.accept(token.token_id)
+            written.append(token.token_id)
+            yield token
+            if token.token_id != draft:
+                return
+
+    def _describe_prompt(self, item: Item, logits: torch.Tensor, first: int, result: Result) -> int:
+        """Log-probabilities of prompt tokens, where asked for; returns the rows they took."""
+        sequence, num_top = item.sequence, item.sequence.params.prompt_logprobs
+        if num_top is None or item.start >= sequence.num_prompt_tokens:
+            return 0
+        for at in range(item.start, min(item.end, sequence.num_prompt_tokens - 1)):
+            row = logits[first + at - item.start].cpu()
+            described = describe_token(row, sequence.token_ids[at + 1], num_top)
+            result.prompt_logprobs.append(described)
+        return item.end - item.start
+
+    def _state_of(self, sequence: Sequence) -> Kept:
+        found = self._kept.get(sequence.sequence_id)
         if found is None:
             seed = sequence.params.seed
-            cache = KvCache(self.spec, device=self._device, dtype=self._dtype)
-            found = _Running(cache, secrets.randbits(63) if seed is None else seed)
-            self._running[sequence.sequence_id] = found
+            found = Kept(secrets.randbits(63) if seed is None else seed)
+            self._kept[sequence.sequence_id] = found
         return found
-
-    def _as_batch(self, token_ids: Tokens[int]) -> torch.Tensor:
-        return torch.tensor([token_ids], dtype=torch.long, device=self._device)
 
 
 def choose_device(name: str) -> torch.device:

@@ -1,11 +1,11 @@
 """Chooses the next token from the decoder's scores.
 
-Order: penalties, logit bias, temperature, top-k, top-p, min-p. Reported log-probabilities are
-those of the model itself, before any of it.
+Order: penalties, logit bias, forbidden and not yet allowed tokens, grammar, temperature, top-k,
+top-p, min-p. Reported log-probabilities are those of the model itself, before any of it.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +14,8 @@ from local_engine.core.sampling_params import SamplingParams
 
 
 _GOLDEN = 0x9E3779B97F4A7C15
+# Sorting a whole vocabulary for one token is dear; the likeliest few nearly always hold top_p.
+_FIRST_CANDIDATES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +35,53 @@ class SampledToken:
     top: tuple[TokenLogprob, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class History:
+    """What a choice may depend on besides the scores."""
+
+    prompt: Tokens[int] = ()
+    written: Tokens[int] = ()
+    eos_token_ids: Tokens[int] = ()
+    allowed: torch.Tensor | None = None
+    """A grammar's verdict: true for each token of the vocabulary that may come next."""
+
+
 def sample(
-    logits: torch.Tensor, params: SamplingParams, output_token_ids: Iterable[int], seed: int
+    logits: torch.Tensor, params: SamplingParams, history: History, seed: int
 ) -> SampledToken:
     """Choose from float32 `logits` [vocabulary].
 
     Randomness depends on `seed` and the number of tokens written so far alone, so that a request
     repeats itself whatever else is running.
     """
-    written = list(output_token_ids)
-    scores = _adjusted(logits, params, written)
+    scores = adjusted(logits, params, history)
     if params.is_greedy:
         token_id = int(scores.argmax())
     else:
-        probabilities = truncated_probabilities(scores, params)
         generator = torch.Generator(device="cpu")
-        generator.manual_seed((seed * _GOLDEN + len(written)) % (1 << 63))
+        generator.manual_seed((seed * _GOLDEN + len(history.written)) % (1 << 63))
+        probabilities = truncated_probabilities(scores, params)
         token_id = int(torch.multinomial(probabilities, 1, generator=generator))
-    if not params.logprobs:
+    return describe_token(logits, token_id, params.top_logprobs if params.logprobs else None)
+
+
+def is_plain_greedy(params: SamplingParams) -> bool:
+    """Whether the likeliest token is the answer, and nobody asks how likely it was."""
+    return (
+        params.is_greedy
+        and not params.logprobs
+        and not params.logit_bias
+        and not params.needs_history
+        and not params.min_tokens
+    )
+
+
+def describe_token(logits: torch.Tensor, token_id: int, num_top: int | None) -> SampledToken:
+    """The token with its log-probability and `num_top` alternatives; bare if that is `None`."""
+    if num_top is None:
         return SampledToken(token_id)
     logprobs = logits.log_softmax(dim=-1)
-    best = logprobs.topk(min(params.top_logprobs, len(logprobs)))
+    best = logprobs.topk(min(num_top, len(logprobs)))
     top = tuple(
         TokenLogprob(int(index), float(value))
         for value, index in zip(best.values, best.indices, strict=True)
@@ -66,14 +94,16 @@ def truncated_probabilities(scores: torch.Tensor, params: SamplingParams) -> tor
     # Shifting first keeps tiny temperatures from overflowing to infinity.
     scaled = (scores - scores.max()) / max(params.temperature, 1e-4)
     probabilities = scaled.softmax(dim=-1)
-    ordered, order = probabilities.sort(descending=True, stable=True)
+    if params.top_k <= 0 and params.top_p >= 1.0 and params.min_p <= 0.0:
+        return probabilities
+    ordered, order = _candidates(probabilities, params)
     kept = torch.ones_like(ordered, dtype=torch.bool)
     if params.top_k > 0:
         kept[params.top_k :] = False
     if params.top_p < 1.0:
         # A token stays while the likelier ones before it do not reach top_p yet.
-        within = torch.where(kept, ordered, 0.0)
-        within = within / within.sum()
+        mass = ordered[kept].sum() if params.top_k > 0 else probabilities.sum()
+        within = torch.where(kept, ordered, 0.0) / mass
         kept &= within.cumsum(dim=-1) - within < params.top_p
     if params.min_p > 0.0:
         kept &= ordered >= params.min_p * ordered[0]
@@ -83,14 +113,58 @@ def truncated_probabilities(scores: torch.Tensor, params: SamplingParams) -> tor
     return chosen / chosen.sum()
 
 
-def _adjusted(logits: torch.Tensor, params: SamplingParams, written: list[int]) -> torch.Tensor:
-    has_penalty = params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
-    if not (has_penalty and written) and not params.logit_bias:
-        return logits
-    scores = logits.clone()
-    if has_penalty:
-        for token_id, count in Counter(written).items():
-            scores[token_id] -= params.presence_penalty + count * params.frequency_penalty
-    for token_id, bias in params.logit_bias.items():
-        scores[token_id] += bias
+def _candidates(
+    probabilities: torch.Tensor, params: SamplingParams
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens in falling order, as many as the truncations can possibly keep."""
+    size = probabilities.shape[-1]
+    if params.min_p <= 0.0 and size > 4 * _FIRST_CANDIDATES:
+        count = max(_FIRST_CANDIDATES, params.top_k)
+        if count < size:
+            found = probabilities.topk(count)
+            is_enough = 0 < params.top_k <= count or float(found.values.sum()) > params.top_p
+            if is_enough:
+                return found.values, found.indices
+    ordered, order = probabilities.sort(descending=True, stable=True)
+    return ordered, order
+
+
+def adjusted(logits: torch.Tensor, params: SamplingParams, history: History) -> torch.Tensor:
+    """Scores after everything that changes single tokens; the input itself if nothing does."""
+    scores = logits
+    if params.has_penalties:
+        scores = _penalised(scores.clone(), params, history)
+    if params.logit_bias:
+        scores = scores.clone()
+        for token_id, bias in params.logit_bias.items():
+            scores[token_id] += bias
+    forbidden = _forbidden(params, history)
+    if forbidden:
+        scores = scores.clone()
+        scores[forbidden] = -torch.inf
+    if history.allowed is not None:
+        scores = scores.masked_fill(~history.allowed, -torch.inf)
     return scores
+
+
+def _penalised(scores: torch.Tensor, params: SamplingParams, history: History) -> torch.Tensor:
+    if params.repetition_penalty != 1.0:
+        seen = torch.tensor(sorted({*history.prompt, *history.written}), device=scores.device)
+        found = scores[seen]
+        factor = params.repetition_penalty
+        scores[seen] = torch.where(found > 0, found / factor, found * factor)
+    for token_id, count in Counter(history.written).items():
+        scores[token_id] -= params.presence_penalty + count * params.frequency_penalty
+    return scores
+
+
+def _forbidden(params: SamplingParams, history: History) -> list[int]:
+    """Ends that come too early, and the last token of every bad word that has begun."""
+    forbidden: list[int] = []
+    if len(history.written) < params.min_tokens:
+        forbidden += [*history.eos_token_ids, *params.stop_token_ids]
+    for word in params.bad_token_ids:
+        *start, last = word
+        if not start or list(history.written[-len(start) :]) == start:
+            forbidden.append(last)
+    return forbidden

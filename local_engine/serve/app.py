@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from local_engine.serve.caller import read_caller
 from local_engine.serve.chat import answer_chat
 from local_engine.serve.clock import unix_time_s
 from local_engine.serve.engine import Engine
@@ -31,7 +32,7 @@ from local_engine.serve.log import log_event
 
 
 DEFAULT_MAX_BODY_BYTES = 4 << 20
-_Handler = Callable[[Receive, Send], Awaitable[None]]
+_Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,10 @@ class EngineApp:
         """From now on the model is served."""
         self._served = ServedModel(name, engine, unix_time_s())
 
+    def detach(self) -> None:
+        """The worker is gone: alive, but not ready until another one has loaded."""
+        self._served = None
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "the server is configured for HTTP only"
         is_started = False
@@ -75,7 +80,7 @@ class EngineApp:
             await send(message)
 
         try:
-            await self._handler(scope)(receive, watched_send)  # type: ignore[arg-type]
+            await self._handler(scope)(scope, receive, watched_send)  # type: ignore[arg-type]
         except ClientGone:
             return
         except ApiError as error:
@@ -116,12 +121,13 @@ class EngineApp:
             raise Unavailable("The model is loading.", code="model_loading", retry_after_s=1)
         return self._served
 
-    async def _chat(self, receive: Receive, send: Send) -> None:
+    async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         model = self._model()
+        caller = read_caller(scope)
         body = await read_body(receive, self._max_body_bytes)
-        await unless_client_gone(receive, answer_chat(body, send, model.engine, model.name))
+        await unless_client_gone(receive, answer_chat(body, send, model.engine, model.name, caller))
 
-    async def _models(self, receive: Receive, send: Send) -> None:  # noqa: ARG002
+    async def _models(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         model = self._model()
         card = {
             "id": model.name,
@@ -129,18 +135,18 @@ class EngineApp:
             "created": model.loaded_at,
             "owned_by": "gatewright",
             "digest": model.engine.digest,
-            "context_window_tokens": model.engine.spec.context_window,
+            "context_window_tokens": model.engine.context_window,
         }
         await send_body(send, 200, msgspec.json.encode({"object": "list", "data": [card]}))
 
-    async def _live(self, receive: Receive, send: Send) -> None:  # noqa: ARG002
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         await send_body(send, 200, b'{"status":"live"}')
 
-    async def _ready(self, receive: Receive, send: Send) -> None:  # noqa: ARG002
+    async def _ready(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         self._model()
         await send_body(send, 200, b'{"status":"ready"}')
 
-    async def _metrics(self, receive: Receive, send: Send) -> None:  # noqa: ARG002
+    async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         engine = self._model().engine
-        text = engine.metrics.render(*engine.queue_lengths())
+        text = engine.metrics.render(engine.stats())
         await send_body(send, 200, text, content_type=b"text/plain; version=0.0.4; charset=utf-8")

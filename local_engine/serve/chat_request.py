@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from local_engine.core.sampling_params import InvalidParameter, SamplingParams
-from local_engine.model.spec import SamplingDefaults
+from local_engine.model.config import SamplingDefaults
 from local_engine.serve.errors import InvalidRequest
 
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import msgspec
 
-from local_engine.core.sequence import Sequence
-from local_engine.runner.sampler import SampledToken
-from local_engine.serve.worker import Output
+from local_engine.serve.engine import Generation, Output
+from local_engine.serve.wire import Token
 from local_engine.text.tokenizer import ChatTokenizer
 
 
@@ -19,12 +18,18 @@ class ChatResponse:
     """The parts of one answer that stay the same from its first to its last byte."""
 
     def __init__(
-        self, sequence: Sequence, tokenizer: ChatTokenizer, *, model: str, created: int, digest: str
+        self,
+        generation: Generation,
+        tokenizer: ChatTokenizer,
+        *,
+        model: str,
+        created: int,
+        digest: str,
     ) -> None:
-        self._sequence = sequence
+        self._generation = generation
         self._tokenizer = tokenizer
         self._head: Json = {
-            "id": f"chatcmpl-{sequence.sequence_id}",
+            "id": f"chatcmpl-{generation.sequence_id}",
             "created": created,
             "model": model,
             "system_fingerprint": digest,
@@ -52,7 +57,7 @@ class ChatResponse:
     def part(self, output: Output, *, include_usage: bool) -> bytes:
         """One or no event per output: a step that holds all its text back says nothing."""
         events = b""
-        if output.text or (output.tokens and self._sequence.params.logprobs):
+        if output.text or (output.tokens and self._generation.params.logprobs):
             logprobs = self._logprobs(output.tokens)
             events = self._chunk(
                 {"content": output.text}, logprobs=logprobs, include_usage=include_usage
@@ -83,21 +88,22 @@ class ChatResponse:
         return as_event(msgspec.json.encode(body))
 
     def _usage(self) -> Json:
-        prompt, completion = self._sequence.num_prompt_tokens, self._sequence.num_output_tokens
+        generation = self._generation
+        prompt, completion = len(generation.prompt_token_ids), len(generation.output_token_ids)
         return {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": 0},
+            "prompt_tokens_details": {"cached_tokens": generation.num_cached_tokens},
         }
 
-    def _logprobs(self, tokens: Many[SampledToken]) -> Json | None:
-        if not self._sequence.params.logprobs:
+    def _logprobs(self, tokens: Many[Token]) -> Json | None:
+        if not self._generation.params.logprobs:
             return None
         return {"content": [self._token_entry(token) for token in tokens], "refusal": None}
 
-    def _token_entry(self, token: SampledToken) -> Json:
-        top = [self._logprob(entry.token_id, entry.logprob) for entry in token.top]
+    def _token_entry(self, token: Token) -> Json:
+        top = [self._logprob(token_id, logprob) for token_id, logprob in token.top]
         return {**self._logprob(token.token_id, token.logprob or 0.0), "top_logprobs": top}
 
     def _logprob(self, token_id: int, logprob: float) -> Json:

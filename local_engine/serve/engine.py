@@ -1,146 +1,349 @@
-"""The engine as the event loop sees it: conversations in, outputs out, cancelled by closing."""
+"""The engine as the event loop sees it: tokens in, outputs out, cancelled by leaving.
+
+The computing happens in a worker process at the other end of a socket. If it dies, everything in
+flight fails with a typed error and nobody is ready until a new one has loaded.
+"""
 
 import asyncio
+import contextlib
+import socket
 import uuid
-from collections.abc import AsyncGenerator
-from collections.abc import Sequence as Messages
+from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import Sequence as Many
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
-
-import torch
+from dataclasses import dataclass, field
+from typing import Any
 
 from local_engine.core.sampling_params import InvalidParameter, SamplingParams
-from local_engine.core.scheduler import Scheduler
-from local_engine.core.sequence import FinishReason, Sequence
-from local_engine.model.errors import ModelRefused
-from local_engine.model.loader import load_model
-from local_engine.model.spec import (
-    ModelSpec,
-    SamplingDefaults,
-    read_model_name,
-    read_sampling_defaults,
-)
-from local_engine.runner.model_runner import ModelRunner, choose_device
+from local_engine.core.scheduler import QueueFull
+from local_engine.core.sequence import FinishReason, PromptTooLong
+from local_engine.model.config import SamplingDefaults
 from local_engine.serve.metrics import Metrics
-from local_engine.serve.worker import Failure, Generation, Output, Worker
-from local_engine.text.detokenize import IncrementalDetokenizer
-from local_engine.text.template import TemplateMessage
-from local_engine.text.tokenizer import ChatTokenizer, load_chat_tokenizer
+from local_engine.serve.wire import (
+    Abort,
+    Embed,
+    Embedded,
+    Failed,
+    Frames,
+    Ready,
+    Refused,
+    Stats,
+    Stop,
+    Submit,
+    Token,
+    Update,
+    Updates,
+    encode,
+)
+from local_engine.text.detokenize import IncrementalDetokenizer, StopStringFilter
+from local_engine.text.tokenizer import ChatTokenizer, chat_tokenizer
 
 
-# A prompt is read in chunks, so that a hang-up is noticed between them.
-TOKEN_BUDGET = 256
+_READ_BYTES = 1 << 20
 
 
 class StepFailed(RuntimeError):
-    """The runner failed on this sequence; others go on."""
+    """The worker failed on this sequence or is gone; the code says which."""
+
+    def __init__(self, code: str, message: str = "") -> None:
+        super().__init__(message or code)
+        self.code = code
+
+
+class WorkerRefused(RuntimeError):
+    """The worker will not serve this model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """On whose behalf a sequence is computed, as the gateway says."""
+
+    tenant: str = ""
+    data_class: str = ""
+    tier: str = "standard"
+    is_zeroed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What one step added to a sequence."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(slots=True)
+class Generation:
+    """One sequence on its way: what went in, and what is known about what came out."""
+
+    sequence_id: str
+    prompt_token_ids: list[int]
+    params: SamplingParams
+    caller: Caller
+    output_token_ids: list[int] = field(default_factory=list)
+    prompt_logprobs: list[Token] = field(default_factory=list)
+    num_cached_tokens: int = 0
+    finish_reason: FinishReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A submitted sequence and the stream of its outputs."""
+    """A submitted generation and the stream of its outputs."""
 
-    sequence: Sequence
+    generation: Generation
     outputs: AsyncGenerator[Output, None]
 
 
 class Engine:
-    """Tokenizer, worker and what the HTTP side must know about the model."""
+    """Tokenizer, link to the worker, and what the HTTP side must know about the model."""
 
-    def __init__(
-        self,
-        tokenizer: ChatTokenizer,
-        runner: ModelRunner,
-        *,
-        name: str,
-        digest: str,
-        defaults: SamplingDefaults,
-        max_waiting: int,
-    ) -> None:
-        self.tokenizer = tokenizer
-        self.name = name
-        self.digest = digest
-        self.defaults = defaults
+    def __init__(self, ready: Ready, link: "WorkerLink") -> None:
+        self.ready = ready
+        self.name = ready.name
+        self.digest = ready.digest
+        self.defaults = SamplingDefaults(
+            temperature=ready.defaults["temperature"],
+            top_p=ready.defaults["top_p"],
+            top_k=int(ready.defaults["top_k"]),
+        )
+        self.tokenizer: ChatTokenizer = chat_tokenizer(
+            ready.tokenizer_json, ready.tokenizer_config, ready.chat_template
+        )
         self.metrics = Metrics()
-        self._spec = runner.spec
-        scheduler = Scheduler(max_waiting=max_waiting, token_budget=TOKEN_BUDGET)
-        self._worker = Worker(runner, scheduler)
-        self._worker.start()
+        self._link = link
 
     @property
-    def spec(self) -> ModelSpec:
-        return self._spec
+    def context_window(self) -> int:
+        return self.ready.context_window
 
-    def stop(self) -> None:
-        self._worker.stop()
+    @property
+    def is_alive(self) -> bool:
+        return self._link.is_alive
 
-    def queue_lengths(self) -> tuple[int, int]:
-        return self._worker.queue_lengths()
+    def stats(self) -> Stats:
+        return self._link.stats
 
-    async def prepare(
-        self, messages: Messages[TemplateMessage], params: SamplingParams
-    ) -> Sequence:
-        """Tokens of a conversation; raises `PromptRefused`, `PromptTooLong`, `InvalidParameter`."""
-        if any(not 0 <= token_id < self._spec.vocab_size for token_id in params.logit_bias):
+    def new_generation(
+        self, prompt_token_ids: list[int], params: SamplingParams, caller: Caller
+    ) -> Generation:
+        """Check what can be known now; raises `PromptTooLong`, `InvalidParameter`."""
+        if any(not 0 <= token_id < self.ready.vocab_size for token_id in params.logit_bias):
             raise InvalidParameter("logit_bias", "logit_bias names a token that does not exist")
-        prompt = await asyncio.to_thread(self.tokenizer.encode_chat, messages)
-        return Sequence(uuid.uuid4().hex, prompt, params, context_window=self._spec.context_window)
+        if any(not 0 <= token_id < self.ready.vocab_size for token_id in prompt_token_ids):
+            raise InvalidParameter("prompt", "the prompt names a token that does not exist")
+        if len(prompt_token_ids) >= self.ready.context_window:
+            raise PromptTooLong(len(prompt_token_ids), self.ready.context_window)
+        return Generation(uuid.uuid4().hex, prompt_token_ids, params, caller)
+
+    async def encode_chat(
+        self, messages: Many[dict[str, Any]], tools: Many[dict[str, Any]] = ()
+    ) -> list[int]:
+        """Prompt tokens of a conversation; raises `PromptRefused`."""
+        return await asyncio.to_thread(self.tokenizer.encode_chat, messages, tools)
 
     @asynccontextmanager
-    async def generate(self, sequence: Sequence) -> AsyncGenerator[Running, None]:
+    async def generate(self, generation: Generation) -> AsyncIterator[Running]:
         """Submit and stream; leaving the context in any way stops the computation.
 
         Raises `QueueFull` on entry; the stream raises `StepFailed`.
         """
-        loop = asyncio.get_running_loop()
-        inbox: asyncio.Queue[Output | Failure] = asyncio.Queue()
-
-        def emit(item: Output | Failure) -> None:
-            loop.call_soon_threadsafe(inbox.put_nowait, item)
-
-        detokenizer = IncrementalDetokenizer(self.tokenizer.decode)
-        self._worker.submit(Generation(sequence, detokenizer, emit))
-        outputs = _outputs(inbox)
+        places = self.ready.max_places
+        if self._link.num_open >= places:
+            raise QueueFull(self._link.num_open)
+        outputs = self._outputs(generation, self._link.submit(generation))
         try:
-            yield Running(sequence, outputs)
+            yield Running(generation, outputs)
         finally:
-            self._worker.abort(sequence)
+            self._link.leave(generation)
             await outputs.aclose()
-            self._count(sequence)
+            self._count(generation)
 
-    def _count(self, sequence: Sequence) -> None:
-        reason = sequence.finish_reason or FinishReason.ABORT
+    async def embed(self, token_ids: list[int]) -> list[float]:
+        """One text's embedding; raises `StepFailed`."""
+        return await self._link.embed(token_ids)
+
+    async def _outputs(
+        self, generation: Generation, inbox: "asyncio.Queue[Update | Failed]"
+    ) -> AsyncGenerator[Output, None]:
+        detokenizer = IncrementalDetokenizer(self.tokenizer.decode)
+        stop_filter = StopStringFilter(generation.params.stop)
+        while True:
+            item = await inbox.get()
+            if isinstance(item, Failed):
+                raise StepFailed(item.code, item.message)
+            generation.num_cached_tokens = item.num_cached_tokens
+            generation.prompt_logprobs += item.prompt_logprobs
+            output = self._accept(generation, item, detokenizer, stop_filter)
+            if output.finish_reason is not None:
+                generation.finish_reason = output.finish_reason
+                yield output
+                return
+            yield output
+
+    def _accept(
+        self,
+        generation: Generation,
+        update: Update,
+        detokenizer: IncrementalDetokenizer,
+        stop_filter: StopStringFilter,
+    ) -> Output:
+        """Text of new tokens; text held back is part of a later output."""
+        reason = None if update.finish_reason is None else FinishReason(update.finish_reason)
+        text, shown = "", []
+        for index, token in enumerate(update.tokens):
+            generation.output_token_ids.append(token.token_id)
+            is_last = reason is not None and index == len(update.tokens) - 1
+            # Speculation may bring several tokens at once, and a stop string between them.
+            is_end = is_last and reason is FinishReason.STOP
+            fresh = "" if is_end else detokenizer.push(token.token_id)
+            if is_last:
+                fresh += detokenizer.finish()
+            if not is_end:
+                shown.append(token)
+            release = stop_filter.push(fresh)
+            text += release.text
+            if release.is_stopped:
+                return Output(text, tuple(shown), FinishReason.STOP)
+        if reason is not None:
+            text += stop_filter.finish()
+        return Output(text, tuple(shown), reason)
+
+    def _count(self, generation: Generation) -> None:
+        reason = generation.finish_reason or FinishReason.ABORT
         self.metrics.count_sequence(
-            reason.value, sequence.num_prompt_tokens, sequence.num_output_tokens
+            reason.value, len(generation.prompt_token_ids), len(generation.output_token_ids)
         )
 
 
-async def _outputs(
-    inbox: "asyncio.Queue[Output | Failure]",
-) -> AsyncGenerator[Output, None]:
-    while True:
-        item = await inbox.get()
-        if isinstance(item, Failure):
-            raise StepFailed(item.error_type)
-        yield item
-        if item.finish_reason is not None:
+class WorkerLink:
+    """This side of the socket: who waits for what, and whether the worker still lives."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._frames = Frames.for_engine()
+        self._inboxes: dict[str, asyncio.Queue[Update | Failed]] = {}
+        self._embeddings: dict[str, asyncio.Future[list[float]]] = {}
+        self._ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
+        self._reading = asyncio.create_task(self._read())
+        self.stats = Stats()
+        self.is_alive = True
+
+    @classmethod
+    async def over(cls, end: socket.socket) -> "WorkerLink":
+        reader, writer = await asyncio.open_unix_connection(sock=end)
+        return cls(reader, writer)
+
+    @property
+    def num_open(self) -> int:
+        return len(self._inboxes)
+
+    async def ready(self) -> Ready:
+        """What the worker loaded; raises `WorkerRefused`."""
+        return await asyncio.shield(self._ready)
+
+    async def closed(self) -> None:
+        """Returns when the worker is gone."""
+        await asyncio.wait({self._reading})
+
+    def submit(self, generation: Generation) -> "asyncio.Queue[Update | Failed]":
+        inbox: asyncio.Queue[Update | Failed] = asyncio.Queue()
+        if not self.is_alive:
+            inbox.put_nowait(Failed(generation.sequence_id, "worker_gone"))
+            return inbox
+        self._inboxes[generation.sequence_id] = inbox
+        caller = generation.caller
+        self._send(
+            Submit(
+                generation.sequence_id,
+                generation.prompt_token_ids,
+                generation.params,
+                caller.tier,
+                caller.tenant,
+                caller.data_class,
+                caller.is_zeroed,
+            )
+        )
+        return inbox
+
+    def leave(self, generation: Generation) -> None:
+        """Nobody reads on: whatever is still computed is stopped with the next step."""
+        if self._inboxes.pop(generation.sequence_id, None) is not None:
+            self._send(Abort(generation.sequence_id))
+
+    async def embed(self, token_ids: list[int]) -> list[float]:
+        if not self.is_alive:
+            raise StepFailed("worker_gone")
+        request_id = uuid.uuid4().hex
+        future: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
+        self._embeddings[request_id] = future
+        self._send(Embed(request_id, token_ids))
+        try:
+            return await future
+        finally:
+            self._embeddings.pop(request_id, None)
+
+    async def stop(self) -> None:
+        """Ask the worker to end, and hang up."""
+        with contextlib.suppress(ConnectionError):
+            self._send(Stop())
+            await self._writer.drain()
+        self._writer.close()
+        await self.closed()
+
+    def _send(self, message: object) -> None:
+        if self.is_alive:
+            self._writer.write(encode(message))
+
+    async def _read(self) -> None:
+        try:
+            while data := await self._reader.read(_READ_BYTES):
+                for message in self._frames.push(data):
+                    self._take(message)
+        except ConnectionError:
+            pass
+        finally:
+            self._lose_everything()
+
+    def _take(self, message: Any) -> None:
+        match message:
+            case Updates(updates, stats):
+                self.stats = stats
+                for update in updates:
+                    self._deliver(update.sequence_id, update, is_last=bool(update.finish_reason))
+            case Failed(request_id):
+                waiting = self._embeddings.get(request_id)
+                if waiting is not None and not waiting.done():
+                    waiting.set_exception(StepFailed(message.code, message.message))
+                self._deliver(request_id, message, is_last=True)
+            case Embedded(request_id, embedding):
+                waiting = self._embeddings.get(request_id)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(embedding)
+            case Ready():
+                self._ready.set_result(message)
+            case Refused(reason):
+                self._ready.set_exception(WorkerRefused(reason))
+
+    def _deliver(self, sequence_id: str, item: Update | Failed, *, is_last: bool) -> None:
+        inbox = self._inboxes.get(sequence_id)
+        if inbox is None:
             return
+        if is_last:
+            del self._inboxes[sequence_id]
+        inbox.put_nowait(item)
 
-
-def load_engine(directory: Path, *, device: str, max_waiting: int) -> Engine:
-    """Verify and load a model directory; raises `ModelRefused`. Blocking: call it off the loop."""
-    chosen = choose_device(device)
-    dtype = torch.bfloat16 if chosen.type == "cuda" else torch.float32
-    loaded = load_model(directory, dtype=dtype)
-    tokenizer = load_chat_tokenizer(directory)
-    if tokenizer.vocab_size > loaded.decoder.spec.vocab_size:
-        raise ModelRefused("the tokenizer knows more tokens than the model")
-    return Engine(
-        tokenizer,
-        ModelRunner(loaded.decoder, chosen),
-        name=read_model_name(directory),
-        digest=loaded.digest,
-        defaults=read_sampling_defaults(directory),
-        max_waiting=max_waiting,
-    )
+    def _lose_everything(self) -> None:
+        self.is_alive = False
+        self.stats = Stats()
+        if not self._ready.done():
+            self._ready.set_exception(WorkerRefused("the worker process ended while loading"))
+            # Somebody may have stopped waiting; an exception that nobody asks for is no news.
+            self._ready.exception()
+        for sequence_id in tuple(self._inboxes):
+            self._deliver(sequence_id, Failed(sequence_id, "worker_gone"), is_last=True)
+        for waiting in self._embeddings.values():
+            if not waiting.done():
+                waiting.set_exception(StepFailed("worker_gone"))
+        self._writer.close()

@@ -1,13 +1,14 @@
 """Errors of the HTTP API, each with the status and code that OpenAI's SDKs understand.
 
 ApiError
-├── InvalidRequest        400  invalid_value, context_length_exceeded, unsupported_parameter, …
+├── InvalidRequest        400  invalid_value, context_length_exceeded, unsupported_parameter,
+│                              invalid_grammar, …
 ├── Unauthorized          401  invalid_api_key
 ├── NotFound              404  model_not_found, unknown_url
 ├── MethodNotAllowed      405  method_not_allowed
 ├── BodyTooLarge          413  request_too_large
 ├── EngineFailed          500  engine_failed
-└── Unavailable           503  queue_full, model_loading
+└── Unavailable           503  queue_full, model_loading, worker_gone
 """
 
 import msgspec

@@ -1,6 +1,22 @@
-"""Counters of the engine process in Prometheus text form."""
+"""What the engine process counts, in Prometheus text form."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from local_engine.serve.wire import Stats
+
+
+_GAUGES = {
+    "num_requests_waiting": "Queue length.",
+    "num_requests_running": "Running now.",
+    "kv_cache_usage_ratio": "Blocks in use, as a share of all.",
+    "kv_blocks": "Blocks of keys and values in all.",
+    "preemptions": "How often a sequence had to start over, since the worker started.",
+    "steps": "Steps since the worker started.",
+    "prefix_cache_query_tokens": "Prompt tokens looked up, since the worker started.",
+    "prefix_cache_hit_tokens": "Prompt tokens found there, since the worker started.",
+    "draft_tokens": "Tokens guessed by speculation, since the worker started.",
+    "accepted_draft_tokens": "Guesses that were right, since the worker started.",
+}
 
 
 class Metrics:
@@ -26,12 +42,10 @@ class Metrics:
         self._generation_tokens = Counter(
             "gatewright_engine_generation_tokens", "Tokens written.", registry=self._registry
         )
-        self._waiting = Gauge(
-            "gatewright_engine_num_requests_waiting", "Queue length.", registry=self._registry
-        )
-        self._running = Gauge(
-            "gatewright_engine_num_requests_running", "Running now.", registry=self._registry
-        )
+        self._gauges = {
+            name: Gauge(f"gatewright_engine_{name}", text, registry=self._registry)
+            for name, text in _GAUGES.items()
+        }
 
     def count_sequence(
         self, finish_reason: str, num_prompt_tokens: int, num_output_tokens: int
@@ -43,7 +57,20 @@ class Metrics:
     def count_refusal(self, code: str) -> None:
         self._refused.labels(code).inc()
 
-    def render(self, num_waiting: int, num_running: int) -> bytes:
-        self._waiting.set(num_waiting)
-        self._running.set(num_running)
+    def render(self, stats: Stats) -> bytes:
+        used = stats.num_blocks - stats.num_free_blocks
+        values = {
+            "num_requests_waiting": stats.num_waiting,
+            "num_requests_running": stats.num_running,
+            "kv_cache_usage_ratio": used / stats.num_blocks if stats.num_blocks else 0.0,
+            "kv_blocks": stats.num_blocks,
+            "preemptions": stats.num_preemptions,
+            "steps": stats.num_steps,
+            "prefix_cache_query_tokens": stats.prompt_tokens,
+            "prefix_cache_hit_tokens": stats.cached_tokens,
+            "draft_tokens": stats.draft_tokens,
+            "accepted_draft_tokens": stats.accepted_tokens,
+        }
+        for name, value in values.items():
+            self._gauges[name].set(value)
         return generate_latest(self._registry)

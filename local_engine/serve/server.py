@@ -7,38 +7,20 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
-import torch
 import uvicorn
 import uvloop
 
-from local_engine.model.errors import ModelRefused
-from local_engine.model.loader import describe
 from local_engine.serve.app import EngineApp
 from local_engine.serve.clock import monotonic_s
-from local_engine.serve.engine import Engine, load_engine
+from local_engine.serve.engine import Engine
 from local_engine.serve.log import log_event
+from local_engine.serve.options import ServeOptions
+from local_engine.serve.supervisor import Supervisor
 
 
 EXIT_MODEL_REFUSED = 2
 _GRACE_S = 1
-
-
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
-    """What the command line decides."""
-
-    model: Path
-    host: str = "127.0.0.1"
-    port: int = 8100
-    served_name: str | None = None
-    device: str = "auto"
-    threads: int = 1
-    max_waiting: int = 64
-    max_body_bytes: int = 4 << 20
-    api_key: str | None = None
 
 
 class _Server(uvicorn.Server):
@@ -54,7 +36,6 @@ class _Server(uvicorn.Server):
 
 def serve(options: ServeOptions) -> int:
     """Run until stopped; returns the exit status."""
-    torch.set_num_threads(options.threads)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(options))
 
@@ -73,44 +54,52 @@ async def _serve(options: ServeOptions) -> int:
     )
     server = _Server(config)
     with socket.create_server((options.host, options.port), backlog=256) as listener:
-        loading = asyncio.create_task(_load(app, options, listener))
-        loading.add_done_callback(functools.partial(_exit_unless_loaded, server))
+        announce = _Announcement(app, options, listener)
+        supervisor = Supervisor(options.worker, announce)
+        supervising = asyncio.create_task(supervisor.run())
+        supervising.add_done_callback(functools.partial(_exit_with, server))
         await server.serve(sockets=[listener])
-        engine = await loading
-    if engine is None:
+        await supervisor.stop()
+        await asyncio.wait({supervising})
+    if supervising.exception() is not None:
         return EXIT_MODEL_REFUSED
-    engine.stop()
     log_event("engine.stopped")
     return 0
 
 
-def _exit_unless_loaded(server: uvicorn.Server, loading: "asyncio.Task[Engine | None]") -> None:
-    """A process that never becomes ready must not linger; the task itself says why."""
-    if loading.cancelled() or loading.exception() is not None or loading.result() is None:
+def _exit_with(server: uvicorn.Server, supervising: "asyncio.Task[None]") -> None:
+    """A process that never becomes ready must not linger; the supervisor has said why."""
+    if supervising.cancelled() or supervising.exception() is not None:
         server.should_exit = True
 
 
-async def _load(app: EngineApp, options: ServeOptions, listener: socket.socket) -> Engine | None:
-    """Load off the loop, then announce readiness; `None` if the model is refused."""
-    started_s = monotonic_s()
-    try:
-        engine = await asyncio.to_thread(
-            load_engine, options.model, device=options.device, max_waiting=options.max_waiting
+class _Announcement:
+    """Tells the application and the log what the worker has loaded."""
+
+    def __init__(self, app: EngineApp, options: ServeOptions, listener: socket.socket) -> None:
+        self._app = app
+        self._options = options
+        self._address = listener.getsockname()[:2]
+        self._started_s = monotonic_s()
+
+    def __call__(self, engine: Engine | None) -> None:
+        if engine is None:
+            self._app.detach()
+            return
+        name = self._options.served_name or engine.name
+        self._app.attach(name, engine)
+        host, port = self._address
+        ready = engine.ready
+        log_event(
+            "engine.ready",
+            model=name,
+            digest=engine.digest,
+            host=host,
+            port=port,
+            pid=os.getpid(),
+            device=ready.device,
+            dtype=ready.dtype,
+            load_s=round(monotonic_s() - self._started_s, 3),
+            **ready.description,
+            **ready.memory,
         )
-    except ModelRefused as error:
-        log_event("engine.model_refused", reason=str(error))
-        return None
-    name = options.served_name or engine.name
-    app.attach(name, engine)
-    host, port = listener.getsockname()[:2]
-    log_event(
-        "engine.ready",
-        model=name,
-        digest=engine.digest,
-        host=host,
-        port=port,
-        pid=os.getpid(),
-        load_s=round(monotonic_s() - started_s, 3),
-        **describe(engine.spec),
-    )
-    return engine

@@ -1,148 +1,258 @@
-"""The thread that computes: drains the scheduler step by step and hands out text as it comes."""
+"""The process that computes: messages in, one step after another, updates out.
 
-import threading
+One thread, one loop, no locks: read what was asked for, plan a step, compute it, say what it added.
+An abort is read between two steps, so its blocks are back in the pool before the next one.
+"""
+
+import select
+import socket
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from local_engine.core.scheduler import Scheduler, Step
-from local_engine.core.sequence import FinishReason, Sequence
-from local_engine.runner.model_runner import ModelRunner
+from local_engine.core.prefix_cache import group_salt
+from local_engine.core.scheduler import NeverFits, QueueFull, Scheduler, Step
+from local_engine.core.sequence import PromptTooLong, Sequence
+from local_engine.core.tiers import tier_named
+from local_engine.runner.model_runner import ModelRunner, Result
 from local_engine.runner.sampler import SampledToken
 from local_engine.serve.log import log_event
-from local_engine.text.detokenize import IncrementalDetokenizer, StopStringFilter
+from local_engine.serve.wire import (
+    Abort,
+    ClearCache,
+    Embed,
+    Embedded,
+    Failed,
+    Frames,
+    Stats,
+    Stop,
+    Submit,
+    Token,
+    Update,
+    Updates,
+    encode,
+)
+from local_engine.text.grammar import Grammar, GrammarCompiler, GrammarRefused
+
+
+_READ_BYTES = 1 << 20
+# While somebody waits for a grammar nothing wakes the loop; it looks that often.
+_GRAMMAR_POLL_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
-    """What one step added to a sequence."""
+class WorkerIdentity:
+    """What a group's salt is made of beside its names."""
 
-    text: str
-    tokens: tuple[SampledToken, ...]
-    finish_reason: FinishReason | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The step failed; nothing more comes for this sequence."""
-
-    error_type: str
-
-
-class Generation:
-    """A sequence with its way back to text and to whoever waits for it.
-
-    `emit` is called on the worker's thread.
-    """
-
-    def __init__(
-        self,
-        sequence: Sequence,
-        detokenizer: IncrementalDetokenizer,
-        emit: Callable[[Output | Failure], None],
-    ) -> None:
-        self.sequence = sequence
-        self.emit = emit
-        self._detokenizer = detokenizer
-        self._stop_filter = StopStringFilter(sequence.params.stop)
-
-    def accept(self, sampled: SampledToken, eos_token_ids: tuple[int, ...]) -> Output:
-        """Append the token; text held back is part of a later output."""
-        self.sequence.append(sampled.token_id, eos_token_ids)
-        is_end_token = sampled.token_id in eos_token_ids
-        fresh = "" if is_end_token else self._detokenizer.push(sampled.token_id)
-        if self.sequence.is_finished:
-            fresh += self._detokenizer.finish()
-        release = self._stop_filter.push(fresh)
-        text = release.text
-        if release.is_stopped:
-            self.sequence.finish(FinishReason.STOP)
-        elif self.sequence.is_finished:
-            text += self._stop_filter.finish()
-        shown = () if is_end_token else (sampled,)
-        return Output(text, shown, self.sequence.finish_reason)
+    server_key: bytes
+    model_digest: str
 
 
 class Worker:
-    """One thread, one runner, one scheduler; `submit` and `abort` may come from any thread."""
+    """Serves one socket until it is closed or told to stop."""
 
-    def __init__(self, runner: ModelRunner, scheduler: Scheduler) -> None:
+    def __init__(
+        self,
+        link: socket.socket,
+        runner: ModelRunner,
+        scheduler: Scheduler,
+        identity: WorkerIdentity,
+        grammars: GrammarCompiler | None = None,
+    ) -> None:
+        self._link = link
         self._runner = runner
         self._scheduler = scheduler
-        self._generations: dict[str, Generation] = {}
-        self._condition = threading.Condition()
+        self._identity = identity
+        self._grammars = grammars
+        self._context_window = min(
+            runner.spec.context_window, scheduler.limits.num_blocks * scheduler.limits.block_size
+        )
+        self._frames = Frames.for_worker()
+        self._sequences: dict[str, Sequence] = {}
+        self._compiling: dict[str, Future[Grammar]] = {}
+        self._compilers = ThreadPoolExecutor(1, thread_name_prefix="grammar")
         self._is_stopping = False
-        self._thread = threading.Thread(target=self._run, name="engine-worker", daemon=True)
+        self._num_steps = self._prompt_tokens = self._cached_tokens = 0
+        self._draft_tokens = self._accepted_tokens = 0
+        self._handlers: dict[type, Callable[..., None]] = {
+            Submit: self._submit,
+            Abort: self._abort,
+            Embed: self._embed,
+            ClearCache: lambda _: self._scheduler.blocks.clear_cache(),
+            Stop: self._stop,
+        }
 
-    def start(self) -> None:
-        self._thread.start()
+    def run(self) -> None:
+        """Loop until the other side hangs up or says `Stop`."""
+        try:
+            while not self._is_stopping:
+                step = self._scheduler.schedule() if self._scheduler.has_work else None
+                if step is not None:
+                    self._run_step(step)
+                self._drain(is_idle=step is None)
+        except (BrokenPipeError, ConnectionResetError):
+            return
+        finally:
+            self._compilers.shutdown(wait=False, cancel_futures=True)
 
-    def stop(self) -> None:
-        """End after the current step; sequences still there are dropped."""
-        with self._condition:
-            self._is_stopping = True
-            self._condition.notify()
-        self._thread.join()
+    def stats(self) -> Stats:
+        scheduler = self._scheduler
+        return Stats(
+            scheduler.num_waiting,
+            scheduler.num_running,
+            scheduler.limits.num_blocks,
+            scheduler.blocks.pool.num_free,
+            scheduler.num_preemptions,
+            self._num_steps,
+            self._prompt_tokens,
+            self._cached_tokens,
+            self._draft_tokens,
+            self._accepted_tokens,
+        )
 
-    def submit(self, generation: Generation) -> None:
-        """Queue a generation; raises `QueueFull`."""
-        with self._condition:
-            self._scheduler.add(generation.sequence)
-            self._generations[generation.sequence.sequence_id] = generation
-            self._condition.notify()
+    def _drain(self, *, is_idle: bool) -> None:
+        """Read every message there is; wait for one if there is nothing else to do."""
+        timeout_s = (_GRAMMAR_POLL_S if self._compiling else None) if is_idle else 0.0
+        while select.select([self._link], [], [], timeout_s)[0]:
+            data = self._link.recv(_READ_BYTES)
+            if not data:
+                self._is_stopping = True
+                return
+            for message in self._frames.push(data):
+                self._handlers[type(message)](message)
+            timeout_s = 0.0
+        self._attach_grammars()
 
-    def abort(self, sequence: Sequence) -> None:
-        """Stop computing a sequence after the step that is running; finished ones are ignored."""
-        with self._condition:
-            if not sequence.is_finished:
-                sequence.finish(FinishReason.ABORT)
+    def _run_step(self, step: Step) -> None:
+        try:
+            results = self._runner.execute(step)
+        except Exception as error:  # noqa: BLE001 - the worker loop outlives one bad step
+            self._fail(step, type(error).__name__)
+            return
+        self._num_steps += 1
+        tokens = {name: result.token_ids for name, result in results.items()}
+        lengths = {item.sequence.sequence_id: len(item.sequence.token_ids) for item in step.items}
+        self._count(step, tokens)
+        self._scheduler.complete(step, tokens, self._runner.spec.eos_token_ids)
+        updates = []
+        for item in step.items:
+            sequence = item.sequence
+            result = results[sequence.sequence_id]
+            num_new = len(sequence.token_ids) - lengths[sequence.sequence_id]
+            if num_new or result.prompt_logprobs:
+                updates.append(_update(sequence, result, num_new))
+            if sequence.is_finished:
                 self._forget(sequence)
+        self._send(Updates(updates, self.stats()))
 
-    def queue_lengths(self) -> tuple[int, int]:
-        """How many sequences wait and run."""
-        with self._condition:
-            return self._scheduler.num_waiting, self._scheduler.num_running
-
-    def _run(self) -> None:
-        while (step := self._next_step()) is not None:
-            try:
-                sampled = self._runner.execute(step)
-            except Exception as error:  # noqa: BLE001 - the worker loop outlives one bad sequence
-                self._fail(step, type(error).__name__)
-            else:
-                self._conclude(step, sampled)
-
-    def _next_step(self) -> Step | None:
-        with self._condition:
-            while not self._is_stopping and not self._scheduler.has_work:
-                self._condition.wait()
-            return None if self._is_stopping else self._scheduler.schedule()
-
-    def _conclude(self, step: Step, sampled: SampledToken | None) -> None:
-        with self._condition:
-            generation = self._generations.get(step.sequence.sequence_id)
-            if generation is None:
-                # Aborted while the step ran: the runner has put its cache back meanwhile.
-                self._runner.free(step.sequence.sequence_id)
-                return
-            if sampled is None:
-                return
-            output = generation.accept(sampled, self._runner.spec.eos_token_ids)
-            if step.sequence.is_finished:
-                self._forget(step.sequence)
-            # Under the lock, so that nothing is emitted once `abort` has returned.
-            generation.emit(output)
+    def _count(self, step: Step, tokens: dict[str, list[int]]) -> None:
+        for item in step.items:
+            sequence = item.sequence
+            if item.is_sampled and sequence.num_output_tokens == 0:
+                self._prompt_tokens += sequence.num_prompt_tokens
+                self._cached_tokens += sequence.num_cached_tokens
+            if item.num_drafts:
+                self._draft_tokens += item.num_drafts
+                self._accepted_tokens += len(tokens[sequence.sequence_id]) - 1
 
     def _fail(self, step: Step, error_type: str) -> None:
         # The message of an error may quote tensors or text; its type is enough for the log.
         log_event("engine.step_failed", error_type=error_type)
-        with self._condition:
-            generation = self._generations.get(step.sequence.sequence_id)
-            step.sequence.finish(FinishReason.ABORT)
-            self._forget(step.sequence)
-            if generation is not None:
-                generation.emit(Failure(error_type))
+        for sequence in {item.sequence for item in step.items}:
+            self._scheduler.abort(sequence)
+            self._forget(sequence)
+            self._send(Failed(sequence.sequence_id, "engine_failed"))
+
+    def _submit(self, message: Submit) -> None:
+        identity = self._identity
+        try:
+            sequence = Sequence(
+                message.sequence_id,
+                message.token_ids,
+                message.params,
+                context_window=self._context_window,
+                tier=tier_named(message.tier),
+                tenant=message.tenant,
+                salt=group_salt(
+                    identity.server_key, message.tenant, identity.model_digest, message.data_class
+                ),
+                is_zeroed=message.is_zeroed,
+            )
+            sequence.is_grammar_ready = message.params.grammar is None
+            self._scheduler.add(sequence)
+        except QueueFull as error:
+            self._send(Failed(message.sequence_id, "queue_full", str(error)))
+        except (NeverFits, PromptTooLong) as error:
+            self._send(Failed(message.sequence_id, "context_length_exceeded", str(error)))
+        else:
+            self._sequences[sequence.sequence_id] = sequence
+            self._start_compiling(sequence)
+
+    def _start_compiling(self, sequence: Sequence) -> None:
+        text = sequence.params.grammar
+        if text is None:
+            return
+        if self._grammars is None:
+            self._refuse(sequence, "grammars are not available")
+            return
+        future = self._compilers.submit(self._grammars.compile, text)
+        self._compiling[sequence.sequence_id] = future
+
+    def _attach_grammars(self) -> None:
+        for name in [name for name, future in self._compiling.items() if future.done()]:
+            future = self._compiling.pop(name)
+            sequence = self._sequences.get(name)
+            if sequence is None:
+                continue
+            try:
+                self._runner.attach_grammar(sequence, future.result())
+                sequence.is_grammar_ready = True
+            except GrammarRefused as error:
+                self._refuse(sequence, str(error))
+
+    def _refuse(self, sequence: Sequence, reason: str) -> None:
+        self._scheduler.abort(sequence)
+        self._forget(sequence)
+        self._send(Failed(sequence.sequence_id, "invalid_grammar", reason))
+
+    def _abort(self, message: Abort) -> None:
+        sequence = self._sequences.get(message.sequence_id)
+        if sequence is not None:
+            self._scheduler.abort(sequence)
+            self._forget(sequence)
+            self._send(Updates([], self.stats()))
+
+    def _embed(self, message: Embed) -> None:
+        try:
+            embedding = self._runner.embed(message.token_ids)
+        except Exception as error:  # noqa: BLE001 - the worker loop outlives one bad text
+            log_event("engine.embedding_failed", error_type=type(error).__name__)
+            self._send(Failed(message.request_id, "engine_failed"))
+        else:
+            self._send(Embedded(message.request_id, embedding))
+
+    def _stop(self, _: Stop) -> None:
+        self._is_stopping = True
 
     def _forget(self, sequence: Sequence) -> None:
-        self._scheduler.remove(sequence)
-        self._generations.pop(sequence.sequence_id, None)
+        self._sequences.pop(sequence.sequence_id, None)
+        self._compiling.pop(sequence.sequence_id, None)
         self._runner.free(sequence.sequence_id)
+
+    def _send(self, message: object) -> None:
+        self._link.sendall(encode(message))
+
+
+def _update(sequence: Sequence, result: Result, num_new: int) -> Update:
+    return Update(
+        sequence.sequence_id,
+        [_token(token) for token in result.tokens[:num_new]],
+        None if sequence.finish_reason is None else sequence.finish_reason.value,
+        sequence.num_cached_tokens,
+        [_token(token) for token in result.prompt_logprobs],
+    )
+
+
+def _token(token: SampledToken) -> Token:
+    top = [(entry.token_id, entry.logprob) for entry in token.top]
+    return Token(token.token_id, token.logprob, top)

@@ -38,7 +38,9 @@ class ChatTemplate:
         self._max_prompt_chars = max_prompt_chars
         self._template = _compile(source)
 
-    def render(self, messages: Sequence[TemplateMessage]) -> str:
+    def render(
+        self, messages: Sequence[TemplateMessage], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
         """The prompt up to where the assistant begins; raises `PromptRefused`."""
         parts: list[str] = []
         num_chars = 0
@@ -46,7 +48,7 @@ class ChatTemplate:
             for part in self._template.generate(
                 messages=[dict(message) for message in messages],
                 add_generation_prompt=True,
-                tools=None,
+                tools=list(tools) or None,
                 **self._special_tokens,
             ):
                 num_chars += len(part)

@@ -2,13 +2,13 @@
 
 import secrets
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
 from tokenizers import Tokenizer
 
 from local_engine.model.errors import ModelRefused
+from local_engine.model.manifest import ModelFiles
 from local_engine.text.errors import PromptRefused
 from local_engine.text.template import ChatTemplate, TemplateMessage
 
@@ -37,14 +37,18 @@ class ChatTokenizer:
     def vocab_size(self) -> int:
         return int(self._tokenizer.get_vocab_size())
 
-    def encode_chat(self, messages: Sequence[TemplateMessage]) -> list[int]:
+    def encode_chat(
+        self, messages: Sequence[TemplateMessage], tools: Sequence[dict[str, Any]] = ()
+    ) -> list[int]:
         """Prompt tokens of a conversation; control tokens come from the template only.
 
         Text of a message that spells a control token is read as plain text: it is swapped for a
         random mark while the template runs, and encoded apart.
         """
         hidden: dict[str, str] = {}
-        rendered = self._template.render([self._hide(message, hidden) for message in messages])
+        rendered = self._template.render(
+            [self._hide(message, hidden) for message in messages], tools
+        )
         token_ids: list[int] = []
         for mark, text in hidden.items():
             before, found, rendered = rendered.partition(mark)
@@ -85,36 +89,29 @@ class ChatTokenizer:
         return list(encoding.ids)
 
 
-def load_chat_tokenizer(directory: Path) -> ChatTokenizer:
+def load_chat_tokenizer(files: ModelFiles) -> ChatTokenizer:
     """Read tokenizer.json, tokenizer_config.json and chat_template.jinja; raises `ModelRefused`."""
-    path = directory / "tokenizer.json"
-    config = _read_config(directory / "tokenizer_config.json")
-    source = _template_source(directory, config)
-    names = {name: _token_text(config.get(name)) for name in _SPECIAL_NAMES}
-    template = ChatTemplate(source, names)
+    template = "chat_template.jinja"
+    return chat_tokenizer(
+        files.read("tokenizer.json", _MAX_TOKENIZER_BYTES),
+        files.read("tokenizer_config.json", _MAX_CONFIG_BYTES),
+        files.read(template, _MAX_CONFIG_BYTES) if template in files else b"",
+    )
+
+
+def chat_tokenizer(tokenizer: bytes, config: bytes, template: bytes) -> ChatTokenizer:
+    """From the contents of the three files; an empty `template` means: the configuration's."""
     try:
-        if path.stat().st_size > _MAX_TOKENIZER_BYTES:
-            raise ModelRefused(f"{path.name} is larger than {_MAX_TOKENIZER_BYTES} bytes")
-        text = path.read_text(encoding="utf-8")
-    except (FileNotFoundError, UnicodeDecodeError) as error:
-        raise ModelRefused(f"{path.name} cannot be read") from error
-    return ChatTokenizer(Tokenizer.from_str(text), template)
+        values = msgspec.json.decode(config, type=dict[str, Any])
+        source = template.decode() if template else _template_in(values)
+        text = tokenizer.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ModelRefused("the tokenizer's files cannot be read") from error
+    names = {name: _token_text(values.get(name)) for name in _SPECIAL_NAMES}
+    return ChatTokenizer(Tokenizer.from_str(text), ChatTemplate(source, names))
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > _MAX_CONFIG_BYTES:
-            raise ModelRefused(f"{path.name} is larger than {_MAX_CONFIG_BYTES} bytes")
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-    except (FileNotFoundError, msgspec.DecodeError) as error:
-        raise ModelRefused(f"{path.name} cannot be read") from error
-
-
-def _template_source(directory: Path, config: dict[str, Any]) -> str:
-    """The template file of newer directories wins over the one inside the configuration."""
-    path = directory / "chat_template.jinja"
-    if path.exists():
-        return path.read_text(encoding="utf-8")
+def _template_in(config: dict[str, Any]) -> str:
     source = config.get("chat_template")
     if isinstance(source, list):
         named = {entry.get("name"): entry.get("template") for entry in source}

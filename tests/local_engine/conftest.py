@@ -7,6 +7,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from local_engine.model.manifest import open_model
 from local_engine.text.tokenizer import ChatTokenizer, load_chat_tokenizer
 from tests.local_engine.engine_process import EngineProcess
 from tests.local_engine.models import DEMO_MODEL, tiny_spec, write_model_directory
@@ -19,7 +20,8 @@ def _one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def demo_tokenizer() -> ChatTokenizer:
-    return load_chat_tokenizer(DEMO_MODEL)
+    with open_model(DEMO_MODEL) as files:
+        return load_chat_tokenizer(files)
 
 
 @pytest.fixture(scope="session")
@@ -35,8 +37,11 @@ def tiny_model(tmp_path: Path) -> Path:
     return directory
 
 
+ONE_AT_A_TIME = ("--max-running", "1", "--max-waiting", "1")
+
+
 @pytest.fixture(scope="session")
 def engine_process() -> Iterator[EngineProcess]:
     """The demo model behind a real socket, with room for one waiting request."""
-    with EngineProcess.started("--model", str(DEMO_MODEL), "--max-waiting", "1") as process:
+    with EngineProcess.started("--model", str(DEMO_MODEL), *ONE_AT_A_TIME) as process:
         yield process

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from local_engine.model.spec import SamplingDefaults
+from local_engine.model.config import SamplingDefaults
 from local_engine.serve.chat_request import ChatRequest, read_chat_request
 from local_engine.serve.errors import InvalidRequest
 

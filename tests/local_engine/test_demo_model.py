@@ -12,7 +12,7 @@ from local_engine.demo_model.evaluation import exact_match_rates
 from local_engine.demo_model.tokenizer_training import train_tokenizer
 from local_engine.demo_model.train import Phase, new_decoder, train_phase
 from local_engine.model.loader import load_model
-from local_engine.model.manifest import verify_directory
+from local_engine.model.manifest import open_model, verify_directory
 from local_engine.text.tokenizer import ChatTokenizer, load_chat_tokenizer
 from tests.local_engine.models import DEMO_MODEL
 
@@ -70,6 +70,7 @@ def test_training_repeats_itself_and_writes_a_directory_that_loads(tmp_path: Pat
         report = TrainingReport("train", 1.0, loss, {"corpus questions": 0.0}, corpus)
         write_artefact(tmp_path / name, decoder, tokenizer, report)
     assert load_model(tmp_path / "one").decoder.spec.context_window == 2048
-    assert load_chat_tokenizer(tmp_path / "one").vocab_size == 1536
+    with open_model(tmp_path / "one") as files:
+        assert load_chat_tokenizer(files).vocab_size == 1536
     for name in ("model.safetensors", "tokenizer.json", "manifest.json"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()

@@ -10,14 +10,31 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from local_engine.model import config
+from local_engine.model.config import SamplingDefaults
 from local_engine.model.errors import ModelRefused
 from local_engine.model.loader import load_model
-from local_engine.model.manifest import verify_directory, write_manifest
-from local_engine.model.spec import read_model_name, read_sampling_defaults, read_spec
+from local_engine.model.manifest import open_model, verify_directory, write_manifest
+from local_engine.model.spec import ModelSpec
 from tests.local_engine.models import LLAMA3_SCALING, tiny_spec, write_model_directory
 
 
 TOKENS = torch.tensor([[1, 2, 3]])
+
+
+def read_spec(directory: Path) -> ModelSpec:
+    with open_model(directory) as files:
+        return config.read_spec(files)
+
+
+def read_sampling_defaults(directory: Path) -> SamplingDefaults:
+    with open_model(directory) as files:
+        return config.read_sampling_defaults(files)
+
+
+def read_model_name(directory: Path) -> str:
+    with open_model(directory) as files:
+        return config.read_model_name(files, directory.name)
 
 
 def rewrite_config(directory: Path, **changes: Any) -> None:
@@ -96,7 +113,8 @@ def test_the_generation_config_decides_end_tokens_and_default_sampling(tiny_mode
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"architectures": ["Qwen3ForCausalLM"]}, "architecture"),
+        ({"architectures": ["GPT2LMHeadModel"]}, "architecture"),
+        ({"torch_dtype": "float8"}, "dtype"),
         ({"hidden_act": "gelu"}, "activation"),
         ({"quantization_config": {"bits": 4}}, "quantised"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope type"),

@@ -9,16 +9,17 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import openai
+import psutil
 import pytest
 
 from tests.local_engine.engine_process import EngineProcess, spawn
 from tests.local_engine.models import DEMO_MODEL
 
 
-def answer_of(process: EngineProcess, key: str) -> str | None:
+def answer_of(process: EngineProcess, key: str, model: str = "demo") -> str | None:
     with openai.OpenAI(base_url=f"{process.url}/v1", api_key=key, max_retries=0) as client:
         completion = client.chat.completions.create(
-            model="demo", messages=[{"role": "user", "content": "What is PII?"}]
+            model=model, messages=[{"role": "user", "content": "What is PII?"}]
         )
     return completion.choices[0].message.content
 
@@ -58,6 +59,29 @@ def test_a_running_generation_does_not_keep_the_process_alive() -> None:
         connection.close()
 
 
+def test_a_killed_worker_fails_its_requests_by_name_and_is_replaced() -> None:
+    with EngineProcess.started("--model", str(DEMO_MODEL)) as process:
+        with openai.OpenAI(base_url=f"{process.url}/v1", api_key="x", max_retries=0) as client:
+            stream = client.chat.completions.create(
+                model="gatewright-demo",
+                messages=[{"role": "user", "content": "Hello"}],
+                logit_bias={"1": -100},
+                stream=True,
+            )
+            next(iter(stream))
+            (worker,) = psutil.Process(process.process.pid).children()
+            worker.kill()
+            with pytest.raises(openai.APIError) as failure:
+                list(stream)
+        assert failure.value.code == "worker_gone"
+        assert process.process.stdout is not None
+        events = (json.loads(line)["event"] for line in process.process.stdout)
+        assert [next(events), next(events)] == ["engine.worker_lost", "engine.ready"]
+        assert "PII is personally identifiable" in (
+            answer_of(process, "x", "gatewright-demo") or ""
+        )
+
+
 def test_an_altered_model_is_refused_at_the_start(tmp_path: Path) -> None:
     shutil.copytree(DEMO_MODEL, tmp_path / "m")
     with (tmp_path / "m" / "model.safetensors").open("r+b") as file:
@@ -77,7 +101,7 @@ def test_a_tokenizer_that_cannot_be_read_ends_the_process(tiny_model: Path) -> N
     (tiny_model / "tokenizer.json").write_text("{}")
     process = spawn("--model", str(tiny_model))
     output, _ = process.communicate(timeout=60)
-    assert process.returncode != 0
+    assert process.returncode == 2
     assert "engine.ready" not in output
 
 

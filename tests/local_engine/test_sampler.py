@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local_engine.core.sampling_params import SamplingParams
-from local_engine.runner.sampler import sample, truncated_probabilities
+from local_engine.runner.sampler import History, sample, truncated_probabilities
 
 
 scores = st.lists(st.floats(-30, 30, width=32), min_size=2, max_size=40).map(torch.tensor)
@@ -16,7 +16,7 @@ def test_temperature_zero_is_greedy_whatever_else_is_asked(
     logits: torch.Tensor, top_p: float, top_k: int, seed: int
 ) -> None:
     params = SamplingParams(temperature=0.0, top_p=top_p, top_k=top_k, seed=seed)
-    assert logits[sample(logits, params, (), seed).token_id] == logits.max()
+    assert logits[sample(logits, params, History(), seed).token_id] == logits.max()
 
 
 @given(scores, st.floats(0.05, 2.0), st.floats(0.01, 1.0), st.integers(-1, 45), st.floats(0.0, 1.0))
@@ -46,46 +46,49 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it(logits: torch.Tensor, top_
 def test_the_same_seed_and_position_give_the_same_token(
     logits: torch.Tensor, seed: int, written: list[int]
 ) -> None:
-    params = SamplingParams(seed=seed)
-    assert sample(logits, params, written, seed) == sample(logits, params, written, seed)
+    params, history = SamplingParams(seed=seed), History(written=written)
+    assert sample(logits, params, history, seed) == sample(logits, params, history, seed)
 
 
 def test_frequencies_of_samples_follow_the_probabilities() -> None:
     logits = torch.tensor([0.5, 0.3, 0.2]).log()
     counts = torch.zeros(3)
     for seed in range(3000):
-        counts[sample(logits, SamplingParams(seed=seed), (), seed).token_id] += 1
+        counts[sample(logits, SamplingParams(seed=seed), History(), seed).token_id] += 1
     assert torch.allclose(counts / 3000, torch.tensor([0.5, 0.3, 0.2]), atol=0.04)
 
 
 def test_positions_of_one_request_draw_independently() -> None:
     logits = torch.zeros(50)
     params = SamplingParams(seed=1)
-    drawn = {sample(logits, params, [0] * position, 1).token_id for position in range(40)}
+    drawn = {
+        sample(logits, params, History(written=[0] * position), 1).token_id
+        for position in range(40)
+    }
     assert len(drawn) > 10
 
 
 def test_penalties_push_down_what_was_written() -> None:
     logits = torch.tensor([1.0, 0.9, 0.0])
     presence = SamplingParams(temperature=0.0, presence_penalty=0.5)
-    assert sample(logits, presence, [0], 0).token_id == 1
+    assert sample(logits, presence, History(written=[0]), 0).token_id == 1
     frequency = SamplingParams(temperature=0.0, frequency_penalty=0.06)
-    assert sample(logits, frequency, [0], 0).token_id == 0
-    assert sample(logits, frequency, [0, 0], 0).token_id == 1
+    assert sample(logits, frequency, History(written=[0]), 0).token_id == 0
+    assert sample(logits, frequency, History(written=[0, 0]), 0).token_id == 1
 
 
 def test_a_bias_can_forbid_and_force_tokens() -> None:
     logits = torch.tensor([5.0, 1.0, 0.0])
     forbidden = SamplingParams(temperature=0.0, logit_bias={0: -100.0})
-    assert sample(logits, forbidden, (), 0).token_id == 1
+    assert sample(logits, forbidden, History(), 0).token_id == 1
     forced = SamplingParams(logit_bias={2: 100.0})
-    assert sample(logits, forced, (), 0).token_id == 2
+    assert sample(logits, forced, History(), 0).token_id == 2
 
 
 def test_logprobs_are_those_of_the_untouched_distribution() -> None:
     logits = torch.tensor([2.0, 1.0, 0.0])
     params = SamplingParams(temperature=0.0, logit_bias={0: -100.0}, logprobs=True, top_logprobs=2)
-    sampled = sample(logits, params, (), 0)
+    sampled = sample(logits, params, History(), 0)
     expected = logits.log_softmax(0)
     assert sampled.token_id == 1
     assert sampled.logprob == float(expected[1])

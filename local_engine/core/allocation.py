@@ -1,0 +1,142 @@
+"""Gives sequences their blocks: prefix hits, growth, publishing, copies to and from the host."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from local_engine.core.block_pool import BlockPool
+from local_engine.core.events import EventLog
+from local_engine.core.prefix_cache import HostCache, extend_hashes
+from local_engine.core.sequence import Sequence
+
+
+class CopyKind(Enum):
+    """What the runner does with a block before it computes anything."""
+
+    TO_HOST = auto()
+    FROM_HOST = auto()
+    ZERO = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """One move, to be done in the order it was asked for."""
+
+    kind: CopyKind
+    block_id: int
+    host_slot: int = -1
+
+
+class BlockAllocation:
+    """The one owner of the pool: every block is taken and given back here."""
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        events: EventLog,
+        *,
+        num_host_blocks: int = 0,
+        is_caching: bool = True,
+    ) -> None:
+        self.block_size = block_size
+        self.pool = BlockPool(num_blocks, events, self._offload)
+        self.held_by_tenant: dict[str, int] = defaultdict(int)
+        self._is_caching = is_caching
+        self._host = HostCache(num_host_blocks) if num_host_blocks else None
+        self._copies: list[BlockCopy] = []
+
+    def blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def take_copies(self) -> tuple[BlockCopy, ...]:
+        """The moves asked for since the last call."""
+        copies, self._copies = tuple(self._copies), []
+        return copies
+
+    def adopt_prefix(self, sequence: Sequence) -> None:
+        """Give a sequence without blocks those of its longest known prefix.
+
+        The last token is always computed again: somebody has to produce its scores.
+        """
+        assert not sequence.block_ids, "a sequence adopts a prefix before anything else"
+        if (
+            not self._is_caching
+            or sequence.is_zeroed
+            or sequence.params.prompt_logprobs is not None
+        ):
+            return
+        size, last = self.block_size, len(sequence.token_ids) - 1
+        extend_hashes(sequence.block_hashes, sequence.salt, sequence.token_ids, last, size)
+        for content_hash in sequence.block_hashes[: last // size]:
+            block_id = self.pool.find(content_hash)
+            if block_id is not None:
+                self.pool.hold(block_id)
+            elif (block_id := self._restore(content_hash)) is None:
+                break
+            sequence.block_ids.append(block_id)
+        num_found = len(sequence.block_ids)
+        self.held_by_tenant[sequence.tenant] += num_found
+        sequence.num_published = num_found
+        sequence.num_computed_tokens = num_found * size
+        if sequence.num_preemptions == 0:
+            sequence.num_cached_tokens = num_found * size
+
+    def grow(self, sequence: Sequence, num_tokens: int) -> bool:
+        """Make room for `num_tokens` tokens; false, and nothing taken, if the pool cannot."""
+        missing = self.blocks_for(num_tokens) - len(sequence.block_ids)
+        if missing > self.pool.num_free:
+            return False
+        for _ in range(missing):
+            sequence.block_ids.append(self.pool.take())
+        if missing > 0:
+            self.held_by_tenant[sequence.tenant] += missing
+        return True
+
+    def publish(self, sequence: Sequence, num_tokens: int) -> None:
+        """Make the blocks findable that the first `num_tokens`, now computed, fill."""
+        num_full = num_tokens // self.block_size
+        if num_full <= sequence.num_published or not self._is_caching or sequence.is_zeroed:
+            return
+        hashes = sequence.block_hashes
+        extend_hashes(hashes, sequence.salt, sequence.token_ids, num_tokens, self.block_size)
+        for index in range(sequence.num_published, num_full):
+            self.pool.publish(sequence.block_ids[index], hashes[index])
+        sequence.num_published = num_full
+
+    def free(self, sequence: Sequence) -> None:
+        """Take all blocks back; what was computed may still be found by its hash."""
+        freed = self.pool.release(sequence.block_ids)
+        if sequence.is_zeroed:
+            self._copies += [BlockCopy(CopyKind.ZERO, block_id) for block_id in freed]
+        held = self.held_by_tenant[sequence.tenant] - len(sequence.block_ids)
+        if held:
+            self.held_by_tenant[sequence.tenant] = held
+        else:
+            del self.held_by_tenant[sequence.tenant]
+        sequence.block_ids = []
+        sequence.num_computed_tokens = sequence.num_published = 0
+
+    def clear_cache(self) -> None:
+        self.pool.clear()
+        if self._host is not None:
+            self._host.clear()
+
+    def _offload(self, block_id: int, content_hash: bytes) -> None:
+        if self._host is not None and (slot := self._host.put(content_hash)) is not None:
+            self._copies.append(BlockCopy(CopyKind.TO_HOST, block_id, slot))
+
+    def _restore(self, content_hash: bytes) -> int | None:
+        if self._host is None or not self.pool.num_free:
+            return None
+        if self._host.find(content_hash) is None:
+            return None
+        # Taking a block may push another one out to the host, and this content with it.
+        block_id = self.pool.take()
+        slot = self._host.find(content_hash)
+        if slot is None:
+            self.pool.release([block_id])
+            return None
+        self._copies.append(BlockCopy(CopyKind.FROM_HOST, block_id, slot))
+        self.pool.publish(block_id, content_hash)
+        return block_id

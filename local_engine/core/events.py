@@ -1,0 +1,71 @@
+"""What happened to cached blocks, in order: enough to rebuild the prefix cache's state elsewhere.
+
+Events hold hashes and block numbers only. Hashes are salted, so an event says nothing about the
+text behind it, and nothing that a member of another group could compare.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BlockStored:
+    """A full block became findable under its hash."""
+
+    content_hash: bytes
+    block_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRemoved:
+    """The block is about to hold something else."""
+
+    content_hash: bytes
+    block_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllBlocksCleared:
+    """Nothing cached before this can be found any more."""
+
+
+KvEvent = BlockStored | BlockRemoved | AllBlocksCleared
+
+
+class EventLog:
+    """The last events, numbered from 0; a reader that fell behind sees the gap and starts anew."""
+
+    def __init__(self, capacity: int = 10_000) -> None:
+        self._events: deque[KvEvent] = deque(maxlen=capacity)
+        self._num_events = 0
+
+    @property
+    def num_events(self) -> int:
+        """The number that the next event will have."""
+        return self._num_events
+
+    def append(self, event: KvEvent) -> None:
+        self._events.append(event)
+        self._num_events += 1
+
+    def since(self, number: int) -> Iterator[tuple[int, KvEvent]]:
+        """Events from `number` on; the first one returned is later if older ones are gone."""
+        first = self._num_events - len(self._events)
+        for offset, event in enumerate(self._events):
+            if first + offset >= number:
+                yield first + offset, event
+
+
+def replay(events: Iterable[KvEvent]) -> dict[bytes, int]:
+    """The cache after these events: hash to block."""
+    found: dict[bytes, int] = {}
+    for event in events:
+        match event:
+            case BlockStored(content_hash, block_id):
+                found[content_hash] = block_id
+            case BlockRemoved(content_hash, _):
+                del found[content_hash]
+            case AllBlocksCleared():
+                found.clear()
+    return found

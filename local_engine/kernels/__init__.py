@@ -1,0 +1,1 @@
+"""Paged attention, quantised products and other hot loops: each with a torch reference."""

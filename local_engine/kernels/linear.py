@@ -1,0 +1,49 @@
+"""Products with fixed weights: packed once for the machine, or kept in fewer bits."""
+
+from collections.abc import Callable
+
+import torch
+from torch.nn import functional as F
+
+
+Linear = Callable[[torch.Tensor], torch.Tensor]
+MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], Linear]
+
+
+def plain_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
+    """Torch's own product."""
+    return lambda x: F.linear(x, weight, bias)
+
+
+def packed_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
+    """OneDNN's product with weights in its own order: no reordering at every call.
+
+    The operators are private to torch; where they are gone, `has_packed_linear` says so.
+    """
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, None)  # noqa: SLF001 - see above
+
+    def multiply(x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(  # noqa: SLF001 - see above
+            x, packed, bias, "none", [], ""
+        )
+        return out
+
+    return multiply
+
+
+def has_packed_linear(dtype: torch.dtype) -> bool:
+    """Whether the packed product exists here and agrees with the plain one."""
+    weight = torch.linspace(-1.0, 1.0, 64 * 32).view(64, 32).to(dtype)
+    x = torch.linspace(-2.0, 2.0, 3 * 32).view(3, 32).to(dtype)
+    try:
+        found = packed_linear(weight, None)(x)
+    except (AttributeError, RuntimeError):
+        return False
+    return torch.allclose(found.float(), F.linear(x, weight).float(), rtol=2e-2, atol=2e-2)
+
+
+def choose_linear(device: torch.device, dtype: torch.dtype) -> MakeLinear:
+    """Packed on a CPU where that works, plain elsewhere."""
+    if device.type == "cpu" and has_packed_linear(dtype):
+        return packed_linear
+    return plain_linear

@@ -1,0 +1,108 @@
+"""Attention over paged keys and values: decode rows at once, prompt chunks one by one.
+
+Keys lie as [block, kv_head, dim, token] and values as [block, kv_head, token, dim]. The torch
+functions are the reference and run anywhere; on a CPU in float32 a compiled kernel reads decode
+rows straight from the blocks, on CUDA a Triton kernel does. Which one is chosen once.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch.nn import functional as F
+
+from local_engine.kernels.native import NativeKernels, native_kernels
+from local_engine.kernels.reach import Reach
+
+
+# (queries [rows, heads, dim], keys, values, block table [rows, blocks], lengths [rows], reach)
+# -> [rows, heads, dim]
+DecodeAttention = Callable[
+    [torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, Reach], torch.Tensor
+]
+
+
+def gather_keys(keys: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+    """[rows, blocks] of a key pool to [rows, kv_heads, tokens, dim]."""
+    found = keys[blocks]
+    rows, num_blocks, heads, dim, size = found.shape
+    return found.permute(0, 2, 1, 4, 3).reshape(rows, heads, num_blocks * size, dim)
+
+
+def gather_values(values: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+    """[rows, blocks] of a value pool to [rows, kv_heads, tokens, dim]."""
+    found = values[blocks]
+    rows, num_blocks, heads, size, dim = found.shape
+    return found.permute(0, 2, 1, 3, 4).reshape(rows, heads, num_blocks * size, dim)
+
+
+def decode_reference(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    table: torch.Tensor,
+    lengths: torch.Tensor,
+    reach: Reach,
+) -> torch.Tensor:
+    """One query per row against all of its row's tokens, or the last `window` of them."""
+    rows, heads, dim = q.shape
+    kv_heads = keys.shape[1]
+    k, v = gather_keys(keys, table).to(q.dtype), gather_values(values, table).to(q.dtype)
+    at = torch.arange(k.shape[2], device=q.device)
+    seen = at < lengths[:, None]
+    if reach.window:
+        seen &= at >= lengths[:, None] - reach.window
+    # Padding beyond a row's length may hold anything, and no weight cancels a NaN.
+    unseen = ~seen[:, None, :, None]
+    k, v = k.masked_fill(unseen, 0.0), v.masked_fill(unseen, 0.0)
+    out = F.scaled_dot_product_attention(
+        q.view(rows, kv_heads, heads // kv_heads, dim),
+        k,
+        v,
+        attn_mask=seen[:, None, None, :],
+        scale=reach.scale,
+    )
+    return out.reshape(rows, heads, dim)
+
+
+def prefill_reference(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    blocks: torch.Tensor,
+    start: int,
+    reach: Reach,
+) -> torch.Tensor:
+    """Queries [tokens, heads, dim] at positions `start` … of one sequence with these blocks."""
+    num_tokens, heads, _ = q.shape
+    first = max(0, start - reach.window + 1) // keys.shape[3] if reach.window else 0
+    offset, end = first * keys.shape[3], start + num_tokens
+    k = gather_keys(keys, blocks[None, first:])[:, :, : end - offset].to(q.dtype)
+    v = gather_values(values, blocks[None, first:])[:, :, : end - offset].to(q.dtype)
+    mask = None
+    if start > 0 or reach.window:
+        at = torch.arange(offset, end, device=q.device)
+        here = torch.arange(start, end, device=q.device)[:, None]
+        mask = at <= here
+        if reach.window:
+            mask &= at > here - reach.window
+    out = F.scaled_dot_product_attention(
+        q.transpose(0, 1)[None],
+        k,
+        v,
+        attn_mask=mask,
+        is_causal=mask is None,
+        scale=reach.scale,
+        enable_gqa=heads != k.shape[1],
+    )
+    return out[0].transpose(0, 1)
+
+
+def choose_decode(
+    device: torch.device, dtype: torch.dtype, head_dim: int, block_size: int
+) -> DecodeAttention:
+    """The fastest decode attention that this machine, type and shape allow."""
+    if device.type == "cpu" and dtype == torch.float32 and not head_dim % 32:
+        native = native_kernels() if block_size == NativeKernels.block_size else None
+        if native is not None:
+            return native.paged_decode
+    return decode_reference

@@ -1,0 +1,11 @@
+"""How attention weighs and how far it looks: what differs between layers, in one word."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Scores are multiplied by `scale`; `window` tokens are looked back at, 0 for all."""
+
+    scale: float
+    window: int = 0

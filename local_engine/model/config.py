@@ -1,0 +1,278 @@
+"""Reads `config.json` and `generation_config.json` of a Hugging Face directory."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from local_engine.model.errors import ModelRefused
+from local_engine.model.manifest import ModelFiles
+from local_engine.model.spec import LinearScaling, ModelSpec, MoeSpec, RopeScaling, check_spec
+
+
+DTYPES = ("float32", "bfloat16", "float16")
+_MAX_CONFIG_BYTES = 1 << 20
+_Config = TypeVar("_Config")
+_Extras = dict[str, Any]
+
+
+class HfConfig(msgspec.Struct):
+    """The fields of a `config.json` that change the computation, in both generations of names."""
+
+    architectures: list[str]
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    max_position_embeddings: int
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    hidden_act: str | None = None
+    hidden_activation: str | None = None
+    rms_norm_eps: float = 1e-6
+    rope_theta: float | None = None
+    rope_local_base_freq: float | None = None
+    rope_scaling: dict[str, Any] | None = None
+    rope_parameters: dict[str, Any] | None = None
+    tie_word_embeddings: bool | None = None
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    quantization_config: dict[str, Any] | None = None
+    eos_token_id: int | list[int] | None = None
+    dtype: str | None = None
+    torch_dtype: str | None = None
+    sliding_window: int | None = None
+    use_sliding_window: bool | None = None
+    max_window_layers: int | None = None
+    layer_types: list[str] | None = None
+    sliding_window_pattern: int | None = None
+    query_pre_attn_scalar: float | None = None
+    attn_logit_softcapping: float | None = None
+    final_logit_softcapping: float | None = None
+    num_experts: int | None = None
+    num_local_experts: int | None = None
+    num_experts_per_tok: int | None = None
+    moe_intermediate_size: int | None = None
+    norm_topk_prob: bool = False
+    decoder_sparse_step: int = 1
+    mlp_only_layers: list[int] | None = None
+
+
+class _NamedConfig(msgspec.Struct):
+    model_name: str | None = None
+
+
+class _GenerationConfig(msgspec.Struct):
+    eos_token_id: int | list[int] | None = None
+    do_sample: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+
+
+class SamplingDefaults(msgspec.Struct, frozen=True):
+    """What a request gets that says nothing about sampling."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+
+
+def read_spec(files: ModelFiles) -> ModelSpec:
+    """The specification of a model; raises `ModelRefused` for anything we cannot compute."""
+    config = _decode(files, "config.json", HfConfig)
+    generation = _generation_config(files)
+    eos = generation.eos_token_id if generation.eos_token_id is not None else config.eos_token_id
+    spec = _spec_of(config, _as_ids(eos))
+    check_spec(spec)
+    return spec
+
+
+def read_model_name(files: ModelFiles, otherwise: str) -> str:
+    """The name the model is served under: `model_name` in its configuration, or the other one."""
+    return _decode(files, "config.json", _NamedConfig).model_name or otherwise
+
+
+def read_sampling_defaults(files: ModelFiles) -> SamplingDefaults:
+    """The model author's wish in `generation_config.json`: `do_sample: false` means greedy."""
+    config = _generation_config(files)
+    if config.do_sample is False:
+        return SamplingDefaults(temperature=0.0)
+    given = {"temperature": config.temperature, "top_p": config.top_p, "top_k": config.top_k}
+    return msgspec.convert({k: v for k, v in given.items() if v is not None}, SamplingDefaults)
+
+
+def _generation_config(files: ModelFiles) -> _GenerationConfig:
+    name = "generation_config.json"
+    return _decode(files, name, _GenerationConfig) if name in files else _GenerationConfig()
+
+
+def _decode(files: ModelFiles, name: str, kind: type[_Config]) -> _Config:
+    try:
+        return msgspec.json.decode(files.read(name, _MAX_CONFIG_BYTES), type=kind)
+    except msgspec.DecodeError as error:
+        raise ModelRefused(f"{name} cannot be read: {error}") from error
+
+
+def _as_ids(value: int | list[int] | None) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, int) else tuple(value)
+
+
+def _spec_of(config: HfConfig, eos_token_ids: tuple[int, ...]) -> ModelSpec:
+    family = next((FAMILIES[name] for name in config.architectures if name in FAMILIES), None)
+    if family is None:
+        known = ", ".join(FAMILIES)
+        raise ModelRefused(f"architecture {config.architectures} is none of {known}")
+    activation = config.hidden_activation or config.hidden_act or "silu"
+    if activation not in {"silu", "gelu_pytorch_tanh"}:
+        raise ModelRefused(f"activation {activation!r} is not supported")
+    if config.quantization_config is not None:
+        raise ModelRefused("checkpoints with quantised weights are not supported")
+    if config.num_attention_heads < 1:
+        raise ModelRefused("num_attention_heads must be positive")
+    dtype = config.dtype or config.torch_dtype or "float32"
+    if dtype not in DTYPES:
+        raise ModelRefused(f"dtype {dtype!r} is none of {', '.join(DTYPES)}")
+    fields: dict[str, Any] = {
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_layers": config.num_hidden_layers,
+        "num_heads": config.num_attention_heads,
+        "num_kv_heads": config.num_key_value_heads or config.num_attention_heads,
+        "head_dim": config.head_dim or config.hidden_size // config.num_attention_heads,
+        "context_window": config.max_position_embeddings,
+        "rms_norm_eps": config.rms_norm_eps,
+        "tie_word_embeddings": bool(config.tie_word_embeddings),
+        "attention_bias": config.attention_bias,
+        "output_bias": config.attention_bias,
+        "mlp_bias": config.mlp_bias,
+        "activation": activation,
+        "dtype": dtype,
+        "eos_token_ids": eos_token_ids,
+        **_rope(config),
+    }
+    return ModelSpec(**{**fields, **family(config)})
+
+
+def _rope(config: HfConfig) -> _Extras:
+    given = config.rope_parameters or config.rope_scaling or {}
+    full, local = given.get("full_attention", given), given.get("sliding_attention", {})
+    theta = config.rope_theta if config.rope_theta is not None else full.get("rope_theta", 10000.0)
+    local_theta = local.get("rope_theta", config.rope_local_base_freq)
+    return {
+        "rope_theta": float(theta),
+        "rope_scaling": _rope_scaling(full),
+        "local_rope_theta": None if local_theta is None else float(local_theta),
+    }
+
+
+def _rope_scaling(rope: dict[str, Any]) -> RopeScaling | LinearScaling | None:
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "default":
+        return None
+    kinds: dict[str, type[RopeScaling | LinearScaling]] = {
+        "llama3": RopeScaling,
+        "linear": LinearScaling,
+    }
+    if kind not in kinds:
+        raise ModelRefused(f"rope type {kind!r} is none of default, {', '.join(kinds)}")
+    try:
+        return msgspec.convert(rope, kinds[kind], strict=False)
+    except msgspec.ValidationError as error:
+        raise ModelRefused(f"rope_scaling: {error}") from error
+
+
+def _windows(config: HfConfig, *, is_used: bool) -> _Extras:
+    """Each layer's window: by name in newer configurations, by the family's habit in older ones."""
+    num_layers, window = config.num_hidden_layers, config.sliding_window
+    if not is_used or not window:
+        return {}
+    if config.layer_types is not None:
+        is_local = [kind == "sliding_attention" for kind in config.layer_types]
+    elif config.sliding_window_pattern:
+        is_local = [bool((i + 1) % config.sliding_window_pattern) for i in range(num_layers)]
+    else:
+        first = config.max_window_layers if config.use_sliding_window else 0
+        is_local = [layer >= (first or 0) for layer in range(num_layers)]
+    return {"windows": tuple(window if local else 0 for local in is_local)}
+
+
+def _llama(config: HfConfig) -> _Extras:  # noqa: ARG001 - it is the family the others differ from
+    return {}
+
+
+def _qwen2(config: HfConfig) -> _Extras:
+    biases = {"attention_bias": True, "output_bias": False}
+    return {**biases, **_windows(config, is_used=bool(config.use_sliding_window))}
+
+
+def _qwen3(config: HfConfig) -> _Extras:
+    return {"has_qk_norm": True, **_windows(config, is_used=bool(config.use_sliding_window))}
+
+
+def _mistral(config: HfConfig) -> _Extras:
+    return _windows(config, is_used=True)
+
+
+def _gemma3(config: HfConfig) -> _Extras:
+    if config.attn_logit_softcapping:
+        raise ModelRefused("attn_logit_softcapping is not supported")
+    habit = config.sliding_window_pattern or (None if config.layer_types else 6)
+    config = msgspec.structs.replace(config, sliding_window_pattern=habit)
+    rope = _rope(config)
+    return {
+        "has_qk_norm": True,
+        "has_post_norms": True,
+        "norm_is_offset": True,
+        "embedding_scale": config.hidden_size**0.5,
+        "query_scale": config.query_pre_attn_scalar or 256.0,
+        "logit_softcap": config.final_logit_softcapping or 0.0,
+        "activation": config.hidden_activation or "gelu_pytorch_tanh",
+        "tie_word_embeddings": config.tie_word_embeddings is not False,
+        "rope_theta": rope["rope_theta"] if _names_theta(config) else 1_000_000.0,
+        "local_rope_theta": rope["local_rope_theta"] or 10_000.0,
+        **_windows(config, is_used=True),
+    }
+
+
+def _names_theta(config: HfConfig) -> bool:
+    given = config.rope_parameters or {}
+    return config.rope_theta is not None or "rope_theta" in given.get("full_attention", given)
+
+
+def _mixtral(config: HfConfig) -> _Extras:
+    moe = MoeSpec(
+        num_experts=config.num_local_experts or 8,
+        num_chosen=config.num_experts_per_tok or 2,
+        intermediate_size=config.intermediate_size,
+    )
+    return {"moe": moe, **_windows(config, is_used=True)}
+
+
+def _qwen3_moe(config: HfConfig) -> _Extras:
+    dense = set(config.mlp_only_layers or ())
+    step = max(1, config.decoder_sparse_step)
+    layers = range(config.num_hidden_layers)
+    moe = MoeSpec(
+        num_experts=config.num_experts or config.num_local_experts or 128,
+        num_chosen=config.num_experts_per_tok or 8,
+        intermediate_size=config.moe_intermediate_size or 768,
+        is_normalised=config.norm_topk_prob,
+        dense_layers=tuple(i for i in layers if i in dense or (i + 1) % step),
+    )
+    return {"moe": moe, **_qwen3(config)}
+
+
+FAMILIES: dict[str, Callable[[HfConfig], _Extras]] = {
+    "LlamaForCausalLM": _llama,
+    "Qwen2ForCausalLM": _qwen2,
+    "Qwen3ForCausalLM": _qwen3,
+    "MistralForCausalLM": _mistral,
+    "Gemma3ForCausalLM": _gemma3,
+    "MixtralForCausalLM": _mixtral,
+    "Qwen3MoeForCausalLM": _qwen3_moe,
+}

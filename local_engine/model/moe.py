@@ -1,0 +1,80 @@
+"""Mixture of experts: a router chooses a few feed-forward parts per token."""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from local_engine.model.spec import ModelSpec, MoeSpec
+
+
+Linear = Callable[[torch.Tensor], torch.Tensor]
+MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], Linear]
+
+
+class Expert(nn.Module):
+    """One gated feed-forward part."""
+
+    def __init__(
+        self, size: int, inner: int, activate: Callable[[torch.Tensor], torch.Tensor]
+    ) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(size, inner, bias=False)
+        self.up_proj = nn.Linear(size, inner, bias=False)
+        self.down_proj = nn.Linear(inner, size, bias=False)
+        self._activate = activate
+        self._gate_up: Linear | None = None
+        self._down: Linear | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self._gate_up is None:
+            gate, up = self.gate_proj(x), self.up_proj(x)
+        else:
+            gate, up = self._gate_up(x).chunk(2, dim=-1)
+        return (self._down or self.down_proj)(self._activate(gate) * up)
+
+    def fuse(self, make: MakeLinear) -> None:
+        joined = torch.cat([self.gate_proj.weight.data, self.up_proj.weight.data])
+        self._gate_up = make(joined, None)
+        self._down = make(self.down_proj.weight.data, None)
+        del self.gate_proj, self.up_proj, self.down_proj
+
+
+class SparseMlp(nn.Module):
+    """Sends each token to its `num_chosen` likeliest experts and adds up what they say."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        moe: MoeSpec,
+        activate: Callable[[torch.Tensor], torch.Tensor],
+    ) -> None:
+        super().__init__()
+        self.gate = nn.Linear(spec.hidden_size, moe.num_experts, bias=False)
+        self.experts = nn.ModuleList(
+            Expert(spec.hidden_size, moe.intermediate_size, activate)
+            for _ in range(moe.num_experts)
+        )
+        self.reduce: Callable[[torch.Tensor], torch.Tensor] = lambda x: x
+        self._num_chosen = moe.num_chosen
+        self._is_normalised = moe.is_normalised
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        flat = x.reshape(-1, x.shape[-1])
+        chances = self.gate(flat).float().softmax(dim=-1)
+        weights, chosen = chances.topk(self._num_chosen, dim=-1)
+        if self._is_normalised:
+            weights = weights / weights.sum(dim=-1, keepdim=True)
+        weights = weights.to(x.dtype)
+        out = torch.zeros_like(flat)
+        # By expert, so that each one multiplies once with all tokens that were sent to it.
+        for index in chosen.unique().tolist():
+            rows, ranks = (chosen == index).nonzero(as_tuple=True)
+            answer = self.experts[index](flat[rows]) * weights[rows, ranks, None]
+            out.index_add_(0, rows, answer)
+        return self.reduce(out.view_as(x))
+
+    def fuse(self, make: MakeLinear) -> None:
+        for expert in self.experts:
+            assert isinstance(expert, Expert), "experts are made above"
+            expert.fuse(make)

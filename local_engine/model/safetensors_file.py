@@ -1,0 +1,70 @@
+"""Reads tensors out of a verified safetensors file, with every offset checked before it is used.
+
+Format: eight bytes little-endian header length, a JSON header, then the tensors' bytes without gaps
+or overlaps (https://github.com/huggingface/safetensors, "Format").
+"""
+
+import math
+from typing import Any
+
+import msgspec
+import torch
+
+from local_engine.model.errors import ModelRefused
+from local_engine.model.manifest import ModelFiles
+
+
+MAX_HEADER_BYTES = 100_000_000
+_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+class _Entry(msgspec.Struct):
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
+
+
+def read_tensors(files: ModelFiles, name: str) -> dict[str, torch.Tensor]:
+    """All tensors of one file, backed by the file's pages; raises `ModelRefused`."""
+    mapped = files.map(name)
+    length = int.from_bytes(mapped[:8], "little")
+    if length > MAX_HEADER_BYTES or 8 + length > len(mapped):
+        raise ModelRefused(f"{name} cannot be read as safetensors: its header is too long")
+    entries = _header(bytes(mapped[8 : 8 + length]), name)
+    _check_layout(entries, len(mapped) - 8 - length, name)
+    tensors = {}
+    for key, entry in entries.items():
+        begin, end = entry.data_offsets
+        dtype = _DTYPES[entry.dtype]
+        if begin == end:
+            tensors[key] = torch.empty(entry.shape, dtype=dtype)
+            continue
+        count = (end - begin) // dtype.itemsize
+        flat = torch.frombuffer(mapped, dtype=dtype, count=count, offset=8 + length + begin)
+        tensors[key] = flat.view(entry.shape)
+    return tensors
+
+
+def _header(text: bytes, name: str) -> dict[str, _Entry]:
+    try:
+        raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        raw.pop("__metadata__", None)
+        decode: Any = msgspec.json.Decoder(_Entry).decode
+        return {key: decode(entry) for key, entry in raw.items()}
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ModelRefused(f"{name} cannot be read as safetensors: {error}") from error
+
+
+def _check_layout(entries: dict[str, _Entry], num_bytes: int, name: str) -> None:
+    """Tensors follow each other without gap or overlap and fill the file."""
+    at = 0
+    for entry in sorted(entries.values(), key=lambda each: each.data_offsets):
+        begin, end = entry.data_offsets
+        if entry.dtype not in _DTYPES:
+            raise ModelRefused(f"{name} holds {entry.dtype} tensors, which are not supported")
+        size = math.prod(entry.shape) * _DTYPES[entry.dtype].itemsize
+        if any(extent < 0 for extent in entry.shape) or begin != at or end - begin != size:
+            raise ModelRefused(f"{name} cannot be read as safetensors: offsets do not fit")
+        at = end
+    if at != num_bytes:
+        raise ModelRefused(f"{name} cannot be read as safetensors: its length does not fit")

@@ -1,0 +1,106 @@
+"""A step as tensors: one flat row of tokens from many sequences, and where each one looks."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from local_engine.core.scheduler import Item, Step
+from local_engine.core.sequence import PENDING
+from local_engine.kernels.paged_attention import DecodeAttention, prefill_reference
+from local_engine.kernels.reach import Reach
+from local_engine.model.spec import ModelSpec
+from local_engine.runner.kv_pool import KvPool
+
+
+@dataclass(slots=True)
+class FlatBatch:
+    """Rows of single tokens first, then chunks; `rows` counts tokens from the batch's start."""
+
+    items: list[Item]
+    num_singles: int
+    token_ids: torch.Tensor
+    positions: torch.Tensor
+    blocks: torch.Tensor
+    offsets: torch.Tensor
+    table: torch.Tensor
+    lengths: torch.Tensor
+    first_rows: list[int]
+    scored_rows: torch.Tensor
+    """Rows whose scores somebody asked for: the last of a sampled item, and its drafts'."""
+
+
+def flatten(
+    step: Step, block_size: int, device: torch.device, last_tokens: Mapping[str, int]
+) -> FlatBatch:
+    """Lay a step out; a pending token is the one that its sequence's last step chose."""
+    items = sorted(step.items, key=lambda item: item.end - item.start > 1)
+    token_ids: list[int] = []
+    positions: list[int] = []
+    blocks: list[int] = []
+    first_rows: list[int] = []
+    scored: list[int] = []
+    width = max(len(item.sequence.block_ids) for item in items)
+    table = torch.zeros((len(items), width), dtype=torch.int32)
+    for index, item in enumerate(items):
+        sequence, start, end = item.sequence, item.start, item.end
+        first_rows.append(len(token_ids))
+        token_ids += sequence.slice_known(start, end)
+        if sequence.num_pending:
+            last = last_tokens.get(sequence.sequence_id, 0)
+            token_ids = [last if token == PENDING else token for token in token_ids]
+        positions += range(start, end)
+        held = sequence.block_ids
+        table[index, : len(held)] = torch.tensor(held, dtype=torch.int32)
+        blocks += [held[at // block_size] for at in range(start, end)]
+        if sequence.params.prompt_logprobs is not None and start < sequence.num_prompt_tokens:
+            scored += range(first_rows[-1], len(token_ids))
+        elif item.is_sampled:
+            scored += range(len(token_ids) - 1 - item.num_drafts, len(token_ids))
+    at = torch.tensor(positions)
+    return FlatBatch(
+        items=items,
+        num_singles=sum(item.end - item.start == 1 for item in items),
+        token_ids=torch.tensor(token_ids).to(device),
+        positions=at.to(device),
+        blocks=torch.tensor(blocks).to(device),
+        offsets=(at % block_size).to(device),
+        table=table.to(device),
+        lengths=torch.tensor([item.end for item in items], dtype=torch.int32).to(device),
+        first_rows=first_rows,
+        scored_rows=torch.tensor(scored, dtype=torch.long).to(device),
+    )
+
+
+class PagedAttention:
+    """What the decoder calls in each layer: store new keys and values, look at all of them."""
+
+    def __init__(
+        self, spec: ModelSpec, pool: KvPool, batch: FlatBatch, decode: DecodeAttention
+    ) -> None:
+        self._spec = spec
+        self._pool = pool
+        self._batch = batch
+        self._decode = decode
+        self._singles = batch.table[: batch.num_singles].contiguous()
+        self._lengths = batch.lengths[: batch.num_singles].contiguous()
+
+    def __call__(
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+    ) -> torch.Tensor:
+        """[tokens, heads, dim] to [tokens, heads * dim]."""
+        batch, pool = self._batch, self._pool
+        pool.write(layer, batch.blocks, batch.offsets, k, v)
+        keys, values = pool.keys[layer], pool.values[layer]
+        reach = Reach(self._spec.attention_scale, self._spec.window_of(layer))
+        num_singles = batch.num_singles
+        parts = []
+        if num_singles:
+            singles = q[:num_singles]
+            parts.append(self._decode(singles, keys, values, self._singles, self._lengths, reach))
+        for index in range(num_singles, len(batch.items)):
+            item, first = batch.items[index], batch.first_rows[index]
+            blocks = batch.table[index, : -(-item.end // pool.block_size)].long()
+            rows = q[first : first + item.end - item.start]
+            parts.append(prefill_reference(rows, keys, values, blocks, item.start, reach))
+        return torch.cat(parts).flatten(-2) if len(parts) > 1 else parts[0].flatten(-2)

@@ -1,0 +1,60 @@
+"""Where keys and values live: one pool of blocks per layer, and its copy space on the host."""
+
+import torch
+
+from local_engine.core.allocation import BlockCopy, CopyKind
+from local_engine.model.spec import ModelSpec
+
+
+class KvPool:
+    """Tensors for blocks 0 … `num_blocks`; block 0 belongs to nobody and takes padded writes."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        num_blocks: int,
+        block_size: int,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        num_host_blocks: int = 0,
+    ) -> None:
+        self.block_size = block_size
+        heads, dim = spec.num_kv_heads, spec.head_dim
+        keys = (num_blocks + 1, heads, dim, block_size)
+        values = (num_blocks + 1, heads, block_size, dim)
+        layers = range(spec.num_layers)
+        self.keys = [torch.zeros(keys, device=device, dtype=dtype) for _ in layers]
+        self.values = [torch.zeros(values, device=device, dtype=dtype) for _ in layers]
+        is_pinned = device.type == "cuda"
+        sides = 2 * spec.num_layers
+        self._host = torch.empty(
+            (num_host_blocks, sides, heads * dim * block_size), dtype=dtype, pin_memory=is_pinned
+        )
+
+    def write(
+        self,
+        layer: int,
+        blocks: torch.Tensor,
+        offsets: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+    ) -> None:
+        """Put [tokens, kv_heads, dim] at the given places."""
+        keys, values = self.keys[layer], self.values[layer]
+        keys[blocks, :, :, offsets] = k.to(keys.dtype)
+        values[blocks, :, offsets] = v.to(values.dtype)
+
+    def apply(self, copies: tuple[BlockCopy, ...]) -> None:
+        """Do the moves that the scheduler asked for, in their order."""
+        for copy in copies:
+            if copy.kind is CopyKind.ZERO:
+                for tensor in (*self.keys, *self.values):
+                    tensor[copy.block_id].zero_()
+                continue
+            for side, tensor in enumerate((*self.keys, *self.values)):
+                block = tensor[copy.block_id].view(-1)
+                if copy.kind is CopyKind.TO_HOST:
+                    self._host[copy.host_slot, side].copy_(block)
+                else:
+                    block.copy_(self._host[copy.host_slot, side])

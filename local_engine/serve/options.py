@@ -1,0 +1,42 @@
+"""What the command line decides about an engine, and the part of it that the worker is told."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How the worker loads and schedules; 0 means: decide by the memory there is."""
+
+    model: str
+    device: str = "auto"
+    dtype: str = "auto"
+    """`auto` is what `config.json` says."""
+    threads: int = 1
+    max_running: int = 64
+    max_waiting: int = 256
+    token_budget: int = 512
+    prefill_chunk: int = 128
+    tenant_share: float = 1.0
+    is_caching: bool = True
+    kv_memory_bytes: int = 0
+    host_kv_bytes: int = 0
+    model_public_key: str = ""
+    """Ed25519, 32 bytes in hexadecimal; with it only signed models load."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """What the HTTP side needs; the rest is the worker's."""
+
+    worker: WorkerOptions
+    host: str = "127.0.0.1"
+    port: int = 8100
+    served_name: str | None = None
+    max_body_bytes: int = 4 << 20
+    api_key: str | None = None
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.worker.model)

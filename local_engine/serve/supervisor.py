@@ -1,0 +1,83 @@
+"""Starts the worker process, and starts it again when it dies."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+
+import msgspec
+
+from local_engine.serve.engine import Engine, WorkerLink, WorkerRefused
+from local_engine.serve.log import log_event
+from local_engine.serve.options import WorkerOptions
+from local_engine.serve.wire import socket_pair
+
+
+_RESTART_PAUSE_S = 1.0
+_END_WITHIN_S = 5.0
+
+
+class Supervisor:
+    """One worker at a time; `on_change` hears of every engine that is ready and of its end."""
+
+    def __init__(self, options: WorkerOptions, on_change: Callable[[Engine | None], None]) -> None:
+        self._options = options
+        self._on_change = on_change
+        self._link: WorkerLink | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Keep a worker alive until `stop`; raises `WorkerRefused` if the first one refuses."""
+        is_first = True
+        while not self._stopping.is_set():
+            try:
+                await self._serve_once()
+            except WorkerRefused as error:
+                if self._stopping.is_set():
+                    return
+                log_event("engine.model_refused", reason=str(error))
+                if is_first:
+                    raise
+            is_first = False
+            self._on_change(None)
+            if not self._stopping.is_set():
+                log_event("engine.worker_lost")
+                await asyncio.sleep(_RESTART_PAUSE_S)
+
+    async def stop(self) -> None:
+        """End the worker in good order, or by force if it takes too long."""
+        self._stopping.set()
+        if self._link is not None:
+            await self._link.stop()
+        if self._process is not None:
+            await _ended(self._process)
+
+    async def _serve_once(self) -> None:
+        ours, theirs = socket_pair()
+        command = (sys.executable, "-m", "local_engine.serve.worker_process")
+        self._process = await asyncio.create_subprocess_exec(
+            *command,
+            str(theirs.fileno()),
+            stdin=asyncio.subprocess.PIPE,
+            pass_fds=(theirs.fileno(),),
+        )
+        theirs.close()
+        assert self._process.stdin is not None, "asked for a pipe above"
+        self._process.stdin.write(msgspec.json.encode(self._options) + b"\n")
+        self._process.stdin.close()
+        self._link = await WorkerLink.over(ours)
+        try:
+            ready = await self._link.ready()
+            self._on_change(Engine(ready, self._link))
+            await self._link.closed()
+        finally:
+            await _ended(self._process)
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    try:
+        async with asyncio.timeout(_END_WITHIN_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()

@@ -1,0 +1,126 @@
+"""The worker as a process: load, say what was loaded, then serve the inherited socket.
+
+Started by `local_engine.serve.supervisor` as `python -m local_engine.serve.worker_process FD` with
+its options as one JSON line on standard input.
+"""
+
+import secrets
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import msgspec
+import torch
+
+from local_engine.core.scheduler import Limits, Scheduler
+from local_engine.model.config import read_model_name, read_sampling_defaults
+from local_engine.model.errors import ModelRefused
+from local_engine.model.loader import describe, load_decoder
+from local_engine.model.manifest import ModelFiles, open_model
+from local_engine.model.spec import ModelSpec
+from local_engine.runner.memory import KvBudget, plan_memory
+from local_engine.runner.model_runner import ModelRunner, choose_device
+from local_engine.serve.options import WorkerOptions
+from local_engine.serve.wire import Ready, Refused, encode
+from local_engine.serve.worker import Worker, WorkerIdentity
+from local_engine.text.grammar import GrammarCompiler
+from local_engine.text.tokenizer import load_chat_tokenizer
+
+
+def main() -> int:
+    # Ctrl-C reaches the whole group; the HTTP side decides when this process ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    link = socket.socket(fileno=int(sys.argv[1]))
+    options = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerOptions)
+    torch.set_num_threads(options.threads)
+    try:
+        worker, ready = load_worker(link, options)
+    except ModelRefused as error:
+        link.sendall(encode(Refused(str(error))))
+        return 2
+    link.sendall(encode(ready))
+    worker.run()
+    return 0
+
+
+def load_worker(link: socket.socket, options: WorkerOptions) -> tuple[Worker, Ready]:
+    """Verify, load and measure; raises `ModelRefused`."""
+    directory = Path(options.model)
+    device = choose_device(options.device)
+    key = bytes.fromhex(options.model_public_key) if options.model_public_key else None
+    with open_model(directory, key) as files:
+        dtype = None if options.dtype == "auto" else getattr(torch, options.dtype)
+        decoder = load_decoder(files, dtype=dtype)
+        spec = decoder.spec
+        tokenizer = load_chat_tokenizer(files)
+        if tokenizer.vocab_size > spec.vocab_size:
+            raise ModelRefused("the tokenizer knows more tokens than the model")
+        budget = plan_memory(
+            decoder,
+            device,
+            max_running=options.max_running,
+            kv_memory_bytes=options.kv_memory_bytes,
+            host_kv_bytes=options.host_kv_bytes,
+        )
+        runner = ModelRunner(
+            decoder,
+            device,
+            num_blocks=budget.num_blocks,
+            block_size=budget.block_size,
+            num_host_blocks=budget.num_host_blocks,
+        )
+        scheduler = Scheduler(_limits(options, budget))
+        ready = _ready(files, runner, scheduler, budget, options)
+    grammars = GrammarCompiler(ready.tokenizer_json.decode(), spec.vocab_size, spec.eos_token_ids)
+    identity = WorkerIdentity(secrets.token_bytes(32), files.digest)
+    return Worker(link, runner, scheduler, identity, grammars), ready
+
+
+def _limits(options: WorkerOptions, budget: KvBudget) -> Limits:
+    return Limits(
+        num_blocks=budget.num_blocks,
+        block_size=budget.block_size,
+        num_host_blocks=budget.num_host_blocks,
+        max_running=options.max_running,
+        max_waiting=options.max_waiting,
+        token_budget=max(options.token_budget, options.max_running),
+        prefill_chunk=options.prefill_chunk,
+        tenant_share=options.tenant_share,
+        is_caching=options.is_caching,
+    )
+
+
+def _ready(
+    files: ModelFiles,
+    runner: ModelRunner,
+    scheduler: Scheduler,
+    budget: KvBudget,
+    options: WorkerOptions,
+) -> Ready:
+    spec: ModelSpec = runner.spec
+    limits = scheduler.limits
+    defaults = read_sampling_defaults(files)
+    template = "chat_template.jinja"
+    most = int(limits.num_blocks * limits.tenant_share) * limits.block_size
+    return Ready(
+        name=read_model_name(files, Path(options.model).resolve().name),
+        digest=files.digest,
+        dtype=str(runner.dtype).removeprefix("torch."),
+        device=str(runner.device),
+        vocab_size=spec.vocab_size,
+        context_window=min(spec.context_window, most),
+        eos_token_ids=spec.eos_token_ids,
+        defaults=msgspec.to_builtins(defaults),
+        tokenizer_json=files.read("tokenizer.json"),
+        tokenizer_config=files.read("tokenizer_config.json"),
+        chat_template=files.read(template) if template in files else b"",
+        max_places=limits.max_running + limits.max_waiting,
+        max_sequence_tokens=most,
+        memory=msgspec.to_builtins(budget),
+        description=describe(spec),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

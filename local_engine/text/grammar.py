@@ -1,0 +1,116 @@
+"""Grammars that an output must follow: JSON, JSON schemas, regular expressions, choices, Lark.
+
+llguidance does the parsing. It is lazy, so a grammar costs nothing up front, but a hostile one can
+still be expensive: size and depth are bounded here, the parser's own limits bound the rest.
+"""
+
+import json
+from collections import OrderedDict
+from typing import Any
+
+import torch
+from llguidance import LLMatcher, LLTokenizer
+
+
+MAX_GRAMMAR_CHARS = 256 * 1024
+MAX_SCHEMA_DEPTH = 64
+_MAX_CACHED = 64
+
+
+class GrammarRefused(ValueError):
+    """The grammar is malformed, too large, or more than the parser will do."""
+
+
+class Grammar:
+    """Where one sequence stands in its grammar."""
+
+    def __init__(self, matcher: LLMatcher, vocab_size: int) -> None:
+        self._matcher = matcher
+        self._vocab_size = vocab_size
+
+    def allowed(self) -> torch.Tensor:
+        """True for each token of the vocabulary that may come next; [vocabulary]."""
+        packed = torch.frombuffer(bytearray(self._matcher.compute_bitmask()), dtype=torch.uint8)
+        bits = packed[:, None] >> torch.arange(8, dtype=torch.uint8)[None, :] & 1
+        allowed = torch.zeros(self._vocab_size, dtype=torch.bool)
+        known = bits.flatten().bool()[: self._vocab_size]
+        allowed[: len(known)] = known
+        return allowed
+
+    def accept(self, token_id: int) -> None:
+        """Step over a token that was allowed."""
+        self._matcher.consume_token(token_id)
+
+
+class GrammarCompiler:
+    """Compiles grammars for one tokenizer and keeps the latest; call it off the worker's loop."""
+
+    def __init__(
+        self, tokenizer_json: str, vocab_size: int, eos_token_ids: tuple[int, ...]
+    ) -> None:
+        self._vocab_size = vocab_size
+        # The model's vocabulary may be padded beyond the tokenizer's: such tokens never fit.
+        self._tokenizer = LLTokenizer(
+            tokenizer_json, eos_token=list(eos_token_ids) or None, slices=[]
+        )
+        self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
+
+    def compile(self, grammar: str) -> Grammar:
+        """A fresh start in `grammar`; raises `GrammarRefused`."""
+        found = self._compiled.get(grammar)
+        if found is None:
+            found = LLMatcher(self._tokenizer, grammar, log_level=0)
+            if found.is_error():
+                # The parser's message quotes the grammar, which is the caller's own.
+                raise GrammarRefused(str(found.get_error()).splitlines()[0][:300])
+            self._compiled[grammar] = found
+            if len(self._compiled) > _MAX_CACHED:
+                self._compiled.popitem(last=False)
+        return Grammar(found.deep_copy(), self._vocab_size)
+
+
+def grammar_of_schema(schema: dict[str, Any]) -> str:
+    """The grammar of all JSON texts that fulfil a JSON schema."""
+    if _depth(schema) > MAX_SCHEMA_DEPTH:
+        raise GrammarRefused(f"the schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")
+    return _bounded(LLMatcher.grammar_from_json_schema(json.dumps(schema)))
+
+
+def grammar_of_json_object() -> str:
+    return grammar_of_schema({"type": "object"})
+
+
+def grammar_of_regex(pattern: str) -> str:
+    return _bounded(LLMatcher.grammar_from_regex(pattern))
+
+
+def grammar_of_choices(choices: list[str]) -> str:
+    """One of several texts, letter for letter."""
+    if not choices:
+        raise GrammarRefused("there is nothing to choose from")
+    return _bounded(grammar_of_lark("start: " + " | ".join(map(json.dumps, choices))))
+
+
+def grammar_of_lark(text: str) -> str:
+    return _bounded(LLMatcher.grammar_from_lark(_bounded(text)))
+
+
+def _bounded(grammar: str) -> str:
+    if len(grammar) > MAX_GRAMMAR_CHARS:
+        raise GrammarRefused(f"the grammar is longer than {MAX_GRAMMAR_CHARS} characters")
+    return grammar
+
+
+def _depth(value: Any) -> int:
+    """Levels of nesting, counted without recursion: the value is a stranger's."""
+    deepest, level = 0, [value]
+    while level and deepest <= MAX_SCHEMA_DEPTH:
+        deepest += 1
+        inner: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                inner += each.values()
+            elif isinstance(each, list):
+                inner += each
+        level = inner
+    return deepest

@@ -1,0 +1,77 @@
+"""A worker on a thread of the test at the other end of a real socket pair."""
+
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from local_engine.core.scheduler import Step
+from local_engine.runner.model_runner import ModelRunner, Result
+from local_engine.serve import worker_process
+from local_engine.serve.app import EngineApp
+from local_engine.serve.engine import Engine, WorkerLink
+from local_engine.serve.options import WorkerOptions
+from local_engine.serve.wire import encode, socket_pair
+from local_engine.serve.worker import Worker
+
+
+class FragileRunner:
+    """A runner that can be held, and fails while `is_broken`, as a GPU without memory would."""
+
+    def __init__(self, runner: ModelRunner) -> None:
+        self._execute = runner.execute
+        self.is_broken = False
+        self.may_run = threading.Event()
+        self.may_run.set()
+
+    def execute(self, step: Step) -> dict[str, Result]:
+        self.may_run.wait()
+        if self.is_broken:
+            raise RuntimeError("the prompt was: hello")
+        return self._execute(step)
+
+
+class Served:
+    """An engine with everything a test may want to look at or break."""
+
+    def __init__(self, engine: Engine, worker: Worker, fragile: FragileRunner) -> None:
+        self.engine = engine
+        self.scheduler = worker._scheduler
+        self.runner = worker._runner
+        self.fragile = fragile
+
+
+@asynccontextmanager
+async def served(directory: Path, **options: Any) -> AsyncIterator[Served]:
+    """The model of a directory, loaded as the worker process loads it."""
+    ours, theirs = socket_pair()
+    chosen = WorkerOptions(**{"model": str(directory), "device": "cpu", **options})
+    worker, ready = worker_process.load_worker(theirs, chosen)
+    fragile = FragileRunner(worker._runner)
+    worker._runner.execute = fragile.execute  # type: ignore[method-assign]
+
+    def work() -> None:
+        theirs.sendall(encode(ready))
+        worker.run()
+        theirs.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    link = await WorkerLink.over(ours)
+    try:
+        yield Served(Engine(await link.ready(), link), worker, fragile)
+    finally:
+        fragile.may_run.set()
+        await link.stop()
+        thread.join()
+
+
+def client_of(engine: Engine | None, name: str = "tiny") -> httpx.AsyncClient:
+    app = EngineApp()
+    if engine is not None:
+        app.attach(name, engine)
+    transport = httpx.ASGITransport(app=app)
+    return httpx.AsyncClient(transport=transport, base_url="http://engine")
