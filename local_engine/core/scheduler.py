@@ -168,12 +168,12 @@ class Scheduler:
             sequence = item.sequence
             if sequence.is_finished:
                 continue
-            if item.is_sampled:
-                self._accept(item, tokens[sequence.sequence_id], eos_token_ids)
+            new = tokens[sequence.sequence_id] if item.is_sampled else []
+            is_done = self._accept(item, new, eos_token_ids)
             if item.epoch == sequence.epoch and item.end // size > sequence.num_published:
                 computed = min(item.end, len(sequence.token_ids), sequence.num_computed_tokens)
                 self.blocks.publish(sequence, computed)
-            if sequence.is_finished:
+            if is_done:
                 self._leave(sequence)
                 finished.append(sequence)
         return finished
@@ -196,8 +196,11 @@ class Scheduler:
         assert held == len(counts), "a block is held by nobody"
         assert sum(self.blocks.held_by_tenant.values()) == sum(counts.values())
 
-    def _accept(self, item: Item, tokens: list[int], eos_token_ids: tuple[int, ...]) -> None:
+    def _accept(self, item: Item, tokens: list[int], eos_token_ids: tuple[int, ...]) -> bool:
+        """Append new tokens; whether one of them ended the sequence."""
         sequence = item.sequence
+        if not item.is_sampled:
+            return False
         if sequence.num_pending:
             sequence.num_pending -= 1
         if item.num_drafts:
@@ -208,7 +211,8 @@ class Scheduler:
         for token_id in tokens:
             sequence.append(token_id, eos_token_ids)
             if sequence.finish_reason is not None:
-                return
+                return True
+        return False
 
     def _plan_decodes(self, step: Step) -> int:
         """One item for each running sequence that lacks only its next token and drafts.
