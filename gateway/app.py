@@ -36,17 +36,22 @@ from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress, EgressLimits
 from gateway.providers.registry import build_provider, model_hosts, place
 from gateway.rates import LocalRates, Rates
+from gateway.rollout import PolicySet
 from gateway.settings import ProviderSettings, Settings
 from gateway.snapshot import SnapshotKeeper
+from gateway.store.archive import DecisionArchive
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.engine import open_database
+from gateway.store.guard import CanaryGuard
 from gateway.store.keys import KeyStore
 from gateway.store.leased_ledger import LeasedLedger
 from gateway.store.leases import LeaseTable
 from gateway.store.migrate import require_newest_schema
+from gateway.store.policies import PolicyStore
 from gateway.store.rate_limits import RateLimitTable
 from gateway.store.revisions import RevisionWatcher
 from gateway.telemetry import Event, logger
+from gateway.trials import Trials
 from gateway.types import DialectName, Target
 from gateway.upkeep import Duty, Upkeep
 from policies.check import check
@@ -59,6 +64,7 @@ ENDPOINTS: Mapping[str, DialectName] = {
     "/v1/messages": "anthropic_messages",
 }
 PROBE_PERIOD_S = 0.5
+GUARD_PERIOD_S = 1.0
 FOLLOW_RETRY_S = 0.5
 HEALTH_PERIOD_S = 1.0
 LOG_PERIOD_S = 0.1
@@ -101,12 +107,17 @@ class DataPlane:
             targets=configured_targets(settings),
             publish=self._publish_board,
         )
-        policy = load_policy(settings)
-        self.snapshots = SnapshotKeeper(policy, self._prober.board(), self._watcher.age_s)
+        policies = PolicySet(load_policy(settings), visible_headers=visible_headers(settings))
+        self.snapshots = SnapshotKeeper(policies, self._prober.board(), self._watcher.age_s)
+        self._policies = PolicyStore(self._database, clock)
+        self._trials = Trials()
+        self._guard = CanaryGuard(self._trials, self._policies, self.snapshots)
         self._audit = make_audit_log(settings, clock)
+        sink = DatabaseAuditSink(self._database, settings.path(settings.audit.directory))
+        self._archive = DecisionArchive(sink, self._policies)
         self._projector = Projector(
             settings.path(settings.audit.directory),
-            DatabaseAuditSink(self._database, settings.path(settings.audit.directory)),
+            sink,
             recent=self._audit.recent,
             durable=lambda: {settings.audit.worker: self._audit.position},
             batch_records=PROJECTION_RECORDS,
@@ -122,6 +133,7 @@ class DataPlane:
         self._inspector = Inspector(settings.inspection, load_complexity(), clock, load_scanner())
         self._upkeep = Upkeep(self._duties())
         self._is_reporting = True
+        self._kept_board = ""
 
     def application(self) -> Litestar:
         """The ASGI application of this worker's listener."""
@@ -143,6 +155,7 @@ class DataPlane:
             metrics=self.metrics,
             dialect=DIALECTS["openai_chat"],
             readiness=(self._audit_reason,),
+            archive=self._archive,
         )
         return build_application(doors, front, [self.start], [self.close])
 
@@ -160,7 +173,9 @@ class DataPlane:
         await self._audit.start()
         await self._ledger.start()
         self._rates.publish(await self._rate_limits.all())
-        self.snapshots.publish_keys(await self._keys.table())
+        await self._policies.keep(self.snapshots.policies.base)
+        await self._keep_board()
+        await self._publish()
         self._upkeep.start()
         self._log.info(
             Event.PROCESS_STARTED,
@@ -198,7 +213,12 @@ class DataPlane:
             audit=self._audit,
             dispatcher=Dispatcher(self._providers, DIALECTS, Breakers(), self._clock),
             conclusion=Conclusion(
-                self._ledger, self._audit, self._clock, self.metrics, self._rates
+                self._ledger,
+                self._audit,
+                self._clock,
+                self.metrics,
+                self._rates,
+                self._trials,
             ),
             clock=self._clock,
             settings=self._settings,
@@ -207,7 +227,8 @@ class DataPlane:
     def _duties(self) -> tuple[Duty, ...]:
         return (
             Duty("keys", FOLLOW_RETRY_S, self._follow_keys, Event.SNAPSHOT_FAILED),
-            Duty("probe", PROBE_PERIOD_S, self._prober.probe, Event.PROBE_FAILED),
+            Duty("probe", PROBE_PERIOD_S, self._probe, Event.PROBE_FAILED),
+            Duty("guard", GUARD_PERIOD_S, self._guard.tend, Event.GUARD_FAILED),
             Duty(
                 "projection",
                 PROJECTION_PERIOD_S,
@@ -222,10 +243,25 @@ class DataPlane:
         """Publish keys and limits whenever the database says that they changed."""
         async with aclosing(self._watcher.changes(self.snapshots.revision)) as changes:
             async for _ in changes:
-                self.snapshots.publish_keys(await self._keys.table())
+                await self._publish()
                 await self._ledger.refresh()
                 self._rates.publish(await self._rate_limits.all())
                 self._log.info(Event.SNAPSHOT_PUBLISHED, version=self.snapshots.revision)
+
+    async def _publish(self) -> None:
+        """Keys and policies in one swap; no request sees one without the other."""
+        self.snapshots.publish(await self._keys.table(), await self._policies.levels())
+
+    async def _probe(self) -> None:
+        await self._prober.probe()
+        await self._keep_board()
+
+    async def _keep_board(self) -> None:
+        """Keep what policy knows of the targets, so that its decisions can be replayed."""
+        board = self.snapshots.board
+        if board.digest != self._kept_board:
+            await self._policies.keep_board(board.digest, board.facts_for(None))
+            self._kept_board = board.digest
 
     async def _write_log(self) -> None:
         self._drain_log()
@@ -309,6 +345,11 @@ def configured_targets(settings: Settings) -> tuple[Target, ...]:
         for name, provider in settings.providers.items()
     }
     return build_targets(settings.targets, places, shipped_catalogue(), settings.source)
+
+
+def visible_headers(settings: Settings) -> dict[bytes, str]:
+    """The request headers that policies may look at, with the names they have there."""
+    return {name.encode(): name.replace("-", "_") for name in settings.policy.headers}
 
 
 def load_policy(settings: Settings) -> PolicyDocument:

@@ -16,7 +16,10 @@ from gateway.metrics import Metrics
 from gateway.passage import Arrival, Passage
 from gateway.ports import AuditLog, Ledger
 from gateway.rates import LocalRates, Rates
+from gateway.rollout import Governing
+from gateway.routing import Ruling
 from gateway.telemetry import Event, logger
+from gateway.trials import Trials, shadow_change
 from gateway.types import (
     ChatRequest,
     Inspection,
@@ -25,6 +28,7 @@ from gateway.types import (
     Target,
     Usage,
 )
+from policies.decide import decide
 
 
 NO_USAGE = Usage()
@@ -47,13 +51,21 @@ class Conclusion:
         clock: Clock,
         metrics: Metrics,
         rates: Rates | None = None,
+        trials: Trials | None = None,
     ) -> None:
+        self._trials = trials or Trials()
         self._ledger = ledger
         self._rates = rates or LocalRates(clock)
         self._audit = audit
         self._clock = clock
         self._metrics = metrics
         self._log = logger()
+
+    def decided(self, governing: Governing, ruling: Ruling) -> None:
+        """Count what a shadow policy would have decided instead; it never acts."""
+        if governing.shadow is not None:
+            change = shadow_change(ruling.decision, decide(governing.shadow, ruling.facts))
+            self._metrics.count_shadow(change)
 
     async def answered(
         self,
@@ -125,14 +137,16 @@ class Conclusion:
         """The request was not let through."""
         duration_us = self._clock.utc_us() - arrival.arrived_us
         record = evidence.refusal(
-            arrival.request_id,
+            arrival,
             principal,
             request,
             inspection,
             error,
-            endpoint=arrival.endpoint,
             utc_us=self._clock.utc_us(),
             duration_us=duration_us,
+        )
+        self._trials.count(
+            record.policy_digest, failed=False, refused=True, duration_us=0, cost_microusd=0
         )
         self._metrics.requests.add(("", "refused", "", ""), duration_us)
         self._log.info(
@@ -170,6 +184,13 @@ class Conclusion:
             usage.input_tokens,
             usage.output_tokens,
             ending.cost_microusd,
+        )
+        self._trials.count(
+            passage.ruling.decision.document_digest,
+            failed=ending.status in {"failed", "incomplete"},
+            refused=False,
+            duration_us=duration_us,
+            cost_microusd=ending.cost_microusd,
         )
         for attempt in ending.attempts:
             if attempt.error:

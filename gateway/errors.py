@@ -49,6 +49,8 @@ class GatewrightError(Exception):
         super().__init__(message)
         self.message = message
         self.retry_after_s = retry_after_s
+        self.denial: object = None
+        """The decision behind a refusal of policy, for the record (`routing.Denial`)."""
 
     @property
     def http_status(self) -> int:

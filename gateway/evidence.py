@@ -7,8 +7,9 @@ encrypted bytes that the audit log keeps beside the record.
 from msgspec import Struct
 
 from gateway.errors import GatewrightError
-from gateway.passage import Passage
-from gateway.routing import Ruling
+from gateway.passage import Arrival, Passage
+from gateway.recall import hour_of, record_facts
+from gateway.routing import Denial, Ruling, decision_digest
 from gateway.types import (
     Attempt,
     AuditRecord,
@@ -48,8 +49,7 @@ def intent(
     ruling: Ruling,
     reservation: Reservation,
     *,
-    endpoint: str,
-    snapshot: str,
+    arrival: Arrival,
     utc_us: int,
 ) -> AuditRecord:
     """What is about to be done and why; durable before a byte goes upstream."""
@@ -63,7 +63,7 @@ def intent(
         workspace=principal.workspace,
         project=principal.project,
         key_id=principal.key_id,
-        endpoint=endpoint,
+        endpoint=arrival.endpoint,
         dialect=request.dialect,
         model_requested=request.model,
         target=first.name,
@@ -72,7 +72,7 @@ def intent(
         decision=plan.decision_digest,
         decision_reason=plan.decision_reason,
         policy_digest=ruling.decision.document_digest,
-        snapshot=snapshot,
+        snapshot=arrival.snapshot.digest,
         data_class=inspection.data_class,
         findings=inspection.findings,
         inspection_complete=inspection.complete,
@@ -80,6 +80,7 @@ def intent(
         candidates=tuple(candidate.target.name for candidate in plan.candidates),
         clearance=tuple(sorted(plan.clearance)),
         reserved_microusd=reservation.amount_microusd,
+        facts=record_facts(ruling.facts, arrival.snapshot.board.digest, principal.models),
     )
 
 
@@ -121,29 +122,39 @@ def outcome(passage: Passage, ending: Ending, *, utc_us: int) -> AuditRecord:
 
 
 def refusal(
-    request_id: str,
+    arrival: Arrival,
     principal: Principal | None,
     request: ChatRequest | None,
     inspection: Inspection | None,
     error: GatewrightError,
     *,
-    endpoint: str,
     utc_us: int,
     duration_us: int,
 ) -> AuditRecord:
     """A request that was not let through: there is no intent, nothing was sent anywhere."""
+    denial = error.denial if isinstance(error.denial, Denial) else None
+    decision = denial.decision if denial is not None else None
+    facts = None
+    if denial is not None and principal is not None:
+        # The decision lies between arrival and now; an hour may have struck in between.
+        has_struck = hour_of(utc_us) != denial.facts.hour_utc
+        decided_us = utc_us - duration_us if has_struck else 0
+        board = arrival.snapshot.board.digest
+        facts = record_facts(denial.facts, board, principal.models, decided_us)
     return AuditRecord(
         stage="outcome",
-        request_id=request_id,
+        request_id=arrival.request_id,
         organisation=principal.organisation if principal else UNKNOWN_ORGANISATION,
         utc_us=utc_us,
         workspace=principal.workspace if principal else "",
         project=principal.project if principal else "",
         key_id=principal.key_id if principal else "",
-        endpoint=endpoint,
+        endpoint=arrival.endpoint,
         dialect=request.dialect if request else "",
         model_requested=request.model if request else "",
+        decision=decision_digest(decision) if decision else "",
         decision_reason=error.message,
+        policy_digest=decision.document_digest if decision else "",
         data_class=inspection.data_class if inspection else "",
         findings=inspection.findings if inspection else {},
         inspection_complete=inspection.complete if inspection else True,
@@ -151,4 +162,5 @@ def refusal(
         http_status=error.http_status,
         error=error.code,
         duration_us=duration_us,
+        facts=facts,
     )

@@ -118,6 +118,12 @@ class Metrics:
             ["target", "code"],
             registry=self.registry,
         )
+        self._shadows = Counter(
+            "gatewright_shadow_decisions",
+            "Decisions of shadow policies, by what they would have changed.",
+            ["change"],
+            registry=self.registry,
+        )
         self.in_flight = Gauge(
             "gatewright_requests_in_flight", "Requests being served now.", registry=self.registry
         )
@@ -132,6 +138,10 @@ class Metrics:
 
     def count_failed_attempt(self, target: str, code: str) -> None:
         self._attempts_failed.labels(target, code).inc()
+
+    def count_shadow(self, change: str) -> None:
+        """A request that a shadow policy looked at, and how its decision differs."""
+        self._shadows.labels(change).inc()
 
 
 def _counter(

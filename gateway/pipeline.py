@@ -90,7 +90,8 @@ class Pipeline:
                 await read_body(), arrival.request_id, arrival.headers
             )
             check_destinations(request, self._requests)
-            routing.check_model(request.model, arrival.snapshot.board, arrival.snapshot.policy)
+            governed = arrival.snapshot.policies.document_for(principal)
+            routing.check_model(request.model, arrival.snapshot.board, governed)
             accounts = self._accounts(principal, request)
             permit = await self._rates.admit(accounts, _most_tokens(request))
             inspection = await self._inspector.inspect(request)
@@ -120,8 +121,19 @@ class Pipeline:
         """Decide, reserve, and write the intent down; after this bytes may leave."""
         snapshot, now_us = arrival.snapshot, self._clock.utc_us()
         budget_left = self._ledger.left_microusd(accounts)
-        facts = routing.gather(request, principal, inspection, budget_left, now_us, snapshot.board)
-        ruling = routing.rule(snapshot.policy, facts, request, snapshot.board, self._limits)
+        policies = snapshot.policies
+        facts = routing.gather(
+            request,
+            principal,
+            inspection,
+            budget_left,
+            now_us,
+            snapshot.board,
+            headers=routing.visible_headers(arrival.headers, policies.visible_headers),
+        )
+        governed = policies.document_for(principal)
+        ruling = routing.rule(governed, facts, request, snapshot.board, self._limits)
+        self._conclusion.decided(policies.governing(principal), ruling)
         plan = self._dispatcher.prepare(request, ruling.plan, principal.translation)
         ruling = structs.replace(ruling, plan=plan) if plan is not ruling.plan else ruling
         reservation = await self._ledger.reserve(accounts, plan.worst_cost_microusd)
@@ -132,8 +144,7 @@ class Pipeline:
                 inspection,
                 ruling,
                 reservation,
-                endpoint=arrival.endpoint,
-                snapshot=snapshot.digest,
+                arrival=arrival,
                 utc_us=now_us,
             )
             content = request.raw if plan.audit_content == "encrypted" else None

@@ -5,7 +5,8 @@ so that recorded facts give the recorded decision again.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import msgspec
 from msgspec import Struct
@@ -24,7 +25,7 @@ from gateway.settings import Limits
 from gateway.types import Candidate, ChatRequest, Inspection, Plan, Principal, Target
 from policies.decide import decide
 from policies.decision import Decision
-from policies.facts import AUTO, ROUTE_PREFIX, Facts, TargetFacts
+from policies.facts import AUTO, ROUTE_PREFIX, SERVICE_TIERS, Facts, TargetFacts
 from policies.program import PolicyDocument
 
 
@@ -32,6 +33,9 @@ US_PER_HOUR = 3_600_000_000
 HOURS_PER_DAY = 24
 EPOCH_WEEKDAY = 3
 """1970-01-01 was a Thursday (Monday is 0)."""
+PRIORITY, STANDARD, BATCH = SERVICE_TIERS
+NO_HEADERS: Mapping[str, str] = {}
+HEADER_CHARACTERS_MAX = 128
 
 
 class TargetBoard:
@@ -44,6 +48,12 @@ class TargetBoard:
         self.targets = targets
         self.unavailable = unavailable
         self._by_scope: dict[frozenset[str] | None, tuple[TargetFacts, ...]] = {}
+
+    @cached_property
+    def digest(self) -> str:
+        """A name for what an unlimited key sees; records say under which board was decided."""
+        described = msgspec.json.encode(self.facts_for(None), order="deterministic")
+        return hashlib.sha256(described).hexdigest()[:32]
 
     def facts_for(self, models: frozenset[str] | None) -> tuple[TargetFacts, ...]:
         """What a key with this model scope may look at."""
@@ -84,6 +94,13 @@ class Ruling(Struct, frozen=True):
     plan: Plan
 
 
+class Denial(Struct, frozen=True):
+    """A decision that refuses, and on what."""
+
+    facts: Facts
+    decision: Decision
+
+
 def gather(
     request: ChatRequest,
     principal: Principal,
@@ -91,6 +108,8 @@ def gather(
     budget_left_microusd: int | None,
     utc_us: int,
     board: TargetBoard,
+    *,
+    headers: Mapping[str, str] = NO_HEADERS,
 ) -> Facts:
     """All that a rule may look at, at one moment."""
     hours = utc_us // US_PER_HOUR
@@ -115,9 +134,33 @@ def gather(
         complexity_tier=inspection.complexity_tier,
         budget_left_microusd=budget_left_microusd,
         hour_utc=hours % HOURS_PER_DAY,
-        weekday=(hours // HOURS_PER_DAY + EPOCH_WEEKDAY) % 7,
+        weekday=weekday_of(hours),
         targets=board.facts_for(principal.models),
+        service_tier=service_tier(request.tree.get("service_tier"), principal.labels),
+        headers=headers,
     )
+
+
+def weekday_of(hours: int) -> int:
+    """Monday is 0; from hours since the epoch."""
+    return (hours // HOURS_PER_DAY + EPOCH_WEEKDAY) % 7
+
+
+def service_tier(asked: object, labels: Sequence[str]) -> str:
+    """What the request asks for, as far as its key may.
+
+    A label `tier:priority` or `tier:batch` is what the key gets by default. Anybody may ask for
+    less; `priority` is for keys that carry the label.
+    """
+    entitled = STANDARD
+    for tier in (PRIORITY, BATCH):
+        if f"tier:{tier}" in labels:
+            entitled = tier
+    if asked in {"flex", BATCH}:
+        return BATCH
+    if asked in {"default", "standard_only", STANDARD} and entitled == PRIORITY:
+        return STANDARD
+    return entitled
 
 
 def check_model(model: str, board: TargetBoard, document: PolicyDocument) -> None:
@@ -148,12 +191,15 @@ def rule(
     """
     decision = decide(document, facts)
     if decision.effect != "allow":
-        raise refusal(decision)
+        error = refusal(decision)
+        error.denial = Denial(facts, decision)
+        raise error
     candidates = tuple(
         _candidate(board.targets[name], decision, request, limits.output_tokens_default)
         for name in decision.candidates
     )
-    return Ruling(facts, decision, _plan(decision, candidates, limits.request_deadline_s))
+    plan = _plan(decision, candidates, limits.request_deadline_s, facts.service_tier)
+    return Ruling(facts, decision, plan)
 
 
 def _candidate(
@@ -179,7 +225,9 @@ def _candidate(
     return Candidate(target, cap, worst)
 
 
-def _plan(decision: Decision, candidates: tuple[Candidate, ...], deadline_s: float) -> Plan:
+def _plan(
+    decision: Decision, candidates: tuple[Candidate, ...], deadline_s: float, service_tier: str
+) -> Plan:
     obligations = decision.obligations
     return Plan(
         candidates=candidates,
@@ -188,6 +236,8 @@ def _plan(decision: Decision, candidates: tuple[Candidate, ...], deadline_s: flo
         decision_digest=decision_digest(decision),
         decision_reason=decision.reason,
         audit_content="none" if obligations.audit_content == "none" else "encrypted",
+        hedge_after_s=None if decision.hedge_after_ms is None else decision.hedge_after_ms / 1000,
+        service_tier=service_tier,
     )
 
 
@@ -196,8 +246,19 @@ def decision_digest(decision: Decision) -> str:
     return hashlib.sha256(msgspec.msgpack.encode(decision)).hexdigest()[:32]
 
 
+def visible_headers(
+    headers: Sequence[tuple[bytes, bytes]], wanted: Mapping[bytes, str]
+) -> Mapping[str, str]:
+    """The headers that the settings let policies see, shortened; a repeated one counts once."""
+    if not wanted:
+        return NO_HEADERS
+    found = {wanted[name]: value for name, value in reversed(headers) if name in wanted}
+    return {name: value.decode("latin-1")[:HEADER_CHARACTERS_MAX] for name, value in found.items()}
+
+
 _REFUSALS: Mapping[str, type[GatewrightError]] = {
     "denied": PolicyDenied,
+    "approval_required": PolicyDenied,
     "closed_by_policy": ClosedByPolicy,
     "no_target_available": NoTargetAvailable,
     "context_too_long": ContextTooLong,

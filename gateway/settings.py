@@ -23,6 +23,9 @@ ENVIRONMENT_PREFIX = "GATEWRIGHT_"
 _MAY_BE_ZERO = frozenset(
     {"audit.free_bytes_min", "inspection.inline_bytes_max", "inspection.deadline_s_per_mib"}
 )
+_SECRET_HEADERS = frozenset(
+    {"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"}
+)
 
 
 class Listener(Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,6 +71,8 @@ class PolicySettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The policy document; empty means the default document that is shipped."""
 
     file: str = ""
+    headers: tuple[str, ...] = ()
+    """Request headers that policies may look at; they are also recorded."""
 
 
 class InspectionSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -269,6 +274,10 @@ def _check(settings: Settings) -> None:
         reason = "must be 1 to 32 lower-case letters, digits or dashes"
         raise ConfigurationInvalid(source, "audit.worker", reason)
     _check_references(settings)
+    for name in settings.policy.headers:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", name) or name in _SECRET_HEADERS:
+            reason = f"`{name}` is not a header in lower case that may be recorded"
+            raise ConfigurationInvalid(source, "policy.headers", reason)
     for name, target in settings.targets.items():
         if target.provider not in settings.providers:
             reason = f"there is no provider `{target.provider}`"

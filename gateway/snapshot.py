@@ -5,15 +5,15 @@ It asks nobody: the worker loop publishes what it has heard.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec import Struct
 
 from gateway.errors import NotReady
 from gateway.identity import KeyTable
+from gateway.rollout import Level, PolicySet
 from gateway.routing import TargetBoard
-from policies.program import PolicyDocument
 
 
 STALE_AFTER_S = 60.0
@@ -25,7 +25,7 @@ class Snapshot(Struct, frozen=True):
 
     digest: str
     keys: KeyTable
-    policy: PolicyDocument
+    policies: PolicySet
     board: TargetBoard
 
 
@@ -33,10 +33,16 @@ class SnapshotKeeper:
     """The current snapshot, and whether it may still be trusted."""
 
     def __init__(
-        self, policy: PolicyDocument, board: TargetBoard, age_s: Callable[[], float]
+        self,
+        policies: PolicySet,
+        board: TargetBoard,
+        age_s: Callable[[], float],
     ) -> None:
-        """`age_s` gives the seconds since the database last confirmed what is published here."""
-        self._policy = policy
+        """`policies` govern where nothing else was published.
+
+        `age_s` gives the seconds since the database last confirmed what is published here.
+        """
+        self._first = self.policies = policies
         self._board = board
         self._keys: KeyTable | None = None
         self._current: Snapshot | None = None
@@ -63,9 +69,11 @@ class SnapshotKeeper:
             raise NotReady("This worker's configuration is stale.", retry_after_s=5.0)
         return self._current
 
-    def publish_keys(self, keys: KeyTable) -> None:
-        """A change of keys was heard of."""
+    def publish(self, keys: KeyTable, levels: Mapping[str, Level]) -> None:
+        """A change was heard of: keys and policies are swapped together."""
         self._keys = keys
+        if levels != self.policies.levels:
+            self.policies = PolicySet(self._first.base, levels, self._first.visible_headers)
         self._swap(keys)
 
     def publish_board(self, board: TargetBoard) -> None:
@@ -77,7 +85,7 @@ class SnapshotKeeper:
     def _swap(self, keys: KeyTable) -> None:
         board = self._board
         named = msgspec.json.encode(
-            [keys.revision, self._policy.digest, sorted(board.targets), board.unavailable]
+            [keys.revision, self.policies.digests, sorted(board.targets), board.unavailable]
         )
         digest = hashlib.sha256(named).hexdigest()[:32]
-        self._current = Snapshot(digest, keys, self._policy, board)
+        self._current = Snapshot(digest, keys, self.policies, board)

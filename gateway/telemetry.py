@@ -31,6 +31,8 @@ class Event(StrEnum):
     SNAPSHOT_FAILED = "snapshot:failed"
     RATES_DEGRADED = "rates:degraded"
     RATES_RECOVERED = "rates:recovered"
+    CANARY_WITHDRAWN = "policy:canary_withdrawn"
+    GUARD_FAILED = "policy:guard_failed"
     LEDGER_FLUSH_FAILED = "ledger:flush_failed"
     UPKEEP_FAILED = "upkeep:failed"
     AUDIT_PROJECTION_FAILED = "audit:projection_failed"

@@ -140,10 +140,15 @@ class Plan(Struct, frozen=True):
     decision_reason: str
     audit_content: Literal["encrypted", "none"]
     translation: Translation = "warn"
+    hedge_after_s: float | None = None
+    """After this time without an answer the next candidate is asked as well."""
+    service_tier: str = "standard"
 
     @property
     def worst_cost_microusd(self) -> int:
-        return max(candidate.worst_cost_microusd for candidate in self.candidates)
+        """Of the dearest candidate; with hedging two are asked, and both are paid."""
+        worst = sorted((each.worst_cost_microusd for each in self.candidates), reverse=True)
+        return worst[0] if self.hedge_after_s is None else sum(worst[:2])
 
 
 class Reservation(Struct, frozen=True):
@@ -263,6 +268,29 @@ class Settlement(Struct, frozen=True):
     cost_microusd: int
 
 
+class RecordedFacts(Struct, frozen=True, omit_defaults=True):
+    """What policy looked at, as far as the other fields of a record do not say it."""
+
+    board: str
+    """Digest of the targets as policy knew them; the database keeps each board once."""
+    input_tokens_estimate: int
+    complexity: float
+    complexity_tier: str
+    max_output_tokens: int | None = None
+    budget_left_microusd: int | None = None
+    labels: tuple[str, ...] = ()
+    models: tuple[str, ...] | None = None
+    """The key's scope; None for every target."""
+    stream: bool = False
+    has_tools: bool = False
+    has_images: bool = False
+    has_documents: bool = False
+    service_tier: str = "standard"
+    headers: Mapping[str, str] = {}
+    decided_us: int = 0
+    """When the decision was made, where the record's own time is another."""
+
+
 class AuditRecord(Struct, frozen=True, omit_defaults=True):
     """One line of evidence. Append-only in shape: no field is renamed, new ones have defaults."""
 
@@ -306,6 +334,8 @@ class AuditRecord(Struct, frozen=True, omit_defaults=True):
     duration_us: int = 0
     dropped: tuple[str, ...] = ()
     detail: Mapping[str, str] = {}
+    facts: RecordedFacts | None = None
+    """With what the record says besides, all that policy looked at."""
 
 
 class Receipt(Struct, frozen=True):

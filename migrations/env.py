@@ -2,13 +2,13 @@
 
 from alembic import context
 
-from gateway.store.tables import metadata
+from gateway.store.policy_tables import policy_versions
 
 
 connection = context.config.attributes["connection"]
 context.configure(
     connection=connection,
-    target_metadata=metadata,
+    target_metadata=policy_versions.metadata,
     render_as_batch=True,
     transactional_ddl=True,
     compare_type=True,

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from policies.check import CheckReport
 from policies.decision import Decision
 from policies.explain import Explanation, RuleExplanation, TargetExplanation
+from policies.replay import Impact, Reproduction
 
 
 def render_decision(decision: Decision) -> str:
@@ -32,6 +33,32 @@ def render_report(report: CheckReport) -> str:
     if report.document is not None:
         lines.append(f"sha256 {report.document.digest}")
     lines.append("ok" if report.is_ok else "not ok")
+    return "\n".join(lines)
+
+
+def render_impact(impact: Impact, again: Reproduction) -> str:
+    """What a draft would have done to recorded traffic, and how well the record reproduces."""
+    asked = again.same + len(again.different)
+    lines = [
+        f"recorded decisions reproduced: {again.same} of {asked}"
+        + (f"; {again.unknown_documents} under unknown documents" * bool(again.unknown_documents)),
+        *(f"  NOT REPRODUCED: {request_id}" for request_id in again.different[:10]),
+        f"requests: {impact.requests}",
+        f"rerouted: {impact.rerouted}",
+        f"newly in-house: {impact.newly_in_house}",
+        f"no longer in-house: {impact.no_longer_in_house}",
+        f"newly blocked: {impact.newly_blocked}",
+        f"newly permitted: {impact.newly_permitted}",
+        (
+            f"cost: {impact.cost_before_microusd} → {impact.cost_after_microusd} micro-dollars "
+            f"({impact.cost_delta_microusd:+d})"
+        ),
+    ]
+    lines += [f"route: {before} → {after}: {count}" for before, after, count in impact.routes]
+    lines += [f"budget overrun: {name} would cost {cost}" for name, cost in impact.tripped]
+    for example in impact.examples:
+        lines.append(f"example: {example.request_id}: {example.before} → {example.after}")
+        lines.append(f"  {example.reason}")
     return "\n".join(lines)
 
 

@@ -15,6 +15,7 @@ from litestar.types import LifespanHook
 from msgspec import Struct
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from gateway.api.decisions import Archive, explain_decision
 from gateway.api.door import Door, new_request_id
 from gateway.api.listing import find_model, list_models
 from gateway.clock import Clock
@@ -41,6 +42,7 @@ class Front(Struct, frozen=True):
     """In which errors outside any dialect are written."""
     readiness: tuple[Callable[[], str], ...]
     """Each gives an empty text, or the reason why this worker must not get requests."""
+    archive: Archive
 
     def principal(self, request: Request[Any, Any, Any]) -> Principal:
         keys = self.snapshots.current().keys
@@ -84,6 +86,10 @@ def _small_routes(front: Front) -> list[HTTPRouteHandler]:
         principal = front.principal(request)
         return find_model(front.snapshots.current().board, principal, name.lstrip("/"))
 
+    @get("/v1/decisions/{request_id:str}", media_type=MediaType.JSON)
+    async def decision(request: Request[Any, Any, Any], request_id: FromPath[str]) -> bytes:
+        return await explain_decision(front.archive, request_id, front.principal(request))
+
     @get("/health/live", media_type=MediaType.JSON)
     async def live() -> dict[str, str]:
         return {"status": "live"}
@@ -100,7 +106,7 @@ def _small_routes(front: Front) -> list[HTTPRouteHandler]:
         front.metrics.snapshot_age.set(front.snapshots.age_s())
         return Response(generate_latest(front.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
-    return [models, model, live, ready, metrics]
+    return [models, model, decision, live, ready, metrics]
 
 
 def _error_response(dialect: Dialect, error: Exception, request_id: str) -> Response[bytes]:

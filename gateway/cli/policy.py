@@ -13,6 +13,8 @@ from classifiers.pii.scanner import load as load_scanner
 from gateway import routing
 from gateway.app import configured_targets
 from gateway.cli.options import Refused
+from gateway.cli.replay import replay
+from gateway.cli.rollout import COMMANDS
 from gateway.clock import SystemClock
 from gateway.credentials import provider_credential
 from gateway.dialects.registry import DIALECTS
@@ -84,6 +86,11 @@ def explain_decision(file: Path, request_json: str, config_file: Path | None) ->
     except (msgspec.DecodeError, PolicyError, RequestInvalid, RecursionError) as error:
         raise Refused(f"--request: {error}") from error
     click.echo(render_explanation(explain(report.document, facts)))
+
+
+policy.add_command(replay)
+for _command in COMMANDS:
+    policy.add_command(_command)
 
 
 def _facts_of_body(

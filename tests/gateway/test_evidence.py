@@ -4,13 +4,26 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gateway.dialects.registry import DIALECTS
-from gateway.errors import BudgetExhausted, GatewrightError, PolicyDenied, Unauthenticated
+from gateway.errors import (
+    BudgetExhausted,
+    ClosedByPolicy,
+    GatewrightError,
+    PolicyDenied,
+    Unauthenticated,
+)
 from gateway.evidence import UNKNOWN_ORGANISATION, intent, refusal
-from gateway.routing import TargetBoard, gather, rule
+from gateway.identity import KeyTable
+from gateway.passage import Arrival
+from gateway.recall import Recaller
+from gateway.rollout import PolicySet
+from gateway.routing import US_PER_HOUR, TargetBoard, decision_digest, gather, rule
 from gateway.settings import Limits
+from gateway.snapshot import Snapshot
 from gateway.types import AuditRecord, Inspection, Principal, Reservation
+from policies.decide import decide
 from tests.gateway.providers.samples import make_target
 from tests.policies.worlds import document
 
@@ -18,6 +31,14 @@ from tests.policies.worlds import document
 PRINCIPAL = Principal("k1", "a secret title", "acme", "research", "x", ("l",), None, ("org:acme",))
 INSPECTION = Inspection("S3", {"aadhaar": 2}, True, (), 0.25, "mid", "v1", 10)
 BOARD = TargetBoard({"scripted/one": make_target()}, {})
+ARRIVAL = Arrival(
+    "req_1",
+    "/v1/chat/completions",
+    DIALECTS["openai_chat"],
+    [],
+    0,
+    Snapshot("s1", KeyTable(1, {}), PolicySet(document()), BOARD),
+)
 contents = st.text(min_size=12, max_size=60)
 
 
@@ -31,8 +52,7 @@ def intent_for(content: str) -> AuditRecord:
         INSPECTION,
         rule(document(), facts, request, BOARD, Limits()),
         Reservation("r1", ("org:acme",), 77, 0),
-        endpoint="/v1/chat/completions",
-        snapshot="s1",
+        arrival=ARRIVAL,
         utc_us=5,
     )
 
@@ -62,9 +82,7 @@ def test_an_intent_says_who_what_where_and_why() -> None:
     "error", [Unauthenticated("no"), PolicyDenied("no"), BudgetExhausted("no")]
 )
 def test_a_refusal_of_a_stranger_names_nobody(error: GatewrightError) -> None:
-    record = refusal(
-        "req_1", None, None, None, error, endpoint="/v1/messages", utc_us=9, duration_us=4
-    )
+    record = refusal(ARRIVAL, None, None, None, error, utc_us=9, duration_us=4)
 
     assert (record.organisation, record.key_id) == (UNKNOWN_ORGANISATION, "")
     assert (record.stage, record.status, record.error) == ("outcome", "refused", error.code)
@@ -74,15 +92,65 @@ def test_a_refusal_of_a_stranger_names_nobody(error: GatewrightError) -> None:
 
 def test_a_refusal_keeps_what_was_known_by_then() -> None:
     record = refusal(
-        "req_1",
+        ARRIVAL,
         PRINCIPAL,
         None,
         INSPECTION,
         PolicyDenied("Not today."),
-        endpoint="/v1/messages",
         utc_us=9,
         duration_us=4,
     )
 
     assert (record.organisation, record.key_id, record.data_class) == ("acme", "k1", "S3")
     assert record.decision_reason == "Not today."
+    assert record.facts is None
+
+
+def test_a_refusal_of_policy_keeps_the_decision_and_what_it_was_made_on() -> None:
+    body = {"model": "auto", "messages": [{"role": "user", "content": "x"}], "service_tier": "flex"}
+    request = DIALECTS["openai_chat"].decode_request(msgspec.json.encode(body), "req_1")
+    policy = document({"when": "hour_utc == 0", "deny": "Not at night."})
+    facts = gather(request, PRINCIPAL, INSPECTION, 5, US_PER_HOUR - 1, BOARD, headers={"x": "y"})
+    with pytest.raises(PolicyDenied) as denied:
+        rule(policy, facts, request, BOARD, Limits())
+
+    for ended_us, took_us in ((US_PER_HOUR - 1, 5), (US_PER_HOUR + 1, 5)):
+        record = refusal(
+            ARRIVAL,
+            PRINCIPAL,
+            request,
+            INSPECTION,
+            denied.value,
+            utc_us=ended_us,
+            duration_us=took_us,
+        )
+        stored = msgspec.json.decode(msgspec.json.encode(record), type=AuditRecord)
+        assert Recaller({BOARD.digest: BOARD.facts_for(None)}.get).facts(stored) == facts
+        assert (record.policy_digest, record.decision) == (
+            policy.digest,
+            decision_digest(decide(policy, facts)),
+        )
+    assert facts.service_tier == "batch"
+
+
+def test_an_intent_gives_its_facts_back_and_they_decide_the_same() -> None:
+    stored = msgspec.json.decode(msgspec.json.encode(intent_for("hello")), type=AuditRecord)
+    boards = {BOARD.digest: BOARD.facts_for(None)}
+    facts = Recaller(boards.get).facts(stored)
+
+    assert facts is not None
+    assert decision_digest(decide(document(), facts)) == stored.decision
+    assert Recaller(lambda _: None).facts(stored) is None
+    assert Recaller(boards.get).facts(structs.replace(stored, facts=None)) is None
+
+
+def test_the_scope_of_a_key_is_part_of_the_facts() -> None:
+    narrow = structs.replace(PRINCIPAL, models=frozenset({"another"}))
+    request = DIALECTS["openai_chat"].decode_request(
+        b'{"model":"auto","messages":[{"role":"user","content":"x"}]}', "req_1"
+    )
+    facts = gather(request, narrow, INSPECTION, 5, 0, BOARD)
+    with pytest.raises(ClosedByPolicy) as closed:
+        rule(document(), facts, request, BOARD, Limits())
+    record = refusal(ARRIVAL, narrow, request, INSPECTION, closed.value, utc_us=9, duration_us=4)
+    assert Recaller({BOARD.digest: BOARD.facts_for(None)}.get).facts(record) == facts

@@ -21,6 +21,7 @@ from gateway.metrics import Metrics
 from gateway.passage import Arrival, Passage
 from gateway.providers.scripted import ScriptedProvider, ScriptedReply, ScriptedUpstreamReply
 from gateway.relay import Relay
+from gateway.rollout import PolicySet
 from gateway.routing import TargetBoard, gather, rule
 from gateway.settings import Limits
 from gateway.snapshot import Snapshot
@@ -88,7 +89,12 @@ async def scene(*pieces: bytes, late: bool = False) -> Scene:
     policy = document()
     ruling = rule(policy, facts, request, board, Limits())
     arrival = Arrival(
-        "req_1", "/x", dialect, [], clock.utc_us(), Snapshot("s", KeyTable(1, {}), policy, board)
+        "req_1",
+        "/x",
+        dialect,
+        [],
+        clock.utc_us(),
+        Snapshot("s", KeyTable(1, {}), PolicySet(policy), board),
     )
     reservation = await ledger.reserve(PRINCIPAL.accounts, ruling.plan.worst_cost_microusd)
     receipt = await audit.append(
@@ -98,8 +104,7 @@ async def scene(*pieces: bytes, late: bool = False) -> Scene:
             INSPECTION,
             ruling,
             reservation,
-            endpoint="/x",
-            snapshot="s",
+            arrival=arrival,
             utc_us=clock.utc_us(),
         )
     )

@@ -5,6 +5,7 @@ from msgspec import structs
 
 from gateway.errors import NotReady
 from gateway.identity import KeyTable
+from gateway.rollout import INSTALLATION, Level, PolicySet
 from gateway.routing import TargetBoard
 from gateway.snapshot import STALE_AFTER_S, SnapshotKeeper
 from tests.gateway.providers.samples import make_target
@@ -24,7 +25,7 @@ class Age:
 
 
 def keeper(age: Age | None = None) -> SnapshotKeeper:
-    return SnapshotKeeper(document(), TargetBoard({"one": ONE}, {}), age or Age())
+    return SnapshotKeeper(PolicySet(document()), TargetBoard({"one": ONE}, {}), age or Age())
 
 
 def test_before_the_first_keys_there_is_no_service() -> None:
@@ -39,7 +40,7 @@ def test_before_the_first_keys_there_is_no_service() -> None:
 def test_a_configuration_nobody_confirmed_for_a_minute_is_refused_and_comes_back() -> None:
     age = Age()
     kept = keeper(age)
-    kept.publish_keys(KEYS)
+    kept.publish(KEYS, {})
 
     age.seconds = STALE_AFTER_S
     assert kept.current().keys is KEYS
@@ -54,10 +55,10 @@ def test_a_configuration_nobody_confirmed_for_a_minute_is_refused_and_comes_back
 
 def test_what_a_request_holds_does_not_change_under_it() -> None:
     kept = keeper()
-    kept.publish_keys(KEYS)
+    kept.publish(KEYS, {})
     held = kept.current()
 
-    kept.publish_keys(KeyTable(2, {}))
+    kept.publish(KeyTable(2, {}), {})
     kept.publish_board(TargetBoard({"one": ONE}, {"one": "it is down"}))
 
     assert held.keys is KEYS
@@ -75,12 +76,26 @@ def test_every_change_has_a_name_of_its_own_and_the_same_state_the_same() -> Non
         TargetBoard({"one": ONE, "two": structs.replace(ONE, name="two")}, {}),
     )
     for revision in (1, 2):
-        kept.publish_keys(KeyTable(revision, {}))
+        kept.publish(KeyTable(revision, {}), {})
         for board in boards:
             kept.publish_board(board)
             names.append(kept.current().digest)
-    kept.publish_keys(KeyTable(1, {}))
+    kept.publish(KeyTable(1, {}), {})
     kept.publish_board(TargetBoard({"one": ONE}, {}))
 
     assert len(set(names)) == len(names)
     assert kept.current().digest == names[0]
+
+
+def test_a_thousand_publishes_never_show_half_of_a_change() -> None:
+    """Keys and policies of one publish belong together: revision n comes with policy n."""
+    kept = keeper()
+    policies = [document({"name": f"rule-{n}", "no_cache": True}) for n in range(1_000)]
+    seen = set()
+    for revision, policy in enumerate(policies):
+        kept.publish(KeyTable(revision, {}), {INSTALLATION: Level(live=policy)})
+        held = kept.current()
+        assert held.keys.revision == revision
+        assert held.policies.base is policy
+        seen.add(held.digest)
+    assert len(seen) == len(policies)

@@ -1,7 +1,7 @@
 """Several levels decide as one document, and a level can only narrow what is above it."""
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.decide import decide
@@ -12,7 +12,7 @@ from tests.policies.worlds import document, documents, request, requests
 
 
 LEVELS = st.lists(documents(), min_size=2, max_size=3)
-BOUNDED = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+BOUNDED = settings(max_examples=50)
 
 
 @BOUNDED

@@ -6,6 +6,7 @@ from policies.decide import decide
 from policies.decision import Decision
 from policies.facts import Facts
 from policies.program import PolicyDocument
+from policies.render import render_impact
 from policies.replay import Recorded, impact, reproduce
 from tests.policies.worlds import document, request
 
@@ -72,3 +73,20 @@ def test_what_a_draft_blocks_or_sends_out_is_counted() -> None:
     assert impact(OPEN, traffic).no_longer_in_house == 1
     unmeasured = msgspec.structs.replace(traffic[0], input_tokens=0, output_tokens=0)
     assert impact(OPEN, [unmeasured]).cost_after_microusd > 0
+
+
+def test_the_report_says_it_all_in_lines() -> None:
+    traffic = [recorded("secret", OPEN, request(data_class="S3"))]
+    found = impact(HOME, traffic, {"org:acme": 10})
+    forged = msgspec.structs.replace(traffic[0], decision_digest="no")
+    lost = msgspec.structs.replace(traffic[0], document_digest="gone")
+    lines = render_impact(
+        found, reproduce([*traffic, forged, lost], {OPEN.digest: OPEN}.get, digest)
+    )
+
+    assert "recorded decisions reproduced: 1 of 2; 1 under unknown documents" in lines
+    assert "  NOT REPRODUCED: secret" in lines
+    assert "cost: 1000 → 260 micro-dollars (-740)" in lines
+    assert "route: managed-mid → in-house: 1" in lines
+    assert "budget overrun: org:acme would cost 260" in lines
+    assert "example: secret: managed-mid → in-house\n  Sent to the in-house engine" in lines

@@ -1,0 +1,207 @@
+"""`gatewright policy …`: the life of a version, from draft to live and back."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import click
+import msgspec
+
+from gateway.app import configured_targets
+from gateway.cli.options import Refused, asynchronous, config_option
+from gateway.clock import SystemClock
+from gateway.errors import GatewrightError
+from gateway.rollout import Action, PolicyVersion
+from gateway.routing import TargetBoard
+from gateway.settings import Settings, load_settings
+from gateway.store.engine import open_database
+from gateway.store.migrate import require_newest_schema
+from gateway.store.policies import PolicyStore
+from policies.check import check
+from policies.difference import difference
+from policies.document import canonical_json
+from policies.program import PolicyDocument
+from policies.render import render_report
+
+
+level_option = click.option(
+    "--level",
+    default="",
+    help="`org:NAME`, `ws:ORG/NAME` or `proj:ORG/WS/NAME`; default: the installation.",
+)
+by_option = click.option("--by", "actor", required=True, help="Who does this.")
+reason_option = click.option("--reason", default="", help="Why; kept in the history.")
+number_argument = click.argument("number", type=click.IntRange(min=1))
+
+
+@asynccontextmanager
+async def opened_policies(settings: Settings) -> AsyncIterator[PolicyStore]:
+    """The policy store of a configuration, for the length of one command."""
+    database = open_database(settings.database_url)
+    try:
+        await require_newest_schema(database)
+        yield PolicyStore(database, SystemClock())
+    except GatewrightError as error:
+        raise Refused(error.message) from error
+    finally:
+        await database.close()
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@config_option
+@level_option
+@by_option
+@click.option("--note", default="", help="What it is for.")
+@asynchronous
+async def draft(file: Path, config_file: Path, level: str, actor: str, note: str) -> None:
+    """Check a document against the configured targets and keep it as a level's next version."""
+    settings = load_settings(config_file)
+    document = checked(file.read_text(encoding="utf-8"), str(file), settings)
+    async with opened_policies(settings) as store:
+        _print(await store.draft(level, document, actor, note))
+
+
+def checked(text: str, name: str, settings: Settings) -> PolicyDocument:
+    """A document that passed everything; anything else is refused with all that is wrong."""
+    targets = {target.name: target for target in configured_targets(settings)}
+    report = check(text, name, TargetBoard(targets, {}).facts_for(None))
+    if report.document is None or not report.is_ok:
+        raise Refused(render_report(report))
+    return report.document
+
+
+def _stepping(action: Action, description: str) -> click.Command:
+    @click.command(action, help=description)
+    @number_argument
+    @config_option
+    @level_option
+    @by_option
+    @reason_option
+    @asynchronous
+    async def command(number: int, config_file: Path, level: str, actor: str, reason: str) -> None:
+        async with opened_policies(load_settings(config_file)) as store:
+            _print(await store.act(level, number, action, actor, reason=reason))
+
+    return command
+
+
+@click.command()
+@number_argument
+@config_option
+@level_option
+@by_option
+@reason_option
+@click.option("--percent", required=True, type=click.FloatRange(0, 100, min_open=True))
+@asynchronous
+async def canary(
+    number: int, config_file: Path, level: str, actor: str, reason: str, percent: float
+) -> None:
+    """Let a version decide for a share of the keys; workers withdraw it when it does harm."""
+    async with opened_policies(load_settings(config_file)) as store:
+        _print(await store.act(level, number, "canary", actor, percent=percent, reason=reason))
+
+
+@click.command()
+@config_option
+@level_option
+@by_option
+@reason_option
+@click.option("--to", type=click.IntRange(min=1), help="The version; default: the one before.")
+@asynchronous
+async def rollback(config_file: Path, level: str, actor: str, reason: str, to: int | None) -> None:
+    """Make a new live version that equals one that was live before."""
+    async with opened_policies(load_settings(config_file)) as store:
+        _print(await store.roll_back(level, actor, to=to, reason=reason))
+
+
+@click.command()
+@config_option
+@click.option("--level", default=None, help="Only this level.")
+@asynchronous
+async def versions(config_file: Path, level: str | None) -> None:
+    """List versions as JSON lines, the newest of each level first."""
+    async with opened_policies(load_settings(config_file)) as store:
+        for version in await store.versions(level):
+            _print(version)
+
+
+@click.command()
+@config_option
+@level_option
+@asynchronous
+async def history(config_file: Path, level: str) -> None:
+    """Print who did what on a level, as JSON lines."""
+    async with opened_policies(load_settings(config_file)) as store:
+        for event in await store.history(level):
+            click.echo(json.dumps(msgspec.structs.asdict(event), ensure_ascii=True))
+
+
+@click.command()
+@number_argument
+@config_option
+@level_option
+@asynchronous
+async def show(number: int, config_file: Path, level: str) -> None:
+    """Print a version's document in its canonical form."""
+    async with opened_policies(load_settings(config_file)) as store:
+        document = await numbered(store, level, number)
+    click.echo(canonical_json(document.body).decode())
+
+
+async def numbered(store: PolicyStore, level: str, number: int) -> PolicyDocument:
+    """The document of a version."""
+    document = await store.document((await store.version(level, number)).digest)
+    assert document is not None  # A foreign key.
+    return document
+
+
+@click.command("diff")
+@click.argument("before")
+@click.argument("after")
+@config_option
+@level_option
+@asynchronous
+async def show_difference(before: str, after: str, config_file: Path, level: str) -> None:
+    """Say in words what changed between two documents: files, or numbers of versions."""
+    documents = []
+    for name in (before, after):
+        if name.isdigit() and not Path(name).exists():
+            async with opened_policies(load_settings(config_file)) as store:
+                documents.append(await numbered(store, level, int(name)))
+        else:
+            documents.append(load_file(Path(name)))
+    sentences = difference(documents[0].body, documents[1].body)
+    click.echo("\n".join(sentences) or "no difference")
+
+
+def load_file(file: Path) -> PolicyDocument:
+    """A document that loads; its test cases are not asked."""
+    try:
+        report = check(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{file}: cannot be read as UTF-8 text") from error
+    if report.document is None:
+        raise Refused(render_report(report))
+    return report.document
+
+
+def _print(version: PolicyVersion) -> None:
+    click.echo(json.dumps(msgspec.structs.asdict(version), ensure_ascii=True))
+
+
+COMMANDS: tuple[click.Command, ...] = (
+    draft,
+    _stepping("approve", "Approve a draft; never by its author."),
+    _stepping("reject", "Put a version aside for good."),
+    _stepping("shadow", "Decide beside the live version without acting, and count what differs."),
+    canary,
+    _stepping("publish", "Make a version live for everybody, within a second."),
+    _stepping("stop", "End a shadow or a canary; the version stays approved."),
+    rollback,
+    versions,
+    history,
+    show,
+    show_difference,
+)

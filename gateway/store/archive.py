@@ -1,0 +1,89 @@
+"""Recorded decisions, read back from the projection: for replays, and for those who ask why."""
+
+from collections.abc import AsyncIterator
+
+from gateway.audit.entries import decode_entry
+from gateway.identity import accounts_of
+from gateway.recall import Recaller
+from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
+from gateway.store.policies import PolicyStore
+from gateway.types import AuditRecord, Principal
+from policies.explain import Explanation, explain
+from policies.facts import Facts
+from policies.replay import Recorded
+
+
+PENDING_MAX = 100_000
+"""Intents whose outcome was not met yet; an older one counts as unanswered."""
+
+
+class DecisionArchive:
+    """Reads intents, outcomes and policy refusals; facts come back as policy saw them."""
+
+    def __init__(self, sink: DatabaseAuditSink, policies: PolicyStore) -> None:
+        self._sink = sink
+        self._policies = policies
+
+    async def recorded(self, since_us: int) -> AsyncIterator[Recorded]:
+        """Every decided request since then whose facts were recorded, as it ended."""
+        boards = await self._policies.boards()
+        recaller = Recaller(boards.get)
+        pending: dict[str, tuple[AuditRecord, Facts]] = {}
+        async for row in self._sink.records(AuditQuery(since_us=since_us)):
+            if not row.projected.raw_json:
+                continue  # Damaged; `gatewright audit verify` says so.
+            record = decode_entry(row.projected.raw_json).record
+            if record.facts is not None:
+                facts = recaller.facts(record)
+                if facts is None:
+                    continue
+                if record.stage == "outcome":
+                    yield _recorded(record, facts, None)
+                    continue
+                pending[record.request_id] = (record, facts)
+                if len(pending) > PENDING_MAX:
+                    oldest = pending.pop(next(iter(pending)))
+                    yield _recorded(*oldest, None)
+            elif record.stage == "outcome" and record.request_id in pending:
+                yield _recorded(*pending.pop(record.request_id), record)
+        for intent, facts in pending.values():
+            yield _recorded(intent, facts, None)
+
+    async def explanation(
+        self, request_id: str, asker: Principal
+    ) -> tuple[AuditRecord, Explanation] | None:
+        """Why a request went where it went; None unless it was decided for the asker's project."""
+        query = AuditQuery(
+            organisation=asker.organisation,
+            workspace=asker.workspace,
+            project=asker.project,
+            request_id=request_id,
+        )
+        async for row in self._sink.records(query):
+            if not row.projected.raw_json:
+                continue
+            record = decode_entry(row.projected.raw_json).record
+            if record.facts is None:
+                continue
+            facts = Recaller((await self._policies.boards()).get).facts(record)
+            document = await self._policies.document(record.policy_digest)
+            if facts is not None and document is not None:
+                return record, explain(document, facts)
+        return None
+
+
+def _recorded(decided: AuditRecord, facts: Facts, outcome: AuditRecord | None) -> Recorded:
+    usage = outcome.usage if outcome is not None else None
+    return Recorded(
+        request_id=decided.request_id,
+        facts=facts,
+        document_digest=decided.policy_digest,
+        decision_digest=decided.decision,
+        is_refused=decided.stage == "outcome",
+        first=decided.candidates[0] if decided.candidates else "",
+        target=(outcome.target if outcome is not None else "") or decided.target,
+        cost_microusd=outcome.cost_microusd if outcome is not None else 0,
+        accounts=accounts_of(facts.organisation, facts.workspace, facts.project, facts.key_id),
+        input_tokens=usage.input_tokens if usage is not None else 0,
+        output_tokens=usage.output_tokens if usage is not None else 0,
+    )

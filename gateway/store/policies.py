@@ -1,0 +1,279 @@
+"""Policy documents, their versions and what was done to them; boards of targets by digest.
+
+Every change is one transaction that also raises the revision: each worker swaps its whole snapshot
+within a second, and no request ever sees half of a change.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import RowMapping, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.clock import Clock
+from gateway.errors import RequestInvalid
+from gateway.rollout import ALONE, Action, Level, PolicyVersion, State, step
+from gateway.store.engine import Database
+from gateway.store.policy_tables import (
+    policy_documents,
+    policy_events,
+    policy_versions,
+    target_boards,
+)
+from gateway.store.revisions import bump
+from policies.document import canonical_json
+from policies.facts import TargetFacts
+from policies.loading import load_document
+from policies.program import PolicyDocument
+
+
+ACTING: tuple[State, ...] = ("live", "canary", "shadow")
+PERCENT_MAX = 100.0
+_V = policy_versions.c
+
+
+class PolicyEvent(Struct, frozen=True):
+    """One line of a level's history."""
+
+    level: str
+    number: int
+    utc_us: int
+    actor: str
+    action: str
+    reason: str
+
+
+class PolicyStore:
+    """Reads and changes policy versions; the rules of the change are `gateway.rollout`'s."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._documents: dict[str, PolicyDocument] = {}
+
+    async def keep(self, document: PolicyDocument) -> None:
+        """Keep a document, so that decisions under it can be explained later."""
+        async with self._database.writing() as connection:
+            await self._keep(connection, document)
+
+    async def document(self, digest: str) -> PolicyDocument | None:
+        """A document that was kept."""
+        known = self._documents.get(digest)
+        if known is None:
+            async with self._database.reading() as connection:
+                query = select(policy_documents.c.body).where(policy_documents.c.digest == digest)
+                body = (await connection.execute(query)).scalar_one_or_none()
+            if body is None:
+                return None
+            known = self._documents[digest] = load_document(body)
+        return known
+
+    async def keep_board(self, digest: str, targets: Sequence[TargetFacts]) -> None:
+        """Keep what policy knew of the targets."""
+        text = msgspec.json.encode(targets, order="deterministic").decode()
+        async with self._database.writing() as connection:
+            known = select(target_boards.c.digest).where(target_boards.c.digest == digest)
+            if (await connection.execute(known)).first() is None:
+                row = {"digest": digest, "targets": text, "created_us": self._clock.utc_us()}
+                await connection.execute(insert(target_boards), row)
+
+    async def boards(self) -> Mapping[str, tuple[TargetFacts, ...]]:
+        """Every board that was kept."""
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(select(target_boards))).all()
+        kind = tuple[TargetFacts, ...]
+        return {digest: msgspec.json.decode(text, type=kind) for digest, text, _ in rows}
+
+    async def draft(
+        self, level: str, document: PolicyDocument, author: str, note: str = ""
+    ) -> PolicyVersion:
+        """A new version of a level. The document must have passed its checks."""
+        async with self._database.writing() as connection:
+            await bump(connection)  # First, because it makes other writers wait.
+            await self._keep(connection, document)
+            new = await self._add(connection, level, document.digest, author, note, "draft")
+            await self._note(connection, level, new.number, new.author, "draft", note)
+            return new
+
+    async def act(
+        self,
+        level: str,
+        number: int,
+        action: Action,
+        actor: str,
+        *,
+        percent: float = 0.0,
+        reason: str = "",
+    ) -> PolicyVersion:
+        """Take a version one step further.
+
+        Raises:
+            Forbidden: the author approves.
+            RequestInvalid: there is no such version, or the action does not fit its state.
+        """
+        if action == "canary" and not 0 < percent <= PERCENT_MAX:
+            raise RequestInvalid("a canary gets more than 0 and at most 100 percent")
+        async with self._database.writing() as connection:
+            await bump(connection)
+            version = await self._version(connection, level, number)
+            state = step(version, action, actor)
+            changes: dict[str, Any] = {"state": state, "percent": percent}
+            if action == "approve":
+                changes["approver"] = actor
+            await self._replace_predecessor(connection, level, number, state)
+            if state == "live":
+                await self._end_trials(connection, level, number)
+            await self._change(connection, level, number, changes)
+            await self._note(connection, level, number, actor, action, reason)
+            return await self._version(connection, level, number)
+
+    async def roll_back(
+        self, level: str, actor: str, *, to: int | None = None, reason: str = ""
+    ) -> PolicyVersion:
+        """A new live version equal to an old one, which had been approved and live before.
+
+        Without `to` it is the one before the live one.
+        """
+        async with self._database.writing() as connection:
+            await bump(connection)
+            query = select(policy_versions).where(_V.level == level, _V.state == "retired")
+            query = query.order_by(_V.changed_us.desc(), _V.number.desc())
+            rows = (await connection.execute(query)).mappings().all()
+            olds = [_version_of(row) for row in rows]
+            old = next((each for each in olds if to is None or each.number == to), None)
+            if old is None:
+                raise RequestInvalid("there is no version that was live before")
+            note = f"version {old.number} again"
+            new = await self._add(connection, level, old.digest, old.author, note, "approved")
+            await self._replace_predecessor(connection, level, new.number, "live")
+            await self._end_trials(connection, level, new.number)
+            changes = {"state": "live", "approver": old.approver}
+            await self._change(connection, level, new.number, changes)
+            await self._note(connection, level, new.number, actor, "roll_back", reason or note)
+            return await self._version(connection, level, new.number)
+
+    async def versions(self, level: str | None = None) -> list[PolicyVersion]:
+        """All versions, by level, the newest first."""
+        query = select(policy_versions).order_by(_V.level, _V.number.desc())
+        if level is not None:
+            query = query.where(_V.level == level)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [_version_of(row) for row in rows]
+
+    async def version(self, level: str, number: int) -> PolicyVersion:
+        """Raises RequestInvalid when there is no such version."""
+        async with self._database.reading() as connection:
+            return await self._version(connection, level, number)
+
+    async def history(self, level: str) -> list[PolicyEvent]:
+        """What was done on a level, in order."""
+        columns = policy_events.c
+        query = select(policy_events).where(columns.level == level).order_by(columns.place)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [
+            PolicyEvent(**{name: row[name] for name in PolicyEvent.__struct_fields__})
+            for row in rows
+        ]
+
+    async def levels(self) -> dict[str, Level]:
+        """The acting documents of every level, as one reading transaction sees them."""
+        query = select(policy_versions).where(_V.state.in_(ACTING))
+        async with self._database.reading() as connection:
+            rows = [_version_of(row) for row in (await connection.execute(query)).mappings()]
+        found: dict[str, Level] = {}
+        for version in rows:
+            document = await self.document(version.digest)
+            assert document is not None  # A foreign key.
+            level = found.get(version.level, Level())
+            changes: dict[str, Any] = {version.state: document}
+            if version.state == "canary":
+                changes |= {"canary_number": version.number, "percent": version.percent}
+            found[version.level] = msgspec.structs.replace(level, **changes)
+        return found
+
+    async def _keep(self, connection: AsyncConnection, document: PolicyDocument) -> None:
+        self._documents[document.digest] = document
+        digest = policy_documents.c.digest
+        known = select(digest).where(digest == document.digest)
+        if (await connection.execute(known)).first() is None:
+            row = {
+                "digest": document.digest,
+                "name": document.name,
+                "body": canonical_json(document.body).decode(),
+                "created_us": self._clock.utc_us(),
+            }
+            await connection.execute(insert(policy_documents), row)
+
+    async def _add(
+        self,
+        connection: AsyncConnection,
+        level: str,
+        digest: str,
+        author: str,
+        note: str,
+        state: State,
+    ) -> PolicyVersion:
+        if not author.strip():
+            raise RequestInvalid("a policy has an author")
+        newest = select(func.max(_V.number)).where(_V.level == level)
+        number = ((await connection.execute(newest)).scalar_one_or_none() or 0) + 1
+        now_us = self._clock.utc_us()
+        version = PolicyVersion(level, number, digest, state, author.strip()[:200], now_us, note)
+        row = msgspec.structs.asdict(version) | {"changed_us": now_us}
+        await connection.execute(insert(policy_versions), row)
+        return version
+
+    async def _replace_predecessor(
+        self, connection: AsyncConnection, level: str, number: int, state: State
+    ) -> None:
+        """A level has one version of each acting state."""
+        if state in ALONE:
+            following: dict[str, Any] = {"state": ALONE[state], "percent": 0.0}
+            following["changed_us"] = self._clock.utc_us()
+            others = (_V.level == level) & (_V.state == state) & (_V.number != number)
+            await connection.execute(update(policy_versions).where(others).values(**following))
+
+    async def _end_trials(self, connection: AsyncConnection, level: str, number: int) -> None:
+        """What was on trial against the former live version must be tried again."""
+        for state in ("canary", "shadow"):
+            await self._replace_predecessor(connection, level, number, state)
+
+    async def _change(
+        self, connection: AsyncConnection, level: str, number: int, changes: dict[str, Any]
+    ) -> None:
+        changes["changed_us"] = self._clock.utc_us()
+        here = (_V.level == level) & (_V.number == number)
+        await connection.execute(update(policy_versions).where(here).values(**changes))
+
+    async def _note(
+        self,
+        connection: AsyncConnection,
+        level: str,
+        number: int,
+        actor: str,
+        action: str,
+        reason: str,
+    ) -> None:
+        columns = policy_events.c
+        last = select(func.max(columns.place)).where(columns.level == level)
+        place = ((await connection.execute(last)).scalar_one_or_none() or 0) + 1
+        event = PolicyEvent(level, number, self._clock.utc_us(), actor[:200], action, reason)
+        await connection.execute(
+            insert(policy_events), msgspec.structs.asdict(event) | {"place": place}
+        )
+
+    async def _version(self, connection: AsyncConnection, level: str, number: int) -> PolicyVersion:
+        here = (_V.level == level) & (_V.number == number)
+        query = select(policy_versions).where(here)
+        row = (await connection.execute(query)).mappings().first()
+        if row is None:
+            raise RequestInvalid(f"there is no version {number} of this level")
+        return _version_of(row)
+
+
+def _version_of(row: RowMapping) -> PolicyVersion:
+    return PolicyVersion(**{name: row[name] for name in PolicyVersion.__struct_fields__})

@@ -1,0 +1,69 @@
+"""The schema of policies: documents by digest, versions by level, what was done to them, boards."""
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Table,
+    Text,
+)
+
+from gateway.store.tables import metadata
+
+
+_DIGEST = String(64)
+_LEVEL = String(255)
+
+policy_documents = Table(
+    "policy_documents",
+    metadata,
+    Column("digest", _DIGEST, primary_key=True),
+    Column("name", String(100), nullable=False),
+    Column("body", Text, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+)
+"""Canonical JSON of every document that ever acted or was drafted; never deleted."""
+
+policy_versions = Table(
+    "policy_versions",
+    metadata,
+    Column("level", _LEVEL, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("digest", _DIGEST, ForeignKey("policy_documents.digest"), nullable=False),
+    Column("state", String(10), nullable=False),
+    Column("author", String(200), nullable=False),
+    Column("approver", String(200), nullable=False),
+    Column("note", Text, nullable=False),
+    Column("percent", Float, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("changed_us", BigInteger, nullable=False),
+    CheckConstraint("percent >= 0 AND percent <= 100", name="percent_is_a_share"),
+    Index(None, "state"),
+)
+
+policy_events = Table(
+    "policy_events",
+    metadata,
+    Column("level", _LEVEL, primary_key=True),
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("number", Integer, nullable=False),
+    Column("utc_us", BigInteger, nullable=False),
+    Column("actor", String(200), nullable=False),
+    Column("action", String(20), nullable=False),
+    Column("reason", Text, nullable=False),
+)
+"""Who did what to which version, in order; append-only."""
+
+target_boards = Table(
+    "target_boards",
+    metadata,
+    Column("digest", String(32), primary_key=True),
+    Column("targets", Text, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+)
+"""What policy knew of the targets, by digest: records name their board instead of repeating it."""

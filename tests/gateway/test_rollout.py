@@ -1,0 +1,153 @@
+"""Who may take a policy where, which document governs whom, and when a canary must go."""
+
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from gateway.errors import Forbidden, RequestInvalid
+from gateway.identity import accounts_of
+from gateway.rollout import Action, Level, PolicySet, PolicyVersion, State, step
+from gateway.trials import Arm, GuardRules, Trials, harm, shadow_change, wilson_low
+from gateway.types import Principal
+from policies.decide import decide
+from tests.policies.worlds import document, documents, request, requests
+
+
+OPEN = document(preferences=({"targets": ["managed-mid"]},))
+HOME = document({"name": "home", "allow_only": {"in_house": True}})
+SHORT = document({"name": "short", "cap_output_tokens": 9})
+DRAFT = PolicyVersion("", 1, "d", "draft", "Ann", 0)
+
+
+def principal(key_id: str = "k1", project: str = "x") -> Principal:
+    accounts = accounts_of("acme", "lab", project, key_id)
+    return Principal(key_id, "title", "acme", "lab", project, (), None, accounts)
+
+
+def test_nobody_approves_what_they_wrote() -> None:
+    assert step(DRAFT, "approve", "Bob") == "approved"
+    for name in ("Ann", "ann", " ANN "):
+        with pytest.raises(Forbidden, match="somebody else"):
+            step(DRAFT, "approve", name)
+
+
+def test_nothing_acts_before_it_was_approved() -> None:
+    reached: set[tuple[State, bool]] = {("draft", False)}
+    while True:
+        before = set(reached)
+        for state, was_approved in before:
+            for action in get_args(Action):
+                try:
+                    after = step(structs.replace(DRAFT, state=state), action, "Bob")
+                except RequestInvalid:
+                    continue
+                reached.add((after, was_approved or action == "approve"))
+        if reached == before:
+            break
+    assert {state for state, was_approved in reached if not was_approved} == {"draft", "rejected"}
+
+
+def test_levels_govern_their_own_and_narrow_what_is_above() -> None:
+    policies = PolicySet(OPEN, {"org:acme": Level(live=HOME), "proj:acme/lab/x": Level(live=SHORT)})
+    mine = decide(policies.document_for(principal()), request())
+    other = decide(policies.document_for(principal(project="y")), request())
+
+    assert mine.candidates == other.candidates == ("in-house",)
+    assert (mine.obligations.output_tokens_cap, other.obligations.output_tokens_cap) == (9, None)
+    stranger = structs.replace(principal(), accounts=("org:b", "ws:b/w", "proj:b/w/p", "key:k"))
+    assert policies.document_for(stranger) is OPEN
+    assert policies.document_for(structs.replace(principal(), accounts=())) is OPEN
+
+
+def test_a_canary_governs_its_share_of_the_keys_and_each_key_stays() -> None:
+    level = Level(live=OPEN, canary=HOME, canary_number=2, percent=20.0, shadow=SHORT)
+    policies = PolicySet(OPEN, {"": level})
+    chosen = [policies.document_for(principal(f"k{n}")).digest == HOME.digest for n in range(2_000)]
+
+    assert 0.16 < sum(chosen) / len(chosen) < 0.24
+    again = PolicySet(OPEN, {"": level})
+    assert chosen == [again.document_for(principal(f"k{n}")) is HOME for n in range(2_000)]
+    assert policies.governing(principal()).shadow is SHORT
+    assert [trial.number for each in policies.watched() for trial in each.trials] == [2]
+    assert policies.digests != PolicySet(OPEN, {"": structs.replace(level, percent=30.0)}).digests
+
+
+@settings(max_examples=30)
+@given(
+    base=documents(),
+    live=documents(),
+    canary=documents(),
+    percent=st.floats(1, 100),
+    facts=requests(),
+)
+def test_no_canary_of_a_lower_level_permits_what_the_level_above_closed(
+    base: object, live: object, canary: object, percent: float, facts: object
+) -> None:
+    facts = structs.replace(facts, model_requested="auto")  # type: ignore[type-var]
+    level = Level(live=live, canary=canary, canary_number=1, percent=percent)  # type: ignore[arg-type]
+    policies = PolicySet(base, {"org:acme": level})  # type: ignore[arg-type]
+    allowed = set(decide(base, facts).candidates)  # type: ignore[arg-type]
+    for number in range(3):
+        governed = policies.document_for(principal(f"k{number}"))
+        assert set(decide(governed, facts).candidates) <= allowed  # type: ignore[arg-type]
+
+
+GOOD = Arm(requests=400, failures=4, refusals=4, answered=392, duration_us=392, cost_microusd=392)
+
+
+@pytest.mark.parametrize(
+    ("canary", "reason"),
+    [
+        (Arm(requests=19, failures=19), ""),
+        (Arm(requests=20, failures=20), "failures: 100 %"),
+        (Arm(requests=40, refusals=20), "refusals: 50 %"),
+        (Arm(requests=40, failures=2, answered=38, duration_us=40, cost_microusd=40), ""),
+        (Arm(requests=40, answered=40, duration_us=90, cost_microusd=40), "latency: 2.2 times"),
+        (Arm(requests=40, answered=40, duration_us=40, cost_microusd=200), "cost: 5.0 times"),
+    ],
+)
+def test_a_canary_is_judged_by_figures_that_are_worse_than_chance(canary: Arm, reason: str) -> None:
+    found = harm(canary, GOOD, GuardRules())
+    assert found.startswith(reason) if reason else not found
+
+
+def test_without_live_traffic_beside_it_only_shares_count() -> None:
+    fine = Arm(requests=50, answered=50, duration_us=10**9)
+    assert harm(fine, Arm(), GuardRules()) == ""
+    assert harm(Arm(requests=50, failures=30), Arm(), GuardRules()).startswith("failures")
+    assert wilson_low(0, 10) == pytest.approx(0.0)
+    assert 0.6 < wilson_low(10, 10) < 0.8
+
+
+def test_a_worker_counts_only_what_is_on_trial() -> None:
+    policies = PolicySet(OPEN, {"": Level(canary=HOME, canary_number=7, percent=50.0)})
+    governing = [policies.governing(principal())]
+    trials = Trials()
+    trials.count(HOME.digest, failed=True, refused=False, duration_us=1, cost_microusd=1)
+    assert not list(trials.harmful(governing))
+
+    trials.watch(governing)
+    for _ in range(30):
+        trials.count(HOME.digest, failed=True, refused=False, duration_us=1, cost_microusd=1)
+        trials.count(OPEN.digest, failed=False, refused=False, duration_us=1, cost_microusd=1)
+    (found,) = trials.harmful(governing)
+    assert (found[0].number, found[1].partition(":")[0]) == (7, "failures")
+    trials.watch([])
+    assert not list(trials.harmful(governing))
+
+
+def test_what_a_shadow_would_change_is_said_in_one_word() -> None:
+    facts = request()
+    acting = decide(OPEN, facts)
+    assert shadow_change(acting, acting) == "same"
+    assert shadow_change(acting, decide(HOME, facts)) == "rerouted"
+    denied = decide(document({"deny": "No."}), facts)
+    assert (shadow_change(acting, denied), shadow_change(denied, acting)) == (
+        "blocked",
+        "permitted",
+    )
+    capped = document({"no_cache": True}, preferences=({"targets": ["managed-mid"]},))
+    assert shadow_change(acting, decide(capped, facts)) == "obliged"
