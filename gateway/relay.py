@@ -44,7 +44,7 @@ class Relay:
         encoder = self._passage.arrival.dialect.stream_encoder(request, self._live.source)
         pings = _Pings(encoder, write, self._ping_every_s)
         try:
-            await self._carry(encoder, pings)
+            await self._carry(encoder, write, pings)
         except UpstreamFailed as error:
             await pings.stop()
             await write(await self._failure(encoder, error))
@@ -63,11 +63,11 @@ class Relay:
             ending = encoder.fail(error, request.request_id)
         await write(ending)
 
-    async def _carry(self, encoder: StreamEncoder, pings: "_Pings") -> None:
-        write = pings.write
+    async def _carry(self, encoder: StreamEncoder, write: Write, pings: "_Pings") -> None:
         while events := await self._live.next_batch():
             self._tally.add(events)
             if data := encoder.encode(events):
+                pings.is_quiet = False
                 await write(data)
 
     async def _finish(self, encoder: StreamEncoder) -> bytes:
@@ -115,26 +115,22 @@ class _Pings:
     than the piece.
     """
 
-    __slots__ = ("_encoder", "_every_s", "_is_quiet", "_task", "_timer", "_write")
+    __slots__ = ("_encoder", "_every_s", "_task", "_timer", "_write", "is_quiet")
 
     def __init__(self, encoder: StreamEncoder, write: Write, every_s: float) -> None:
         self._encoder = encoder
         self._write = write
         self._every_s = every_s
-        self._is_quiet = True
+        self.is_quiet = True
         self._task: asyncio.Task[None] | None = None
         self._timer = asyncio.get_running_loop().call_later(every_s, self._look)
-
-    async def write(self, data: bytes) -> None:
-        self._is_quiet = False
-        await self._write(data)
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._every_s, self._look)
-        if self._is_quiet and (self._task is None or self._task.done()):
+        if self.is_quiet and (self._task is None or self._task.done()):
             self._task = loop.create_task(self._ping())
-        self._is_quiet = True
+        self.is_quiet = True
 
     async def _ping(self) -> None:
         await self._write(self._encoder.ping())

@@ -44,16 +44,31 @@ class Splitter:
         self._rest = b""
         self._searched = 0
 
+    def sole(self, data: bytes) -> bytes | None:
+        """The `data` of a read that is exactly one ordinary event, as most reads of a stream are.
+
+        None leaves the read to `feed`.
+        """
+        if (
+            data.startswith(b"data: ")
+            and data.find(b"\n") == len(data) - 2
+            and data.endswith(b"\n\n")
+            and not self._rest
+            and b"\r" not in data
+            and len(data) <= EVENT_BYTES_MAX
+        ):
+            return data[6:-2]
+        return None
+
     def feed(self, data: bytes) -> list[Event]:
         """Events that are complete now.
 
         Raises:
             UpstreamMalformed: an event is larger than `EVENT_BYTES_MAX`.
         """
+        if (only := self.sole(data)) is not None:
+            return [Event(data, b"", only)]
         if not self._rest and data.endswith(b"\n\n") and b"\r" not in data:
-            is_one_line = data.find(b"\n") == len(data) - 2
-            if is_one_line and data.startswith(b"data: ") and len(data) <= EVENT_BYTES_MAX:
-                return [Event(data, b"", data[6:-2])]
             blocks = data.split(b"\n\n")
             blocks.pop()
             if len(data) > EVENT_BYTES_MAX and max(map(len, blocks)) > EVENT_BYTES_MAX:

@@ -38,34 +38,47 @@ class ChatStreamDecoder:
         self._calls_count = 0
 
     def feed(self, data: bytes) -> list[StreamEvent]:
-        return [self._read(event) for event in self._splitter.feed(data) if not self._ended]
+        only = self._splitter.sole(data)
+        if only is not None and not self._ended:
+            return [self._read(data, b"", only)]
+        return self._read_all(self._splitter.feed(data))
+
+    def _read_all(self, events: list[sse.Event]) -> list[StreamEvent]:
+        return [
+            self._read(event.raw, event.name, event.data) for event in events if not self._ended
+        ]
 
     def close(self) -> list[StreamEvent]:
         """A last event without its blank line counts if it is whole; a cut one does not."""
         events = []
         for event in self._splitter.close():
             try:
-                events += [self._read(event)] if not self._ended else []
+                events += self._read_all([event])
             except UpstreamMalformed:
                 break
         return events
 
-    def _read(self, event: sse.Event) -> StreamEvent:
-        data = event.data
+    def _read(self, raw: bytes, name: bytes, data: bytes | None) -> StreamEvent:
         if data is None:
-            return StreamEvent(event.raw, ())
+            return StreamEvent(raw, ())
         if data == b"[DONE]":
             self._ended = True
-            return StreamEvent(event.raw, (), is_terminal=True)
+            return StreamEvent(raw, (), is_terminal=True)
         try:
             chunk = _CHUNK.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UpstreamMalformed(_NOT_A_CHUNK) from error
-        if chunk.error is not None or event.name == b"error":
+        if chunk.error is not None or name == b"error":
             return StreamEvent(b"", (Delta("error", error_type(chunk.error)),))
-        if chunk.choices is None:
+        choices = chunk.choices
+        if choices is None:
             raise UpstreamMalformed(_NOT_A_CHUNK)
-        return self._chunk(event.raw, chunk, chunk.choices)
+        if self._started and len(choices) == 1 and chunk.usage is None:
+            choice = choices[0]
+            if choice.finish_reason is None and (text := _only_text(choice.delta)):
+                # One piece of text, which is what nearly every event of a stream is.
+                return StreamEvent(raw, (Delta("text", text, choice.index),), has_content=True)
+        return self._chunk(raw, chunk, choices)
 
     def _chunk(self, raw: bytes, chunk: Chunk, choices: list[ChunkChoice]) -> StreamEvent:
         deltas: list[Delta] = []
@@ -129,6 +142,13 @@ class ChatStreamDecoder:
             raise UpstreamMalformed("The upstream sent arguments of a tool call it never began.")
         if call.function is not None and call.function.arguments:
             deltas.append(Delta("tool_arguments", call.function.arguments, known.index))
+
+
+def _only_text(piece: ReplyMessage | None) -> str | None:
+    """The text of a piece that says nothing else."""
+    if piece is None or piece.tool_calls or piece.reasoning_content:
+        return None
+    return None if piece.reasoning or piece.refusal else piece.content
 
 
 def error_type(error: object) -> str:
