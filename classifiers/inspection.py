@@ -14,7 +14,7 @@ from classifiers.extraction import Extraction, extract
 from classifiers.pii.labels import MOST_SENSITIVE, DataClass
 from classifiers.pii.scanner import PATTERNS_ONLY, Scanner
 from classifiers.units import Unit
-from classifiers.verdicts import Verdict, counted, judge, never
+from classifiers.verdicts import Verdict, counted, judge
 
 
 MAX_LENGTH = 4_000_000
@@ -60,16 +60,23 @@ def inspect(
         tolerated_opaque: kinds of opaque content that a policy lets pass unread.
         scanner: what reads the texts.
     """
-    return inspect_extraction(extract(document), tolerated_opaque, scanner)
+    return inspect_extraction(
+        extract(document), tolerated_opaque, lambda unit: judge(unit, scanner)
+    )
 
 
 def inspect_extraction(
     extraction: Extraction,
-    tolerated_opaque: frozenset[str] = NO_KINDS,
-    scanner: Scanner = PATTERNS_ONLY,
-    expired: Callable[[], bool] = never,
+    tolerated_opaque: frozenset[str],
+    judged: Callable[[Unit], Verdict],
 ) -> InspectionResult:
-    """Inspect what `extract` gave; the gateway extracts once and scores complexity from it too."""
+    """Inspect what `extract` gave; the gateway extracts once and scores complexity from it too.
+
+    Args:
+        extraction: of a whole request.
+        tolerated_opaque: as for `inspect`.
+        judged: the verdict on a unit, found now or kept from before.
+    """
     reasons = list(extraction.reasons)
     reasons += [
         f"opaque:{kind}" for kind in extraction.opaque_kinds if kind not in tolerated_opaque
@@ -78,7 +85,7 @@ def inspect_extraction(
     if sum(len(unit.text) for unit, _ in units) > MAX_LENGTH:
         reasons.append("too-long")
         units = _first_units(units)
-    verdicts = [judge(unit, scanner, expired) for unit, _ in units]
+    verdicts = [judged(unit) for unit, _ in units]
     reasons += sorted({reason for verdict in verdicts for reason in verdict.reasons})
     counts = counted(verdicts)
     found_class = max((verdict.found_class for verdict in verdicts), default=DataClass.S0)

@@ -5,15 +5,19 @@ and counts; the values that were found stay inside the classifiers.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
 
-from classifiers.complexity.model import ComplexityModel
+from classifiers.complexity.model import Complexity, ComplexityModel
 from classifiers.extraction import extract
 from classifiers.inspection import inspect_extraction
 from classifiers.pii.scanner import PATTERNS_ONLY, Scanner
+from classifiers.units import Unit
+from classifiers.verdicts import Verdict, digest, judge
 from gateway.clock import Clock
+from gateway.remembered import Remembered
 from gateway.settings import InspectionSettings
 from gateway.telemetry import Event, logger, raised_at
 from gateway.types import ChatRequest, Inspection, Tier
@@ -41,21 +45,28 @@ class Inspector:
         self._inline_bytes_max = settings.inline_bytes_max
         self._scorer = scorer
         self._scanner = scanner
+        self._verdicts: Remembered[Verdict] = Remembered(settings.verdicts_kept)
+        self._scores: Remembered[Complexity] = Remembered(settings.verdicts_kept)
         self._clock = clock
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="inspection")
         self._log = logger()
 
-    async def inspect(self, request: ChatRequest) -> Inspection:
-        """Look at every string of the request once."""
+    async def inspect(self, request: ChatRequest, organisation: str) -> Inspection:
+        """Look at every string of the request.
+
+        A conversation repeats its history with every turn, and an agent its task with every tool
+        result: what this organisation has sent before is known by its digest and not read again.
+        """
         started_s = self._clock.monotonic_s()
         try:
             if len(request.raw) <= self._inline_bytes_max:
-                return self._classify(request, started_s)
+                return self._classify(request, organisation, started_s)
             loop = asyncio.get_running_loop()
             limit_s = self._deadline_s + len(request.raw) * self._deadline_s_per_byte
             async with asyncio.timeout(limit_s):
+                due_s = started_s + limit_s
                 return await loop.run_in_executor(
-                    self._threads, self._classify, request, started_s, started_s + limit_s
+                    self._threads, self._classify, request, organisation, started_s, due_s
                 )
         except TimeoutError:
             return self._unknown("deadline", started_s)
@@ -72,16 +83,13 @@ class Inspector:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _classify(
-        self, request: ChatRequest, started_s: float, deadline_s: float = inf
+        self, request: ChatRequest, organisation: str, started_s: float, due_s: float = inf
     ) -> Inspection:
         extraction = extract(request.tree)
         result = inspect_extraction(
-            extraction,
-            self._tolerated,
-            self._scanner,
-            lambda: self._clock.monotonic_s() >= deadline_s,
+            extraction, self._tolerated, lambda unit: self._verdict(unit, organisation, due_s)
         )
-        complexity = self._scorer.assess(extraction.newest_user_text())
+        complexity = self._score(extraction.newest_user_text(), organisation)
         return Inspection(
             data_class=result.data_class.name,
             findings=result.counts,
@@ -92,6 +100,24 @@ class Inspector:
             classifier_version=complexity.model_version,
             duration_us=self._elapsed_us(started_s),
         )
+
+    def _verdict(self, unit: Unit, organisation: str, due_s: float) -> Verdict:
+        name = digest(unit)
+        verdict = self._verdicts.get(organisation, name)
+        if verdict is None:
+            verdict = judge(unit, self._scanner, lambda: self._clock.monotonic_s() >= due_s)
+            if not verdict.reasons:
+                # What could not be finished this time may be finished next time.
+                self._verdicts.keep(organisation, name, verdict)
+        return verdict
+
+    def _score(self, text: str, organisation: str) -> Complexity:
+        name = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        score = self._scores.get(organisation, name)
+        if score is None:
+            score = self._scorer.assess(text)
+            self._scores.keep(organisation, name, score)
+        return score
 
     def _unknown(self, reason: str, started_s: float) -> Inspection:
         return Inspection(

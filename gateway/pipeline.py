@@ -94,7 +94,7 @@ class Pipeline:
             routing.check_model(request.model, arrival.snapshot.board, governed)
             accounts = self._accounts(principal, request)
             permit = await self._rates.admit(accounts, _most_tokens(request))
-            inspection = await self._inspector.inspect(request)
+            inspection = await self._inspector.inspect(request, principal.organisation)
             passage = await self._admit(arrival, principal, request, inspection, accounts, permit)
         except GatewrightError as error:
             self._rates.take_back(permit)

@@ -104,7 +104,7 @@ def _facts_of_body(
     request = DIALECTS[_dialect_of(tree)].decode_request(body.encode(), "req_explained")
     inspector = Inspector(settings, load_complexity(), clock, load_scanner())
     try:
-        inspection = asyncio.run(inspector.inspect(request))
+        inspection = asyncio.run(inspector.inspect(request, EXAMPLE_PRINCIPAL.organisation))
     finally:
         inspector.close()
     nothing = routing.TargetBoard({}, {})

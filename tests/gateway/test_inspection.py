@@ -10,6 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from classifiers.complexity.model import load
+from classifiers.pii.detect import Scan
+from classifiers.pii.scanner import Scanner
 from gateway import inspection as module
 from gateway.clock import SystemClock
 from gateway.dialects.registry import DIALECTS
@@ -22,6 +24,7 @@ from tests.identifiers import aadhaar, card
 pytestmark = pytest.mark.anyio
 
 CANARY = "canary-4711"
+ORG = "acme"
 
 
 def request(content: object) -> ChatRequest:
@@ -33,6 +36,27 @@ def make(**settings: Any) -> Inspector:
     return Inspector(InspectionSettings(**settings), load(), SystemClock())
 
 
+class Counting(Scanner):
+    """A scanner that writes down what it was given to read."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.read: list[str] = []
+        self.is_complete = True
+
+    def scan(self, text: str) -> Scan:
+        self.read.append(text)
+        scanned = super().scan(text)
+        return scanned if self.is_complete else Scan(scanned.findings, complete=False)
+
+
+def conversation(*turns: str) -> ChatRequest:
+    roles = ("user", "assistant")
+    messages = [{"role": roles[at % 2], "content": turn} for at, turn in enumerate(turns)]
+    body = {"model": "auto", "messages": messages}
+    return DIALECTS["openai_chat"].decode_request(msgspec.json.encode(body), "req_1")
+
+
 @pytest.fixture
 def inspector() -> Iterator[Inspector]:
     made = make()
@@ -41,7 +65,7 @@ def inspector() -> Iterator[Inspector]:
 
 
 async def test_harmless_text_is_complete_and_public(inspector: Inspector) -> None:
-    seen = await inspector.inspect(request("What is the capital of France?"))
+    seen = await inspector.inspect(request("What is the capital of France?"), ORG)
 
     assert (seen.data_class, seen.complete, seen.findings) == ("S0", True, {})
     assert 0.0 <= seen.complexity <= 1.0
@@ -51,7 +75,7 @@ async def test_harmless_text_is_complete_and_public(inspector: Inspector) -> Non
 
 @pytest.mark.parametrize("value", [aadhaar(3), card(3)])
 async def test_identifiers_are_counted_and_never_kept(inspector: Inspector, value: str) -> None:
-    seen = await inspector.inspect(request(f"my number is {value}, again {value}"))
+    seen = await inspector.inspect(request(f"my number is {value}, again {value}"), ORG)
 
     assert seen.data_class >= "S3"
     assert sum(seen.findings.values()) >= 1
@@ -62,7 +86,7 @@ async def test_long_requests_are_seen_in_a_thread_with_the_same_result() -> None
     long = request(f"harmless words {aadhaar(5)} " * 50)
     inline, threaded = make(), make(inline_bytes_max=1, deadline_s=30.0)
 
-    first, second = await inline.inspect(long), await threaded.inspect(long)
+    first, second = await inline.inspect(long, ORG), await threaded.inspect(long, ORG)
     inline.close()
     threaded.close()
 
@@ -75,7 +99,7 @@ async def test_a_late_inspection_counts_as_most_sensitive(monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "extract", lambda _: release.wait())
     inspector = make(inline_bytes_max=0, deadline_s=0.01)
 
-    seen = await inspector.inspect(request("hello"))
+    seen = await inspector.inspect(request("hello"), ORG)
     release.set()
     inspector.close()
 
@@ -94,7 +118,7 @@ async def test_a_broken_classifier_counts_as_most_sensitive_and_tells_nothing(
     monkeypatch.setattr(module, "extract", fail)
     inspector = make(inline_bytes_max=0 if threaded else 10**6)
     with capture_logs() as logs:
-        seen = await inspector.inspect(request("hello"))
+        seen = await inspector.inspect(request("hello"), ORG)
     inspector.close()
 
     assert (seen.data_class, seen.complete) == (MOST_SENSITIVE, False)
@@ -108,7 +132,7 @@ async def test_leaving_is_not_taken_for_a_failure(monkeypatch: pytest.MonkeyPatc
     release = threading.Event()
     monkeypatch.setattr(module, "extract", lambda _: release.wait())
     inspector = make(inline_bytes_max=0, deadline_s=60.0)
-    task = asyncio.create_task(inspector.inspect(request("hello")))
+    task = asyncio.create_task(inspector.inspect(request("hello"), ORG))
     await asyncio.sleep(0)
 
     task.cancel()
@@ -124,8 +148,64 @@ async def test_what_no_classifier_can_read_is_incomplete_unless_tolerated(
 ) -> None:
     inspector = make(tolerated_opaque=tolerated)
     picture = "data:image/png;base64," + "iVBORw0KGgo" * 30
-    seen = await inspector.inspect(request([{"type": "image_url", "image_url": {"url": picture}}]))
+    seen = await inspector.inspect(
+        request([{"type": "image_url", "image_url": {"url": picture}}]), ORG
+    )
     inspector.close()
 
     assert seen.complete is complete
     assert (seen.data_class == MOST_SENSITIVE) is not complete
+
+
+async def test_a_conversation_s_history_is_read_once_and_keeps_its_class() -> None:
+    scanner = Counting()
+    inspector = Inspector(InspectionSettings(), load(), SystemClock(), scanner)
+    number = aadhaar(7)
+    first = await inspector.inspect(conversation(f"mine is {number}"), ORG)
+    scanner.read.clear()
+    later = await inspector.inspect(conversation(f"mine is {number}", "Thanks.", "And now?"), ORG)
+    inspector.close()
+
+    assert later.data_class == first.data_class >= "S3"
+    assert later.findings == first.findings
+    assert len(scanner.read) == 2
+    assert not any(text.endswith(number) for text in scanner.read)
+
+
+async def test_the_question_before_an_answer_still_counts() -> None:
+    inspector = make()
+    answer = "021000021"
+    plain = await inspector.inspect(conversation("Tell me a code.", "Which?", answer), ORG)
+    asked = await inspector.inspect(
+        conversation("Help me.", "What is your routing number?", answer), ORG
+    )
+    again = await inspector.inspect(conversation("Tell me a code.", "Which?", answer), ORG)
+    inspector.close()
+
+    assert asked.data_class > plain.data_class
+    assert again.data_class == plain.data_class
+
+
+async def test_no_organisation_learns_from_another_and_nothing_is_kept_where_none_may_be() -> None:
+    for kept, second in ((100, "other"), (0, ORG)):
+        scanner, settings = Counting(), InspectionSettings(verdicts_kept=kept)
+        inspector = Inspector(settings, load(), SystemClock(), scanner)
+        await inspector.inspect(conversation("hello there"), ORG)
+        once = len(scanner.read)
+        await inspector.inspect(conversation("hello there"), second)
+        inspector.close()
+
+        assert len(scanner.read) == 2 * once
+
+
+async def test_what_could_not_be_finished_is_not_kept() -> None:
+    scanner = Counting()
+    inspector = Inspector(InspectionSettings(), load(), SystemClock(), scanner)
+    scanner.is_complete = False
+    cut_short = await inspector.inspect(conversation("hello there"), ORG)
+    scanner.is_complete = True
+    whole = await inspector.inspect(conversation("hello there"), ORG)
+    inspector.close()
+
+    assert (cut_short.data_class, cut_short.complete) == (MOST_SENSITIVE, False)
+    assert (whole.data_class, whole.complete) == ("S0", True)
