@@ -1,85 +1,79 @@
-"""The complexity score: a linear model over words and shape, read from a checked artefact.
+"""The complexity score: linear heads over words, mixed per domain with the shape of the prompt.
 
 `score` is the calibrated probability that the strong model of a pair answers better than the weak
-one. It ranks; it does not know the tenant's models. Equal text gives equal score everywhere:
-word weights are integers, so that their sum does not depend on the order of a set.
+one. It ranks; it does not know the tenant's models. Equal text gives equal score everywhere: all
+heads of a term are packed into one integer, so one sum adds them all, exactly and in any order.
 """
 
-import hashlib
+from array import array
 from math import exp, sqrt
+from operator import mul
 from pathlib import Path
+from struct import Struct as Layout
 
 import msgspec
 
+from classifiers.complexity import artefact
+from classifiers.complexity.artefact import HEADS, LANE_ZERO, Expert, Weights
 from classifiers.complexity.features import SHAPE_NAMES, Features, features
 
 
-ARTEFACT_DIRECTORY = Path(__file__).parent / "artefact"
-MODEL_FILE = "model.json"
-DIGEST_FILE = "model.sha256"
+DOMAINS_MIXED = 2
+"""A prompt is judged by this many of its likeliest domains."""
 
-
-class ArtefactError(Exception):
-    """The artefact is not the one that its digest names, or does not fit this code."""
+_LANE_BYTES = 4
+_STEEPEST = 60.0
 
 
 class Complexity(msgspec.Struct, frozen=True):
     """How hard a request looks.
 
-    `score`: P(a strong model does better); `weak_suffices`: P(the weak model is good enough).
+    `score`: P(a strong model does better). `weak_suffices`, `strong_suffices`: P(that model is good
+    enough). `domains`: the likeliest domains with their share. `novelty`: share of its words that
+    training did not know.
     """
 
     score: float
     tier: str
     weak_suffices: float
+    strong_suffices: float
+    domains: tuple[tuple[str, float], ...]
+    novelty: float
+    familiar: bool
     model_version: str
 
 
-class Tier(msgspec.Struct, frozen=True):
-    """A name for all scores from `least` on, up to the next tier."""
+class Reading(msgspec.Struct, frozen=True):
+    """A prompt between features and score: head values, domain mixture, bounded shape."""
 
-    name: str
-    least: float
-
-
-class Logistic(msgspec.Struct, frozen=True):
-    """Calibration: 1 / (1 + exp(-(slope * raw + offset)))."""
-
-    slope: float
-    offset: float
-
-    def __call__(self, raw: float) -> float:
-        return 1.0 / (1.0 + exp(-max(-60.0, min(60.0, self.slope * raw + self.offset))))
-
-
-class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The artefact as stored. Word weights are multiples of `word_unit`."""
-
-    shape_names: tuple[str, ...]
+    heads: tuple[float, ...]
+    mixture: tuple[tuple[int, float], ...]
     shape: tuple[float, ...]
-    # Bounds seen in training: outside of them a shape measure counts as the bound.
-    shape_low: tuple[float, ...]
-    shape_high: tuple[float, ...]
-    bias: float
-    word_unit: float
-    strong_needed: Logistic
-    weak_suffices: Logistic
-    tiers: tuple[Tier, ...]
-    words: dict[str, int]
-
-    def __repr__(self) -> str:
-        return f"Weights(words={len(self.words)}, tiers={self.tiers})"
+    novelty: float
 
 
 class ComplexityModel:
     """A loaded artefact; immutable and cheap to share."""
 
     def __init__(self, weights: Weights, version: str) -> None:
-        if weights.shape_names != SHAPE_NAMES or not weights.tiers:
-            raise ArtefactError("the artefact was trained for other features")
         self.version = version
+        self.domains = weights.domains
+        self.gate = weights.gate
         self._weights = weights
-        self._shape = tuple(zip(weights.shape, weights.shape_low, weights.shape_high, strict=True))
+        self._lanes = len(HEADS) + len(weights.domains)
+        self._layout = Layout(f"<{self._lanes}I")
+        self._words: dict[bytes, int] = {}
+        self._pairs: dict[tuple[bytes, bytes], int] = {}
+        wide = array("I", list(weights.lanes))
+        packed = wide.tobytes()
+        size = self._lanes * _LANE_BYTES
+        for at, term in enumerate(weights.terms.split(b"\n")):
+            value = int.from_bytes(packed[at * size : (at + 1) * size], "little")
+            first, _, second = term.partition(b" ")
+            if second:
+                self._pairs[first, second] = value
+            else:
+                self._words[first] = value
 
     def assess(self, text: str) -> Complexity:
         """Judge a prompt (the newest user turn; with the system prompt in front if it matters)."""
@@ -87,46 +81,124 @@ class ComplexityModel:
 
     def score(self, seen: Features) -> Complexity:
         weights = self._weights
-        raw = self._raw(seen)
-        score = weights.strong_needed(raw)
+        reading = self.read(seen)
+        score = _apply(weights.strong_needed, reading)
         tier = weights.tiers[0]
         for candidate in weights.tiers:
             if score >= candidate.least:
                 tier = candidate
-        return Complexity(score, tier.name, weights.weak_suffices(raw), self.version)
+        return Complexity(
+            score,
+            tier.name,
+            _apply(weights.weak_suffices, reading),
+            _apply(weights.strong_suffices, reading),
+            tuple((self.domains[at], share) for at, share in reading.mixture),
+            reading.novelty,
+            reading.novelty <= weights.novelty_high,
+            self.version,
+        )
 
-    def explain(self, seen: Features, most: int = 8) -> tuple[tuple[str, float], ...]:
-        """The largest contributions to the raw score, by feature; words appear as `word:…`."""
-        unit = self._weights.word_unit / sqrt(len(seen.words) or 1)
-        parts = [
-            (name, weight * min(max(value, low), high))
-            for name, value, (weight, low, high) in zip(
-                SHAPE_NAMES, seen.shape, self._shape, strict=True
+    def read(self, seen: Features) -> Reading:
+        """Sum the packed weights of all known terms; then domains, then shape within its bounds."""
+        weights = self._weights
+        words = self._words.keys() & seen.words
+        pairs = self._pairs.keys() & seen.pairs
+        total = sum(map(self._words.__getitem__, words))
+        total += sum(map(self._pairs.__getitem__, pairs))
+        sums = self._layout.unpack(total.to_bytes(self._layout.size, "little"))
+        nothing = LANE_ZERO * (len(words) + len(pairs))
+        count = len(seen.words) or 1
+        scale = 1.0 / sqrt(count)
+        values = [
+            (value - nothing) * unit * scale + offset
+            for value, unit, offset in zip(
+                sums, weights.lane_unit, weights.lane_offset, strict=True
             )
         ]
-        known = self._weights.words
-        parts += [(f"word:{word}", known[word] * unit) for word in seen.words if word in known]
-        return tuple(sorted(parts, key=lambda part: (-abs(part[1]), part[0]))[:most])
+        return Reading(
+            tuple(values[: len(HEADS)]),
+            self._mixture(values[len(HEADS) :]),
+            tuple(map(min, map(max, seen.shape, weights.shape_low), weights.shape_high)),
+            1.0 - len(words) / count,
+        )
 
-    def _raw(self, seen: Features) -> float:
+    def explain(self, seen: Features, most: int = 8) -> tuple[tuple[str, float], ...]:
+        """The largest contributions to the raw score, by feature.
+
+        Words and pairs appear as `word:…`, which repeats the prompt: for an audit record take
+        `explain_safely`. All parts, with most = 0, sum up to the raw score.
+        """
         weights = self._weights
-        known = weights.words
-        total = sum([known[word] for word in seen.words if word in known])
-        raw = weights.bias + total * weights.word_unit / sqrt(len(seen.words) or 1)
-        for value, (weight, low, high) in zip(seen.shape, self._shape, strict=True):
-            raw += weight * min(max(value, low), high)
-        return raw
+        scale = 1.0 / sqrt(len(seen.words) or 1)
+        parts = [
+            (f"word:{b' '.join(term).decode('utf-8', 'replace')}", self._worth(packed) * scale)
+            for term, packed in [
+                *(((word,), self._words[word]) for word in self._words.keys() & seen.words),
+                *((pair, self._pairs[pair]) for pair in self._pairs.keys() & seen.pairs),
+            ]
+        ]
+        parts += self._context(self.read(seen), weights.strong_needed)
+        parts.sort(key=lambda part: (-abs(part[1]), part[0]))
+        return tuple(parts[:most] if most else parts)
+
+    def explain_safely(self, seen: Features, most: int = 6) -> tuple[tuple[str, float], ...]:
+        """Like `explain` without any word of the prompt: all words together are one part."""
+        parts = self.explain(seen, 0)
+        words = sum(value for name, value in parts if name.startswith("word:"))
+        rest = [part for part in parts if not part[0].startswith("word:")]
+        return tuple(sorted([("words", words), *rest], key=lambda part: -abs(part[1]))[:most])
+
+    def _worth(self, packed: int) -> float:
+        """What one term adds to the raw score, before scaling by the number of words."""
+        weights = self._weights
+        lanes = self._layout.unpack(packed.to_bytes(self._layout.size, "little"))
+        worth: float = sum(
+            (lane - LANE_ZERO) * unit * factor
+            for lane, unit, factor in zip(
+                lanes, weights.lane_unit, weights.strong_needed.heads, strict=False
+            )
+        )
+        return worth
+
+    def _context(self, reading: Reading, expert: Expert) -> list[tuple[str, float]]:
+        """The parts of a raw score that are no words: domains, shape, and what is always there."""
+        weights = self._weights
+        always = sum(map(mul, weights.lane_offset, expert.heads))
+        parts = [("always", always)]
+        shape = [0.0] * len(SHAPE_NAMES)
+        for at, share in reading.mixture:
+            typical = sum(map(mul, expert.shape[at], weights.shape_mean))
+            parts.append((f"domain:{self.domains[at]}", share * (expert.offset[at] + typical)))
+            for index, (value, mean) in enumerate(
+                zip(reading.shape, weights.shape_mean, strict=True)
+            ):
+                shape[index] += share * expert.shape[at][index] * (value - mean)
+        parts += [(f"shape:{name}", value) for name, value in zip(SHAPE_NAMES, shape, strict=True)]
+        return parts
+
+    def _mixture(self, values: list[float]) -> tuple[tuple[int, float], ...]:
+        """The likeliest domains and their shares: a softmax over the largest head values."""
+        sharpness = self._weights.sharpness
+        largest = sorted(zip(values, range(len(values)), strict=True), reverse=True)[:DOMAINS_MIXED]
+        top = largest[0][0]
+        odds = [exp(sharpness * (value - top)) for value, _ in largest]
+        whole = sum(odds)
+        return tuple((at, odd / whole) for (_, at), odd in zip(largest, odds, strict=True))
 
 
-def load(directory: Path = ARTEFACT_DIRECTORY) -> ComplexityModel:
+def raw_value(expert: Expert, reading: Reading) -> float:
+    """One output of the stack before calibration."""
+    raw: float = sum(map(mul, expert.heads, reading.heads))
+    for at, share in reading.mixture:
+        raw += share * (expert.offset[at] + sum(map(mul, expert.shape[at], reading.shape)))
+    return raw
+
+
+def _apply(expert: Expert, reading: Reading) -> float:
+    exponent = expert.calibration.slope * raw_value(expert, reading) + expert.calibration.offset
+    return 1.0 / (1.0 + exp(-max(-_STEEPEST, min(_STEEPEST, exponent))))
+
+
+def load(directory: Path = artefact.DIRECTORY) -> ComplexityModel:
     """Read and check the artefact; the only I/O of this package, once at start."""
-    raw = (directory / MODEL_FILE).read_bytes()
-    digest = hashlib.sha256(raw).hexdigest()
-    expected = (directory / DIGEST_FILE).read_text().strip()
-    if digest != expected:
-        raise ArtefactError("the artefact does not have the digest that was recorded for it")
-    try:
-        weights = msgspec.json.decode(raw, type=Weights)
-    except msgspec.MsgspecError as error:
-        raise ArtefactError("the artefact is not readable") from error
-    return ComplexityModel(weights, f"complexity-{digest[:12]}")
+    return ComplexityModel(*artefact.read(directory))

@@ -1,175 +1,178 @@
 """Trains the complexity artefact: `python -m classifiers.complexity.train --data DIR`.
 
-Uses the permissively licensed sets only, their train part for weights, words and calibration; the
-dev part is for the report. The `domain` field of the data is never read.
+Uses the permissively licensed sets only. The task of a prompt is a label to learn, never an input.
+Same data, code and library versions give the same digest.
 """
 
 import argparse
-import gzip
-import hashlib
-from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
-from scipy import sparse  # type: ignore[import-untyped]
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import KFold
 
-from classifiers.complexity.features import SHAPE_NAMES, Features, features
-from classifiers.complexity.model import (
-    ARTEFACT_DIRECTORY,
-    DIGEST_FILE,
-    MODEL_FILE,
-    Logistic,
-    Tier,
-    Weights,
-    load,
-)
+from classifiers.complexity import artefact
+from classifiers.complexity.artefact import LANE_ZERO, Expert, Logistic, Tier, Weights
+from classifiers.complexity.cascade import judge
+from classifiers.complexity.features import SHAPE_NAMES, features
+from classifiers.complexity.model import ComplexityModel
+from classifiers.complexity.training import stack as stacking
+from classifiers.complexity.training.card import write_card
+from classifiers.complexity.training.data import DOMAINS, Row, read, read_answers
+from classifiers.complexity.training.gate import fit_gate
+from classifiers.complexity.training.linear import Array, logistic
+from classifiers.complexity.training.stack import Labels, Stack
+from classifiers.complexity.training.terms import ShapeScale, Terms, matrix, terms_of
 
 
-_ROUTELLM = ("mixtral-8x7b-instruct-v0.1", "gpt-4-1106-preview")
-PAIRS = {
-    "routellm_mmlu": _ROUTELLM,
-    "routellm_gsm8k": _ROUTELLM,
-    "ulab9": ("mistral-7b-instruct-v0.3", "llama-3.1-nemotron-51b-instruct"),
-}
-SET_WEIGHTS = {"routellm_mmlu": 1.0, "routellm_gsm8k": 4.0, "ulab9": 1.0}
-LEAST_DOCUMENTS = 4
-STRENGTH = 0.2
-SHAPE_FACTOR = 0.2
-FAIL_SHARE = 0.1
 TIER_QUANTILES = (("light", 0.0), ("standard", 0.7), ("demanding", 0.9))
-ACCEPTABLE = 0.5
-FOLDS = 5
-WORD_STEPS = 2000
+NOVELTY_QUANTILE = 0.995
+LANE_STEPS = 127
+LANE_CLIP = 0.9998
+REPORT_FOLDS = 5
 
 
-class Row(msgspec.Struct, frozen=True):
-    """A prompt with the quality of each model on it."""
+class Fitted:
+    """Everything fitted on the chosen rows: heads, stacks and their calibration."""
 
-    id: str
-    dataset: str
-    prompt: str
-    scores: dict[str, float]
-    split: str
-
-    @property
-    def weak(self) -> float:
-        return self.scores[PAIRS[self.dataset][0]]
-
-    @property
-    def strong(self) -> float:
-        return self.scores[PAIRS[self.dataset][1]]
+    def __init__(self, inputs: Any, shape: Array, labels: Labels, chosen: Any) -> None:
+        self.heads = stacking.fit_heads(inputs, labels, chosen)
+        values = stacking.cross_fitted(inputs, labels, chosen)
+        own, weight = shape[chosen], labels.weight[chosen]
+        self.gain = stacking.fit_gain(values, own, labels, chosen)
+        self.weak = stacking.fit_chance(values, own, 1 - labels.weak_fails[chosen], weight)
+        self.strong = stacking.fit_chance(values, own, 1 - labels.strong_fails[chosen], weight)
+        raw = self.gain(values, own)
+        self.scores = raw
+        self.gain_calibration = platt(raw, labels.better[chosen])
 
 
-def read(directory: Path) -> list[Row]:
-    rows: list[Row] = []
-    for name in PAIRS:
-        packed = (directory / f"{name}.jsonl.gz").read_bytes()
-        print(f"{name}: sha256 {hashlib.sha256(packed).hexdigest()}")
-        rows += [
-            msgspec.json.decode(line, type=Row) for line in gzip.decompress(packed).splitlines()
-        ]
-    return rows
+def platt(raw: Array, truth: Array) -> Logistic:
+    """Platt scaling."""
+    inputs = np.column_stack([raw, np.ones(len(raw))])
+    slope, offset = logistic(inputs, truth, np.ones(len(raw)), 1e-3)
+    return Logistic(*_floats((slope, offset)))
 
 
-def vocabulary(seen: list[Features]) -> dict[str, int]:
-    counts = Counter(word for item in seen for word in item.words if len(word) <= 24)
-    return {
-        word: index
-        for index, word in enumerate(sorted(w for w, n in counts.items() if n >= LEAST_DOCUMENTS))
-    }
-
-
-def matrix(seen: list[Features], words: dict[str, int], shape: Any) -> Any:
-    rows, columns, values = [], [], []
-    for row, item in enumerate(seen):
-        for word in item.words:
-            if word in words:
-                rows.append(row)
-                columns.append(words[word])
-                values.append(len(item.words) ** -0.5)
-    bag = sparse.csr_matrix((values, (rows, columns)), shape=(len(seen), len(words)))
-    return sparse.hstack([bag, sparse.csr_matrix(shape)]).tocsr()
-
-
-def fit(rows: list[Row]) -> Weights:
+def train(rows: Sequence[Row], answers: Mapping[str, str], data: dict[str, str]) -> Weights:
+    """The artefact's weights from all the rows given, and the cheap model's answers to some."""
     seen = [features(row.prompt) for row in rows]
-    words = vocabulary(seen)
-    raw_shape = np.array([item.shape for item in seen])
-    low, high = np.quantile(raw_shape, [0.001, 0.999], axis=0)
-    clipped = np.clip(raw_shape, low, high)
-    mean, spread = clipped.mean(axis=0), clipped.std(axis=0) + 1e-9
-    inputs = matrix(seen, words, (clipped - mean) / spread * SHAPE_FACTOR)
-    gain = np.array([row.strong > row.weak for row in rows], int)
-    fail = np.array([row.weak < ACCEPTABLE for row in rows], int)
-    weight = np.array([SET_WEIGHTS[row.dataset] for row in rows])
-    model = blended(inputs, gain, fail, weight)
-    held_out = np.zeros(len(rows))
-    for known, unseen in KFold(FOLDS, shuffle=True, random_state=0).split(inputs):
-        fold = blended(inputs[known], gain[known], fail[known], weight[known])
-        held_out[unseen] = fold.decision_function(inputs[unseen])
-    strong_needed, weak_suffices = calibrate(held_out, gain), calibrate(held_out, 1 - fail)
-    probability = np.array([strong_needed(float(value)) for value in held_out])
-    tiers = tuple(
-        Tier(name, round(float(np.quantile(probability, q)), 4) if q else 0.0)
-        for name, q in TIER_QUANTILES
-    )
-    coefficients = model.coef_[0]
-    shape = coefficients[len(words) :] * SHAPE_FACTOR / spread
-    unit = float(np.abs(coefficients[: len(words)]).max()) / WORD_STEPS
-    steps = {word: round(float(coefficients[i]) / unit) for word, i in words.items()}
+    terms = terms_of(seen)
+    scale = ShapeScale(seen)
+    inputs, shape, labels = matrix(seen, terms), scale(seen), Labels(rows)
+    fitted = Fitted(inputs, shape, labels, np.arange(len(rows)))
+    lanes, units = _packed(fitted.heads, terms)
+    calibration = fitted.gain_calibration
+    probability = stacking_sigmoid(calibration, fitted.scores)
+    known = [sum(word in terms for word in one.words) / (len(one.words) or 1) for one in seen]
+    plain = Logistic(1.0, 0.0)
     return Weights(
-        SHAPE_NAMES,
-        tuple(map(float, shape)),
-        tuple(map(float, low)),
-        tuple(map(float, high)),
-        float(model.intercept_[0] - (shape * mean).sum()),
-        unit,
-        strong_needed,
-        weak_suffices,
-        tiers,
-        {word: step for word, step in steps.items() if abs(step) >= WORD_STEPS // 200},
+        shape_names=SHAPE_NAMES,
+        domains=DOMAINS,
+        terms=b"\n".join(terms),
+        lanes=lanes,
+        lane_unit=units,
+        lane_offset=_floats(fitted.heads[-1]),
+        shape_low=_floats(scale.low),
+        shape_high=_floats(scale.high),
+        shape_mean=_floats(scale.mean),
+        sharpness=stacking.SHARPNESS,
+        strong_needed=_expert(fitted.gain, scale, calibration),
+        weak_suffices=_expert(fitted.weak, scale, plain),
+        strong_suffices=_expert(fitted.strong, scale, plain),
+        gate=fit_gate(rows, answers),
+        tiers=tuple(
+            Tier(name, round(float(np.quantile(probability, q)), 4) if q else 0.0)
+            for name, q in TIER_QUANTILES
+        ),
+        novelty_high=round(float(np.quantile(1 - np.array(known), NOVELTY_QUANTILE)), 3),
+        data=data,
     )
 
 
-def blended(inputs: Any, gain: Any, fail: Any, weight: Any) -> Any:
-    """Both questions in one linear model: each row counts for gain and a little for failure."""
-    return LogisticRegression(C=STRENGTH, max_iter=1000).fit(
-        sparse.vstack([inputs, inputs]).tocsr(),
-        np.concatenate([gain, fail]),
-        sample_weight=np.concatenate([weight * (1 - FAIL_SHARE), weight * FAIL_SHARE]),
+def stacking_sigmoid(calibration: Logistic, raw: Array) -> Array:
+    result: Array = 1 / (1 + np.exp(-(calibration.slope * raw + calibration.offset)))
+    return result
+
+
+def _packed(heads: Array, terms: Terms) -> tuple[bytes, tuple[float, ...]]:
+    """One byte per term and head, and the step of each head."""
+    weights = heads[:-1] * np.array([weight for _, weight in terms.values()])[:, None]
+    units = _floats(np.quantile(np.abs(weights), LANE_CLIP, axis=0) / LANE_STEPS)
+    steps = np.clip(np.rint(weights / np.array(units)), -LANE_STEPS, LANE_STEPS) + LANE_ZERO
+    return steps.astype(np.uint8).tobytes(), units
+
+
+def _expert(stack: Stack, scale: ShapeScale, calibration: Logistic) -> Expert:
+    """A stack in units of raw shape."""
+    shape = stack.shape / scale.spread[None, :]
+    offset = stack.offset - shape @ scale.mean
+    return Expert(
+        _floats(stack.heads), _floats(offset), tuple(_floats(row) for row in shape), calibration
     )
 
 
-def calibrate(raw: Any, truth: Any) -> Logistic:
-    """Platt scaling on out-of-fold scores."""
-    model = LogisticRegression(C=1e3).fit(raw.reshape(-1, 1), truth)
-    return Logistic(float(model.coef_[0][0]), float(model.intercept_[0]))
+def _floats(values: Any) -> tuple[float, ...]:
+    """Six digits: what differs behind them is the order in which a library's threads added."""
+    return tuple(float(f"{value:.6g}") for value in values)
+
+
+def predictions(
+    model: ComplexityModel, rows: Sequence[Row], answers: Mapping[str, str]
+) -> tuple[list[bytes], list[bytes]]:
+    """Lines for score.py: prompt only, and the cascade where there is a cheap answer."""
+    alone, cascade = [], []
+    for row in rows:
+        judged = model.assess(row.prompt)
+        line = {"id": row.id, "score": judged.score, "p_weak": judged.weak_suffices}
+        alone.append(msgspec.json.encode(line))
+        if row.id in answers:
+            verdict = judge(model.gate, judged, row.prompt, [("", answers[row.id])], {})
+            line = {"id": row.id, "score": verdict.score, "p_weak": verdict.p_weak}
+            cascade.append(msgspec.json.encode(line))
+    return alone, cascade
+
+
+def write_out_of_fold(
+    rows: Sequence[Row], answers: Mapping[str, str], data: dict[str, str], file: Path
+) -> None:
+    """Predictions, each row judged by an artefact that was trained without it.
+
+    The cascade's go into a file of the same name with `.cascade` in front of the suffix.
+    """
+    alone: list[bytes] = []
+    cascade: list[bytes] = []
+    for part in stacking.folds(len(rows), REPORT_FOLDS, seed=1):
+        unseen = set(part.tolist())
+        weights = train([row for at, row in enumerate(rows) if at not in unseen], answers, data)
+        model = ComplexityModel(weights, "fold")
+        more_alone, more_cascade = predictions(model, [rows[at] for at in part], answers)
+        alone += more_alone
+        cascade += more_cascade
+    file.write_bytes(b"\n".join(alone) + b"\n")
+    file.with_suffix(f".cascade{file.suffix}").write_bytes(b"\n".join(cascade) + b"\n")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=ARTEFACT_DIRECTORY)
-    parser.add_argument("--predictions", type=Path, help="write dev predictions for score.py")
+    parser = argparse.ArgumentParser(prog="gatewright train complexity", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the labelled sets")
+    parser.add_argument("--out", type=Path, default=artefact.DIRECTORY)
+    parser.add_argument("--splits", default="train", help="train, dev or train,dev")
+    parser.add_argument(
+        "--out-of-fold", type=Path, help="also cross-validate over the splits: lines for score.py"
+    )
     arguments = parser.parse_args()
-    rows = read(arguments.data)
-    raw = msgspec.json.encode(fit([row for row in rows if row.split == "train"]))
-    (arguments.out / MODEL_FILE).write_bytes(raw)
-    (arguments.out / DIGEST_FILE).write_text(hashlib.sha256(raw).hexdigest() + "\n")
-    model = load(arguments.out)
-    print(f"{model.version}: {len(raw)} bytes")
-    if arguments.predictions:
-        lines = []
-        for row in rows:
-            if row.split == "dev":
-                judged = model.assess(row.prompt)
-                line = {"id": row.id, "score": judged.score, "p_weak": judged.weak_suffices}
-                lines.append(msgspec.json.encode(line))
-        arguments.predictions.write_bytes(b"\n".join(lines) + b"\n")
+    rows, digests = read(arguments.data)
+    answers, digests["answers_cheap"] = read_answers(arguments.data)
+    chosen = [row for row in rows if row.split in arguments.splits.split(",")]
+    raw = artefact.encode(train(chosen, answers, digests))
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    artefact.store(raw, arguments.out)
+    write_card(raw, arguments.splits, len(chosen), arguments.out)
+    print(f"{artefact.version(raw)}: {len(raw)} bytes from {len(chosen)} prompts")
+    if arguments.out_of_fold is not None:
+        write_out_of_fold(chosen, answers, digests, arguments.out_of_fold)
 
 
 if __name__ == "__main__":

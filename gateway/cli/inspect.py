@@ -14,6 +14,7 @@ from classifiers.pii.labels import MOST_SENSITIVE, SOFT
 from classifiers.pii.scanner import load as load_scanner
 from classifiers.units import Unit
 from classifiers.verdicts import judge
+from gateway.cli.inspect_complexity import inspect_complexity
 
 
 BYTES_PER_KIB = 1024
@@ -36,6 +37,9 @@ stats_option = click.option(
 @click.group()
 def inspect() -> None:
     """Run one classifier over JSON lines from standard input."""
+
+
+inspect.add_command(inspect_complexity)
 
 
 @inspect.command("pii")

@@ -1,5 +1,7 @@
 """`gatewright train …`: trains the classifiers' artefacts anew from the shared data."""
 
+import os
+import sys
 from pathlib import Path
 
 import click
@@ -36,3 +38,15 @@ def train_pii(directory: Path, out: Path, epochs: int, per_template: int) -> Non
     """Train the tagger of names, addresses, usernames and free-form identifiers."""
     recipe = Recipe(epochs=epochs, per_template=per_template)
     train_tagger(directory, out, recipe, click.echo)
+
+
+@train.command(
+    "complexity",
+    add_help_option=False,  # the trainer explains its own options
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+@click.pass_context
+def train_complexity(context: click.Context) -> None:
+    """Train the complexity score: --data DIR [--out DIR] [--splits train,dev] …."""
+    command = [sys.executable, "-m", "classifiers.complexity.train", *context.args]
+    os.execv(sys.executable, command)  # noqa: S606 - no shell, and the arguments are the operator's

@@ -1,0 +1,130 @@
+"""The artefact: what training stores and service loads, checked against its digest.
+
+One msgpack file of numbers and words, nothing executable, and beside it the sha256 of that file.
+"""
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+from classifiers.complexity.features import SHAPE_NAMES
+
+
+DIRECTORY = Path(__file__).parent / "artefact"
+MODEL_FILE = "model.msgpack"
+DIGEST_FILE = "model.sha256"
+CARD_FILE = "MODEL_CARD.md"
+HEADS = ("gain", "weak_fails", "strong_fails")
+"""Linear heads in front of one head per domain; together they are the lanes of a term."""
+
+LANE_ZERO = 128
+"""A lane's weight is stored as one byte; this byte means none."""
+
+
+class ArtefactError(Exception):
+    """The artefact is not the one that its digest names, or does not fit this code."""
+
+
+class Logistic(msgspec.Struct, frozen=True):
+    """Calibration: 1 / (1 + exp(-(slope * raw + offset)))."""
+
+    slope: float
+    offset: float
+
+
+class Tier(msgspec.Struct, frozen=True):
+    """A name for all scores from `least` on, up to the next tier."""
+
+    name: str
+    least: float
+
+
+class Expert(msgspec.Struct, frozen=True):
+    """One output of the stack.
+
+    `heads`: a weight per entry of HEADS. `offset`, `shape`: per domain, a constant and a weight per
+    measure of shape; a prompt gets the mixture of its likeliest domains.
+    """
+
+    heads: tuple[float, ...]
+    offset: tuple[float, ...]
+    shape: tuple[tuple[float, ...], ...]
+    calibration: Logistic
+
+
+class Gate(msgspec.Struct, frozen=True):
+    """Judges answers that calculate: log-odds that the answer is wrong, linear in its measures."""
+
+    names: tuple[str, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    weights: tuple[float, ...]
+    offset: float
+
+
+class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The artefact as stored.
+
+    `terms`: words and pairs ("a b"), sorted, separated by newlines. `lanes`: one byte per term and
+    head, LANE_ZERO is zero, in steps of `lane_unit`.
+    """
+
+    shape_names: tuple[str, ...]
+    domains: tuple[str, ...]
+    terms: bytes
+    lanes: bytes
+    lane_unit: tuple[float, ...]
+    lane_offset: tuple[float, ...]
+    # Bounds seen in training: outside of them a shape measure counts as the bound.
+    shape_low: tuple[float, ...]
+    shape_high: tuple[float, ...]
+    shape_mean: tuple[float, ...]
+    sharpness: float
+    strong_needed: Expert
+    weak_suffices: Expert
+    strong_suffices: Expert
+    gate: Gate
+    tiers: tuple[Tier, ...]
+    # The share of unknown words that few training prompts reach.
+    novelty_high: float
+    data: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"Weights({len(self.terms)} bytes of terms, tiers={self.tiers})"
+
+
+def encode(weights: Weights) -> bytes:
+    return msgspec.msgpack.encode(weights)
+
+
+def version(raw: bytes) -> str:
+    return f"complexity-{hashlib.sha256(raw).hexdigest()[:12]}"
+
+
+def store(raw: bytes, directory: Path) -> None:
+    """Write the artefact and its digest."""
+    (directory / MODEL_FILE).write_bytes(raw)
+    (directory / DIGEST_FILE).write_text(hashlib.sha256(raw).hexdigest() + "\n")
+
+
+def read(directory: Path = DIRECTORY) -> tuple[Weights, str]:
+    """Read and check the artefact; gives it with its version.
+
+    Raises:
+        ArtefactError
+    """
+    raw = (directory / MODEL_FILE).read_bytes()
+    if hashlib.sha256(raw).hexdigest() != (directory / DIGEST_FILE).read_text().strip():
+        raise ArtefactError("the artefact does not have the digest that was recorded for it")
+    try:
+        weights = msgspec.msgpack.decode(raw, type=Weights)
+    except msgspec.MsgspecError as error:
+        raise ArtefactError("the artefact is not readable") from error
+    lanes = len(HEADS) + len(weights.domains)
+    terms = weights.terms.count(b"\n") + 1
+    if weights.shape_names != SHAPE_NAMES or not weights.tiers or not weights.domains:
+        raise ArtefactError("the artefact was trained for other features")
+    if len(weights.lanes) != lanes * terms or len(weights.lane_unit) != lanes:
+        raise ArtefactError("the artefact's terms and weights do not belong together")
+    return weights, version(raw)
