@@ -13,8 +13,10 @@ from litestar import Litestar
 
 from classifiers.complexity.model import load as load_complexity
 from classifiers.pii.scanner import load as load_scanner
-from gateway.api.application import Front, build_application
+from gateway.api.application import build_application
 from gateway.api.door import Door, Load
+from gateway.api.front import Front
+from gateway.api.responses import response_routes
 from gateway.audit.device import AuditLimits
 from gateway.audit.projector import Projector
 from gateway.audit.writer import SegmentedAuditLog
@@ -43,6 +45,7 @@ from gateway.store.archive import DecisionArchive
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.engine import open_database
 from gateway.store.guard import CanaryGuard
+from gateway.store.kept_answers import DatabaseAnswers
 from gateway.store.keys import KeyStore
 from gateway.store.leased_ledger import LeasedLedger
 from gateway.store.leases import LeaseTable
@@ -51,6 +54,7 @@ from gateway.store.policies import PolicyStore
 from gateway.store.rate_limits import RateLimitTable
 from gateway.store.revisions import RevisionWatcher
 from gateway.telemetry import Event, logger
+from gateway.threads import Threads
 from gateway.trials import Trials
 from gateway.types import DialectName, Target
 from gateway.upkeep import Duty, Upkeep
@@ -62,11 +66,13 @@ from policies.render import render_report
 ENDPOINTS: Mapping[str, DialectName] = {
     "/v1/chat/completions": "openai_chat",
     "/v1/messages": "anthropic_messages",
+    "/v1/responses": "openai_responses",
 }
 PROBE_PERIOD_S = 0.5
 GUARD_PERIOD_S = 1.0
 FOLLOW_RETRY_S = 0.5
 HEALTH_PERIOD_S = 1.0
+ANSWERS_PERIOD_S = 600.0
 LOG_PERIOD_S = 0.1
 PROJECTION_PERIOD_S = 1.0
 PROJECTION_RECORDS = 2_000
@@ -131,6 +137,12 @@ class DataPlane:
         self._rates = make_rates(settings, clock)
         self._rate_limits = RateLimitTable(self._database)
         self._inspector = Inspector(settings.inspection, load_complexity(), clock, load_scanner())
+        self._threads = Threads(
+            DatabaseAnswers(self._database, master_key(settings)),
+            clock,
+            settings.responses,
+            settings.limits,
+        )
         self._upkeep = Upkeep(self._duties())
         self._is_reporting = True
         self._kept_board = ""
@@ -157,7 +169,8 @@ class DataPlane:
             readiness=(self._audit_reason,),
             archive=self._archive,
         )
-        return build_application(doors, front, [self.start], [self.close])
+        more_routes = response_routes(front, self._threads)
+        return build_application(doors, front, more_routes, [self.start], [self.close])
 
     def budget_left(self, accounts: tuple[str, ...]) -> int | None:
         """Micro-dollars left on the tightest of these accounts, as this worker knows it."""
@@ -221,6 +234,7 @@ class DataPlane:
                 self._trials,
             ),
             clock=self._clock,
+            threads=self._threads,
             settings=self._settings,
         )
 
@@ -236,6 +250,7 @@ class DataPlane:
                 Event.AUDIT_PROJECTION_FAILED,
             ),
             Duty("log", LOG_PERIOD_S, self._write_log, Event.UPKEEP_FAILED),
+            Duty("answers", ANSWERS_PERIOD_S, self._threads.forget_expired, Event.UPKEEP_FAILED),
             Duty("health", HEALTH_PERIOD_S, self._report_health, Event.UPKEEP_FAILED),
         )
 

@@ -30,12 +30,14 @@ CAPABILITIES = frozenset(
         "streaming",
         "thinking",
         "tools",
+        "tools_in_responses",
         "top_k",
     }
 )
 """Words that routing and dialects ask for.
 
-`max_completion_tokens`: the limit's name upstream. `fixed_sampling`: temperature and its kin are
+`max_completion_tokens`: the limit's name upstream. `tools_in_responses`: chat completions take no
+function tools for this model, responses do. `fixed_sampling`: temperature and its kin are
 refused there, so they are dropped and reported. `effort`, `reasoning_effort`, `top_k`, `prefill`
 and `mid_system`: fields and shapes of one dialect that a model of the other may know.
 """

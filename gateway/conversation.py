@@ -55,6 +55,9 @@ from msgspec import Struct
 ERROR_MARK = "[tool_error]\n"
 """How a failed tool result is marked in a dialect that has no field for it."""
 
+ITEM_MARK = "gw_reasoning_item:"
+"""Before a reasoning item of OpenAI's inside another dialect's `redacted_thinking`."""
+
 RAW_ARGUMENTS = "_raw_arguments"
 """Where tool arguments go that are no JSON object, e.g. cut off at the output limit."""
 
@@ -100,6 +103,11 @@ class ThinkingPart(Struct, frozen=True, tag="thinking"):
     text: str
     signature: str = ""
     redacted: str = ""
+
+    @property
+    def is_of_messages(self) -> bool:
+        """Whether Anthropic's models signed or sealed it; only those may be sent it again."""
+        return bool(self.signature or self.redacted) and not self.redacted.startswith(ITEM_MARK)
 
 
 class RefusalPart(Struct, frozen=True, tag="refusal"):

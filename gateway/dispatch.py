@@ -174,7 +174,7 @@ class Dispatcher:
             plan = structs.replace(plan, translation=translation)
         refusal: FeatureUnsupported | None = None
         for index, candidate in enumerate(plan.candidates):
-            dialect = self._dialects[self._providers[candidate.target.provider].dialect]
+            dialect = self._dialect_of(request, candidate)
             if dialect.name == request.dialect and not _may_be_refused(request):
                 return self._from(plan, index, candidate)
             try:
@@ -186,6 +186,10 @@ class Dispatcher:
                 plan, index, structs.replace(candidate, body=body.body, dropped=body.dropped)
             )
         raise refusal or FeatureUnsupported("No target is left.")
+
+    def _dialect_of(self, request: ChatRequest, candidate: Candidate) -> Dialect:
+        provider = self._providers[candidate.target.provider]
+        return self._dialects[provider.speaks(request, candidate.target)]
 
     @staticmethod
     def _from(plan: Plan, index: int, candidate: Candidate) -> Plan:
@@ -294,7 +298,7 @@ class Dispatcher:
         """One upstream call, from bytes to an answer; whatever happens, it is logged."""
         target = candidate.target
         provider = self._providers[target.provider]
-        dialect = self._dialects[provider.dialect]
+        dialect = self._dialect_of(request, candidate)
         upstream = self._encode(dialect, request, candidate, plan)
         is_same = dialect.name == request.dialect
         attempt = RunningAttempt(target.name, log, self._breakers, self._clock)
@@ -305,6 +309,7 @@ class Dispatcher:
             request_id=request.request_id,
             clearance=plan.clearance,
             deadline_s=max(deadline_s - attempt.started_s, 0.001),
+            dialect=dialect.name,
             version=request.version if is_same else "",
             betas=request.betas if is_same else (),
         )

@@ -6,6 +6,8 @@ GatewrightError
 │   ├── RouteUnknown            404  nothing is at this path
 │   ├── MethodRefused           405  not with this method
 │   ├── ModelUnknown            404
+│   ├── ResponseUnknown         404  no kept response of this project has this id
+│   ├── PreviousResponseUnknown 400  likewise, where a request wants to continue it
 │   ├── ContextTooLong          400
 │   └── FeatureUnsupported      400  no permitted target can do what is asked
 ├── Unauthenticated             401  no key, a malformed, unknown, expired or revoked key
@@ -85,6 +87,15 @@ class MethodRefused(RequestInvalid):
 class ModelUnknown(RequestInvalid):
     status = 404
     code = "model_not_found"
+
+
+class ResponseUnknown(RequestInvalid):
+    status = 404
+    code = "response_not_found"
+
+
+class PreviousResponseUnknown(RequestInvalid):
+    code = "previous_response_not_found"
 
 
 class ContextTooLong(RequestInvalid):

@@ -26,6 +26,7 @@ from gateway.rates import NO_LIMITS, Permit, Rates
 from gateway.relay import Relay, Write
 from gateway.settings import Settings
 from gateway.tally import with_input_estimate
+from gateway.threads import Threads, at_least, without_keeping
 from gateway.types import ChatRequest, Inspection, Principal, Receipt, Target, Usage
 
 
@@ -57,6 +58,7 @@ class Pipeline:
         dispatcher: Dispatcher,
         conclusion: Conclusion,
         clock: Clock,
+        threads: Threads,
         settings: Settings,
     ) -> None:
         self._peppers = peppers
@@ -67,6 +69,7 @@ class Pipeline:
         self._dispatcher = dispatcher
         self._conclusion = conclusion
         self._clock = clock
+        self._threads = threads
         self._limits = settings.limits
         self._requests = settings.requests
 
@@ -89,12 +92,16 @@ class Pipeline:
             request = arrival.dialect.decode_request(
                 await read_body(), arrival.request_id, arrival.headers
             )
+            if request.thread is not None:
+                request = await self._threads.resume(arrival, principal, request)
             check_destinations(request, self._requests)
             governed = arrival.snapshot.policies.document_for(principal)
             routing.check_model(request.model, arrival.snapshot.board, governed)
             accounts = self._accounts(principal, request)
             permit = await self._rates.admit(accounts, _most_tokens(request))
-            inspection = await self._inspector.inspect(request, principal.organisation)
+            inspection = at_least(
+                await self._inspector.inspect(request, principal.organisation), request
+            )
             passage = await self._admit(arrival, principal, request, inspection, accounts, permit)
         except GatewrightError as error:
             self._rates.take_back(permit)
@@ -134,6 +141,8 @@ class Pipeline:
         governed = policies.document_for(principal)
         ruling = routing.rule(governed, facts, request, snapshot.board, self._limits)
         self._conclusion.decided(policies.governing(principal), ruling)
+        if ruling.plan.audit_content == "none":
+            request = without_keeping(request)
         plan = self._dispatcher.prepare(request, ruling.plan, principal.translation)
         ruling = structs.replace(ruling, plan=plan) if plan is not ruling.plan else ruling
         reservation = await self._ledger.reserve(accounts, plan.worst_cost_microusd)
@@ -191,6 +200,7 @@ class Pipeline:
             completion.raw[: self._limits.audited_reply_bytes_max],
             answered.dropped,
         )
+        await self._threads.keep(passage, body)
         headers = _headers(passage, target, answered.dropped, concluded)
         if usage.estimated:
             headers["x-gatewright-usage"] = "estimated"
@@ -208,7 +218,7 @@ class Pipeline:
         except BaseException as error:
             await asyncio.shield(self._break_off(passage, attempts, error))
             raise
-        relay = Relay(passage, attempts, live, self._conclusion, self._limits)
+        relay = Relay(passage, attempts, live, self._conclusion, self._limits, self._threads.keep)
         headers = _headers(passage, live.candidate.target, live.dropped, None)
         return StreamedAnswer(headers, relay.run)
 

@@ -34,6 +34,8 @@ class UpstreamCall(Struct, frozen=True):
     """Jurisdictions the plan left open; the egress refuses a target outside it."""
     deadline_s: float
     """Seconds left for the whole attempt."""
+    dialect: DialectName = "openai_chat"
+    """In which the body is written: an upstream may speak several, each at its own path."""
     version: str = ""
     """The caller's protocol version, where the upstream speaks the caller's dialect."""
     betas: tuple[str, ...] = ()
@@ -71,6 +73,10 @@ class Provider(Protocol):
     name: str
     dialect: DialectName
     jurisdiction: str
+
+    def speaks(self, request: ChatRequest, target: Target) -> DialectName:
+        """The dialect in which this request is put to the target."""
+        ...
 
     @property
     def unavailable_reason(self) -> str:
@@ -137,6 +143,11 @@ class StreamDecoder(Protocol):
 
 class StreamEncoder(Protocol):
     """Events → bytes in the caller's dialect."""
+
+    @property
+    def response(self) -> bytes:
+        """After `finish`: the whole answer, in dialects whose last event holds it; else empty."""
+        ...
 
     def encode(self, events: list[StreamEvent]) -> bytes:
         """Everything but the terminal event; may be empty."""
@@ -243,6 +254,48 @@ class Ledger(Protocol):
 
     def limits_end_users(self, organisation: str) -> bool:
         """Whether each end user of this organisation has a limit."""
+        ...
+
+
+class KeptAnswer(Struct, frozen=True):
+    """An answer that its project may read again and continue."""
+
+    answer_id: str
+    project: tuple[str, str, str]
+    """Organisation, workspace and project: nobody else can find it."""
+    key_id: str
+    previous_id: str
+    data_class: str
+    created_us: int
+    expires_us: int
+    input_items: bytes
+    """Everything that was asked up to this answer, as a JSON list of items."""
+    response: bytes
+    """The answer as its caller saw it, as a JSON object."""
+
+    def __repr__(self) -> str:
+        return f"KeptAnswer({self.answer_id})"  # The rest is content.
+
+
+class AnswerStore(Protocol):
+    """Answers that are kept for their project, encrypted."""
+
+    async def keep(self, answer: KeptAnswer) -> None:
+        """Raises Unavailable when it cannot be stored."""
+        ...
+
+    async def find(
+        self, project: tuple[str, str, str], answer_id: str, now_us: int
+    ) -> KeptAnswer | None:
+        """None where this project has no such answer, or has it no more."""
+        ...
+
+    async def forget(self, project: tuple[str, str, str], answer_id: str) -> bool:
+        """Whether there was one."""
+        ...
+
+    async def forget_expired(self, now_us: int) -> int:
+        """How many were forgotten."""
         ...
 
 

@@ -18,6 +18,7 @@ from gateway.tally import Tally
 
 
 Write = Callable[[bytes], Awaitable[None]]
+Keep = Callable[[Passage, bytes], Awaitable[None]]
 
 
 class Relay:
@@ -30,6 +31,7 @@ class Relay:
         live: LiveStream,
         conclusion: Conclusion,
         limits: Limits,
+        keep: Keep,
     ) -> None:
         self._passage = passage
         self._attempts = attempts
@@ -37,6 +39,7 @@ class Relay:
         self._conclusion = conclusion
         self._tally = Tally(limits.audited_reply_bytes_max)
         self._ping_every_s = limits.ping_every_s
+        self._keep = keep
 
     async def run(self, write: Write) -> None:
         """Write the whole answer, whatever its end."""
@@ -82,11 +85,15 @@ class Relay:
             self._live.dropped,
         )
         told = " x-gatewright-usage=estimated" if usage.estimated else ""
-        return encoder.finish(
+        ending = encoder.finish(
             f"x-gatewright-cost-microusd={concluded.cost_microusd} "
             f"x-gatewright-receipt={concluded.receipt}{told}",
             usage,
         )
+        if encoder.response:
+            # Before its caller sees the end: it may be continued at once.
+            await self._keep(passage, encoder.response)
+        return ending
 
     async def _failure(self, encoder: StreamEncoder, error: GatewrightError) -> bytes:
         """The error event of a stream that broke, once that is on record."""

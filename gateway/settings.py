@@ -21,7 +21,12 @@ from gateway.errors import ConfigurationInvalid
 
 ENVIRONMENT_PREFIX = "GATEWRIGHT_"
 _MAY_BE_ZERO = frozenset(
-    {"audit.free_bytes_min", "inspection.inline_bytes_max", "inspection.deadline_s_per_mib"}
+    {
+        "audit.free_bytes_min",
+        "inspection.inline_bytes_max",
+        "inspection.deadline_s_per_mib",
+        "responses.keep_days",
+    }
 )
 _SECRET_HEADERS = frozenset(
     {"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"}
@@ -125,6 +130,13 @@ class RequestSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Hosts of remote tool servers (MCP) that a request may have an upstream call."""
 
 
+class ResponsesSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Answers that callers may continue with `previous_response_id`; encrypted, per project."""
+
+    keep_days: int = 30
+    """0 keeps none; requests that want to continue one are then refused."""
+
+
 class ProviderSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """One upstream. `jurisdiction` is the label that decisions and the egress compare."""
 
@@ -161,6 +173,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     limits: Limits = Limits()
     requests: RequestSettings = RequestSettings()
     rates: RatesSettings = RatesSettings()
+    responses: ResponsesSettings = ResponsesSettings()
     providers: Mapping[str, ProviderSettings] = {}
     targets: Mapping[str, TargetSettings] = {}
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -40,6 +40,7 @@ class Event(StrEnum):
     AUDIT_WRITE_RECOVERED = "audit:write_recovered"
     AUDIT_TAIL_CUT = "audit:tail_cut"
     AUDIT_SEGMENT_DAMAGED = "audit:segment_damaged"
+    RESPONSE_NOT_KEPT = "response:not_kept"
     INSPECTION_FAILED = "inspection:failed"
     PROBE_FAILED = "probe:failed"
     PROBE_RECOVERED = "probe:recovered"

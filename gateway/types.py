@@ -13,12 +13,25 @@ from typing import Literal
 from msgspec import Struct
 
 
-DialectName = Literal["openai_chat", "anthropic_messages"]
+DialectName = Literal["openai_chat", "anthropic_messages", "openai_responses"]
 Tier = Literal["cheap", "mid", "frontier"]
 Stage = Literal["intent", "outcome", "admin"]
 Translation = Literal["strict", "warn", "lenient"]
 """Refuse what would be left out, say so in a header, or only in the audit record."""
 OutcomeStatus = Literal["ok", "refused", "failed", "incomplete", "cancelled"]
+
+
+class Thread(Struct, frozen=True):
+    """How a request hangs together with answers that are kept here, and only here."""
+
+    previous_id: str = ""
+    """The kept answer that it continues; empty for none."""
+    keeps: bool = False
+    """Whether the answer is kept, so that a later request may continue it."""
+    answer_id: str = ""
+    """The id under which it will be kept."""
+    data_class: str = "S0"
+    """The most sensitive class that the thread has had; the request's own is never lower."""
 
 
 class ChatRequest(Struct, frozen=True):
@@ -47,6 +60,8 @@ class ChatRequest(Struct, frozen=True):
     """The protocol version that the caller pinned, e.g. `2023-06-01`; empty for none."""
     betas: tuple[str, ...] = ()
     """Features that the caller asked for by header and that may be passed on."""
+    thread: Thread | None = None
+    """None in dialects that have no threads."""
     dropped: tuple[str, ...] = ()
     """What was left out before any target was chosen, e.g. a header that is not passed on."""
 

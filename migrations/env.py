@@ -2,8 +2,12 @@
 
 from alembic import context
 
+from gateway.store.kept_answers import kept_answers
 from gateway.store.policy_tables import policy_versions
 
+
+# Every module that declares tables is imported here, and they all share one schema.
+assert kept_answers.metadata is policy_versions.metadata
 
 connection = context.config.attributes["connection"]
 context.configure(

@@ -24,6 +24,8 @@ from typing import Literal, Self
 import msgspec
 from msgspec import Struct
 
+from tests.upstream_responses import openai_response, openai_response_events
+
 
 Fault = Literal[
     "",
@@ -194,7 +196,7 @@ class RecordingUpstream:
             _write_whole(writer, status, msgspec.json.encode(tree), ())
             await writer.drain()
             return
-        if not path.endswith(("/chat/completions", "/messages")):
+        if not path.endswith(("/chat/completions", "/messages", "/responses")):
             _write_whole(writer, 404, b'{"error":{"message":"no such path"}}', ())
             await writer.drain()
             return
@@ -230,7 +232,9 @@ class _Reply:
     ) -> None:
         self._upstream, self._request, self._answer = upstream, request, answer
         self._reader, self._writer = reader, writer
-        self._is_anthropic = request.path.partition("?")[0].endswith("/messages")
+        path = request.path.partition("?")[0]
+        self._is_anthropic = path.endswith("/messages")
+        self._is_responses = path.endswith("/responses")
 
     async def send(self) -> None:
         answer = self._answer
@@ -278,6 +282,8 @@ class _Reply:
             return _error_body(answer.status, is_anthropic=self._is_anthropic)
         model = self._request.json.get("model", "")
         tree = _anthropic_message if self._is_anthropic else _openai_completion
+        if self._is_responses:
+            tree = openai_response
         return msgspec.json.encode(tree(answer, model))
 
     async def _stream(self) -> None:
@@ -305,6 +311,8 @@ class _Reply:
         if answer.events is not None:
             return list(answer.events)
         make = _anthropic_events if self._is_anthropic else _openai_events
+        if self._is_responses:
+            make = openai_response_events
         events = make(answer, self._request.json)
         half = max(1, len(events) // 2)
         if answer.fault == "truncated":
@@ -314,6 +322,8 @@ class _Reply:
         elif answer.fault == "error_event":
             body = _error_body(529, is_anthropic=self._is_anthropic)
             name = b"event: error\n" if self._is_anthropic else b""
+            if self._is_responses:
+                name, body = b"event: error\n", b'{"type":"error","code":"x","message":"m"}'
             events[half:] = [name + b"data: " + body + b"\n\n"]
         return events
 

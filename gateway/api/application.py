@@ -4,7 +4,7 @@ The hot routes are `@asgi` routes: Litestar routes them and runs the life cycle,
 a framework stands between the socket and the journey (docs/decisions/0003).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from litestar import Litestar, MediaType, Request, Response, asgi, get
@@ -12,47 +12,24 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import ASGIRouteHandler, HTTPRouteHandler
 from litestar.params import FromPath
 from litestar.types import LifespanHook
-from msgspec import Struct
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway.api.decisions import Archive, explain_decision
 from gateway.api.door import Door, new_request_id
+from gateway.api.front import Front
 from gateway.api.listing import find_model, list_models
-from gateway.clock import Clock
 from gateway.errors import GatewrightError, MethodRefused, NotReady, RouteUnknown
-from gateway.identity import Peppers, authenticate
-from gateway.metrics import Metrics
 from gateway.ports import Dialect
-from gateway.snapshot import SnapshotKeeper
-from gateway.types import Principal
 
 
 METHOD_NOT_ALLOWED = 405
 SERVER_ERROR = 500
 
 
-class Front(Struct, frozen=True):
-    """What the small routes need."""
-
-    snapshots: SnapshotKeeper
-    peppers: Peppers
-    clock: Clock
-    metrics: Metrics
-    dialect: Dialect
-    """In which errors outside any dialect are written."""
-    readiness: tuple[Callable[[], str], ...]
-    """Each gives an empty text, or the reason why this worker must not get requests."""
-    archive: Archive
-
-    def principal(self, request: Request[Any, Any, Any]) -> Principal:
-        keys = self.snapshots.current().keys
-        headers = request.scope["headers"]
-        return authenticate(keys, self.peppers, headers, self.clock.utc_us())
-
-
 def build_application(
     doors: Sequence[Door],
     front: Front,
+    more_routes: Sequence[HTTPRouteHandler],
     on_startup: Sequence[LifespanHook],
     on_shutdown: Sequence[LifespanHook],
 ) -> Litestar:
@@ -62,7 +39,7 @@ def build_application(
         return _error_response(front.dialect, error, new_request_id(front.clock.utc_us()))
 
     return Litestar(
-        route_handlers=[*map(_door_route, doors), *_small_routes(front)],
+        route_handlers=[*map(_door_route, doors), *_small_routes(front), *more_routes],
         on_startup=on_startup,
         on_shutdown=on_shutdown,
         openapi_config=None,

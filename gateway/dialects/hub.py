@@ -6,12 +6,14 @@ from gateway.conversation import Conversation, ToolCallPart, ToolResultPart, Tur
 from gateway.dialects.anthropic_messages import reader as anthropic_messages
 from gateway.dialects.loss import unsupported
 from gateway.dialects.openai_chat import reader as openai_chat
+from gateway.dialects.openai_responses import reader as openai_responses
 from gateway.types import ChatRequest, DialectName
 
 
 _READERS: Mapping[DialectName, Callable[[ChatRequest], Conversation]] = {
     "openai_chat": openai_chat.read_conversation,
     "anthropic_messages": anthropic_messages.read_conversation,
+    "openai_responses": openai_responses.read_conversation,
 }
 
 

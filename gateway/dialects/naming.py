@@ -14,7 +14,7 @@ _ID_LENGTH_MAX = 64
 def message_id(prefix: str, upstream_id: str, seed: bytes) -> str:
     """`prefix` plus the upstream's id without its own prefix, or a digest of `seed` without one."""
     bare = upstream_id
-    for known in ("chatcmpl-", "msg_"):
+    for known in ("chatcmpl-", "msg_", "resp_"):
         bare = bare.removeprefix(known)
     bare = _SAFE.sub("", bare)[:_ID_LENGTH_MAX]
     return prefix + (bare or hashlib.sha256(seed).hexdigest()[:24])

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from gateway.dialects.anthropic_messages.dialect import AnthropicMessages
 from gateway.dialects.openai_chat.dialect import OpenAIChat
+from gateway.dialects.openai_responses.dialect import OpenAIResponses
 from gateway.ports import Dialect
 from gateway.types import DialectName
 
@@ -11,4 +12,5 @@ from gateway.types import DialectName
 DIALECTS: Mapping[DialectName, Dialect] = {
     "openai_chat": OpenAIChat(),
     "anthropic_messages": AnthropicMessages(),
+    "openai_responses": OpenAIResponses(),
 }

@@ -8,7 +8,7 @@ from gateway.ports import UpstreamCall
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress, EgressReply, Route, check_clearance
 from gateway.providers.endpoint import Endpoint, parse_endpoint
-from gateway.types import DialectName
+from gateway.types import ChatRequest, DialectName, Target
 
 
 HTTP_OK = 200
@@ -40,6 +40,11 @@ class HttpProvider:
     def headers(cls, credential: str) -> Mapping[str, str]:
         """What this kind adds to the egress's own headers: as the official SDK sends it."""
         return {"authorization": f"Bearer {credential}"} if credential else {}
+
+    def speaks(self, request: ChatRequest, target: Target) -> DialectName:
+        """The one dialect of this kind; a kind that speaks several chooses."""
+        del request, target
+        return self.dialect
 
     @property
     def unavailable_reason(self) -> str:

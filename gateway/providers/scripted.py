@@ -14,7 +14,7 @@ from msgspec import Struct
 from gateway.errors import ConfigurationInvalid, UpstreamFailed
 from gateway.ports import UpstreamCall
 from gateway.providers.egress import check_clearance
-from gateway.types import DialectName
+from gateway.types import ChatRequest, DialectName, Target
 
 
 TARGET_PREFIX = "scripted/"
@@ -56,6 +56,11 @@ class ScriptedProvider:
         self.calls: list[UpstreamCall] = []
         self.cancelled = 0
         self._replies = deque(replies)
+
+    def speaks(self, request: ChatRequest, target: Target) -> DialectName:
+        """Always the one dialect it was made with."""
+        del request, target
+        return self.dialect
 
     def add(self, *replies: ScriptedReply) -> None:
         """Queue replies; when none is left, calls get a small good answer."""

@@ -77,6 +77,10 @@ class Scene(Struct):
         return [record for record in self.audit.records if record.stage == "outcome"]
 
 
+async def keep_nothing(passage: Passage, response: bytes) -> None:
+    """A store for dialects without threads."""
+
+
 async def scene(*pieces: bytes, late: bool = False) -> Scene:
     clock, audit = StoppedClock(), HeldAudit()
     await audit.start()
@@ -118,7 +122,7 @@ async def scene(*pieces: bytes, late: bool = False) -> Scene:
     attempt = RunningAttempt(candidate.target.name, log, Breakers(), clock)
     live = LiveStream(candidate, "openai_chat", reply, dialect.stream_decoder(), attempt)
     conclusion = Conclusion(ledger, audit, clock, Metrics())
-    return Scene(Relay(passage, log, live, conclusion, Limits()), audit, ledger, [])
+    return Scene(Relay(passage, log, live, conclusion, Limits(), keep_nothing), audit, ledger, [])
 
 
 async def test_a_whole_stream_is_recorded_before_its_terminal_event_is_written() -> None:

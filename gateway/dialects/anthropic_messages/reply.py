@@ -123,10 +123,14 @@ def encode_reply(completion: Completion, names: Mapping[str, str]) -> bytes:
 
     `names` gives back what the caller calls its tools, where they had to be renamed.
     """
-    content: list[object] = [
-        {"type": "thinking", "thinking": delta.text, "signature": delta.signature}
-        for delta in completion.thinking
-    ]
+    content: list[object] = []
+    for delta in completion.thinking:
+        if delta.text or not delta.redacted:
+            content.append(
+                {"type": "thinking", "thinking": delta.text, "signature": delta.signature}
+            )
+        if delta.redacted:
+            content.append({"type": "redacted_thinking", "data": delta.redacted})
     content += [
         {"type": "text", "text": text} for text in (completion.text, completion.refusal) if text
     ]

@@ -28,6 +28,7 @@ class MessagePassThrough:
     """
 
     __slots__ = ("_failed", "_held")
+    response = b""
 
     def __init__(self) -> None:
         self._held: list[bytes] = []
@@ -93,6 +94,8 @@ class MessageStreamEncoder:
     answer and what arrives beside it waits; text and thinking close as soon as something follows.
     """
 
+    response = b""
+
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
         self._started = False
@@ -129,6 +132,9 @@ class MessageStreamEncoder:
         if delta.kind == "thinking" and delta.text:
             template = b'{"type":"thinking_delta","thinking":%b}'
             return self._said(_THINKING_BLOCK, template, delta.text)
+        if delta.kind == "thinking" and delta.redacted and self._open_call < 0:
+            block = b'{"type":"redacted_thinking","data":%b}' % _encode(delta.redacted)
+            return self._close_block() + self._open_block(block, -1) + self._close_block()
         if delta.kind == "stop":
             self._stop = delta
         return b""

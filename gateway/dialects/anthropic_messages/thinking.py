@@ -63,4 +63,4 @@ def _may_think(fields: Json, talk: Conversation, target: Target) -> bool:
     if not said or not any(isinstance(part, ToolCallPart) for part in said[-1].parts):
         return True
     first = said[-1].parts[0]
-    return isinstance(first, ThinkingPart) and bool(first.signature or first.redacted)
+    return isinstance(first, ThinkingPart) and first.is_of_messages

@@ -204,7 +204,7 @@ def _blocks(parts: Iterable[Part], losses: Losses) -> list[object]:
     for part in parts:
         if isinstance(part, TextPart | RefusalPart) and not part.text.strip():
             losses.add("messages.blank_text")
-        elif isinstance(part, ThinkingPart) and not (part.signature or part.redacted):
+        elif isinstance(part, ThinkingPart) and not part.is_of_messages:
             losses.add("messages.thinking")
         else:
             blocks.append(_block(part, losses))

@@ -138,7 +138,11 @@ def encode_reply(completion: Completion, names: Mapping[str, str]) -> bytes:
     if thinking := "".join(delta.text for delta in completion.thinking):
         message["reasoning_content"] = thinking
     if any(delta.signature or delta.redacted for delta in completion.thinking):
-        message["thinking_blocks"] = [thinking_block(delta) for delta in completion.thinking]
+        message["thinking_blocks"] = [
+            thinking_block(delta)
+            for delta in completion.thinking
+            if delta.signature or delta.redacted
+        ]
     if not completion.text and not completion.tool_calls and not completion.refusal:
         message["content"] = ""
     choice = {

@@ -29,6 +29,7 @@ class ChatPassThrough:
     """
 
     __slots__ = ("_failed", "_first", "_held", "_hides_usage", "_holds")
+    response = b""
 
     def __init__(self, request: ChatRequest) -> None:
         self._hides_usage = not request.wants_stream_usage
@@ -92,6 +93,8 @@ def failure(error: GatewrightError, request_id: str) -> bytes:
 
 class ChatStreamEncoder:
     """Another dialect's events as chunks: role, content, finish, usage, `[DONE]`."""
+
+    response = b""
 
     def __init__(self, request: ChatRequest) -> None:
         self._request = request

@@ -1,0 +1,34 @@
+"""What the small routes beside the doors need."""
+
+from collections.abc import Callable
+from typing import Any
+
+from litestar import Request
+from msgspec import Struct
+
+from gateway.api.decisions import Archive
+from gateway.clock import Clock
+from gateway.identity import Peppers, authenticate
+from gateway.metrics import Metrics
+from gateway.ports import Dialect
+from gateway.snapshot import SnapshotKeeper
+from gateway.types import Principal
+
+
+class Front(Struct, frozen=True):
+    """What the small routes need."""
+
+    snapshots: SnapshotKeeper
+    peppers: Peppers
+    clock: Clock
+    metrics: Metrics
+    dialect: Dialect
+    """In which errors outside any dialect are written."""
+    readiness: tuple[Callable[[], str], ...]
+    """Each gives an empty text, or the reason why this worker must not get requests."""
+    archive: Archive
+
+    def principal(self, request: Request[Any, Any, Any]) -> Principal:
+        keys = self.snapshots.current().keys
+        headers = request.scope["headers"]
+        return authenticate(keys, self.peppers, headers, self.clock.utc_us())

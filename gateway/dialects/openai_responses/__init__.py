@@ -1,0 +1,1 @@
+"""OpenAI's responses: requests, replies, streams and errors."""

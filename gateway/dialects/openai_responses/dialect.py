@@ -1,0 +1,61 @@
+"""OpenAI's responses as a `ports.Dialect`."""
+
+from collections.abc import Sequence
+
+from gateway.dialects import hub, upstream_errors
+from gateway.dialects.naming import renamed_tools
+from gateway.dialects.openai_chat.errors import encode_error
+from gateway.dialects.openai_responses import reply, writer
+from gateway.dialects.openai_responses import request as requests
+from gateway.dialects.openai_responses.stream_in import ResponseStreamDecoder
+from gateway.dialects.openai_responses.stream_out import (
+    ResponsePassThrough,
+    ResponseStreamEncoder,
+)
+from gateway.errors import GatewrightError
+from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody
+from gateway.types import ChatRequest, Completion, DialectName, Target
+
+
+class OpenAIResponses:
+    """Stateless; one object serves every request."""
+
+    name: DialectName = "openai_responses"
+
+    def decode_request(
+        self, raw: bytes, request_id: str, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> ChatRequest:
+        del headers
+        return requests.decode_request(raw, request_id)
+
+    def encode_request(
+        self, request: ChatRequest, target: Target, output_tokens_cap: int
+    ) -> UpstreamBody:
+        if request.dialect == self.name:
+            return requests.patch_request(request, target, output_tokens_cap)
+        talk = hub.read_conversation(request)
+        return writer.write_request(talk, target, output_tokens_cap)
+
+    def decode_reply(self, raw: bytes) -> Completion:
+        return reply.decode_reply(raw)
+
+    def encode_reply(
+        self, completion: Completion, source: DialectName, request: ChatRequest
+    ) -> bytes:
+        if source == self.name:
+            return reply.patched(completion, request)
+        return reply.encode_reply(completion, request, renamed_tools(request.tree))
+
+    def decode_error(self, status: int, raw: bytes, retry_after_s: float | None) -> GatewrightError:
+        return upstream_errors.decode_error(status, raw, retry_after_s)
+
+    def encode_error(self, error: GatewrightError, request_id: str) -> tuple[int, bytes]:
+        return encode_error(error, request_id)
+
+    def stream_decoder(self) -> StreamDecoder:
+        return ResponseStreamDecoder()
+
+    def stream_encoder(self, request: ChatRequest, source: DialectName) -> StreamEncoder:
+        if source == self.name:
+            return ResponsePassThrough(request)
+        return ResponseStreamEncoder(request)

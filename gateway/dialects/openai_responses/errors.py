@@ -1,0 +1,29 @@
+"""Our error tree inside a stream of responses; outside of one, chat completions say it."""
+
+import msgspec
+
+from gateway.dialects.openai_chat.errors import encode_error
+from gateway.errors import GatewrightError
+
+
+_RATE_LIMITED = 429
+_BAD_REQUEST = 400
+
+
+def response_error(error: GatewrightError) -> dict[str, object]:
+    """The `error` of a response that failed, with one of the codes the vendor's types know."""
+    status = encode_error(error, "")[0]
+    code = {_RATE_LIMITED: "rate_limit_exceeded", _BAD_REQUEST: "invalid_prompt"}.get(status)
+    return {"code": code or "server_error", "message": error.message}
+
+
+def error_event(error: GatewrightError, sequence_number: int) -> bytes:
+    """An `error` event, for a stream whose response was never begun."""
+    data = {
+        "type": "error",
+        "code": error.code,
+        "message": error.message,
+        "param": None,
+        "sequence_number": sequence_number,
+    }
+    return b"event: error\ndata: " + msgspec.json.encode(data) + b"\n\n"

@@ -1,0 +1,69 @@
+"""Reasoning on its way through a client of another dialect: wrapped, and unwrapped unchanged.
+
+A reasoning item means something only to the vendor that encrypted it. Clients of other dialects
+carry it as an opaque block; what comes back to its own vendor is what left it.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error
+
+import msgspec
+
+from gateway.conversation import ITEM_MARK, ThinkingPart
+from gateway.dialects.openai_responses.wire import Item
+from gateway.types import Delta
+
+
+BLOCK_MARK = "gw_thinking_block:"
+"""Before a thinking block of another dialect inside this one's `encrypted_content`."""
+
+_ITEM = msgspec.json.Decoder(Item)
+_BLOCK = msgspec.json.Decoder(tuple[str, str, str])
+
+
+def wrapped_item(item: Item) -> str:
+    """A reasoning item as the data of a redacted thinking block; empty if it cannot be resent."""
+    if not item.encrypted_content:
+        return ""
+    kept = Item("reasoning", id=item.id, summary=item.summary)
+    kept.encrypted_content = item.encrypted_content
+    return ITEM_MARK + urlsafe_b64encode(msgspec.json.encode(kept)).decode()
+
+
+def unwrapped_item(redacted: str) -> dict[str, object] | None:
+    """The reasoning item in a redacted block; None where it is another vendor's, or broken."""
+    if not redacted.startswith(ITEM_MARK):
+        return None
+    try:
+        item = _ITEM.decode(urlsafe_b64decode(redacted.removeprefix(ITEM_MARK)))
+    except (msgspec.DecodeError, Error, UnicodeError, ValueError):
+        return None
+    tree: dict[str, object] = {"type": "reasoning", "summary": summaries(item)}
+    if item.id:
+        tree["id"] = item.id
+    tree["encrypted_content"] = item.encrypted_content
+    return tree
+
+
+def summaries(item: Item) -> list[dict[str, str]]:
+    return [{"type": "summary_text", "text": each.text} for each in item.summary or ()]
+
+
+def wrapped_block(thinking: Delta) -> str | None:
+    """Another vendor's signed thinking as `encrypted_content`; None where nothing is signed."""
+    if not thinking.signature and not thinking.redacted:
+        return None
+    block = msgspec.json.encode((thinking.text, thinking.signature, thinking.redacted))
+    return BLOCK_MARK + urlsafe_b64encode(block).decode()
+
+
+def thinking_of(item: Item) -> ThinkingPart:
+    """A reasoning item of the history: another vendor's block where it holds one."""
+    sealed = item.encrypted_content or ""
+    if sealed.startswith(BLOCK_MARK):
+        try:
+            return ThinkingPart(*_BLOCK.decode(urlsafe_b64decode(sealed.removeprefix(BLOCK_MARK))))
+        except (msgspec.DecodeError, Error, UnicodeError, ValueError):
+            return ThinkingPart("")
+    text = "\n".join(each.text for each in item.summary or ())
+    return ThinkingPart(text, redacted=wrapped_item(item))

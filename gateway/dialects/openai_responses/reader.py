@@ -1,0 +1,225 @@
+"""Responses request → conversation."""
+
+from collections.abc import Mapping
+
+from gateway.conversation import (
+    ERROR_MARK,
+    Conversation,
+    DocumentPart,
+    ImagePart,
+    Part,
+    Reasoning,
+    RefusalPart,
+    ResponseFormat,
+    Sampling,
+    TextPart,
+    Tool,
+    ToolCallPart,
+    ToolChoice,
+    ToolResultPart,
+    Turn,
+)
+from gateway.dialects.loss import Losses, unsupported
+from gateway.dialects.openai_responses import wire
+from gateway.dialects.openai_responses.marks import thinking_of
+from gateway.dialects.strict_json import checked
+from gateway.types import ChatRequest
+
+
+_PLACED = frozenset(
+    {
+        *("model", "input", "instructions", "stream", "max_output_tokens", "temperature", "top_p"),
+        *("tools", "tool_choice", "parallel_tool_calls", "text", "reasoning", "user"),
+        *("safety_identifier", "service_tier", "store", "previous_response_id", "metadata"),
+        *("include", "background", "top_logprobs", "stream_options"),
+    }
+)
+_PLACED_OF_ITEM = frozenset(wire.Item.__struct_fields__)
+_PLACED_OF_PART = frozenset(wire.Part.__struct_fields__)
+_PLACED_OF_TOOL = frozenset(wire.ToolWire.__struct_fields__)
+_MODES: Mapping[str, ToolChoice] = {
+    "auto": ToolChoice("auto"),
+    "none": ToolChoice("none"),
+    "required": ToolChoice("any"),
+}
+_TIERS = {"auto": "auto", "default": "standard"}
+_SYSTEM_ROLES = frozenset({"system", "developer"})
+
+
+def read_conversation(request: ChatRequest) -> Conversation:
+    """See `conversation` for what crosses.
+
+    Raises:
+        FeatureUnsupported: dropping what it asks would change its meaning.
+    """
+    body = checked(request.tree, wire.ResponsesBody)
+    if body.top_logprobs:
+        raise unsupported("top_logprobs", "Token probabilities do not exist there")
+    losses = Losses(request.dropped)
+    losses.add_unknown(request.tree, _PLACED)
+    _note_inner_fields(request.tree, losses)
+    if body.service_tier is not None and body.service_tier not in _TIERS:
+        losses.add("service_tier")
+    if body.text is not None and body.text.verbosity is not None:
+        losses.add("text.verbosity")
+    system, turns = _turns(body, losses)
+    return Conversation(
+        system=system,
+        turns=turns,
+        stream=request.stream,
+        tools=_tools(body),
+        tool_choice=_tool_choice(body.tool_choice),
+        parallel_tool_calls=body.parallel_tool_calls,
+        sampling=Sampling(temperature=body.temperature, top_p=body.top_p),
+        response_format=_response_format(body.text),
+        reasoning=_reasoning(body.reasoning),
+        user=body.safety_identifier or body.user or "",
+        service_tier=_TIERS.get(body.service_tier or "", ""),
+        unplaced=losses.names(),
+    )
+
+
+def _note_inner_fields(tree: Mapping[str, object], losses: Losses) -> None:
+    for name, known in (("input", _PLACED_OF_ITEM), ("tools", _PLACED_OF_TOOL)):
+        listed = tree.get(name)
+        for entry in listed if isinstance(listed, list) else ():
+            losses.add_unknown(entry, known, f"{name}.")
+            for inner in ("content", "output"):
+                parts = entry.get(inner)
+                for part in parts if isinstance(parts, list) else ():
+                    losses.add_unknown(part, _PLACED_OF_PART, f"{name}.{inner}.")
+
+
+def _reasoning(asked: wire.ReasoningWire | None) -> Reasoning | None:
+    if asked is None or asked.effort is None:
+        return None
+    is_disabled = asked.effort == "none"
+    return Reasoning(disabled=True) if is_disabled else Reasoning(asked.effort)
+
+
+def _response_format(text: wire.TextConfig | None) -> ResponseFormat | None:
+    asked = text.format if text is not None else None
+    if asked is None or asked.type == "text":
+        return None
+    if asked.type == "json_object":
+        return ResponseFormat("json_object")
+    if asked.type != "json_schema":
+        raise unsupported("text.format.type", "This format has no equivalent there")
+    return ResponseFormat(
+        "json_schema",
+        asked.name or "",
+        asked.schema or {},
+        asked.strict,
+        asked.description or "",
+    )
+
+
+def _tools(body: wire.ResponsesBody) -> tuple[Tool, ...]:
+    tools = []
+    for index, tool in enumerate(body.tools or ()):
+        if tool.type != "function" or not tool.name:
+            raise unsupported(f"tools[{index}].type", "Only function tools exist there")
+        tools.append(Tool(tool.name, tool.description or "", tool.parameters or {}, tool.strict))
+    return tuple(tools)
+
+
+def _tool_choice(choice: str | wire.NamedChoice | None) -> ToolChoice | None:
+    if choice is None:
+        return None
+    if isinstance(choice, str):
+        return _MODES[choice]
+    if choice.type != "function" or not choice.name:
+        raise unsupported("tool_choice.type", "Only function tools exist there")
+    return ToolChoice("named", choice.name)
+
+
+def _turns(
+    body: wire.ResponsesBody, losses: Losses
+) -> tuple[tuple[TextPart, ...], tuple[Turn, ...]]:
+    """Items become turns; what the assistant said, thought and called in a row is one turn."""
+    system = [TextPart(body.instructions)] if body.instructions else []
+    turns: list[Turn] = []
+    said: list[Part] = []
+    items = [wire.Item(role="user", content=body.input)] if isinstance(body.input, str) else []
+    for index, item in enumerate(items or body.input):
+        assert isinstance(item, wire.Item)
+        place = f"input[{index}]"
+        if own := _of_assistant(item, place, losses):
+            said += own
+            continue
+        if said:
+            turns.append(Turn("assistant", tuple(said)))
+            said = []
+        turn = _turn(item, place, losses)
+        if turn.role == "system" and not turns:
+            system += (part for part in turn.parts if isinstance(part, TextPart))
+        elif turn.parts:
+            turns.append(turn)
+    if said:
+        turns.append(Turn("assistant", tuple(said)))
+    return tuple(system), tuple(turns)
+
+
+def _of_assistant(item: wire.Item, place: str, losses: Losses) -> list[Part]:
+    """The parts of an item that the assistant made; empty for any other."""
+    if item.type == "function_call":
+        return [ToolCallPart(item.call_id or "", item.name or "", item.arguments or "")]
+    if item.type == "reasoning":
+        return [thinking_of(item)]
+    if item.type in {None, "message"} and item.role == "assistant":
+        return [*_content(item.content, f"{place}.content", losses)]
+    return []
+
+
+def _turn(item: wire.Item, place: str, losses: Losses) -> Turn:
+    if item.type == "function_call_output":
+        return Turn("user", (_result(item, place, losses),))
+    if item.type not in {None, "message"}:
+        raise unsupported(f"{place}.type", "This kind of item has no equivalent there")
+    parts = _content(item.content, f"{place}.content", losses)
+    if item.role not in _SYSTEM_ROLES:
+        return Turn("assistant" if item.role == "assistant" else "user", parts)
+    if not all(isinstance(part, TextPart) for part in parts):
+        raise unsupported(f"{place}.content", "Only text is possible here")
+    return Turn("system", parts)
+
+
+def _result(item: wire.Item, place: str, losses: Losses) -> ToolResultPart:
+    parts = _content(item.output, f"{place}.output", losses)
+    kept = [part for part in parts if isinstance(part, TextPart | ImagePart | DocumentPart)]
+    first = kept[0] if kept else None
+    is_error = isinstance(first, TextPart) and first.text.startswith(ERROR_MARK)
+    if is_error and isinstance(first, TextPart):
+        kept[0] = TextPart(first.text.removeprefix(ERROR_MARK))
+    return ToolResultPart(item.call_id or "", tuple(kept), is_error)
+
+
+def _content(content: str | list[wire.Part] | None, place: str, losses: Losses) -> tuple[Part, ...]:
+    if content is None:
+        return ()
+    if isinstance(content, str):
+        return (TextPart(content),)
+    return tuple(_part(part, f"{place}[{index}]", losses) for index, part in enumerate(content))
+
+
+def _part(part: wire.Part, place: str, losses: Losses) -> Part:
+    if part.type in {"input_text", "output_text", "text"} and part.text is not None:
+        return TextPart(part.text, "5m" if part.prompt_cache_breakpoint is not None else "")
+    if part.type == "refusal" and part.refusal is not None:
+        return RefusalPart(part.refusal)
+    if part.type == "input_image" and part.image_url is not None:
+        if part.detail not in {None, "auto"}:
+            losses.add("input.content.detail")
+        media_type, data = data_uri(part.image_url)
+        return ImagePart("" if data else part.image_url, media_type, data)
+    if part.type == "input_file" and part.file_data:
+        media_type, data = data_uri(part.file_data)
+        if data:
+            return DocumentPart(media_type, data, title=part.filename or "")
+    raise unsupported(f"{place}.type", "This kind of content has no equivalent there")
+
+
+def data_uri(url: str) -> tuple[str, str]:
+    """`data:image/png;base64,…` → media type and base64; two empty strings for anything else."""
+    head, _, data = url.partition(";base64,")
+    return (head[5:], data) if head[:5].lower() == "data:" and data else ("", "")

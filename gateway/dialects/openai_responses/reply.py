@@ -1,0 +1,252 @@
+"""Whole responses, both ways."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gateway.dialects import body
+from gateway.dialects.estimate import estimate_output_tokens
+from gateway.dialects.openai_responses.marks import wrapped_block, wrapped_item
+from gateway.dialects.openai_responses.wire import Item, Part, Reply, UsageWire
+from gateway.errors import UpstreamFailed, UpstreamMalformed
+from gateway.types import ChatRequest, Completion, Delta, ToolCall, Usage
+
+
+INCOMPLETE = {"length": "max_output_tokens", "pause": "max_output_tokens"}
+_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
+_UNANSWERED = frozenset({"failed", "cancelled"})
+_MS_PER_S = 1000
+_ECHOED: Mapping[str, object] = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "reasoning": None,
+    "service_tier": None,
+    "temperature": None,
+    "text": None,
+    "tool_choice": "auto",
+    "tools": [],
+    "top_p": None,
+    "truncation": None,
+    "user": None,
+}
+
+Json = dict[str, object]
+
+_REPLY = msgspec.json.Decoder(Reply)
+
+
+def decode_reply(raw: bytes) -> Completion:
+    """See `ports.Dialect.decode_reply`."""
+    try:
+        wire = _REPLY.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UpstreamMalformed("The upstream's answer is not a response.") from error
+    if wire.status in _UNANSWERED:
+        raise UpstreamFailed("The upstream failed to answer.")
+    parts = [part for item in wire.output for part in _parts(item)]
+    refusal = "".join(part.refusal or "" for part in parts if part.type == "refusal")
+    calls = tuple(_tool_call(item) for item in wire.output if item.type == "function_call")
+    return Completion(
+        raw=raw,
+        message_id=wire.id or "",
+        model=wire.model or "",
+        text="".join(part.text or "" for part in parts if part.type == "output_text"),
+        tool_calls=calls,
+        stop_reason=stop_reason(wire, has_calls=bool(calls), is_refused=bool(refusal)),
+        stop_sequence=None,
+        usage=usage_of(wire.usage) or _estimated(wire),
+        thinking=tuple(_thought(item) for item in wire.output if item.type == "reasoning"),
+        refusal=refusal,
+    )
+
+
+def stop_reason(wire: Reply, *, has_calls: bool, is_refused: bool) -> str:
+    """Why an answer ended, in no dialect's words."""
+    if is_refused:
+        return "content_filter"
+    if wire.status == "incomplete":
+        reason = wire.incomplete_details.reason if wire.incomplete_details is not None else None
+        return _REASONS.get(reason or "", "length")
+    return "tool_use" if has_calls else "end"
+
+
+def _parts(item: Item) -> list[Part]:
+    return item.content if item.type == "message" and isinstance(item.content, list) else []
+
+
+def _tool_call(item: Item) -> ToolCall:
+    if not item.call_id or not item.name:
+        raise UpstreamMalformed("The upstream called a tool without a name or an id.")
+    return ToolCall(item.call_id, item.name, item.arguments or "")
+
+
+def _thought(item: Item) -> Delta:
+    text = "\n".join(each.text for each in item.summary or ())
+    return Delta("thinking", text, redacted=wrapped_item(item))
+
+
+def usage_of(wire: UsageWire | None) -> Usage | None:
+    """None where the upstream counted nothing; its cached tokens are part of the input."""
+    if wire is None or (wire.input_tokens is None and wire.output_tokens is None):
+        return None
+    read, written = wire.input_tokens_details, wire.output_tokens_details
+    return Usage(
+        input_tokens=wire.input_tokens or 0,
+        output_tokens=wire.output_tokens or 0,
+        cache_read_tokens=(read.cached_tokens or 0) if read is not None else 0,
+        cache_write_tokens=(read.cache_write_tokens or 0) if read is not None else 0,
+        reasoning_tokens=(written.reasoning_tokens or 0) if written is not None else 0,
+    )
+
+
+def _estimated(wire: Reply) -> Usage:
+    length_bytes = 0
+    for item in wire.output:
+        length_bytes += len((item.arguments or "").encode())
+        for part in _parts(item):
+            length_bytes += len((part.text or part.refusal or "").encode())
+    return Usage(output_tokens=estimate_output_tokens(length_bytes), estimated=True)
+
+
+def own_fields(request: ChatRequest) -> dict[str, bytes | None]:
+    """What of a response is ours to say, whoever made it: its name, and where it is held."""
+    thread = request.thread
+    assert thread is not None
+    return {
+        "id": msgspec.json.encode(response_id(request)),
+        "previous_response_id": msgspec.json.encode(thread.previous_id or None),
+        "store": b"true" if thread.keeps else b"false",
+    }
+
+
+def response_id(request: ChatRequest) -> str:
+    """The id under which it is kept here, or a name of this request's that leads nowhere."""
+    thread = request.thread
+    kept = thread.answer_id if thread is not None else ""
+    return kept or "resp_" + request.request_id.removeprefix("req_")
+
+
+def patched(completion: Completion, request: ChatRequest) -> bytes:
+    """The upstream's own bytes with our id, and our estimate where it counted nothing."""
+    changes = own_fields(request)
+    if completion.usage.estimated:
+        changes["usage"] = msgspec.json.encode(encode_usage(completion.usage))
+    return body.patch(completion.raw, changes)
+
+
+def encode_reply(completion: Completion, request: ChatRequest, names: Mapping[str, str]) -> bytes:
+    """An answer of another dialect as a response."""
+    output: list[Json] = []
+    for delta in completion.thinking:
+        output.append(reasoning_item(request, len(output), delta))
+    parts: list[Json] = [text_part(completion.text)] if completion.text else []
+    if completion.refusal:
+        parts.append({"type": "refusal", "refusal": completion.refusal})
+    if parts or not completion.tool_calls:
+        output.append(message_item(request, len(output), parts or [text_part("")]))
+    for call in completion.tool_calls:
+        name = names.get(call.name, call.name)
+        output.append(
+            call_item(request, len(output), (call.tool_id, name), call.arguments_json or "{}")
+        )
+    response = response_object(request, completion.model, completion.stop_reason)
+    response |= {"output": output, "usage": encode_usage(completion.usage)}
+    return msgspec.json.encode(response)
+
+
+def response_object(request: ChatRequest, model: str, stop: str | None) -> Json:
+    """A response without its output; `stop` None while it is still being made."""
+    thread = request.thread
+    assert thread is not None
+    tree = request.tree
+    reason = INCOMPLETE.get(stop or "")
+    status = "in_progress" if stop is None else "incomplete" if reason else "completed"
+    response: Json = {
+        "id": response_id(request),
+        "object": "response",
+        "created_at": created_at(request),
+        "status": status,
+        "error": None,
+        "incomplete_details": {"reason": reason} if reason else None,
+        "model": model or request.model,
+        "output": [],
+        "previous_response_id": thread.previous_id or None,
+        "store": thread.keeps,
+        "usage": None,
+    }
+    for name, default in _ECHOED.items():
+        value = tree.get(name)
+        response[name] = default if value is None else value
+    return response
+
+
+def created_at(request: ChatRequest) -> float:
+    """Seconds since 1970: the time is in our own request ids, and this layer has no clock."""
+    try:
+        return float(int(request.request_id[4:16], 16) // _MS_PER_S)
+    except ValueError:
+        return 0.0
+
+
+def item_id(request: ChatRequest, prefix: str, index: int) -> str:
+    return f"{prefix}_{request.request_id.removeprefix('req_')}_{index}"
+
+
+def text_part(text: str) -> Json:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def message_item(
+    request: ChatRequest, index: int, parts: list[Json], status: str = "completed"
+) -> Json:
+    return {
+        "id": item_id(request, "msg", index),
+        "type": "message",
+        "role": "assistant",
+        "status": status,
+        "content": parts,
+    }
+
+
+def call_item(
+    request: ChatRequest,
+    index: int,
+    called: tuple[str, str],
+    arguments: str,
+    status: str = "completed",
+) -> Json:
+    """`called` is the id that results pair with, and the tool's name."""
+    return {
+        "id": item_id(request, "fc", index),
+        "type": "function_call",
+        "call_id": called[0],
+        "name": called[1],
+        "arguments": arguments,
+        "status": status,
+    }
+
+
+def reasoning_item(request: ChatRequest, index: int, thought: Delta) -> Json:
+    summary = [{"type": "summary_text", "text": thought.text}] if thought.text else []
+    return {
+        "id": item_id(request, "rs", index),
+        "type": "reasoning",
+        "summary": summary,
+        "encrypted_content": wrapped_block(thought),
+    }
+
+
+def encode_usage(usage: Usage) -> Json:
+    """Usage in this dialect's words, where the input's count includes cached parts."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {
+            "cached_tokens": usage.cache_read_tokens,
+            "cache_write_tokens": usage.cache_write_tokens + usage.cache_write_1h_tokens,
+        },
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+    }

@@ -1,0 +1,156 @@
+"""Responses requests in, and same-dialect requests out by patching bytes."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from gateway.dialects import body
+from gateway.dialects.estimate import estimate_input_tokens
+from gateway.dialects.loss import check_schema_wanted, unsupported
+from gateway.dialects.openai_responses.wire import Item, Part, ResponsesBody
+from gateway.dialects.strict_json import checked, decode_object, invalid
+from gateway.ports import UpstreamBody
+from gateway.types import ChatRequest, Target, Thread
+
+
+OUTPUT_TOKENS_MIN = 16
+"""The vendor's API takes no smaller limit."""
+
+ENCRYPTED = "reasoning.encrypted_content"
+
+_HELD_ELSEWHERE: Mapping[str, str] = {
+    "background": "Answers are not made in the background here",
+    "conversation": "Conversations are not held by upstreams; use previous_response_id",
+    "prompt": "Prompts that an upstream holds cannot be inspected; send the text",
+}
+_MODES = frozenset({"auto", "none", "required"})
+_REQUIRED_OF_ITEM = {
+    "function_call": ("call_id", "name", "arguments"),
+    "function_call_output": ("call_id", "output"),
+    "message": ("role", "content"),
+}
+
+
+def decode_request(raw: bytes, request_id: str) -> ChatRequest:
+    """See `ports.Dialect.decode_request`.
+
+    Raises:
+        FeatureUnsupported: it names something that an upstream holds; nobody could inspect it.
+    """
+    tree = decode_object(raw)
+    for name, reason in _HELD_ELSEWHERE.items():
+        if tree.get(name):
+            raise unsupported(name, reason)
+    wire = checked(tree, ResponsesBody)
+    items = wire.input if isinstance(wire.input, list) else []
+    _check(wire, items)
+    destinations = _tool_servers(wire, tree)
+    images, documents, attached_bytes = _attachments(items, destinations)
+    text = wire.text
+    has_format = text is not None and text.format is not None
+    return ChatRequest(
+        request_id=request_id,
+        dialect="openai_responses",
+        raw=raw,
+        tree=tree,
+        model=wire.model,
+        stream=bool(wire.stream),
+        max_output_tokens=wire.max_output_tokens,
+        wants_stream_usage=True,
+        has_tools=bool(wire.tools),
+        has_images=images > 0,
+        has_documents=documents > 0,
+        wants_json_schema=has_format and text.format.type == "json_schema",  # type: ignore[union-attr]
+        input_tokens_estimate=estimate_input_tokens(len(raw), images, documents, attached_bytes),
+        destinations=tuple(destinations),
+        thread=Thread(wire.previous_response_id or "", keeps=wire.store is not False),
+    )
+
+
+def _check(wire: ResponsesBody, items: Iterable[Item]) -> None:
+    for index, item in enumerate(items):
+        kind = item.type or "message"
+        if kind == "item_reference":
+            raise unsupported(f"input[{index}]", "Send the item itself; references are not held")
+        for name in _REQUIRED_OF_ITEM.get(kind, ()):
+            if getattr(item, name) is None:
+                raise invalid(f"input[{index}].{name}", "This field is required")
+    for index, tool in enumerate(wire.tools or ()):
+        if tool.type == "function" and not tool.name:
+            raise invalid(f"tools[{index}].name", "This field is required")
+    choice = wire.tool_choice
+    if isinstance(choice, str) and choice not in _MODES:
+        raise invalid("tool_choice", "This value is not one of those allowed")
+
+
+def _tool_servers(wire: ResponsesBody, tree: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Addresses of remote tool servers; a connector that the vendor knows is an unknown address."""
+    del tree
+    return [
+        (f"tools[{index}].server_url", tool.server_url or "")
+        for index, tool in enumerate(wire.tools or ())
+        if tool.type == "mcp" or tool.server_url is not None
+    ]
+
+
+def _attachments(
+    items: Iterable[Item], destinations: list[tuple[str, str]]
+) -> tuple[int, int, int]:
+    """Images, documents, and the bytes of both that lie inline; appends addresses named."""
+    images = documents = attached_bytes = 0
+    for index, item in enumerate(items):
+        for name in ("content", "output"):
+            parts = getattr(item, name)
+            for position, part in enumerate(parts if isinstance(parts, list) else ()):
+                images += part.type == "input_image"
+                documents += part.type == "input_file"
+                attached_bytes += len(part.file_data or "")
+                place = f"input[{index}].{name}[{position}]"
+                attached_bytes += _image_bytes(part, place, destinations)
+    return images, documents, attached_bytes
+
+
+def _image_bytes(part: Part, place: str, destinations: list[tuple[str, str]]) -> int:
+    if part.file_url is not None:
+        destinations.append((f"{place}.file_url", part.file_url))
+    if part.image_url is None:
+        return 0
+    if part.image_url[:5].lower() != "data:":
+        destinations.append((f"{place}.image_url", part.image_url))
+    return len(part.image_url)
+
+
+def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) -> UpstreamBody:
+    """The caller's own bytes with model and output limit set; the upstream holds nothing.
+
+    Raises:
+        FeatureUnsupported: the model cannot do what is asked.
+    """
+    check_schema_wanted(target, is_wanted=request.wants_json_schema)
+    fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
+    fields.pop("previous_response_id", None)
+    fields["model"] = msgspec.json.encode(target.model)
+    asked = request.max_output_tokens
+    if asked is None or asked > output_tokens_cap:
+        fields["max_output_tokens"] = b"%d" % check_limit(output_tokens_cap)
+    fields["store"] = b"false"
+    if "reasoning_effort" in target.capabilities:
+        fields["include"] = _with_encrypted(request.tree.get("include"))
+    return UpstreamBody(body.join(fields), request.dropped)
+
+
+def check_limit(output_tokens_cap: int) -> int:
+    """The limit, if the vendor takes one that small.
+
+    Raises:
+        FeatureUnsupported
+    """
+    if output_tokens_cap < OUTPUT_TOKENS_MIN:
+        raise unsupported("max_output_tokens", f"At least {OUTPUT_TOKENS_MIN} are needed there")
+    return output_tokens_cap
+
+
+def _with_encrypted(include: object) -> bytes:
+    """What the caller wants included, and what makes reasoning resendable without being held."""
+    listed = list(include) if isinstance(include, list) else []
+    return msgspec.json.encode(listed if ENCRYPTED in listed else [*listed, ENCRYPTED])

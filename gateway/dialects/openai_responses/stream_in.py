@@ -1,0 +1,132 @@
+"""An upstream's stream of response events → events."""
+
+import msgspec
+
+from gateway.dialects import sse
+from gateway.dialects.openai_responses.marks import wrapped_item
+from gateway.dialects.openai_responses.reply import stop_reason, usage_of
+from gateway.dialects.openai_responses.wire import Item, Reply, StreamWire
+from gateway.errors import UpstreamMalformed
+from gateway.types import Delta, StreamEvent
+
+
+_EVENT = msgspec.json.Decoder(StreamWire)
+_NOT_AN_EVENT = "The upstream sent something that is not an event of a response."
+_THINKING = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
+_ENDS = frozenset({"response.completed", "response.incomplete"})
+_FAILURES = frozenset({"error", "response.failed", "response.cancelled"})
+_OPAQUE = (Delta("opaque"),)
+
+
+class ResponseStreamDecoder:
+    """See `ports.StreamDecoder`. Nothing is reported after the terminal event."""
+
+    __slots__ = ("_begun", "_calls", "_ended", "_refused", "_splitter", "_started")
+
+    def __init__(self) -> None:
+        self._splitter = sse.Splitter()
+        self._started = False
+        self._ended = False
+        self._refused = False
+        self._calls: dict[int, int] = {}
+        """Place in the output → ordinal of the tool call there."""
+        self._begun: set[int] = set()
+        """Calls whose arguments have begun to arrive."""
+
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        return [self._read(event) for event in self._splitter.feed(data) if not self._ended]
+
+    def close(self) -> list[StreamEvent]:
+        """A last event without its blank line counts if it is whole; a cut one does not."""
+        events = []
+        for event in self._splitter.close():
+            try:
+                events += [self._read(event)] if not self._ended else []
+            except UpstreamMalformed:
+                break
+        return events
+
+    def _read(self, event: sse.Event) -> StreamEvent:
+        raw = event.raw
+        if event.data is None or event.data == b"[DONE]":
+            return StreamEvent(raw if event.data is None else b"", ())
+        try:
+            wire = _EVENT.decode(event.data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise UpstreamMalformed(_NOT_AN_EVENT) from error
+        kind = wire.type
+        if kind == "response.output_text.delta":
+            return StreamEvent(raw, (Delta("text", wire.delta or ""),), has_content=True)
+        if kind == "response.function_call_arguments.delta":
+            return self._arguments(raw, wire)
+        if kind in _THINKING:
+            return StreamEvent(raw, (Delta("thinking", wire.delta or ""),), has_content=True)
+        if kind == "response.refusal.delta":
+            self._refused = True
+            return StreamEvent(raw, (Delta("refusal", wire.delta or ""),), has_content=True)
+        return self._lifecycle(raw, wire)
+
+    def _lifecycle(self, raw: bytes, wire: StreamWire) -> StreamEvent:
+        kind = wire.type
+        if kind in _FAILURES:
+            word = wire.code or "error"
+            return StreamEvent(b"", (Delta("error", word[:64]),))
+        if kind == "response.output_item.added":
+            return self._added(raw, wire)
+        if kind == "response.output_item.done":
+            return self._done(raw, wire)
+        if wire.response is not None and kind in _ENDS:
+            return self._end(raw, wire.response)
+        if wire.response is not None and not self._started:
+            self._started = True
+            reply = wire.response
+            start = Delta("start", message_id=reply.id or "", model=reply.model or "")
+            return StreamEvent(raw, (start,))
+        return StreamEvent(raw, ())
+
+    def _added(self, raw: bytes, wire: StreamWire) -> StreamEvent:
+        item = wire.item
+        if item is None:
+            raise UpstreamMalformed(_NOT_AN_EVENT)
+        if item.type in {"message", "reasoning"}:
+            return StreamEvent(raw, ())
+        if item.type != "function_call":
+            return StreamEvent(raw, _OPAQUE, has_content=True)
+        if not item.call_id or not item.name:
+            raise UpstreamMalformed("The upstream called a tool without a name or an id.")
+        ordinal = len(self._calls)
+        self._calls[wire.output_index] = ordinal
+        deltas = [Delta("tool_start", index=ordinal, tool_id=item.call_id, name=item.name)]
+        if item.arguments:
+            self._begun.add(ordinal)
+            deltas.append(Delta("tool_arguments", item.arguments, ordinal))
+        return StreamEvent(raw, tuple(deltas), has_content=True)
+
+    def _arguments(self, raw: bytes, wire: StreamWire) -> StreamEvent:
+        ordinal = self._calls.get(wire.output_index)
+        if ordinal is None:
+            return StreamEvent(raw, _OPAQUE, has_content=True)
+        self._begun.add(ordinal)
+        delta = Delta("tool_arguments", wire.delta or "", ordinal)
+        return StreamEvent(raw, (delta,), has_content=True)
+
+    def _done(self, raw: bytes, wire: StreamWire) -> StreamEvent:
+        """The whole item: only here is a reasoning item complete."""
+        item = wire.item or Item()
+        if item.type == "reasoning" and (wrapped := wrapped_item(item)):
+            return StreamEvent(raw, (Delta("thinking", redacted=wrapped),))
+        ordinal = self._calls.get(wire.output_index)
+        if item.type == "function_call" and ordinal is not None and ordinal not in self._begun:
+            self._begun.add(ordinal)
+            delta = Delta("tool_arguments", item.arguments or "", ordinal)
+            return StreamEvent(raw, (delta,) if delta.text else (), has_content=True)
+        return StreamEvent(raw, ())
+
+    def _end(self, raw: bytes, reply: Reply) -> StreamEvent:
+        self._ended = True
+        reason = stop_reason(reply, has_calls=bool(self._calls), is_refused=self._refused)
+        deltas = [Delta("stop", stop_reason=reason)]
+        usage = usage_of(reply.usage)
+        if usage is not None:
+            deltas.append(Delta("usage", usage=usage))
+        return StreamEvent(raw, tuple(deltas), is_terminal=True)

@@ -1,0 +1,149 @@
+"""What a response looks like on the wire, as far as we look; unknown fields are allowed."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from gateway.dialects.strict_json import Fraction, ModelName, PositiveInt
+
+
+Count = Annotated[int, Meta(ge=0)]
+Object = dict[str, object]
+
+
+class Part(Struct):
+    """A part of a message or of a tool's output, in or out."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+    image_url: str | None = None
+    detail: str | None = None
+    file_id: str | None = None
+    file_data: str | None = None
+    file_url: str | None = None
+    filename: str | None = None
+    prompt_cache_breakpoint: Object | None = None
+    annotations: object = None
+    logprobs: object = None
+
+
+class Summary(Struct):
+    text: str
+    type: str = "summary_text"
+
+
+class Item(Struct):
+    """One entry of the input or of the output; which fields mean something depends on `type`."""
+
+    type: str | None = None
+    id: str | None = None
+    status: str | None = None
+    role: Literal["system", "developer", "user", "assistant"] | None = None
+    phase: str | None = None
+    content: str | list[Part] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: str | list[Part] | None = None
+    summary: list[Summary] | None = None
+    encrypted_content: str | None = None
+
+
+class ToolWire(Struct):
+    type: str
+    name: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    description: str | None = None
+    parameters: Object | None = None
+    strict: bool | None = None
+    server_url: str | None = None
+
+
+class NamedChoice(Struct):
+    type: str
+    name: str | None = None
+
+
+class Format(Struct):
+    type: str
+    name: str | None = None
+    schema: Object | None = None
+    strict: bool | None = None
+    description: str | None = None
+
+
+class TextConfig(Struct):
+    format: Format | None = None
+    verbosity: str | None = None
+
+
+class ReasoningWire(Struct):
+    effort: str | None = None
+
+
+class ResponsesBody(Struct):
+    """A request."""
+
+    model: ModelName
+    input: str | Annotated[list[Item], Meta(min_length=1)]
+    instructions: str | None = None
+    stream: bool | None = None
+    max_output_tokens: PositiveInt | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Fraction | None = None
+    top_logprobs: Count | None = None
+    tools: list[ToolWire] | None = None
+    tool_choice: str | NamedChoice | None = None
+    parallel_tool_calls: bool | None = None
+    text: TextConfig | None = None
+    reasoning: ReasoningWire | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    service_tier: str | None = None
+    store: bool | None = None
+    previous_response_id: Annotated[str, Meta(max_length=128)] | None = None
+    background: bool | None = None
+    truncation: str | None = None
+    metadata: dict[str, str] | None = None
+
+
+class InputDetails(Struct):
+    cached_tokens: Count | None = None
+    cache_write_tokens: Count | None = None
+
+
+class OutputDetails(Struct):
+    reasoning_tokens: Count | None = None
+
+
+class UsageWire(Struct):
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    input_tokens_details: InputDetails | None = None
+    output_tokens_details: OutputDetails | None = None
+
+
+class Incomplete(Struct):
+    reason: str | None = None
+
+
+class Reply(Struct):
+    object: Literal["response"]
+    output: list[Item] = []
+    id: str | None = None
+    model: str | None = None
+    status: str | None = None
+    incomplete_details: Incomplete | None = None
+    usage: UsageWire | None = None
+
+
+class StreamWire(Struct):
+    """Any event of a stream."""
+
+    type: str
+    delta: str | None = None
+    item: Item | None = None
+    item_id: str | None = None
+    output_index: int = 0
+    response: Reply | None = None
+    code: str | None = None

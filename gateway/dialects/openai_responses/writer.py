@@ -1,0 +1,252 @@
+"""Conversation → responses request."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gateway.conversation import (
+    ERROR_MARK,
+    Conversation,
+    DocumentPart,
+    ImagePart,
+    Part,
+    Reasoning,
+    RefusalPart,
+    ResponseFormat,
+    TextPart,
+    ThinkingPart,
+    Tool,
+    ToolCallPart,
+    ToolChoice,
+    ToolResultPart,
+    Turn,
+)
+from gateway.dialects.loss import Losses, check_schema_wanted, opaque_user, unsupported
+from gateway.dialects.naming import tool_name
+from gateway.dialects.openai_responses.marks import unwrapped_item
+from gateway.dialects.openai_responses.request import ENCRYPTED, check_limit
+from gateway.ports import UpstreamBody
+from gateway.types import Target
+
+
+USER_LENGTH_MAX = 64
+SCHEMA_NAME = "structured_output"
+
+_MODES = {"auto": "auto", "any": "required", "none": "none"}
+_TIERS = {"auto": "auto", "standard": "default"}
+_EFFORTS = {"max": "xhigh"}
+_EFFORT_OF_BUDGET = ((4096, "low"), (16384, "medium"))
+_NO_PLACE = ("seed", "presence_penalty", "frequency_penalty", "top_k")
+
+Json = dict[str, object]
+
+
+def write_request(talk: Conversation, target: Target, output_tokens_cap: int) -> UpstreamBody:
+    """See `conversation` for what crosses.
+
+    Raises:
+        FeatureUnsupported: it holds something a response cannot be asked for.
+    """
+    losses = Losses(talk.unplaced)
+    if talk.turns and talk.turns[-1].role == "assistant":
+        raise unsupported("messages", "The last turn must not be the assistant's for this model")
+    if talk.sampling.stop:
+        raise unsupported("stop", "Stop sequences do not exist there")
+    fields: Json = {"model": target.model}
+    if talk.system:
+        _note_cache_marks(talk.system, losses)
+        fields["instructions"] = "\n".join(part.text for part in talk.system)
+    fields["input"] = _items(talk.turns, losses)
+    fields["max_output_tokens"] = check_limit(output_tokens_cap)
+    fields["store"] = False
+    if talk.stream:
+        fields["stream"] = True
+    _add_sampling(fields, talk, target, losses)
+    _add_tools(fields, talk, losses)
+    if talk.response_format is not None:
+        fields["text"] = {"format": _format(talk.response_format, target)}
+    _add_reasoning(fields, talk.reasoning, target, losses)
+    if talk.user:
+        is_short = len(talk.user) <= USER_LENGTH_MAX
+        fields["user"] = talk.user if is_short else opaque_user(talk.user)
+    if talk.service_tier:
+        fields["service_tier"] = _TIERS[talk.service_tier]
+    return UpstreamBody(msgspec.json.encode(fields), losses.names())
+
+
+def _add_sampling(fields: Json, talk: Conversation, target: Target, losses: Losses) -> None:
+    sampling = talk.sampling
+    for name in _NO_PLACE:
+        if getattr(sampling, name) is not None:
+            losses.add(name)
+    is_fixed = "fixed_sampling" in target.capabilities
+    for name in ("temperature", "top_p"):
+        value: object = getattr(sampling, name)
+        if value is not None and is_fixed:
+            losses.add(name)
+        elif value is not None:
+            fields[name] = value
+
+
+def _add_tools(fields: Json, talk: Conversation, losses: Losses) -> None:
+    if not talk.tools:
+        return
+    if any(tool.cached for tool in talk.tools):
+        losses.add("cache_control")
+    fields["tools"] = [_tool(tool) for tool in talk.tools]
+    if talk.tool_choice is not None:
+        fields["tool_choice"] = _tool_choice(talk.tool_choice)
+    if talk.parallel_tool_calls is not None:
+        fields["parallel_tool_calls"] = talk.parallel_tool_calls
+
+
+def _add_reasoning(
+    fields: Json, reasoning: Reasoning | None, target: Target, losses: Losses
+) -> None:
+    if "reasoning_effort" not in target.capabilities:
+        if reasoning is not None and not reasoning.disabled:
+            losses.add("reasoning_effort")
+        return
+    fields["include"] = [ENCRYPTED]
+    if reasoning is None:
+        return
+    effort = "none" if reasoning.disabled else reasoning.effort
+    if not effort and reasoning.budget_tokens:
+        effort = next(
+            (word for limit, word in _EFFORT_OF_BUDGET if reasoning.budget_tokens <= limit), "high"
+        )
+    if effort:
+        fields["reasoning"] = {"effort": _EFFORTS.get(effort, effort)}
+
+
+def _tool(tool: Tool) -> Json:
+    """`strict` is said out loud: this dialect's default is the other way round."""
+    written: Json = {"type": "function", "name": tool_name(tool.name)}
+    if tool.description:
+        written["description"] = tool.description
+    written["parameters"] = tool.schema or {"type": "object", "properties": {}}
+    written["strict"] = bool(tool.strict)
+    return written
+
+
+def _tool_choice(choice: ToolChoice) -> object:
+    if choice.mode == "named":
+        return {"type": "function", "name": tool_name(choice.name)}
+    return _MODES[choice.mode]
+
+
+def _format(asked: ResponseFormat, target: Target) -> Json:
+    check_schema_wanted(target, is_wanted=asked.kind == "json_schema")
+    if asked.kind == "json_object":
+        return {"type": "json_object"}
+    written: Json = {"type": "json_schema", "name": asked.name or SCHEMA_NAME}
+    written["schema"] = asked.schema
+    if asked.strict is not None:
+        written["strict"] = asked.strict
+    if asked.description:
+        written["description"] = asked.description
+    return written
+
+
+def _note_cache_marks(parts: Iterable[Part], losses: Losses) -> None:
+    if any(isinstance(part, TextPart) and part.cached for part in parts):
+        losses.add("cache_control")
+
+
+def _items(turns: Iterable[Turn], losses: Losses) -> list[Json]:
+    items: list[Json] = []
+    for turn in turns:
+        _note_cache_marks(turn.parts, losses)
+        if turn.role == "assistant":
+            _append_assistant(items, turn.parts, losses)
+        else:
+            _append_user(items, turn, losses)
+    return items
+
+
+def _append_assistant(items: list[Json], parts: Iterable[Part], losses: Losses) -> None:
+    """One item per thought, text and call, in their order; texts in a row share a message."""
+    said: list[Json] = []
+    for part in parts:
+        if isinstance(part, TextPart | RefusalPart):
+            if not part.text.strip():
+                losses.add("messages.blank_text")
+                continue
+            if not said:
+                items.append({"type": "message", "role": "assistant", "content": said})
+            said.append(_said(part))
+            continue
+        said = []
+        if isinstance(part, ToolCallPart):
+            items.append(_call(part))
+        elif isinstance(part, ThinkingPart):
+            item = unwrapped_item(part.redacted)
+            if item is None:
+                losses.add("messages.thinking")
+            else:
+                items.append(item)
+        else:
+            raise unsupported("messages", "This kind of content has no place in its turn")
+
+
+def _said(part: TextPart | RefusalPart) -> Json:
+    if isinstance(part, RefusalPart):
+        return {"type": "refusal", "refusal": part.text}
+    return {"type": "output_text", "text": part.text, "annotations": []}
+
+
+def _call(part: ToolCallPart) -> Json:
+    return {
+        "type": "function_call",
+        "call_id": part.tool_id,
+        "name": tool_name(part.name),
+        "arguments": part.arguments_json.strip() or "{}",
+    }
+
+
+def _append_user(items: list[Json], turn: Turn, losses: Losses) -> None:
+    """Results first, as the calls before them demand; what is left is one message."""
+    for part in turn.parts:
+        if isinstance(part, ToolResultPart):
+            _note_cache_marks(part.parts, losses)
+            items.append(_result(part))
+    rest = [part for part in turn.parts if not isinstance(part, ToolResultPart)]
+    content = [_input(part) for part in rest if not _is_blank(part)]
+    if len(content) < len(rest):
+        losses.add("messages.blank_text")
+    if content:
+        role = "developer" if turn.role == "system" else "user"
+        items.append({"type": "message", "role": role, "content": content})
+
+
+def _is_blank(part: Part) -> bool:
+    return isinstance(part, TextPart) and not part.text.strip()
+
+
+def _result(part: ToolResultPart) -> Json:
+    output: object = [_input(each) for each in part.parts]
+    if all(isinstance(each, TextPart) for each in part.parts):
+        output = "".join(each.text for each in part.parts if isinstance(each, TextPart))
+        if part.is_error:
+            output = f"{ERROR_MARK}{output}"
+    elif part.is_error:
+        output = [
+            {"type": "input_text", "text": ERROR_MARK},
+            *(_input(each) for each in part.parts),
+        ]
+    return {"type": "function_call_output", "call_id": part.tool_id, "output": output}
+
+
+def _input(part: Part) -> Json:
+    if isinstance(part, TextPart):
+        return {"type": "input_text", "text": part.text}
+    if isinstance(part, ImagePart):
+        url = f"data:{part.media_type};base64,{part.data}" if part.data else part.url
+        return {"type": "input_image", "image_url": url, "detail": "auto"}
+    if isinstance(part, DocumentPart):
+        if not part.data:
+            text = f"{part.title}\n{part.text}" if part.title else part.text
+            return {"type": "input_text", "text": text}
+        data = f"data:{part.media_type};base64,{part.data}"
+        return {"type": "input_file", "filename": part.title or "document", "file_data": data}
+    raise unsupported("messages", "This kind of content has no place in its turn")

@@ -1,0 +1,157 @@
+"""Answers that are kept for their project: found by project and id, their content encrypted."""
+
+import os
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Index,
+    LargeBinary,
+    String,
+    Table,
+    delete,
+    select,
+)
+
+from gateway.errors import NotReady
+from gateway.ports import KeptAnswer
+from gateway.secrets.envelope import KEY_BYTES, MasterKey, UnwrapFailed
+from gateway.store.engine import Database
+from gateway.store.tables import metadata
+
+
+_NONCE_BYTES = 12
+_FORGOTTEN_AT_ONCE = 1000
+
+kept_answers = Table(
+    "kept_answers",
+    metadata,
+    Column("organisation", String(63), primary_key=True),
+    Column("workspace", String(63), primary_key=True),
+    Column("project", String(63), primary_key=True),
+    Column("id", String(64), primary_key=True),
+    Column("key_id", String(12), nullable=False),
+    Column("previous_id", String(128), nullable=False),
+    Column("data_class", String(2), nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("expires_us", BigInteger, nullable=False),
+    Column("wrapped_key", LargeBinary, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Index(None, "expires_us"),
+)
+"""`sealed` is what was asked and answered, under a key of its own that the master key wraps."""
+
+
+class DatabaseAnswers:
+    """The `AnswerStore` of a running gateway."""
+
+    def __init__(self, database: Database, master: MasterKey) -> None:
+        self._database = database
+        self._master = master
+
+    async def keep(self, answer: KeptAnswer) -> None:
+        row = {
+            **_place(answer.project, answer.answer_id),
+            "key_id": answer.key_id,
+            "previous_id": answer.previous_id,
+            "data_class": answer.data_class,
+            "created_us": answer.created_us,
+            "expires_us": answer.expires_us,
+            **self._sealed(answer),
+        }
+        async with self._database.writing() as connection:
+            await connection.execute(kept_answers.insert(), row)
+
+    async def find(
+        self, project: tuple[str, str, str], answer_id: str, now_us: int
+    ) -> KeptAnswer | None:
+        query = select(kept_answers).where(
+            *_is(project, answer_id), kept_answers.c.expires_us > now_us
+        )
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).mappings().one_or_none()
+        if row is None:
+            return None
+        asked, response = self._opened(
+            project, answer_id, row["data_class"], row["wrapped_key"], row["sealed"]
+        )
+        return KeptAnswer(
+            answer_id=answer_id,
+            project=project,
+            key_id=row["key_id"],
+            previous_id=row["previous_id"],
+            data_class=row["data_class"],
+            created_us=row["created_us"],
+            expires_us=row["expires_us"],
+            input_items=asked,
+            response=response,
+        )
+
+    async def forget(self, project: tuple[str, str, str], answer_id: str) -> bool:
+        async with self._database.writing() as connection:
+            result = await connection.execute(delete(kept_answers).where(*_is(project, answer_id)))
+        return bool(result.rowcount)
+
+    async def forget_expired(self, now_us: int) -> int:
+        expired = select(kept_answers.c.id).where(kept_answers.c.expires_us <= now_us)
+        async with self._database.reading() as connection:
+            found = (await connection.execute(expired.limit(_FORGOTTEN_AT_ONCE))).scalars().all()
+        if not found:
+            return 0
+        async with self._database.writing() as connection:
+            result = await connection.execute(
+                delete(kept_answers).where(
+                    kept_answers.c.id.in_(found), kept_answers.c.expires_us <= now_us
+                )
+            )
+        return result.rowcount
+
+    def _sealed(self, answer: KeptAnswer) -> dict[str, bytes]:
+        about = _about(answer.project, answer.answer_id, answer.data_class)
+        key, nonce = os.urandom(KEY_BYTES), os.urandom(_NONCE_BYTES)
+        content = msgspec.msgpack.encode((answer.input_items, answer.response))
+        return {
+            "wrapped_key": self._master.wrap(key, about),
+            "sealed": nonce + AESGCM(key).encrypt(nonce, content, about),
+        }
+
+    def _opened(
+        self,
+        project: tuple[str, str, str],
+        answer_id: str,
+        data_class: str,
+        wrapped_key: bytes,
+        sealed: bytes,
+    ) -> tuple[bytes, bytes]:
+        """What was asked and answered; a row that was changed or moved cannot be opened."""
+        about = _about(project, answer_id, data_class)
+        try:
+            key = self._master.unwrap(bytes(wrapped_key), about)
+            nonce, text = bytes(sealed[:_NONCE_BYTES]), bytes(sealed[_NONCE_BYTES:])
+            content = AESGCM(key).decrypt(nonce, text, about)
+        except (UnwrapFailed, InvalidTag):
+            raise NotReady("a kept answer cannot be opened with this master key") from None
+        return msgspec.msgpack.decode(content, type=tuple[bytes, bytes])
+
+
+def _place(project: tuple[str, str, str], answer_id: str) -> dict[str, str]:
+    organisation, workspace, name = project
+    return {
+        "organisation": organisation,
+        "workspace": workspace,
+        "project": name,
+        "id": answer_id,
+    }
+
+
+def _is(project: tuple[str, str, str], answer_id: str) -> list[ColumnElement[bool]]:
+    return [kept_answers.c[name] == value for name, value in _place(project, answer_id).items()]
+
+
+def _about(project: tuple[str, str, str], answer_id: str, data_class: str) -> bytes:
+    """What the ciphertext is bound to: it opens only for its project, its id and its class."""
+    return msgspec.msgpack.encode(("kept answer", project, answer_id, data_class))

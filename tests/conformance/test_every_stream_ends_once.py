@@ -1,0 +1,126 @@
+"""Every upstream fault, every dialect in and out: a stream has exactly one end, an honest one."""
+
+from collections.abc import Mapping
+
+import aiohttp
+import msgspec
+import pytest
+
+from gateway.dialects.sse import Splitter
+from tests.faults.envelopes import only_outcome
+from tests.running_gateway import (
+    CLAUDE_TARGET,
+    ENGINE_TARGET,
+    GPT_TARGET,
+    RunningGateway,
+    Upstreams,
+)
+from tests.upstreams import Answer, Fault
+
+
+pytestmark = pytest.mark.anyio
+
+SETTINGS = """
+[limits]
+first_byte_s = 0.4
+stream_idle_s = 0.4
+"""
+WORDS = "one two three four five six " * 10
+PATHS: Mapping[str, str] = {
+    "chat": "/v1/chat/completions",
+    "messages": "/v1/messages",
+    "responses": "/v1/responses",
+}
+GOOD_ENDS = {"[DONE]", "message_stop", "response.completed", "response.incomplete"}
+BAD_ENDS = {"error", "response.failed"}
+FAULTS: dict[Fault, str] = {
+    "mid_reset": "upstream_unreachable",
+    "mid_hang": "upstream_timeout",
+    "cut": "upstream_unreachable",
+    "truncated": "stream_broken",
+    "bad_json": "upstream_malformed",
+    "error_event": "stream_broken",
+}
+
+
+def body(dialect: str, target: str) -> bytes:
+    asked: dict[str, object] = {"model": target, "stream": True}
+    if dialect == "responses":
+        asked |= {"input": "Good morning", "max_output_tokens": 50}
+    else:
+        asked |= {"messages": [{"role": "user", "content": "Good morning"}], "max_tokens": 50}
+    if dialect == "chat":
+        asked["stream_options"] = {"include_usage": True}
+    return msgspec.json.encode(asked)
+
+
+def ends(stream: bytes) -> list[str]:
+    """Every event that ends a stream, by its kind."""
+    found = []
+    for event in Splitter().feed(stream):
+        if event.data == b"[DONE]":
+            found.append("[DONE]")
+        elif event.data is not None:
+            tree = msgspec.json.decode(event.data, type=dict[str, object])
+            kind = str(tree.get("type") or ("error" if "error" in tree else ""))
+            if kind in GOOD_ENDS | BAD_ENDS:
+                found.append(kind)
+    return found
+
+
+async def stream_of(
+    http: aiohttp.ClientSession, gateway: RunningGateway, key: str, dialect: str, target: str
+) -> tuple[bytes, str]:
+    headers = {"authorization": f"Bearer {key}"}
+    url = gateway.url + PATHS[dialect]
+    async with http.post(url, data=body(dialect, target), headers=headers) as reply:
+        assert reply.status == 200
+        return await reply.read(), reply.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+@pytest.mark.parametrize("target", [CLAUDE_TARGET, GPT_TARGET, ENGINE_TARGET])
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_broken_stream_ends_once_with_an_error_and_is_recorded_as_incomplete(
+    http: aiohttp.ClientSession,
+    gateway: RunningGateway,
+    shared_key: str,
+    upstreams: Upstreams,
+    dialect: str,
+    target: str,
+    fault: Fault,
+) -> None:
+    for upstream in (upstreams.engine, *upstreams.managed):
+        upstream.answer(Answer(text=WORDS, fault=fault, gap_s=0.005))
+
+    sent, request_id = await stream_of(http, gateway, shared_key, dialect, target)
+
+    found = ends(sent)
+    assert len(found) == 1, sent[-500:]
+    assert found[0] in BAD_ENDS
+    for word in (b'"finish_reason":"', b'"stop_reason":"', b'"status":"completed","error"'):
+        assert word not in sent
+    outcome = await only_outcome(gateway, request_id, "incomplete", FAULTS[fault])
+    assert outcome.usage is not None
+    assert outcome.usage.output_tokens > 0
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+@pytest.mark.parametrize("target", [CLAUDE_TARGET, GPT_TARGET, ENGINE_TARGET])
+async def test_a_whole_stream_ends_once_and_tells_its_usage(
+    http: aiohttp.ClientSession,
+    gateway: RunningGateway,
+    shared_key: str,
+    upstreams: Upstreams,
+    dialect: str,
+    target: str,
+) -> None:
+    sent, request_id = await stream_of(http, gateway, shared_key, dialect, target)
+
+    found = ends(sent)
+    assert len(found) == 1
+    assert found[0] in GOOD_ENDS
+    assert b'"completion_tokens":7' in sent or b'"output_tokens":7' in sent
+    outcome = await only_outcome(gateway, request_id, "ok", "")
+    assert outcome.usage is not None
+    assert (outcome.usage.input_tokens, outcome.usage.output_tokens) == (11, 7)

@@ -1,0 +1,217 @@
+"""Responses over HTTP with the official client: kept, continued, forgotten, and nobody else's."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import openai
+import pytest
+
+from gateway.store.engine import open_database
+from gateway.store.keys import Place
+from tests.faults.envelopes import Caller
+from tests.running_gateway import (
+    CLAUDE_TARGET,
+    DEMO,
+    ENGINE_TARGET,
+    GPT_TARGET,
+    RunningGateway,
+    Upstreams,
+)
+from tests.upstreams import Answer
+
+
+pytestmark = pytest.mark.anyio
+
+TARGETS = [GPT_TARGET, CLAUDE_TARGET, ENGINE_TARGET]
+OTHERS = [Place("acme", "research", "other"), Place("rival", "research", "assistant")]
+IBAN = "DE89 3704 0044 0532 0130 00"
+
+
+@pytest.fixture
+async def client(gateway: RunningGateway, shared_key: str) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(
+        base_url=f"{gateway.url}/v1", api_key=shared_key, max_retries=0
+    ) as client:
+        yield client
+
+
+def sent(upstreams: Upstreams) -> list[dict[str, Any]]:
+    calls = [call for each in (upstreams.engine, *upstreams.managed) for call in each.calls]
+    return [msgspec.json.decode(call.body) for call in calls]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+async def test_a_plain_response_is_kept_read_and_forgotten(
+    client: openai.AsyncOpenAI, upstreams: Upstreams, target: str
+) -> None:
+    made = await client.responses.create(model=target, input="Good morning")
+    assert made.output_text == "Hello from the upstream."
+    assert made.usage is not None
+    assert (made.usage.input_tokens, made.usage.output_tokens) == (11, 7)
+    assert len(made.id) == len("resp_") + 48
+
+    read = await client.responses.retrieve(made.id)
+    assert read.output_text == made.output_text
+    asked = await client.responses.input_items.list(made.id)
+    assert [item.type for item in asked.data] == ["message"]
+    await client.responses.delete(made.id)
+    with pytest.raises(openai.NotFoundError) as caught:
+        await client.responses.retrieve(made.id)
+    assert caught.value.code == "response_not_found"
+    assert b"resp_" not in b"".join(call.body for call in upstreams.openai.calls)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+async def test_a_streamed_response_is_kept_before_its_end_is_seen(
+    client: openai.AsyncOpenAI, target: str
+) -> None:
+    async with client.responses.stream(model=target, input="Good morning") as stream:
+        kinds = [event.type async for event in stream]
+        final = await stream.get_final_response()
+
+    assert kinds[0] == "response.created"
+    assert kinds[-1] == "response.completed"
+    assert final.output_text == "Hello from the upstream."
+    assert (await client.responses.retrieve(final.id)).output_text == final.output_text
+
+
+@pytest.mark.parametrize("first", TARGETS)
+@pytest.mark.parametrize("second", TARGETS)
+async def test_rule_54_a_thread_continues_at_any_target_with_its_whole_history(
+    client: openai.AsyncOpenAI, upstreams: Upstreams, first: str, second: str
+) -> None:
+    made = await client.responses.create(model=first, input="My number is 4711.")
+    for upstream in (upstreams.engine, *upstreams.managed):
+        upstream.forget()
+    more = await client.responses.create(
+        model=second, input="Which number?", previous_response_id=made.id
+    )
+
+    (body,) = sent(upstreams)
+    text = msgspec.json.encode(body).decode()
+    assert text.index("4711") < text.index("Hello from the upstream") < text.index("Which number?")
+    assert made.id not in text
+    assert "previous_response_id" not in body
+    assert body.get("store", False) is False
+    assert more.previous_response_id == made.id
+
+
+@pytest.mark.parametrize("place", OTHERS)
+async def test_rule_54_nobody_elses_key_can_read_continue_or_forget_it(
+    gateway: RunningGateway, client: openai.AsyncOpenAI, upstreams: Upstreams, place: Place
+) -> None:
+    made = await client.responses.create(model=GPT_TARGET, input="Good morning")
+    upstreams.openai.forget()
+    key = await gateway.issue_key(place)
+    async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=key) as other:
+        for call in (other.responses.retrieve, other.responses.delete):
+            with pytest.raises(openai.NotFoundError):
+                await call(made.id)
+        with pytest.raises(openai.BadRequestError) as caught:
+            await other.responses.create(model=GPT_TARGET, input="x", previous_response_id=made.id)
+    assert caught.value.code == "previous_response_not_found"
+    assert not upstreams.openai.calls
+    assert (await client.responses.retrieve(made.id)).id == made.id
+
+
+async def test_rule_59_an_unknown_previous_response_is_refused(
+    client: openai.AsyncOpenAI, upstreams: Upstreams
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client.responses.create(model=GPT_TARGET, input="x", previous_response_id="resp_0000")
+
+    assert caught.value.code == "previous_response_not_found"
+    assert not upstreams.openai.calls
+
+
+async def test_what_is_not_to_be_kept_is_not(client: openai.AsyncOpenAI) -> None:
+    made = await client.responses.create(model=GPT_TARGET, input="x", store=False)
+
+    assert made.to_dict()["store"] is False
+    with pytest.raises(openai.NotFoundError):
+        await client.responses.retrieve(made.id)
+
+
+async def test_a_thread_stays_as_sensitive_as_it_ever_was(
+    gateway: RunningGateway, client: openai.AsyncOpenAI, upstreams: Upstreams
+) -> None:
+    made = await client.responses.create(model="auto", input=f"Pay to {IBAN} please.")
+    more = await client.responses.with_raw_response.create(
+        model=CLAUDE_TARGET, input="Thanks.", previous_response_id=made.id
+    )
+
+    assert more.headers["x-gatewright-target"] == ENGINE_TARGET
+    assert not upstreams.anthropic.calls
+    assert not upstreams.openai.calls
+    outcome = (await gateway.records(more.headers["x-request-id"]))[-1]
+    assert outcome.data_class >= "S2"
+
+
+async def test_a_kept_class_rises_and_never_falls(
+    gateway: RunningGateway, client: openai.AsyncOpenAI, upstreams: Upstreams
+) -> None:
+    """Even where nothing of what made it sensitive can be seen any more."""
+    made = await client.responses.create(model=ENGINE_TARGET, input="Harmless.")
+    threads = gateway.plane._threads
+    kept = await threads._store.find(("acme", "research", "assistant"), made.id, 0)
+    assert kept is not None
+    raised = msgspec.structs.replace(kept, answer_id="resp_raised", data_class="S4")
+    await threads._store.keep(raised)
+    more = await client.responses.with_raw_response.create(
+        model=CLAUDE_TARGET, input="Thanks.", previous_response_id="resp_raised"
+    )
+
+    assert more.headers["x-gatewright-target"] == ENGINE_TARGET
+    assert not upstreams.anthropic.calls
+    next_id = more.parse().id
+    again = await threads._store.find(("acme", "research", "assistant"), next_id, 0)
+    assert again is not None
+    assert again.data_class == "S4"
+
+
+async def test_what_is_kept_is_encrypted_and_bound_to_its_place(
+    gateway: RunningGateway, client: openai.AsyncOpenAI
+) -> None:
+    made = await client.responses.create(model=ENGINE_TARGET, input="A rather peculiar sentence.")
+    database = open_database(gateway.settings.database_url)
+    async with database.reading() as connection:
+        rows = (await connection.exec_driver_sql("select * from kept_answers")).all()
+    await database.close()
+
+    assert any(made.id in row for row in rows)
+    assert b"peculiar" not in b"".join(bytes(cell) for row in rows for cell in row[-2:])
+
+
+async def test_tools_work_through_responses_on_a_model_that_takes_them_only_there(
+    client: openai.AsyncOpenAI, caller: Caller, upstreams: Upstreams
+) -> None:
+    schema: dict[str, object] = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    item = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "f"}
+    body = {"object": "response", "id": "resp_u", "model": "m", "status": "completed"}
+    upstreams.openai.answer(
+        Answer(body=msgspec.json.encode(body | {"output": [item | {"arguments": '{"a":1}'}]}))
+    )
+    answer = await client.chat.completions.create(
+        model=GPT_TARGET,
+        messages=[{"role": "user", "content": "x"}],
+        tools=[{"type": "function", "function": {"name": "f", "parameters": schema}}],
+    )
+
+    (call,) = upstreams.openai.calls
+    assert call.path == "/v1/responses"
+    calls = answer.choices[0].message.tool_calls
+    assert calls is not None
+    assert [each.to_dict()["function"]["arguments"] for each in calls] == ['{"a":1}']  # type: ignore[index]
+    assert answer.choices[0].finish_reason == "tool_calls"
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens > 0
+
+
+async def test_keys_of_one_project_share_its_threads(
+    gateway: RunningGateway, client: openai.AsyncOpenAI
+) -> None:
+    made = await client.responses.create(model=GPT_TARGET, input="Good morning")
+    key = await gateway.issue_key(DEMO)
+    async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=key) as colleague:
+        assert (await colleague.responses.retrieve(made.id)).id == made.id
