@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMP := .venv/.installed
 
-.PHONY: demo test check bench faults lock format clean install
+.PHONY: demo test check clients bench faults lock format clean install
 
 demo: install ## engine, data plane and admin listener on this machine, with a key to try
 	$(BIN)/gatewright demo
@@ -18,8 +18,16 @@ check: install ## lint, format, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+clients: ## other vendors' and frameworks' clients for tests/conformance, into .clients
+	npm install --prefix .clients --no-audit --no-fund openai@6 @anthropic-ai/sdk@1 ai@6 \
+	  @ai-sdk/openai@3 @ai-sdk/anthropic@3
+	test -x .clients/python/bin/python || $(PYTHON) -m venv .clients/python
+	.clients/python/bin/python -m pip --disable-pip-version-check --quiet install \
+	  langchain-openai==1.7.3 langchain-anthropic==1.7.7
+
 bench: install ## the load comparison; see benchmarks/README.md
 	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.conversion
 
 faults: install ## what a caller sees for each upstream fault, and the long races
 	$(BIN)/python -m benchmarks.run --faults

@@ -10,40 +10,39 @@ from functools import partial
 from importlib import import_module, resources
 
 from litestar import Litestar
+from msgspec import structs
 
 from classifiers.complexity.model import load as load_complexity
 from classifiers.pii.scanner import load as load_scanner
 from gateway.api.application import build_application
+from gateway.api.counting import CountingDoor
 from gateway.api.door import Door, Load
 from gateway.api.front import Front
 from gateway.api.responses import response_routes
-from gateway.audit.device import AuditLimits
 from gateway.audit.projector import Projector
-from gateway.audit.writer import SegmentedAuditLog
 from gateway.breaker import Breakers
+from gateway.calibration import Calibration
 from gateway.catalogue import build_targets, shipped_catalogue
 from gateway.clock import Clock, SystemClock
 from gateway.conclusion import Conclusion
-from gateway.credentials import master_key, pepper, provider_credential, rates_password
+from gateway.credentials import master_key, pepper, rates_password
 from gateway.dialects.registry import DIALECTS
+from gateway.dialects.token_count import count_input_tokens
 from gateway.dispatch import Dispatcher
 from gateway.errors import ConfigurationInvalid
 from gateway.identity import Peppers
 from gateway.inspection import Inspector
 from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
-from gateway.ports import Provider
 from gateway.probing import Prober
-from gateway.providers.config import ProviderConfig
-from gateway.providers.egress import Egress, EgressLimits
-from gateway.providers.registry import build_provider, model_hosts, place
+from gateway.providers.registry import model_hosts, place
 from gateway.rates import LocalRates, Rates
 from gateway.rollout import PolicySet
-from gateway.settings import ProviderSettings, Settings
+from gateway.settings import Settings
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.archive import DecisionArchive
 from gateway.store.audit_sink import DatabaseAuditSink
-from gateway.store.engine import open_database
+from gateway.store.engine import Database, open_database
 from gateway.store.guard import CanaryGuard
 from gateway.store.kept_answers import DatabaseAnswers
 from gateway.store.keys import KeyStore
@@ -58,6 +57,7 @@ from gateway.threads import Threads
 from gateway.trials import Trials
 from gateway.types import DialectName, Target
 from gateway.upkeep import Duty, Upkeep
+from gateway.wiring import make_audit_log, make_egress, make_providers
 from policies.check import check
 from policies.program import PolicyDocument
 from policies.render import render_report
@@ -67,7 +67,9 @@ ENDPOINTS: Mapping[str, DialectName] = {
     "/v1/chat/completions": "openai_chat",
     "/v1/messages": "anthropic_messages",
     "/v1/responses": "openai_responses",
+    "/v1/embeddings": "openai_embeddings",
 }
+COUNTED_LIKE = "/v1/messages"
 PROBE_PERIOD_S = 0.5
 GUARD_PERIOD_S = 1.0
 FOLLOW_RETRY_S = 0.5
@@ -137,12 +139,8 @@ class DataPlane:
         self._rates = make_rates(settings, clock)
         self._rate_limits = RateLimitTable(self._database)
         self._inspector = Inspector(settings.inspection, load_complexity(), clock, load_scanner())
-        self._threads = Threads(
-            DatabaseAnswers(self._database, master_key(settings)),
-            clock,
-            settings.responses,
-            settings.limits,
-        )
+        self._calibration = Calibration(count_input_tokens)
+        self._threads = make_threads(settings, self._database, clock)
         self._upkeep = Upkeep(self._duties())
         self._is_reporting = True
         self._kept_board = ""
@@ -160,6 +158,8 @@ class DataPlane:
             load=load,
         )
         doors = [make_door(path, DIALECTS[name]) for path, name in ENDPOINTS.items()]
+        counted = DIALECTS[ENDPOINTS[COUNTED_LIKE]]
+        doors.append(CountingDoor(counted, self._peppers, self._calibration, **make_door.keywords))
         front = Front(
             snapshots=self.snapshots,
             peppers=self._peppers,
@@ -232,6 +232,7 @@ class DataPlane:
                 self.metrics,
                 self._rates,
                 self._trials,
+                calibration=self._calibration,
             ),
             clock=self._clock,
             threads=self._threads,
@@ -318,39 +319,10 @@ def make_rates(settings: Settings, clock: Clock) -> Rates:
     return shared
 
 
-def make_egress(settings: Settings) -> Egress:
-    """The one way out, with the limits of the settings."""
-    limits = settings.limits
-    return Egress(
-        EgressLimits(
-            first_byte_s=limits.first_byte_s,
-            idle_s=limits.stream_idle_s,
-            reply_bytes_max=limits.reply_bytes_max,
-        )
-    )
-
-
-def make_providers(settings: Settings, egress: Egress) -> dict[str, Provider]:
-    """An adapter per configured upstream, its credential resolved."""
-    return {
-        name: build_provider(_provider_config(settings, name, provider), egress)
-        for name, provider in settings.providers.items()
-    }
-
-
-def make_audit_log(settings: Settings, clock: Clock) -> SegmentedAuditLog:
-    """This worker's own segments."""
-    return SegmentedAuditLog(
-        settings.path(settings.audit.directory),
-        settings.audit.worker,
-        keys=master_key(settings),
-        clock=clock,
-        limits=AuditLimits(
-            segment_max_bytes=settings.audit.segment_bytes_max,
-            free_floor_bytes=settings.audit.free_bytes_min,
-            deadline_s=settings.audit.append_deadline_s,
-        ),
-    )
+def make_threads(settings: Settings, database: Database, clock: Clock) -> Threads:
+    """What callers may continue, kept in the database."""
+    answers = DatabaseAnswers(database, master_key(settings))
+    return Threads(answers, clock, settings.responses, settings.limits)
 
 
 def configured_targets(settings: Settings) -> tuple[Target, ...]:
@@ -359,7 +331,13 @@ def configured_targets(settings: Settings) -> tuple[Target, ...]:
         name: place(name, provider.kind, provider.jurisdiction)
         for name, provider in settings.providers.items()
     }
-    return build_targets(settings.targets, places, shipped_catalogue(), settings.source)
+    targets = build_targets(settings.targets, places, shipped_catalogue(), settings.source)
+    if settings.requests.prompt_cache:
+        return targets
+    return tuple(
+        structs.replace(target, capabilities=target.capabilities - {"prompt_cache"})
+        for target in targets
+    )
 
 
 def visible_headers(settings: Settings) -> dict[bytes, str]:
@@ -385,15 +363,3 @@ def load_policy(settings: Settings) -> PolicyDocument:
     if report.document is None or not report.is_ok:
         raise ConfigurationInvalid(name, "", render_report(report))
     return report.document
-
-
-def _provider_config(settings: Settings, name: str, provider: ProviderSettings) -> ProviderConfig:
-    return ProviderConfig(
-        name=name,
-        kind=provider.kind,
-        jurisdiction=provider.jurisdiction,
-        base_url=provider.base_url,
-        credential=provider_credential(settings, name),
-        allow_plain_http=provider.allow_plain_http,
-        connect_timeout_s=provider.connect_timeout_s,
-    )

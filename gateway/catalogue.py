@@ -20,12 +20,14 @@ CAPABILITIES = frozenset(
     {
         "documents",
         "effort",
+        "embeddings",
         "fixed_sampling",
         "images",
         "json_schema",
         "max_completion_tokens",
         "mid_system",
         "prefill",
+        "prompt_cache",
         "reasoning_effort",
         "streaming",
         "thinking",
@@ -37,9 +39,11 @@ CAPABILITIES = frozenset(
 """Words that routing and dialects ask for.
 
 `max_completion_tokens`: the limit's name upstream. `tools_in_responses`: chat completions take no
-function tools for this model, responses do. `fixed_sampling`: temperature and its kin are
-refused there, so they are dropped and reported. `effort`, `reasoning_effort`, `top_k`, `prefill`
-and `mid_system`: fields and shapes of one dialect that a model of the other may know.
+function tools for this model, responses do. `embeddings`: the model makes vectors, and no answers.
+`prompt_cache`: a breakpoint is set in conversations whose caller set none. `fixed_sampling`:
+temperature and its kin are refused there, so they are dropped and reported. `effort`,
+`reasoning_effort`, `top_k`, `prefill` and `mid_system`: fields and shapes of one dialect that a
+model of the other may know.
 """
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -187,6 +191,12 @@ def cost(price: Price, usage: Usage, *, is_batch: bool = False) -> int:
     return _rounded_up(total, _TOKENS_PER_MTOK)
 
 
+def saved_by_cache(price: Price, usage: Usage) -> int:
+    """Micro-dollars that an upstream's prompt cache saved; below zero where writing cost more."""
+    plain = Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+    return cost(price, plain) - cost(price, usage)
+
+
 def _build_target(
     name: str,
     setting: TargetSettings,
@@ -216,6 +226,7 @@ def _build_target(
         context_window_tokens=entry.usable_window_tokens,
         output_tokens_max=entry.output_tokens_max,
         capabilities=entry.capabilities,
+        vendor=entry.vendor,
     )
 
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from gateway import evidence
 from gateway.attempts import AttemptLog
+from gateway.calibration import Calibration
 from gateway.catalogue import cost
 from gateway.clock import Clock
 from gateway.errors import ClientGone, GatewrightError
@@ -52,10 +53,13 @@ class Conclusion:
         metrics: Metrics,
         rates: Rates | None = None,
         trials: Trials | None = None,
+        *,
+        calibration: Calibration | None = None,
     ) -> None:
         self._trials = trials or Trials()
         self._ledger = ledger
         self._rates = rates or LocalRates(clock)
+        self._calibration = calibration
         self._audit = audit
         self._clock = clock
         self._metrics = metrics
@@ -77,6 +81,8 @@ class Conclusion:
         dropped: tuple[str, ...],
     ) -> Concluded:
         """A whole answer is ready, or a stream reached its terminal event."""
+        if self._calibration is not None:
+            self._calibration.observe(passage.request, target, usage)
         ending = Ending(
             status="ok",
             http_status=200,

@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from gateway import evidence, routing
 from gateway.attempts import AttemptLog, end_code
 from gateway.budgets import end_user_account, end_user_reference
+from gateway.catalogue import saved_by_cache
 from gateway.clock import Clock
 from gateway.conclusion import Concluded, Conclusion
 from gateway.destinations import check_destinations
@@ -96,7 +97,7 @@ class Pipeline:
                 request = await self._threads.resume(arrival, principal, request)
             check_destinations(request, self._requests)
             governed = arrival.snapshot.policies.document_for(principal)
-            routing.check_model(request.model, arrival.snapshot.board, governed)
+            routing.check_model(request, arrival.snapshot.board, governed)
             accounts = self._accounts(principal, request)
             permit = await self._rates.admit(accounts, _most_tokens(request))
             inspection = at_least(
@@ -204,6 +205,8 @@ class Pipeline:
         headers = _headers(passage, target, answered.dropped, concluded)
         if usage.estimated:
             headers["x-gatewright-usage"] = "estimated"
+        if saved := saved_by_cache(target.price, usage):
+            headers["x-gatewright-cache-saved-microusd"] = str(saved)
         return WholeAnswer(body, headers)
 
     async def _stream(self, passage: Passage) -> StreamedAnswer:

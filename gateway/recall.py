@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from gateway.routing import HOURS_PER_DAY, US_PER_HOUR, weekday_of
-from gateway.types import AuditRecord, RecordedFacts
+from gateway.types import PURPOSES, AuditRecord, Purpose, RecordedFacts, purpose_of
 from policies.facts import Facts, TargetFacts
 
 
@@ -52,14 +52,14 @@ class Recaller:
 
     def __init__(self, board_of: Callable[[str], Board | None]) -> None:
         self._board_of = board_of
-        self._boards: dict[tuple[str, tuple[str, ...] | None], Board | None] = {}
+        self._boards: dict[tuple[str, tuple[str, ...] | None, Purpose], Board | None] = {}
 
     def facts(self, record: AuditRecord) -> Facts | None:
         """What policy looked at; None when the record holds too little or its board is unknown."""
         kept = record.facts
         if kept is None:
             return None
-        targets = self._targets(kept.board, kept.models)
+        targets = self._targets(kept.board, kept.models, PURPOSES.get(record.dialect, "answer"))
         if targets is None:
             return None
         hours = (kept.decided_us or record.utc_us) // US_PER_HOUR
@@ -90,10 +90,16 @@ class Recaller:
             headers=kept.headers,
         )
 
-    def _targets(self, digest: str, models: tuple[str, ...] | None) -> Board | None:
-        key = (digest, models)
+    def _targets(
+        self, digest: str, models: tuple[str, ...] | None, purpose: Purpose
+    ) -> Board | None:
+        key = (digest, models, purpose)
         if key not in self._boards:
             board = self._board_of(digest)
+            if board is not None:
+                board = tuple(
+                    target for target in board if purpose_of(target.capabilities) == purpose
+                )
             if board is not None and models is not None:
                 board = tuple(
                     replace(target, permitted_to_key=target.name in models) for target in board

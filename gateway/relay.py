@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from gateway.attempts import AttemptLog, end_code
+from gateway.catalogue import saved_by_cache
 from gateway.conclusion import Conclusion
 from gateway.dispatch import LiveStream
 from gateway.errors import GatewrightError, UpstreamFailed
@@ -85,6 +86,8 @@ class Relay:
             self._live.dropped,
         )
         told = " x-gatewright-usage=estimated" if usage.estimated else ""
+        if saved := saved_by_cache(candidate.target.price, usage):
+            told += f" x-gatewright-cache-saved-microusd={saved}"
         ending = encoder.finish(
             f"x-gatewright-cost-microusd={concluded.cost_microusd} "
             f"x-gatewright-receipt={concluded.receipt}{told}",

@@ -22,7 +22,7 @@ from gateway.errors import (
     PolicyDenied,
 )
 from gateway.settings import Limits
-from gateway.types import Candidate, ChatRequest, Inspection, Plan, Principal, Target
+from gateway.types import Candidate, ChatRequest, Inspection, Plan, Principal, Purpose, Target
 from policies.decide import decide
 from policies.decision import Decision
 from policies.facts import AUTO, ROUTE_PREFIX, SERVICE_TIERS, Facts, TargetFacts
@@ -38,6 +38,10 @@ NO_HEADERS: Mapping[str, str] = {}
 HEADER_CHARACTERS_MAX = 128
 
 
+Scope = frozenset[str] | None
+"""Targets that a key may use; None for all."""
+
+
 class TargetBoard:
     """Targets as policy sees them, with their availability now; cached per key scope.
 
@@ -47,7 +51,7 @@ class TargetBoard:
     def __init__(self, targets: Mapping[str, Target], unavailable: Mapping[str, str]) -> None:
         self.targets = targets
         self.unavailable = unavailable
-        self._by_scope: dict[frozenset[str] | None, tuple[TargetFacts, ...]] = {}
+        self._by_scope: dict[tuple[Scope, Purpose | None], tuple[TargetFacts, ...]] = {}
 
     @cached_property
     def digest(self) -> str:
@@ -55,12 +59,16 @@ class TargetBoard:
         described = msgspec.json.encode(self.facts_for(None), order="deterministic")
         return hashlib.sha256(described).hexdigest()[:32]
 
-    def facts_for(self, models: frozenset[str] | None) -> tuple[TargetFacts, ...]:
-        """What a key with this model scope may look at."""
-        known = self._by_scope.get(models)
+    def facts_for(self, models: Scope, purpose: Purpose | None = None) -> tuple[TargetFacts, ...]:
+        """What a key with this model scope may look at, for one purpose or for all."""
+        known = self._by_scope.get((models, purpose))
         if known is None:
-            known = tuple(self._facts(target, models) for target in self.targets.values())
-            self._by_scope[models] = known
+            known = tuple(
+                self._facts(target, models)
+                for target in self.targets.values()
+                if purpose in {None, target.purpose}
+            )
+            self._by_scope[models, purpose] = known
         return known
 
     def unavailable_reason(self, target: str) -> str:
@@ -135,7 +143,7 @@ def gather(
         budget_left_microusd=budget_left_microusd,
         hour_utc=hours % HOURS_PER_DAY,
         weekday=weekday_of(hours),
-        targets=board.facts_for(principal.models),
+        targets=board.facts_for(principal.models, request.purpose),
         service_tier=service_tier(request.tree.get("service_tier"), principal.labels),
         headers=headers,
     )
@@ -163,18 +171,29 @@ def service_tier(asked: object, labels: Sequence[str]) -> str:
     return entitled
 
 
-def check_model(model: str, board: TargetBoard, document: PolicyDocument) -> None:
+def check_model(request: ChatRequest, board: TargetBoard, document: PolicyDocument) -> None:
     """Refuse a model or route name nobody configured, before any rule is asked.
 
     Raises:
         ModelUnknown
+        FeatureUnsupported: the model is for something else.
     """
+    model = request.model
     route = model.removeprefix(ROUTE_PREFIX) if model.startswith(ROUTE_PREFIX) else None
     if model != AUTO and model not in board.targets and route not in document.routes:
         raise ModelUnknown(
             f"There is no model `{model}` here. `GET /v1/models` lists what this key may use.",
             parameter="model",
         )
+    target = board.targets.get(model)
+    if target is not None and target.purpose != request.purpose:
+        raise FeatureUnsupported(
+            f"The model `{model}` does not do this: it is for {_PURPOSES[target.purpose]}.",
+            parameter="model",
+        )
+
+
+_PURPOSES: Mapping[Purpose, str] = {"answer": "answers", "embedding": "embeddings"}
 
 
 def rule(

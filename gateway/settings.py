@@ -128,6 +128,8 @@ class RequestSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Hosts from which an upstream may fetch images and documents that a request names."""
     tool_server_hosts: tuple[str, ...] = ()
     """Hosts of remote tool servers (MCP) that a request may have an upstream call."""
+    prompt_cache: bool = True
+    """Set a prompt-cache breakpoint in long conversations whose caller set none."""
 
 
 class ResponsesSettings(Struct, frozen=True, forbid_unknown_fields=True):

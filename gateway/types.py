@@ -13,7 +13,10 @@ from typing import Literal
 from msgspec import Struct
 
 
-DialectName = Literal["openai_chat", "anthropic_messages", "openai_responses"]
+DialectName = Literal["openai_chat", "anthropic_messages", "openai_responses", "openai_embeddings"]
+Purpose = Literal["answer", "embedding"]
+PURPOSES: Mapping[str, Purpose] = {"openai_embeddings": "embedding"}
+"""What a dialect's requests ask for; all others ask for answers."""
 Tier = Literal["cheap", "mid", "frontier"]
 Stage = Literal["intent", "outcome", "admin"]
 Translation = Literal["strict", "warn", "lenient"]
@@ -60,6 +63,7 @@ class ChatRequest(Struct, frozen=True):
     """The protocol version that the caller pinned, e.g. `2023-06-01`; empty for none."""
     betas: tuple[str, ...] = ()
     """Features that the caller asked for by header and that may be passed on."""
+    purpose: Purpose = "answer"
     thread: Thread | None = None
     """None in dialects that have no threads."""
     dropped: tuple[str, ...] = ()
@@ -130,6 +134,18 @@ class Target(Struct, frozen=True):
     capabilities: frozenset[str]
     digest: str = ""
     """Weights, tokenizer and template of an in-house model; empty for managed ones."""
+    vendor: str = ""
+    """Who made the model: chooses the estimator of its tokens."""
+
+    @property
+    def purpose(self) -> Purpose:
+        """What the model is for: it does the one or the other."""
+        return purpose_of(self.capabilities)
+
+
+def purpose_of(capabilities: frozenset[str]) -> Purpose:
+    """A model makes vectors or answers, never both."""
+    return "embedding" if "embeddings" in capabilities else "answer"
 
 
 class Candidate(Struct, frozen=True):

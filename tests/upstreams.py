@@ -42,6 +42,9 @@ Fault = Literal[
 ]
 
 
+_ENDPOINTS = ("/chat/completions", "/messages", "/responses", "/embeddings")
+
+
 class Answer(Struct, frozen=True, kw_only=True):
     """What one request gets; the defaults are a good answer."""
 
@@ -196,7 +199,7 @@ class RecordingUpstream:
             _write_whole(writer, status, msgspec.json.encode(tree), ())
             await writer.drain()
             return
-        if not path.endswith(("/chat/completions", "/messages", "/responses")):
+        if not path.endswith(_ENDPOINTS):
             _write_whole(writer, 404, b'{"error":{"message":"no such path"}}', ())
             await writer.drain()
             return

@@ -14,7 +14,7 @@ from litestar.params import FromPath
 from litestar.types import LifespanHook
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from gateway.api.decisions import Archive, explain_decision
+from gateway.api.decisions import explain_decision
 from gateway.api.door import Door, new_request_id
 from gateway.api.front import Front
 from gateway.api.listing import find_model, list_models

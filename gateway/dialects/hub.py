@@ -23,7 +23,10 @@ def read_conversation(request: ChatRequest) -> Conversation:
     Raises:
         FeatureUnsupported: dropping what it asks would change its meaning.
     """
-    talk = _READERS[request.dialect](request)
+    reader = _READERS.get(request.dialect)
+    if reader is None:
+        raise unsupported("model", "This model does not do what is asked")
+    talk = reader(request)
     if talk.turns:
         _check_pairs(talk.turns)
     return talk

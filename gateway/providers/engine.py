@@ -1,5 +1,6 @@
 """Our own engine, at a loopback or private address: the sovereign place."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import msgspec
@@ -9,6 +10,7 @@ from gateway.errors import UpstreamFailed, UpstreamMalformed
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress
 from gateway.providers.http_provider import HTTP_OK, HttpProvider, describe_status
+from gateway.types import DialectName
 
 
 class EngineModel(Struct, frozen=True):
@@ -38,6 +40,7 @@ class EngineProvider(HttpProvider):
     """OpenAI-compatible HTTP that also tells its identity and whether it is ready."""
 
     path: ClassVar[str] = "/v1/chat/completions"
+    other_paths: ClassVar[Mapping[DialectName, str]] = {"openai_embeddings": "/v1/embeddings"}
     needs_credential: ClassVar[bool] = False
     in_house: ClassVar[bool] = True
 

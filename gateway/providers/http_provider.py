@@ -20,6 +20,8 @@ class HttpProvider:
     dialect: DialectName = "openai_chat"
     default_base_url: ClassVar[str] = ""
     path: ClassVar[str]
+    other_paths: ClassVar[Mapping[DialectName, str]] = {}
+    """Where further dialects are spoken."""
     models_path: ClassVar[str] = "/v1/models"
     needs_credential: ClassVar[bool] = True
     in_house: ClassVar[bool] = False
@@ -34,6 +36,9 @@ class HttpProvider:
         self._endpoint = self._make_endpoint(config)
         headers = self.headers(credential)
         self._route = self._make_route(config, self.path, headers)
+        self._other_routes = {
+            name: self._make_route(config, path, headers) for name, path in self.other_paths.items()
+        }
         self._models_route = self._make_route(config, self.models_path, headers)
 
     @classmethod
@@ -42,9 +47,9 @@ class HttpProvider:
         return {"authorization": f"Bearer {credential}"} if credential else {}
 
     def speaks(self, request: ChatRequest, target: Target) -> DialectName:
-        """The one dialect of this kind; a kind that speaks several chooses."""
-        del request, target
-        return self.dialect
+        """The caller's dialect where this kind speaks it, else its first one."""
+        del target
+        return request.dialect if request.dialect in self._other_routes else self.dialect
 
     @property
     def unavailable_reason(self) -> str:
@@ -58,8 +63,7 @@ class HttpProvider:
 
     def route_for(self, call: UpstreamCall) -> Route:
         """The prepared way that this call takes; a kind may have several."""
-        del call
-        return self._route
+        return self._other_routes.get(call.dialect, self._route)
 
     async def probe(self) -> str:
         """Ask for the list of models: costs nothing and shows that address and credential work."""

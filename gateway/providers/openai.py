@@ -1,11 +1,9 @@
-"""OpenAI's APIs: chat completions and responses."""
+"""OpenAI's APIs: chat completions, responses and embeddings."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
-from gateway.ports import UpstreamCall
 from gateway.providers import sdk
-from gateway.providers.config import ProviderConfig
-from gateway.providers.egress import Egress, Route
 from gateway.providers.http_provider import HttpProvider
 from gateway.types import ChatRequest, DialectName, Target
 
@@ -15,25 +13,19 @@ class OpenAIProvider(HttpProvider):
 
     default_base_url: ClassVar[str] = "https://api.openai.com"
     path: ClassVar[str] = "/v1/chat/completions"
-    responses_path: ClassVar[str] = "/v1/responses"
-
-    def __init__(self, config: ProviderConfig, egress: Egress) -> None:
-        super().__init__(config, egress)
-        headers = self.headers(config.revealed_credential)
-        self._responses_route = self._make_route(config, self.responses_path, headers)
+    other_paths: ClassVar[Mapping[DialectName, str]] = {
+        "openai_responses": "/v1/responses",
+        "openai_embeddings": "/v1/embeddings",
+    }
 
     def speaks(self, request: ChatRequest, target: Target) -> DialectName:
-        """The caller's own dialect where that works; newer models take tools in one of them only.
+        """The caller's own dialect; but newer models take tools in responses only.
 
         A request of another vendor's dialect goes where its tools can go.
         """
-        if request.dialect == "openai_responses":
-            return request.dialect
-        needs_responses = request.has_tools and "tools_in_responses" in target.capabilities
-        return "openai_responses" if needs_responses else self.dialect
-
-    def route_for(self, call: UpstreamCall) -> Route:
-        return self._responses_route if call.dialect == "openai_responses" else self._route
+        if request.has_tools and "tools_in_responses" in target.capabilities:
+            return "openai_responses"
+        return super().speaks(request, target)
 
     async def probe(self) -> str:
         return self.unavailable_reason or await sdk.probe(

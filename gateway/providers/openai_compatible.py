@@ -1,12 +1,15 @@
 """Anything that speaks OpenAI's Chat Completions: vLLM, SGLang, Ollama, other vendors."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from gateway.providers.http_provider import HttpProvider
+from gateway.types import DialectName
 
 
 class OpenAICompatibleProvider(HttpProvider):
     """A configured address; the credential is optional."""
 
     path: ClassVar[str] = "/v1/chat/completions"
+    other_paths: ClassVar[Mapping[DialectName, str]] = {"openai_embeddings": "/v1/embeddings"}
     needs_credential: ClassVar[bool] = False

@@ -21,6 +21,8 @@ from tests.upstreams import Answer, Fault
 pytestmark = pytest.mark.anyio
 
 SETTINGS = """
+[inspection]
+deadline_s = 5.0
 [limits]
 first_byte_s = 0.4
 stream_idle_s = 0.4

@@ -23,6 +23,10 @@ from tests.upstreams import Answer
 
 pytestmark = pytest.mark.anyio
 
+SETTINGS = """
+[inspection]
+deadline_s = 5.0
+"""
 TARGETS = [GPT_TARGET, CLAUDE_TARGET, ENGINE_TARGET]
 OTHERS = [Place("acme", "research", "other"), Place("rival", "research", "assistant")]
 IBAN = "DE89 3704 0044 0532 0130 00"

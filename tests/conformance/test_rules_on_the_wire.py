@@ -22,6 +22,7 @@ ping_every_s = 0.05
 [requests]
 media_hosts = ["images.example.com"]
 [inspection]
+deadline_s = 5.0
 tolerated_opaque = ["image"]
 """
 URLS = [
@@ -197,3 +198,44 @@ async def test_rule_63_a_plain_call_is_cancelled_upstream_when_its_caller_leaves
     asking.cancel()
 
     await upstreams.anthropic.aborted()
+
+
+@pytest.mark.parametrize("style", STYLES)
+async def test_rule_49_an_error_before_content_falls_back_and_one_after_it_never_does(
+    caller: Caller, upstreams: Upstreams, style: Style
+) -> None:
+    """The in-house engine is first for this route, and a managed target behind it."""
+    body = ask(style, model="auto", stream=True)
+    upstreams.engine.answer_once(Answer(status=500))
+    reply = await caller.post(style, body)
+    assert reply.headers["x-gatewright-target"] != "house-model"
+    assert reply.body.rstrip().endswith((b"[DONE]", b'{"type":"message_stop"}'))
+
+    for upstream in upstreams.managed:
+        upstream.forget()
+    upstreams.engine.answer_once(Answer(text="one two three four", fault="cut", gap_s=0.02))
+    broken = await caller.post(style, body)
+    assert b"one" in broken.body
+    assert not any(upstream.calls for upstream in upstreams.managed)
+
+
+@pytest.mark.parametrize("style", STYLES)
+async def test_rule_52_a_long_conversation_is_cached_unless_its_caller_marked_it(
+    caller: Caller, upstreams: Upstreams, style: Style
+) -> None:
+    long = "The bridge was built by masons. " * 300
+    turns = [
+        {"role": "user", "content": long},
+        {"role": "assistant", "content": "I see."},
+        {"role": "user", "content": "How old is it?"},
+    ]
+    upstreams.anthropic.answer(Answer(input_tokens=3000, cache_read_tokens=2000))
+    reply = await caller.post(style, ask(style, model=CLAUDE_TARGET, messages=turns))
+    assert upstreams.anthropic.calls[-1].json["cache_control"] == {"type": "ephemeral"}
+    assert int(reply.headers["x-gatewright-cache-saved-microusd"]) > 0
+
+    part = {"type": "text", "text": long, "cache_control": {"type": "ephemeral"}}
+    marked = [{"role": "user", "content": [part]}, *turns[1:]]
+    for messages in (marked, turns[:1]):
+        await caller.post(style, ask(style, model=CLAUDE_TARGET, messages=messages))
+        assert "cache_control" not in upstreams.anthropic.calls[-1].json

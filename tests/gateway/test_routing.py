@@ -141,7 +141,7 @@ def test_a_candidate_never_answers_more_than_any_limit_and_costs_it_at_worst(
 def test_names_that_are_configured_are_known(model: str) -> None:
     board = TargetBoard({"house": HOUSE, "cloud": CLOUD}, {"cloud": "down"})
 
-    check_model(model, board, document())
+    check_model(request(model=model), board, document())
 
     assert model in {"auto", *board.targets}
 
@@ -149,7 +149,7 @@ def test_names_that_are_configured_are_known(model: str) -> None:
 @pytest.mark.parametrize("model", ["nope", "auto:nope", "auto:", "AUTO", "auto ", "house/"])
 def test_names_that_are_not_are_unknown(model: str) -> None:
     with pytest.raises(ModelUnknown) as unknown:
-        check_model(model, TargetBoard({"house": HOUSE}, {}), document())
+        check_model(request(model=model), TargetBoard({"house": HOUSE}, {}), document())
 
     assert unknown.value.parameter == "model"
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from gateway.dialects import hub, upstream_errors
+from gateway.dialects import body, hub, upstream_errors
 from gateway.dialects.anthropic_messages import errors, reply, writer
 from gateway.dialects.anthropic_messages import request as requests
+from gateway.dialects.anthropic_messages.caching import FIELD, MARKER, is_worth_caching
 from gateway.dialects.anthropic_messages.stream_in import MessageStreamDecoder
 from gateway.dialects.anthropic_messages.stream_out import (
     MessagePassThrough,
@@ -32,7 +33,10 @@ class AnthropicMessages:
         if request.dialect == self.name:
             return requests.patch_request(request, target, output_tokens_cap)
         talk = hub.read_conversation(request)
-        return writer.write_request(talk, target, output_tokens_cap)
+        upstream = writer.write_request(talk, target, output_tokens_cap)
+        if is_worth_caching(request, target):
+            return UpstreamBody(body.patch(upstream.body, {FIELD: MARKER}), upstream.dropped)
+        return upstream
 
     def decode_reply(self, raw: bytes) -> Completion:
         return reply.decode_reply(raw)

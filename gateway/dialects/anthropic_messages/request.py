@@ -6,6 +6,7 @@ import msgspec
 
 from gateway.dialects import body
 from gateway.dialects.anthropic_messages import protocol
+from gateway.dialects.anthropic_messages.caching import FIELD, MARKER, is_worth_caching
 from gateway.dialects.anthropic_messages.wire import (
     Block,
     InnerBlock,
@@ -66,6 +67,17 @@ def decode_request(
         betas=asked.betas,
         dropped=asked.dropped,
     )
+
+
+def decode_count(raw: bytes, request_id: str) -> ChatRequest:
+    """The request of `count_tokens`: a messages request that needs no limit.
+
+    Raises:
+        RequestInvalid: as for a messages request.
+    """
+    if decode_object(raw).get("max_tokens") is None:
+        raw = body.patch(raw, {"max_tokens": b"1"})
+    return decode_request(raw, request_id)
 
 
 def _tool_servers(tree: Mapping[str, object]) -> list[tuple[str, str]]:
@@ -151,4 +163,6 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     asked = request.max_output_tokens
     if asked is None or asked > output_tokens_cap:
         fields["max_tokens"] = b"%d" % output_tokens_cap
+    if is_worth_caching(request, target):
+        fields[FIELD] = MARKER
     return UpstreamBody(body.join(fields), request.dropped)

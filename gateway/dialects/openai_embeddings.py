@@ -1,0 +1,154 @@
+"""OpenAI's embeddings as a `ports.Dialect`: text in, vectors out, nothing streamed.
+
+Texts only: a list of token numbers says as much as a text does, and nothing here could read it.
+"""
+
+from array import array
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from gateway.dialects import body, upstream_errors
+from gateway.dialects.estimate import estimate_input_tokens
+from gateway.dialects.loss import unsupported
+from gateway.dialects.openai_chat.errors import encode_error
+from gateway.dialects.openai_chat.stream_in import ChatStreamDecoder
+from gateway.dialects.openai_chat.stream_out import ChatPassThrough
+from gateway.dialects.strict_json import ModelName, PositiveInt, checked, decode_object
+from gateway.errors import GatewrightError, UpstreamMalformed
+from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody
+from gateway.types import ChatRequest, Completion, DialectName, Target, Usage
+
+
+INPUTS_MAX = 2048
+"""What OpenAI takes; every compatible server takes fewer."""
+
+Text = Annotated[str, Meta(min_length=1)]
+
+
+class EmbeddingsBody(Struct):
+    model: ModelName
+    input: Text | Annotated[list[Text], Meta(min_length=1, max_length=INPUTS_MAX)]
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: PositiveInt | None = None
+
+
+class Vector(Struct):
+    embedding: list[float] | str
+    index: int = 0
+    object: str = "embedding"
+
+
+class UsageWire(Struct):
+    prompt_tokens: Annotated[int, Meta(ge=0)] | None = None
+
+
+class Reply(Struct):
+    data: Annotated[list[Vector], Meta(min_length=1)]
+    model: str | None = None
+    usage: UsageWire | None = None
+
+
+_REPLY = msgspec.json.Decoder(Reply)
+
+
+class OpenAIEmbeddings:
+    """Stateless; one object serves every request."""
+
+    name: DialectName = "openai_embeddings"
+
+    def decode_request(
+        self, raw: bytes, request_id: str, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> ChatRequest:
+        del headers
+        tree = decode_object(raw)
+        given = tree.get("input")
+        if isinstance(given, list) and any(not isinstance(each, str) for each in given):
+            raise unsupported("input", "Send text; token numbers cannot be inspected")
+        wire = checked(tree, EmbeddingsBody)
+        return ChatRequest(
+            request_id=request_id,
+            dialect=self.name,
+            raw=raw,
+            tree=tree,
+            model=wire.model,
+            stream=False,
+            # Vectors are no tokens: what is put out costs nothing.
+            max_output_tokens=1,
+            wants_stream_usage=False,
+            has_tools=False,
+            has_images=False,
+            has_documents=False,
+            wants_json_schema=False,
+            input_tokens_estimate=estimate_input_tokens(len(raw), 0, 0, 0),
+            purpose="embedding",
+        )
+
+    def encode_request(
+        self, request: ChatRequest, target: Target, output_tokens_cap: int
+    ) -> UpstreamBody:
+        del output_tokens_cap
+        if request.dialect != self.name:
+            raise unsupported("model", "This model makes embeddings only")
+        return UpstreamBody(body.patch(request.raw, {"model": msgspec.json.encode(target.model)}))
+
+    def decode_reply(self, raw: bytes) -> Completion:
+        try:
+            wire = _REPLY.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise UpstreamMalformed("The upstream's answer is no list of embeddings.") from error
+        counted = wire.usage.prompt_tokens if wire.usage is not None else None
+        usage = Usage(estimated=True) if counted is None else Usage(input_tokens=counted)
+        return Completion(
+            raw=raw,
+            message_id="",
+            model=wire.model or "",
+            text="",
+            tool_calls=(),
+            stop_reason="end",
+            stop_sequence=None,
+            usage=usage,
+        )
+
+    def encode_reply(
+        self, completion: Completion, source: DialectName, request: ChatRequest
+    ) -> bytes:
+        """The upstream's bytes; vectors in base64 and usage are made where it did not."""
+        del source
+        changes: dict[str, bytes | None] = {}
+        if completion.usage.estimated:
+            tokens = completion.usage.input_tokens
+            changes["usage"] = msgspec.json.encode(
+                {"prompt_tokens": tokens, "total_tokens": tokens}
+            )
+        if request.tree.get("encoding_format") == "base64":
+            vectors = _REPLY.decode(completion.raw).data
+            if any(isinstance(vector.embedding, list) for vector in vectors):
+                changes["data"] = msgspec.json.encode([_in_base64(vector) for vector in vectors])
+        return body.patch(completion.raw, changes) if changes else completion.raw
+
+    def decode_error(self, status: int, raw: bytes, retry_after_s: float | None) -> GatewrightError:
+        return upstream_errors.decode_error(status, raw, retry_after_s)
+
+    def encode_error(self, error: GatewrightError, request_id: str) -> tuple[int, bytes]:
+        return encode_error(error, request_id)
+
+    def stream_decoder(self) -> StreamDecoder:
+        """Never asked for: no request of this dialect is a stream."""
+        return ChatStreamDecoder()
+
+    def stream_encoder(self, request: ChatRequest, source: DialectName) -> StreamEncoder:
+        """Never asked for: no request of this dialect is a stream."""
+        del source
+        return ChatPassThrough(request)
+
+
+def _in_base64(vector: Vector) -> Vector:
+    """Little-endian 32-bit floats, as the official client reads them."""
+    if isinstance(vector.embedding, str):
+        return vector
+    packed = array("f", vector.embedding)
+    return Vector(b64encode(packed.tobytes()).decode(), vector.index)

@@ -1,0 +1,58 @@
+"""Settings → parts of a worker that are built from nothing else: egress, upstreams, audit log."""
+
+from gateway.audit.device import AuditLimits
+from gateway.audit.writer import SegmentedAuditLog
+from gateway.clock import Clock
+from gateway.credentials import master_key, provider_credential
+from gateway.ports import Provider
+from gateway.providers.config import ProviderConfig
+from gateway.providers.egress import Egress, EgressLimits
+from gateway.providers.registry import build_provider
+from gateway.settings import ProviderSettings, Settings
+
+
+def make_egress(settings: Settings) -> Egress:
+    """The one way out, with the limits of the settings."""
+    limits = settings.limits
+    return Egress(
+        EgressLimits(
+            first_byte_s=limits.first_byte_s,
+            idle_s=limits.stream_idle_s,
+            reply_bytes_max=limits.reply_bytes_max,
+        )
+    )
+
+
+def make_providers(settings: Settings, egress: Egress) -> dict[str, Provider]:
+    """An adapter per configured upstream, its credential resolved."""
+    return {
+        name: build_provider(_provider_config(settings, name, provider), egress)
+        for name, provider in settings.providers.items()
+    }
+
+
+def make_audit_log(settings: Settings, clock: Clock) -> SegmentedAuditLog:
+    """This worker's own segments."""
+    return SegmentedAuditLog(
+        settings.path(settings.audit.directory),
+        settings.audit.worker,
+        keys=master_key(settings),
+        clock=clock,
+        limits=AuditLimits(
+            segment_max_bytes=settings.audit.segment_bytes_max,
+            free_floor_bytes=settings.audit.free_bytes_min,
+            deadline_s=settings.audit.append_deadline_s,
+        ),
+    )
+
+
+def _provider_config(settings: Settings, name: str, provider: ProviderSettings) -> ProviderConfig:
+    return ProviderConfig(
+        name=name,
+        kind=provider.kind,
+        jurisdiction=provider.jurisdiction,
+        base_url=provider.base_url,
+        credential=provider_credential(settings, name),
+        allow_plain_http=provider.allow_plain_http,
+        connect_timeout_s=provider.connect_timeout_s,
+    )

@@ -1,0 +1,102 @@
+"""The contract of translation as a table: each rule in one line, and the tests that hold it.
+
+`python -m tests.conformance.contract` prints the table that stands in docs/api.md.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+
+ROOT = Path(__file__).resolve().parents[2]
+_NAMED = re.compile(r"^(?:async )?def test_rules?_(\d+(?:_and_\d+)*)_", re.MULTILINE)
+
+RULES: Mapping[int, str] = {
+    1: "System and developer texts become separate system blocks",
+    2: "A later system text stays in place where the model can, else it is hoisted, reported",
+    3: "System blocks become instructions, and instructions the system",
+    4: "Turns of one role in a row stay as they are; blank texts are left out, reported",
+    5: "A `function` message answers the call before it, else it becomes text, reported",
+    6: "Images cross inline and by address; `detail` is reported",
+    7: "Images and texts have each dialect's own words in a response's input",
+    8: "Inline documents cross; audio, video and files held elsewhere are refused",
+    9: "Images in tool results follow in a user's message, marked",
+    10: "Tools keep their schema and strictness",
+    11: "Names of tools that the target does not allow are renamed, and restored in answers",
+    12: "Tool choice and parallel calls cross",
+    13: "Results in a row and the text after them are one user's turn",
+    14: "A call without a result, or a result without a call, is refused",
+    15: "A history with calls gets definitions of its tools, and no new calls",
+    16: "Broken or empty arguments cost no answer",
+    17: "Failed results are marked, and unmarked on the way back",
+    18: "Ids of calls are kept byte for byte; a missing one is made once",
+    19: "Server tools are refused; a paused turn is no finished answer",
+    20: "Thinking, text and calls keep their order",
+    21: "Who names no limit gets a moderate one, not the model's",
+    22: "Sampling is capped or dropped as the model needs, reported",
+    23: "Stop sequences cross or are refused; which one matched is kept where there is a word",
+    24: "More than one answer, probabilities and audio are refused; the rest is reported",
+    25: "An end user's name never leaves in another field",
+    26: "Service tiers cross only where they mean the same",
+    27: "A prefill goes only to models that know it",
+    28: "Effort and budgets cross per model, and leave room for the answer",
+    29: "Signed thinking survives a chat client unchanged, and is never shown as text",
+    30: "Sealed reasoning items survive clients of other dialects",
+    31: "Another vendor's signatures are stripped, tool pairs stay",
+    32: "Reasoning of compatible servers becomes a thinking block before the text",
+    33: "A JSON schema crosses, or is refused where the model cannot be held to it",
+    34: "`json_object` becomes an instruction; keywords that are not enforced move, reported",
+    35: "Stop reasons become finish reasons",
+    36: "Finish reasons become stop reasons",
+    37: "An incomplete response says why, a failed one is an error",
+    38: "Input counts cached tokens once, and keeps the kinds of cache writes apart",
+    39: "Reasoning is part of the output and never added to it",
+    40: "Usage in streams is cumulative, always asked for, and hidden from who did not ask",
+    41: "A message opens with an estimate and closes with the truth",
+    42: "Where an upstream counts nothing we estimate, flagged, never zero",
+    43: "A stream of chunks becomes a message event by event",
+    44: "Interleaved calls become whole blocks",
+    45: "A message's events become chunks",
+    46: "Every response event is one of the official types, numbered",
+    47: "A broken stream ends with one error, no reason to stop and no end",
+    48: "Events are the same however the bytes are cut",
+    49: "Until content comes an error can fall back; after that never",
+    50: "Errors keep their meaning in each vendor's words",
+    51: "The caller's protocol version and harmless features go on",
+    52: "Cache markers cross, at most four; the prefix does not change from turn to turn",
+    53: "Tokens are counted for every target, flagged as an estimate, free of charge",
+    54: "Responses are kept for their project only; upstreams hold nothing",
+    55: "Unknown fields are kept within a dialect and reported across",
+    56: "Threads that only an upstream holds are refused as the tool runner expects",
+    57: "U+2028 and its kin are text",
+    58: "`retry-after` and the code for a full context keep their names",
+    59: "What official clients insist on is there",
+    60: "What peers fail at: pauses, full windows, refusals, broken lines",
+    61: "Our credentials, an upstream's words and a caller's key go nowhere",
+    62: "What is legal for the caller stays legal upstream",
+    63: "Plain calls are cancelled upstream too",
+}
+
+
+def files_by_rule() -> dict[int, list[str]]:
+    """Which test files have a test named after each rule."""
+    found: dict[int, set[str]] = {}
+    for file in sorted(ROOT.joinpath("tests").rglob("test_*.py")):
+        for numbers in _NAMED.findall(file.read_text(encoding="utf-8")):
+            for number in numbers.split("_and_"):
+                found.setdefault(int(number), set()).add(file.stem)
+    return {number: sorted(files) for number, files in found.items()}
+
+
+def table() -> str:
+    """The table of docs/api.md."""
+    tests = files_by_rule()
+    lines = ["| rule | what holds | tests in |", "|---|---|---|"]
+    for number, sentence in RULES.items():
+        files = ", ".join(f"`{name}`" for name in tests.get(number, ()))
+        lines.append(f"| {number} | {sentence} | {files} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())  # noqa: T201
