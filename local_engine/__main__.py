@@ -1,4 +1,4 @@
-"""The engine's command line: `python -m local_engine serve | verify | train-demo`."""
+"""The engine's command line: `python -m local_engine serve | verify | check | pull | bench`."""
 
 import argparse
 import os
@@ -12,14 +12,23 @@ from local_engine.serve.options import ServeOptions, WorkerOptions
 from local_engine.serve.server import EXIT_MODEL_REFUSED, serve
 
 
+# Each of these is a program of its own: what they import, serving does without.
+_PROGRAMS = {
+    "train-demo": ("local_engine.demo_model.train", "train the demo model again"),
+    "bench": ("local_engine.bench.report", "measure the engine on this machine"),
+    "check": ("local_engine.inspect_model", "what serving a model directory would take"),
+    "pull": ("local_engine.fetch", "fetch a model from a hub and write its manifest"),
+}
+
+
 def main(arguments: list[str]) -> int:
     """Run one command; returns the exit status."""
-    if arguments[:1] == ["train-demo"]:
-        # Its own process: training needs torch, and serving's HTTP side does without.
-        command = [sys.executable, "-m", "local_engine.demo_model.train", *arguments[1:]]
+    if arguments and arguments[0] in _PROGRAMS:
+        module, _ = _PROGRAMS[arguments[0]]
+        command = [sys.executable, "-m", module, *arguments[1:]]
         os.execv(sys.executable, command)  # noqa: S606 - no shell, the operator's arguments
     options = _parser().parse_args(arguments)
-    return _verify(options.model) if options.command == "verify" else serve(_serve_options(options))
+    return _verify(options) if options.command == "verify" else serve(_serve_options(options))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -45,14 +54,16 @@ def _parser() -> argparse.ArgumentParser:
     serving.add_argument("--no-prefix-cache", action="store_true")
     serving.add_argument("--kv-memory-mb", type=int, default=0, help="0: by the memory there is")
     serving.add_argument("--host-kv-memory-mb", type=int, default=0, help="offload space; 0: none")
-    serving.add_argument(
-        "--model-public-key", default="", help="Ed25519 in hex: only signed models load"
-    )
     serving.add_argument("--max-body-bytes", type=int, default=DEFAULT_MAX_BODY_BYTES)
     serving.add_argument("--api-key-env", help="variable that holds the bearer key clients need")
     verifying = commands.add_parser("verify", help="check a model directory, print its digest")
     verifying.add_argument("--model", type=Path, required=True)
-    commands.add_parser("train-demo", help="train the demo model again", add_help=False)
+    for each in (serving, verifying):
+        each.add_argument(
+            "--model-public-key", default="", help="Ed25519 in hex: only signed models load"
+        )
+    for name, (_, text) in _PROGRAMS.items():
+        commands.add_parser(name, help=text, add_help=False)
     return parser
 
 
@@ -92,9 +103,10 @@ def _key_from(variable: str | None) -> str | None:
     return key
 
 
-def _verify(directory: Path) -> int:
+def _verify(options: argparse.Namespace) -> int:
+    key = bytes.fromhex(options.model_public_key) if options.model_public_key else None
     try:
-        digest = verify_directory(directory)
+        digest = verify_directory(options.model, key)
     except ModelRefused as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_MODEL_REFUSED

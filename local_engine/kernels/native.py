@@ -8,6 +8,7 @@ import ctypes
 import shutil
 import subprocess
 import tempfile
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -25,20 +26,89 @@ _FLAGS = (
 _COMPILE_TIMEOUT_S = 60
 
 
+@dataclass(frozen=True, slots=True)
+class HeadNorms:
+    """The scales of a layer's query and key heads, [dim] each."""
+
+    q_weight: torch.Tensor
+    k_weight: torch.Tensor
+    eps: float
+
+
 class NativeKernels:
     """The loaded library; tensors are float32 and contiguous unless it says otherwise."""
 
     block_size = 16
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        self._paged_decode = library.paged_decode
-        pointer, number = ctypes.c_void_p, ctypes.c_int
-        self._paged_decode.argtypes = [
-            *[pointer] * 6,
-            *[number] * 5,
-            ctypes.c_float,
-            number,
+        pointer, number, real = ctypes.c_void_p, ctypes.c_int, ctypes.c_float
+        self._library = library
+        library.paged_decode.argtypes = [*[pointer] * 6, *[number] * 5, real, number]
+        library.rms_norm.argtypes = [*[pointer] * 3, number, number, real]
+        library.argmax.argtypes = [pointer, pointer, number, number]
+        library.silu_times.argtypes = [pointer, pointer, number, number]
+        library.norm_turn_store.argtypes = [
+            *[pointer] * 3,
+            real,
+            *[pointer] * 7,
+            *[number] * 4,
         ]
+
+    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """Rows [..., dim], each divided by its root mean square and multiplied by `weight`."""
+        x = x.contiguous()
+        out, dim = torch.empty_like(x), x.shape[-1]
+        self._library.rms_norm(
+            x.data_ptr(), weight.data_ptr(), out.data_ptr(), x.numel() // dim, dim, eps
+        )
+        return out
+
+    def argmax(self, scores: torch.Tensor) -> torch.Tensor:
+        """The first place of each row's highest score, [rows]."""
+        scores = scores.contiguous()
+        rows, dim = scores.shape
+        out = torch.empty(rows, dtype=torch.int64)
+        self._library.argmax(scores.data_ptr(), out.data_ptr(), rows, dim)
+        return out
+
+    def silu_times(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """[..., 2 * inner] as gate and up to silu(gate) * up, [..., inner]."""
+        gate_up = gate_up.contiguous()
+        inner = gate_up.shape[-1] // 2
+        out = torch.empty(*gate_up.shape[:-1], inner)
+        rows = gate_up.numel() // (2 * inner)
+        self._library.silu_times(gate_up.data_ptr(), out.data_ptr(), rows, inner)
+        return out
+
+    def norm_turn_store(
+        self,
+        qkv: torch.Tensor,
+        norms: HeadNorms | None,
+        turn: tuple[torch.Tensor, torch.Tensor],
+        places: tuple[torch.Tensor, torch.Tensor],
+        pools: tuple[torch.Tensor, torch.Tensor],
+    ) -> torch.Tensor:
+        """Queries of a fused product, normed and turned; keys and values go into their pools.
+
+        `qkv` [rows, (heads + 2 kv_heads) * dim], `turn` cosines and sines [rows, 1, dim], `places`
+        blocks and offsets [rows] int64; returns [rows, heads, dim].
+        """
+        kv_heads, dim = pools[0].shape[1], pools[0].shape[2]
+        heads = qkv.shape[-1] // dim - 2 * kv_heads
+        out = torch.empty(qkv.shape[0], heads, dim)
+        self._library.norm_turn_store(
+            qkv.data_ptr(),
+            norms.q_weight.data_ptr() if norms is not None else None,
+            norms.k_weight.data_ptr() if norms is not None else None,
+            norms.eps if norms is not None else 0.0,
+            *(part.data_ptr() for part in (*turn, *places, *pools)),
+            out.data_ptr(),
+            qkv.shape[0],
+            heads,
+            kv_heads,
+            dim,
+        )
+        return out
 
     def paged_decode(
         self,
@@ -53,7 +123,7 @@ class NativeKernels:
         q = q.contiguous()
         out = torch.empty_like(q)
         rows, heads, dim = q.shape
-        failed = self._paged_decode(
+        failed = self._library.paged_decode(
             q.data_ptr(),
             keys.data_ptr(),
             values.data_ptr(),
@@ -79,7 +149,7 @@ def native_kernels() -> NativeKernels | None:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None
-    source = resources.files("local_engine.kernels").joinpath("paged_decode.c")
+    source = resources.files("local_engine.kernels").joinpath("native.c")
     with resources.as_file(source) as path, tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "kernels.so"
         command = [compiler, *_FLAGS, "-o", str(target), str(path)]

@@ -97,12 +97,17 @@ def prefill_reference(
     return out[0].transpose(0, 1)
 
 
-def choose_decode(
+def choose_native(
     device: torch.device, dtype: torch.dtype, head_dim: int, block_size: int
-) -> DecodeAttention:
-    """The fastest decode attention that this machine, type and shape allow."""
-    if device.type == "cpu" and dtype == torch.float32 and not head_dim % 32:
-        native = native_kernels() if block_size == NativeKernels.block_size else None
-        if native is not None:
-            return native.paged_decode
-    return decode_reference
+) -> NativeKernels | None:
+    """The compiled kernels where they know this machine, type and shape."""
+    if device.type != "cpu" or dtype != torch.float32:
+        return None
+    if head_dim % 32 or head_dim > 1024 or block_size != NativeKernels.block_size:
+        return None
+    return native_kernels()
+
+
+def choose_decode(native: NativeKernels | None) -> DecodeAttention:
+    """The fastest decode attention that was found."""
+    return decode_reference if native is None else native.paged_decode

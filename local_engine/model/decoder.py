@@ -6,22 +6,38 @@ sequences, where an `Attend` knows which keys each token may see).
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from local_engine.kernels.native import HeadNorms, NativeKernels
 from local_engine.model.moe import SparseMlp
 from local_engine.model.rope import rotate, rotation_table
 from local_engine.model.spec import ModelSpec
 
 
-# (layer, queries [..., heads, dim], keys and values [..., kv_heads, dim]) -> [..., heads * dim]
-Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+Turn = tuple[torch.Tensor, torch.Tensor]
 Linear = Callable[[torch.Tensor], torch.Tensor]
 # (weight [out, in], bias [out] or None) -> what multiplies with it
 MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], Linear]
 Reduce = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Attend(Protocol):
+    """Knows which keys each token may see, and where they are."""
+
+    def __call__(
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+    ) -> torch.Tensor:
+        """Queries [..., heads, dim], keys and values [..., kv_heads, dim] to [..., heads * dim]."""
+
+    def fused(
+        self, layer: int, qkv: torch.Tensor, norms: HeadNorms | None, turn: Turn
+    ) -> torch.Tensor | None:
+        """The same from one product's rows, norms and turns included; `None` if it cannot."""
+
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": F.silu,
@@ -42,8 +58,11 @@ class RmsNorm(nn.Module):
         self.is_offset = spec.norm_is_offset
         self.weight = nn.Parameter(torch.zeros(size) if self.is_offset else torch.ones(size))
         self.eps = spec.rms_norm_eps
+        self.native: NativeKernels | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.native is not None:
+            return self.native.rms_norm(x, self.weight, self.eps)
         if self.is_offset:
             scale = 1.0 + self.weight.float()
             return F.rms_norm(x.float(), self.weight.shape, scale, self.eps).type_as(x)
@@ -68,12 +87,21 @@ class Attention(nn.Module):
         self.reduce: Reduce = _whole
         self._qkv: Linear | None = None
         self._sizes: list[int] = []
+        self._norms: HeadNorms | None = None
         self._out: Linear | None = None
 
     def forward(
         self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, attend: Attend
     ) -> torch.Tensor:
-        q, k, v = (part.view(*part.shape[:-1], -1, self.head_dim) for part in self._project(x))
+        if self._qkv is not None:
+            qkv = self._qkv(x)
+            out = attend.fused(self.layer, qkv, self._norms, (cos, sin))
+            if out is not None:
+                return self.reduce((self._out or self.o_proj)(out))
+            parts = torch.split(qkv, self._sizes, dim=-1)
+        else:
+            parts = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
+        q, k, v = (part.view(*part.shape[:-1], -1, self.head_dim) for part in parts)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         out = attend(self.layer, rotate(q, cos, sin), rotate(k, cos, sin), v)
@@ -84,12 +112,10 @@ class Attention(nn.Module):
         self._sizes = [part.out_features for part in (self.q_proj, self.k_proj, self.v_proj)]
         self._qkv = make(*_joined(self.q_proj, self.k_proj, self.v_proj))
         self._out = make(*_joined(self.o_proj))
+        if self.q_norm is not None and self.k_norm is not None:
+            q_weight, k_weight = self.q_norm.weight.data, self.k_norm.weight.data
+            self._norms = HeadNorms(q_weight, k_weight, self.q_norm.eps)
         del self.q_proj, self.k_proj, self.v_proj, self.o_proj
-
-    def _project(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        if self._qkv is None:
-            return self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        return torch.split(self._qkv(x), self._sizes, dim=-1)
 
 
 class Mlp(nn.Module):
@@ -103,12 +129,17 @@ class Mlp(nn.Module):
         self.down_proj = nn.Linear(inner, size, bias=bias)
         self.reduce: Reduce = _whole
         self._activate = ACTIVATIONS[spec.activation]
+        self._is_silu = spec.activation == "silu"
+        self.native: NativeKernels | None = None
         self._gate_up: Linear | None = None
         self._down: Linear | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self._gate_up is None:
             gate, up = self.gate_proj(x), self.up_proj(x)
+        elif self.native is not None and self._is_silu:
+            inner = self.native.silu_times(self._gate_up(x))
+            return self.reduce((self._down or self.down_proj)(inner))
         else:
             gate, up = self._gate_up(x).chunk(2, dim=-1)
         return self.reduce((self._down or self.down_proj)(self._activate(gate) * up))
@@ -208,8 +239,11 @@ class Decoder(nn.Module):
         cap = self.spec.logit_softcap
         return torch.tanh(scores / cap) * cap if cap else scores
 
-    def fuse(self, make: MakeLinear) -> None:
+    def fuse(self, make: MakeLinear, native: NativeKernels | None = None) -> None:
         """Turn the weights into what serving multiplies with; training is over after this."""
+        for module in self.modules():
+            if isinstance(module, Mlp) or (isinstance(module, RmsNorm) and not module.is_offset):
+                module.native = native
         for layer in self.model.layers:
             assert isinstance(layer, Block), "blocks are made above"
             layer.self_attn.fuse(make)
@@ -232,6 +266,11 @@ class CausalAttention:
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
+
+    def fused(
+        self, layer: int, qkv: torch.Tensor, norms: HeadNorms | None, turn: Turn
+    ) -> torch.Tensor | None:
+        """Nothing to gain here."""
 
     def __call__(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor

@@ -7,8 +7,10 @@ import torch
 
 from local_engine.core.scheduler import Item, Step
 from local_engine.core.sequence import PENDING
-from local_engine.kernels.paged_attention import DecodeAttention, prefill_reference
+from local_engine.kernels.native import HeadNorms, NativeKernels
+from local_engine.kernels.paged_attention import choose_decode, prefill_reference
 from local_engine.kernels.reach import Reach
+from local_engine.model.decoder import Turn
 from local_engine.model.spec import ModelSpec
 from local_engine.runner.kv_pool import KvPool
 
@@ -76,12 +78,13 @@ class PagedAttention:
     """What the decoder calls in each layer: store new keys and values, look at all of them."""
 
     def __init__(
-        self, spec: ModelSpec, pool: KvPool, batch: FlatBatch, decode: DecodeAttention
+        self, spec: ModelSpec, pool: KvPool, batch: FlatBatch, native: NativeKernels | None
     ) -> None:
         self._spec = spec
         self._pool = pool
         self._batch = batch
-        self._decode = decode
+        self._native = native
+        self._decode = choose_decode(native)
         self._singles = batch.table[: batch.num_singles].contiguous()
         self._lengths = batch.lengths[: batch.num_singles].contiguous()
 
@@ -89,8 +92,21 @@ class PagedAttention:
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     ) -> torch.Tensor:
         """[tokens, heads, dim] to [tokens, heads * dim]."""
+        self._pool.write(layer, self._batch.blocks, self._batch.offsets, k, v)
+        return self._look(layer, q)
+
+    def fused(
+        self, layer: int, qkv: torch.Tensor, norms: HeadNorms | None, turn: Turn
+    ) -> torch.Tensor | None:
+        """As `Attend.fused`; Gemma's norms are added to one and not for the compiled kernel."""
+        if self._native is None or (norms is not None and self._spec.norm_is_offset):
+            return None
+        places = (self._batch.blocks, self._batch.offsets)
+        pools = (self._pool.keys[layer], self._pool.values[layer])
+        return self._look(layer, self._native.norm_turn_store(qkv, norms, turn, places, pools))
+
+    def _look(self, layer: int, q: torch.Tensor) -> torch.Tensor:
         batch, pool = self._batch, self._pool
-        pool.write(layer, batch.blocks, batch.offsets, k, v)
         keys, values = pool.keys[layer], pool.values[layer]
         reach = Reach(self._spec.attention_scale, self._spec.window_of(layer))
         num_singles = batch.num_singles

@@ -9,7 +9,7 @@ import torch
 from local_engine.core.scheduler import Item, Step
 from local_engine.core.sequence import Sequence
 from local_engine.kernels.linear import choose_linear
-from local_engine.kernels.paged_attention import choose_decode
+from local_engine.kernels.paged_attention import choose_native
 from local_engine.model.decoder import Decoder
 from local_engine.model.spec import ModelSpec
 from local_engine.runner.batch import FlatBatch, PagedAttention, flatten
@@ -59,7 +59,8 @@ class ModelRunner:
         self.spec: ModelSpec = decoder.spec
         self.dtype = decoder.model.norm.weight.dtype
         self._decoder = decoder.to(device).eval()
-        self._decoder.fuse(choose_linear(device, self.dtype))
+        self._native = choose_native(device, self.dtype, self.spec.head_dim, block_size)
+        self._decoder.fuse(choose_linear(device, self.dtype), self._native)
         self.device = device
         self._block_size = block_size
         self.pool = KvPool(
@@ -70,7 +71,6 @@ class ModelRunner:
             dtype=self.dtype,
             num_host_blocks=num_host_blocks,
         )
-        self._attention = choose_decode(device, self.dtype, self.spec.head_dim, block_size)
         self._kept: dict[str, Kept] = {}
         self._last_tokens: dict[str, int] = {}
 
@@ -81,7 +81,7 @@ class ModelRunner:
         if not step.items:
             return {}
         batch = flatten(step, self._block_size, self.device, self._last_tokens)
-        attend = PagedAttention(self.spec, self.pool, batch, self._attention)
+        attend = PagedAttention(self.spec, self.pool, batch, self._native)
         hidden = self._decoder(batch.token_ids, batch.positions, attend)
         results = {item.sequence.sequence_id: Result() for item in batch.items}
         if len(batch.scored_rows):
@@ -107,7 +107,8 @@ class ModelRunner:
         self._last_tokens.pop(sequence_id, None)
 
     def _choose(self, batch: FlatBatch, logits: torch.Tensor, results: dict[str, Result]) -> None:
-        likeliest = logits.argmax(dim=-1).tolist()
+        native = self._native
+        likeliest = (logits.argmax(dim=-1) if native is None else native.argmax(logits)).tolist()
         first = 0
         for item in batch.items:
             result = results[item.sequence.sequence_id]

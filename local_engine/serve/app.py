@@ -9,6 +9,7 @@ import msgspec
 from local_engine.serve.caller import read_caller
 from local_engine.serve.chat import answer_chat
 from local_engine.serve.clock import unix_time_s
+from local_engine.serve.completions import answer_completion
 from local_engine.serve.engine import Engine
 from local_engine.serve.errors import (
     ApiError,
@@ -29,9 +30,12 @@ from local_engine.serve.http import (
     unless_client_gone,
 )
 from local_engine.serve.log import log_event
+from local_engine.serve.texts import answer_detokenize, answer_embeddings, answer_tokenize
 
 
 DEFAULT_MAX_BODY_BYTES = 4 << 20
+# What supervisors and scrapers may ask without a key; everything else shows the model's answers.
+_OPEN_PATHS = frozenset({"/health/live", "/health/ready", "/metrics"})
 _Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
@@ -55,6 +59,10 @@ class EngineApp:
         self._served: ServedModel | None = None
         self._routes: dict[tuple[str, str], _Handler] = {
             ("POST", "/v1/chat/completions"): self._chat,
+            ("POST", "/v1/completions"): self._completions,
+            ("POST", "/v1/embeddings"): self._embeddings,
+            ("POST", "/tokenize"): self._tokenize,
+            ("POST", "/detokenize"): self._detokenize,
             ("GET", "/v1/models"): self._models,
             ("GET", "/health/live"): self._live,
             ("GET", "/health/ready"): self._ready,
@@ -104,7 +112,7 @@ class EngineApp:
             raise NotFound("Unknown URL.", code="unknown_url")
         if (method, path) not in self._routes:
             raise MethodNotAllowed("The method is not allowed here.", code="method_not_allowed")
-        if path.startswith("/v1/"):
+        if path not in _OPEN_PATHS:
             self._check_key(scope)
         return self._routes[method, path]
 
@@ -126,6 +134,27 @@ class EngineApp:
         caller = read_caller(scope)
         body = await read_body(receive, self._max_body_bytes)
         await unless_client_gone(receive, answer_chat(body, send, model.engine, model.name, caller))
+
+    async def _completions(self, scope: Scope, receive: Receive, send: Send) -> None:
+        model = self._model()
+        caller = read_caller(scope)
+        body = await read_body(receive, self._max_body_bytes)
+        await unless_client_gone(
+            receive, answer_completion(body, send, model.engine, model.name, caller)
+        )
+
+    async def _embeddings(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        model = self._model()
+        body = await read_body(receive, self._max_body_bytes)
+        await unless_client_gone(receive, answer_embeddings(body, send, model.engine, model.name))
+
+    async def _tokenize(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        body = await read_body(receive, self._max_body_bytes)
+        await answer_tokenize(body, send, self._model().engine)
+
+    async def _detokenize(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        body = await read_body(receive, self._max_body_bytes)
+        await answer_detokenize(body, send, self._model().engine)
 
     async def _models(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         model = self._model()

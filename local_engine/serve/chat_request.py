@@ -1,20 +1,24 @@
 """Reads a chat completion request: known fields typed, unsupported ones refused by name."""
 
+import json
 import re
 from typing import Any
 
 import msgspec
 
-from local_engine.core.sampling_params import InvalidParameter, SamplingParams
+from local_engine.core.sampling_params import SamplingParams
 from local_engine.model.config import SamplingDefaults
 from local_engine.serve.errors import InvalidRequest
+from local_engine.serve.sampling_fields import SamplingFields, read_params
+from local_engine.text.grammar import GrammarRefused, grammar_of_schema
+from local_engine.text.tokenizer import ChatTokenizer
 
 
 MAX_MESSAGES = 2048
-_ROLES = frozenset({"system", "developer", "user", "assistant"})
+MAX_TOOLS = 128
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 # Answering as if these were not there would be a lie; everything else unknown is harmless.
 _UNSUPPORTED = (
-    "tools",
     "functions",
     "function_call",
     "audio",
@@ -22,17 +26,10 @@ _UNSUPPORTED = (
     "web_search_options",
     "best_of",
     "echo",
-    "min_tokens",
-    "bad_words",
-    "stop_token_ids",
-    "repetition_penalty",
-    "structured_outputs",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
+    "prompt_logprobs",
 )
 _PARAM_IN_ERROR = re.compile(r" - at `\$\.?([^`]*)`$")
+Json = dict[str, Any]
 
 
 class _Part(msgspec.Struct):
@@ -40,73 +37,119 @@ class _Part(msgspec.Struct):
     text: str | None = None
 
 
+class _Called(msgspec.Struct):
+    name: str
+    arguments: str = "{}"
+
+
+class _ToolCall(msgspec.Struct):
+    function: _Called
+    id: str = ""
+    type: str = "function"
+
+
 class _Message(msgspec.Struct):
     role: str
     content: str | list[_Part] | None = None
-    tool_calls: list[Any] | None = None
-    function_call: dict[str, Any] | None = None
+    tool_calls: list[_ToolCall] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+    function_call: Json | None = None
 
 
-class _StreamOptions(msgspec.Struct):
-    include_usage: bool = False
+class _Function(msgspec.Struct):
+    name: str
+    description: str | None = None
+    parameters: Json | None = None
+    strict: bool | None = None
 
 
-class _ResponseFormat(msgspec.Struct):
+class _Tool(msgspec.Struct):
     type: str
+    function: _Function
 
 
-class _Body(msgspec.Struct):
-    model: str
+class _Body(SamplingFields, kw_only=True):
     messages: list[_Message]
-    stream: bool | None = None
-    stream_options: _StreamOptions | None = None
-    n: int | None = None
-    max_tokens: int | None = None
     max_completion_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    response_format: _ResponseFormat | None = None
     modalities: list[str] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tools: list[_Tool] | None = None
+    tool_choice: str | Json | None = None
+    parallel_tool_calls: bool | None = None
 
 
-class ChatRequest(msgspec.Struct, frozen=True):
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request the engine can answer exactly as asked."""
 
     model: str
-    messages: tuple[dict[str, str], ...]
+    messages: tuple[Json, ...]
+    tools: tuple[Json, ...]
     params: SamplingParams
+    num_choices: int
     is_stream: bool
     include_usage: bool
+    is_call_forced: bool
+    """A grammar makes the whole answer one tool call."""
+    may_call: bool
+    wants_token_ids: bool
 
 
-def read_chat_request(body: bytes, defaults: SamplingDefaults) -> ChatRequest:
-    """Parse and check; raises `InvalidRequest` naming the parameter at fault."""
+def decode_body(body: bytes, kind: Any, unsupported: tuple[str, ...]) -> Any:
+    """The body as `kind`; raises `InvalidRequest` for what cannot be read or answered."""
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-        _refuse_unsupported(fields)
-        parsed = msgspec.json.decode(body, type=_Body)
+        for param in unsupported:
+            if param in fields and bytes(fields[param]) not in {b"null", b"[]", b"false"}:
+                raise unsupported_parameter(param)
+        return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         raise _as_invalid_request(error) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = "The request body is not valid JSON."
         raise InvalidRequest(message, code="invalid_json") from error
-    _refuse_unsupported_values(parsed)
+
+
+def read_chat_request(
+    body: bytes, defaults: SamplingDefaults, tokenizer: ChatTokenizer
+) -> ChatRequest:
+    """Parse and check; raises `InvalidRequest` naming the parameter at fault."""
+    parsed: _Body = decode_body(body, _Body, _UNSUPPORTED)
+    if parsed.modalities not in (None, ["text"]):
+        raise unsupported_parameter("modalities")
+    if parsed.max_completion_tokens is not None:
+        parsed.max_tokens = parsed.max_completion_tokens
+    messages = _messages(parsed.messages)
+    tools = _tools(parsed)
+    grammar = _forced_call(parsed, tools)
+    params = read_params(
+        parsed,
+        defaults,
+        tokenizer,
+        grammar=grammar,
+        logprobs=bool(parsed.logprobs),
+        top_logprobs=parsed.top_logprobs or 0,
+    )
     return ChatRequest(
         model=parsed.model,
-        messages=_messages(parsed.messages),
-        params=_params(parsed, defaults),
+        messages=messages,
+        tools=tools if parsed.tool_choice != "none" else (),
+        params=params,
+        num_choices=parsed.num_choices,
         is_stream=bool(parsed.stream),
-        include_usage=parsed.stream_options is not None and parsed.stream_options.include_usage,
+        include_usage=parsed.include_usage,
+        is_call_forced=grammar is not None,
+        may_call=bool(tools) and parsed.tool_choice != "none",
+        wants_token_ids=bool(parsed.return_token_ids),
+    )
+
+
+def unsupported_parameter(param: str, message: str | None = None) -> InvalidRequest:
+    return InvalidRequest(
+        message or f"This engine does not support the parameter '{param}'.",
+        code="unsupported_parameter",
+        param=param,
     )
 
 
@@ -116,49 +159,89 @@ def _as_invalid_request(error: msgspec.ValidationError) -> InvalidRequest:
     return InvalidRequest(text, code="invalid_type", param=(found[1] or None) if found else None)
 
 
-def _unsupported(param: str, message: str | None = None) -> InvalidRequest:
-    return InvalidRequest(
-        message or f"This engine does not support the parameter '{param}'.",
-        code="unsupported_parameter",
-        param=param,
-    )
+def _invalid(message: str, param: str) -> InvalidRequest:
+    return InvalidRequest(message, code="invalid_value", param=param)
 
 
-def _refuse_unsupported(fields: dict[str, msgspec.Raw]) -> None:
-    for param in _UNSUPPORTED:
-        if param in fields and bytes(fields[param]) not in {b"null", b"[]", b"false"}:
-            raise _unsupported(param)
+def _tools(body: _Body) -> tuple[Json, ...]:
+    tools = body.tools or []
+    if len(tools) > MAX_TOOLS:
+        raise _invalid(f"tools has more than {MAX_TOOLS} entries.", "tools")
+    if any(tool.type != "function" for tool in tools):
+        raise _invalid("Only tools of type function are supported.", "tools")
+    found = msgspec.to_builtins(tools)
+    for tool in found:
+        tool["function"] = {k: v for k, v in tool["function"].items() if v is not None}
+    return tuple(found)
 
 
-def _refuse_unsupported_values(body: _Body) -> None:
-    if body.n not in {None, 1}:
-        raise _unsupported("n", "This engine writes one choice per request: n must be 1.")
-    if body.response_format is not None and body.response_format.type != "text":
-        raise _unsupported(
-            "response_format", "This engine writes plain text only: response_format must be text."
-        )
-    if body.modalities not in (None, ["text"]):
-        raise _unsupported("modalities")
-    if body.tool_choice not in (None, "none", "auto"):
-        raise _unsupported("tool_choice")
+def _forced_call(body: _Body, tools: tuple[Json, ...]) -> str | None:
+    """The grammar of one call where `tool_choice` names or requires one."""
+    choice = body.tool_choice
+    if choice in (None, "none", "auto"):
+        return None
+    functions = {tool["function"]["name"]: tool["function"] for tool in tools}
+    if isinstance(choice, dict):
+        name = choice.get("function", {}).get("name")
+        if choice.get("type") != "function" or name not in functions:
+            raise _invalid("tool_choice names no tool of this request.", "tool_choice")
+        functions = {name: functions[name]}
+    elif choice != "required":
+        raise _invalid("tool_choice is none of none, auto, required.", "tool_choice")
+    if not functions:
+        raise _invalid("tool_choice needs tools.", "tool_choice")
+    calls = [
+        {
+            "type": "object",
+            "properties": {
+                "name": {"const": name},
+                "arguments": function.get("parameters") or {"type": "object"},
+            },
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+        for name, function in functions.items()
+    ]
+    try:
+        return grammar_of_schema(calls[0] if len(calls) == 1 else {"anyOf": calls})
+    except GrammarRefused as error:
+        message = f"The tools' parameters cannot be used: {error}"
+        raise InvalidRequest(message, code="invalid_grammar", param="tools") from error
 
 
-def _messages(messages: list[_Message]) -> tuple[dict[str, str], ...]:
+def _messages(messages: list[_Message]) -> tuple[Json, ...]:
     if not messages:
-        raise InvalidRequest("messages is empty.", code="invalid_value", param="messages")
+        raise _invalid("messages is empty.", "messages")
     if len(messages) > MAX_MESSAGES:
-        message = f"messages has more than {MAX_MESSAGES} entries."
-        raise InvalidRequest(message, code="invalid_value", param="messages")
+        raise _invalid(f"messages has more than {MAX_MESSAGES} entries.", "messages")
     return tuple(_message(message, index) for index, message in enumerate(messages))
 
 
-def _message(message: _Message, index: int) -> dict[str, str]:
+def _message(message: _Message, index: int) -> Json:
     param = f"messages[{index}]"
-    if message.role in {"tool", "function"} or message.tool_calls or message.function_call:
-        raise _unsupported(param, "This engine does not support tool calls.")
+    if message.function_call or message.role == "function":
+        raise unsupported_parameter(param, "Functions are called tools now: use tool_calls.")
     if message.role not in _ROLES:
-        raise InvalidRequest("The role is unknown.", code="invalid_value", param=f"{param}.role")
-    return {"role": message.role, "content": _text(message, param)}
+        raise _invalid("The role is unknown.", f"{param}.role")
+    found: Json = {"role": message.role, "content": _text(message, param)}
+    if message.tool_calls:
+        found["tool_calls"] = [_call(call, param) for call in message.tool_calls]
+    if message.role == "tool":
+        found["tool_call_id"] = message.tool_call_id or ""
+        found["name"] = message.name or ""
+    return found
+
+
+def _call(call: _ToolCall, param: str) -> Json:
+    """Templates expect arguments as a mapping, not as the text that clients send."""
+    try:
+        arguments = json.loads(call.function.arguments or "{}")
+    except (ValueError, RecursionError) as error:
+        raise _invalid("A tool call's arguments are not JSON.", f"{param}.tool_calls") from error
+    if not isinstance(arguments, dict):
+        raise _invalid("A tool call's arguments are not an object.", f"{param}.tool_calls")
+    function = {"name": call.function.name, "arguments": arguments}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def _text(message: _Message, param: str) -> str:
@@ -167,9 +250,7 @@ def _text(message: _Message, param: str) -> str:
     if message.content is None:
         if message.role == "assistant":
             return ""
-        raise InvalidRequest(
-            "The message has no content.", code="invalid_value", param=f"{param}.content"
-        )
+        raise _invalid("The message has no content.", f"{param}.content")
     texts: list[str] = []
     for part in message.content:
         if part.type != "text" or part.text is None:
@@ -180,36 +261,3 @@ def _text(message: _Message, param: str) -> str:
             )
         texts.append(part.text)
     return "\n".join(texts)
-
-
-def _params(body: _Body, defaults: SamplingDefaults) -> SamplingParams:
-    cap = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
-    stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
-    try:
-        return SamplingParams(
-            temperature=_or(body.temperature, defaults.temperature),
-            top_p=_or(body.top_p, defaults.top_p),
-            top_k=int(_or(body.top_k, defaults.top_k)),
-            min_p=_or(body.min_p, 0.0),
-            presence_penalty=_or(body.presence_penalty, 0.0),
-            frequency_penalty=_or(body.frequency_penalty, 0.0),
-            logit_bias=_logit_bias(body.logit_bias or {}),
-            seed=body.seed,
-            max_tokens=cap,
-            stop=stop,
-            logprobs=bool(body.logprobs),
-            top_logprobs=body.top_logprobs or 0,
-        )
-    except InvalidParameter as error:
-        raise InvalidRequest(str(error), code="invalid_value", param=error.param) from error
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
-
-
-def _logit_bias(entries: dict[str, float]) -> dict[int, float]:
-    try:
-        return {int(token_id): bias for token_id, bias in entries.items()}
-    except ValueError as error:
-        raise InvalidParameter("logit_bias", "logit_bias keys must be token ids") from error

@@ -1,104 +1,158 @@
 """Writes chat completions: whole objects and the chunks of a stream."""
 
+import uuid
 from collections.abc import Sequence as Many
 from typing import Any
 
 import msgspec
 
+from local_engine.core.sequence import FinishReason
 from local_engine.serve.engine import Generation, Output
 from local_engine.serve.wire import Token
+from local_engine.text.output_parser import Content, OutputParser, Part, Reasoning, ToolCall
 from local_engine.text.tokenizer import ChatTokenizer
 
 
 Json = dict[str, Any]
 DONE = b"data: [DONE]\n\n"
+_FIELDS = {Content: "content", Reasoning: "reasoning_content"}
+
+
+class Choice:
+    """One of a request's answers: its generation, and the parser of what it writes."""
+
+    def __init__(self, index: int, generation: Generation, parser: OutputParser) -> None:
+        self.index = index
+        self.generation = generation
+        self._parser = parser
+        self.num_calls = 0
+
+    def parts(self, output: Output) -> list[Part]:
+        parts = self._parser.push(output.text) if output.text else []
+        if output.finish_reason is not None:
+            parts += self._parser.finish()
+        self.num_calls += sum(isinstance(part, ToolCall) for part in parts)
+        return parts
+
+    def finish_reason(self, reason: FinishReason | None) -> str | None:
+        """What OpenAI calls an end that was a tool call."""
+        if reason is None:
+            return None
+        is_call = self.num_calls > 0 and reason is FinishReason.STOP
+        return "tool_calls" if is_call else reason.value
 
 
 class ChatResponse:
-    """The parts of one answer that stay the same from its first to its last byte."""
+    """What stays the same from an answer's first to its last byte."""
 
     def __init__(
         self,
-        generation: Generation,
+        choices: Many[Choice],
         tokenizer: ChatTokenizer,
         *,
-        model: str,
-        created: int,
-        digest: str,
+        head: Json,
+        include_usage: bool,
+        wants_token_ids: bool,
     ) -> None:
-        self._generation = generation
+        self._choices = choices
         self._tokenizer = tokenizer
-        self._head: Json = {
-            "id": f"chatcmpl-{generation.sequence_id}",
-            "created": created,
-            "model": model,
-            "system_fingerprint": digest,
-        }
+        self._include_usage = include_usage
+        self._wants_token_ids = wants_token_ids
+        self._head = {"id": f"chatcmpl-{choices[0].generation.sequence_id}", **head}
 
-    def whole(self, outputs: Many[Output]) -> bytes:
-        """The answer as one object."""
-        choice = {
-            "index": 0,
-            "message": {
-                "role": "assistant",
-                "content": "".join(output.text for output in outputs),
-                "refusal": None,
-            },
-            "logprobs": self._logprobs([token for out in outputs for token in out.tokens]),
-            "finish_reason": outputs[-1].finish_reason,
-        }
-        body = {**self._head, "object": "chat.completion", "choices": [choice]}
-        return msgspec.json.encode({**body, "usage": self._usage()})
+    def whole(self, outputs: Many[Many[Output]]) -> bytes:
+        """The answer as one object; `outputs` by choice."""
+        pairs = zip(self._choices, outputs, strict=True)
+        choices = [self._whole_choice(choice, mine) for choice, mine in pairs]
+        body = {**self._head, "object": "chat.completion", "choices": choices}
+        if self._wants_token_ids:
+            body["prompt_token_ids"] = self._choices[0].generation.prompt_token_ids
+        return msgspec.json.encode({**body, "usage": usage_of(self._generations())})
 
-    def opening(self, *, include_usage: bool) -> bytes:
-        """The first chunk: it names the role."""
-        return self._chunk({"role": "assistant", "content": ""}, include_usage=include_usage)
+    def opening(self) -> bytes:
+        """The first chunk of each choice: it names the role."""
+        role: Json = {"role": "assistant", "content": ""}
+        return b"".join(self._chunk(choice, role) for choice in self._choices)
 
-    def part(self, output: Output, *, include_usage: bool) -> bytes:
-        """One or no event per output: a step that holds all its text back says nothing."""
+    def part(self, index: int, output: Output) -> bytes:
+        """Events of one output; a step that holds all its text back says nothing."""
+        choice = self._choices[index]
+        first_call = choice.num_calls
+        deltas = [_delta(part) for part in choice.parts(output)]
+        for delta in deltas:
+            if "tool_calls" in delta:
+                delta["tool_calls"][0]["index"] = first_call
+                first_call += 1
+        logprobs = self._logprobs(choice, output.tokens)
+        if not deltas and output.tokens and logprobs is not None:
+            deltas = [{"content": ""}]
         events = b""
-        if output.text or (output.tokens and self._generation.params.logprobs):
-            logprobs = self._logprobs(output.tokens)
-            events = self._chunk(
-                {"content": output.text}, logprobs=logprobs, include_usage=include_usage
-            )
+        for number, delta in enumerate(deltas):
+            # The tokens of a step belong to its first event.
+            shown = logprobs if number == 0 else None
+            tokens = output.tokens if number == 0 else ()
+            events += self._chunk(choice, delta, logprobs=shown, tokens=tokens)
         if output.finish_reason is not None:
-            events += self._chunk(
-                {}, finish_reason=output.finish_reason, include_usage=include_usage
-            )
+            reason = choice.finish_reason(output.finish_reason)
+            events += self._chunk(choice, {}, finish_reason=reason)
         return events
 
     def usage_event(self) -> bytes:
         """The extra chunk that `stream_options.include_usage` asks for."""
+        if not self._include_usage:
+            return b""
         body = {**self._head, "object": "chat.completion.chunk", "choices": []}
-        return as_event(msgspec.json.encode({**body, "usage": self._usage()}))
+        return as_event(msgspec.json.encode({**body, "usage": usage_of(self._generations())}))
+
+    def _generations(self) -> list[Generation]:
+        return [choice.generation for choice in self._choices]
+
+    def _whole_choice(self, choice: Choice, outputs: Many[Output]) -> Json:
+        parts = [part for output in outputs for part in choice.parts(output)]
+        calls = [_delta(part)["tool_calls"][0] for part in parts if isinstance(part, ToolCall)]
+        content = "".join(part.text for part in parts if isinstance(part, Content))
+        reasoning = "".join(part.text for part in parts if isinstance(part, Reasoning))
+        message: Json = {"role": "assistant", "content": content, "refusal": None}
+        if reasoning:
+            message["reasoning_content"] = reasoning
+        if calls:
+            message["content"] = content.strip() or None
+            message["tool_calls"] = calls
+        tokens = [token for output in outputs for token in output.tokens]
+        found: Json = {
+            "index": choice.index,
+            "message": message,
+            "logprobs": self._logprobs(choice, tokens),
+            "finish_reason": choice.finish_reason(outputs[-1].finish_reason),
+        }
+        if self._wants_token_ids:
+            found["token_ids"] = choice.generation.output_token_ids
+        return found
 
     def _chunk(
         self,
+        choice: Choice,
         delta: Json,
         *,
-        include_usage: bool,
-        logprobs: Json | None = None,
         finish_reason: str | None = None,
+        logprobs: Json | None = None,
+        tokens: Many[Token] = (),
     ) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
-        body = {**self._head, "object": "chat.completion.chunk", "choices": [choice]}
-        if include_usage:
+        found: Json = {
+            "index": choice.index,
+            "delta": delta,
+            "logprobs": logprobs,
+            "finish_reason": finish_reason,
+        }
+        if self._wants_token_ids:
+            found["token_ids"] = [token.token_id for token in tokens]
+        body = {**self._head, "object": "chat.completion.chunk", "choices": [found]}
+        if self._include_usage:
             body["usage"] = None
         return as_event(msgspec.json.encode(body))
 
-    def _usage(self) -> Json:
-        generation = self._generation
-        prompt, completion = len(generation.prompt_token_ids), len(generation.output_token_ids)
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": generation.num_cached_tokens},
-        }
-
-    def _logprobs(self, tokens: Many[Token]) -> Json | None:
-        if not self._generation.params.logprobs:
+    def _logprobs(self, choice: Choice, tokens: Many[Token]) -> Json | None:
+        if not choice.generation.params.logprobs:
             return None
         return {"content": [self._token_entry(token) for token in tokens], "refusal": None}
 
@@ -113,6 +167,26 @@ class ChatResponse:
         return {"token": text, "logprob": logprob, "bytes": as_bytes}
 
 
+def usage_of(generations: Many[Generation]) -> Json:
+    """One prompt, however many answers it got."""
+    prompt = len(generations[0].prompt_token_ids)
+    completion = sum(len(each.output_token_ids) for each in generations)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": generations[0].num_cached_tokens},
+    }
+
+
 def as_event(data: bytes) -> bytes:
     """One server-sent event."""
     return b"data: " + data + b"\n\n"
+
+
+def _delta(part: Part) -> Json:
+    if isinstance(part, ToolCall):
+        function = {"name": part.name, "arguments": part.arguments}
+        call_id = f"call_{uuid.uuid4().hex[:24]}"
+        return {"tool_calls": [{"id": call_id, "type": "function", "function": function}]}
+    return {_FIELDS[type(part)]: part.text}

@@ -81,6 +81,8 @@ class Generation:
     prompt_token_ids: list[int]
     params: SamplingParams
     caller: Caller
+    keeps_special: bool = False
+    """Control tokens stay in the text: the parser of tool calls looks for them."""
     output_token_ids: list[int] = field(default_factory=list)
     prompt_logprobs: list[Token] = field(default_factory=list)
     num_cached_tokens: int = 0
@@ -125,7 +127,12 @@ class Engine:
         return self._link.stats
 
     def new_generation(
-        self, prompt_token_ids: list[int], params: SamplingParams, caller: Caller
+        self,
+        prompt_token_ids: list[int],
+        params: SamplingParams,
+        caller: Caller,
+        *,
+        keeps_special: bool = False,
     ) -> Generation:
         """Check what can be known now; raises `PromptTooLong`, `InvalidParameter`."""
         if any(not 0 <= token_id < self.ready.vocab_size for token_id in params.logit_bias):
@@ -134,7 +141,7 @@ class Engine:
             raise InvalidParameter("prompt", "the prompt names a token that does not exist")
         if len(prompt_token_ids) >= self.ready.context_window:
             raise PromptTooLong(len(prompt_token_ids), self.ready.context_window)
-        return Generation(uuid.uuid4().hex, prompt_token_ids, params, caller)
+        return Generation(uuid.uuid4().hex, prompt_token_ids, params, caller, keeps_special)
 
     async def encode_chat(
         self, messages: Many[dict[str, Any]], tools: Many[dict[str, Any]] = ()
@@ -166,7 +173,10 @@ class Engine:
     async def _outputs(
         self, generation: Generation, inbox: "asyncio.Queue[Update | Failed]"
     ) -> AsyncGenerator[Output, None]:
-        detokenizer = IncrementalDetokenizer(self.tokenizer.decode)
+        tokenizer = self.tokenizer
+        keeps_special = generation.keeps_special
+        decode = tokenizer.decode_with_special if keeps_special else tokenizer.decode
+        detokenizer = IncrementalDetokenizer(decode)
         stop_filter = StopStringFilter(generation.params.stop)
         while True:
             item = await inbox.get()

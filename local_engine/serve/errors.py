@@ -78,3 +78,23 @@ class Unavailable(ApiError):
     def __init__(self, message: str, *, code: str, retry_after_s: int) -> None:
         super().__init__(message, code=code)
         self.retry_after_s = retry_after_s
+
+
+def queue_full(retry_after_s: int) -> Unavailable:
+    return Unavailable(
+        "The engine's queue is full.", code="queue_full", retry_after_s=retry_after_s
+    )
+
+
+def api_error_of(code: str, message: str, param: str = "messages") -> ApiError:
+    """What a caller is told about a generation that the worker did not finish."""
+    if code == "queue_full":
+        return queue_full(retry_after_s=1)
+    if code == "worker_gone":
+        return Unavailable("The engine lost its worker.", code="worker_gone", retry_after_s=2)
+    if code == "invalid_grammar":
+        text = f"The grammar cannot be used: {message}"
+        return InvalidRequest(text, code="invalid_grammar", param="response_format")
+    if code == "context_length_exceeded":
+        return InvalidRequest(message, code=code, param=param)
+    return EngineFailed("The engine failed on this request.", code="engine_failed")

@@ -73,7 +73,9 @@ def grammar_of_schema(schema: dict[str, Any]) -> str:
     """The grammar of all JSON texts that fulfil a JSON schema."""
     if _depth(schema) > MAX_SCHEMA_DEPTH:
         raise GrammarRefused(f"the schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")
-    return _bounded(LLMatcher.grammar_from_json_schema(json.dumps(schema)))
+    # Spaces as json.dumps writes them: a model cannot fill its length with line breaks.
+    spacing: Any = {"whitespace_flexible": False}
+    return _bounded(LLMatcher.grammar_from_json_schema(json.dumps(schema), spacing))
 
 
 def grammar_of_json_object() -> str:

@@ -15,7 +15,7 @@ from local_engine.text.errors import PromptRefused
 MAX_TEMPLATE_CHARS = 256 * 1024
 MAX_PROMPT_CHARS = 4 * 1024 * 1024
 
-TemplateMessage = Mapping[str, str]
+TemplateMessage = Mapping[str, Any]
 
 
 class ChatTemplate:

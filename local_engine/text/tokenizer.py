@@ -1,5 +1,6 @@
 """The model's tokenizer and chat template, read from its directory."""
 
+import json
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -10,18 +11,22 @@ from tokenizers import Tokenizer
 from local_engine.model.errors import ModelRefused
 from local_engine.model.manifest import ModelFiles
 from local_engine.text.errors import PromptRefused
+from local_engine.text.output_parser import tool_format_of
 from local_engine.text.template import ChatTemplate, TemplateMessage
 
 
 _MAX_TOKENIZER_BYTES = 64 << 20
 _MAX_CONFIG_BYTES = 4 << 20
+_THINK = "<think>"
 _SPECIAL_NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
 class ChatTokenizer:
     """Messages to prompt tokens, and output tokens back to text."""
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, source: str = "") -> None:
+        self.tool_format = tool_format_of(source)
+        self.may_reason = _THINK in source
         self._tokenizer = tokenizer
         self._template = template
         # A second reader that knows no special tokens: what users write stays text.
@@ -45,6 +50,7 @@ class ChatTokenizer:
         Text of a message that spells a control token is read as plain text: it is swapped for a
         random mark while the template runs, and encoded apart.
         """
+        self._refuse_hidden_controls(messages, tools)
         hidden: dict[str, str] = {}
         rendered = self._template.render(
             [self._hide(message, hidden) for message in messages], tools
@@ -63,6 +69,27 @@ class ChatTokenizer:
             raise PromptRefused("the conversation has no tokens")
         return token_ids
 
+    def encode_text(self, text: str) -> list[int]:
+        """A prompt that is just text, with the special tokens that the tokenizer puts around it.
+
+        Control tokens in it are read as such: whoever sends a bare prompt writes the whole of it.
+        """
+        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=True)
+        return list(encoding.ids)
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Text that is nothing but text."""
+        return self._encode(self._plain_tokenizer, text)
+
+    def starts_reasoning(self, prompt_token_ids: Sequence[int]) -> bool:
+        """Whether the template has opened the model's reasoning already."""
+        if not self.may_reason:
+            return False
+        return self.decode_with_special(list(prompt_token_ids)[-4:]).rstrip().endswith(_THINK)
+
+    def decode_with_special(self, token_ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
+
     def decode(self, token_ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
@@ -70,8 +97,19 @@ class ChatTokenizer:
         """One token as text, control tokens included; bytes of a part character show as U+FFFD."""
         return str(self._tokenizer.decode([token_id], skip_special_tokens=False))
 
-    def _hide(self, message: TemplateMessage, hidden: dict[str, str]) -> dict[str, str]:
-        content = message["content"]
+    def _refuse_hidden_controls(
+        self, messages: Sequence[TemplateMessage], tools: Sequence[dict[str, Any]]
+    ) -> None:
+        """Templates write tools and calls as JSON, where a control token could not be hidden."""
+        written = [tools, *(message.get("tool_calls") for message in messages)]
+        text = json.dumps([each for each in written if each], ensure_ascii=False)
+        if any(control in text for control in self._control_texts):
+            raise PromptRefused("a tool or a tool call spells a control token")
+
+    def _hide(self, message: TemplateMessage, hidden: dict[str, str]) -> dict[str, Any]:
+        content = message.get("content")
+        if not isinstance(content, str):
+            raise PromptRefused("a message has no text")
         for control in self._control_texts:
             if control in content:
                 return {**message, "content": self._marked(content, hidden)}
@@ -108,7 +146,7 @@ def chat_tokenizer(tokenizer: bytes, config: bytes, template: bytes) -> ChatToke
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ModelRefused("the tokenizer's files cannot be read") from error
     names = {name: _token_text(values.get(name)) for name in _SPECIAL_NAMES}
-    return ChatTokenizer(Tokenizer.from_str(text), ChatTemplate(source, names))
+    return ChatTokenizer(Tokenizer.from_str(text), ChatTemplate(source, names), source)
 
 
 def _template_in(config: dict[str, Any]) -> str:

@@ -37,6 +37,11 @@ def tiny_model(tmp_path: Path) -> Path:
     return directory
 
 
+TOOL_TEMPLATE = (
+    "{% if tools %}<tool_call>{{ tools | tojson }}{% endif %}"
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}"
+    "{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}{% endfor %}"
+)
 ONE_AT_A_TIME = ("--max-running", "1", "--max-waiting", "1")
 
 
@@ -45,3 +50,12 @@ def engine_process() -> Iterator[EngineProcess]:
     """The demo model behind a real socket, with room for one waiting request."""
     with EngineProcess.started("--model", str(DEMO_MODEL), *ONE_AT_A_TIME) as process:
         yield process
+
+
+@pytest.fixture(scope="module")
+def tiny_model_for_module(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, for tests that only read."""
+    directory = tmp_path_factory.mktemp("models") / "tiny"
+    write_model_directory(directory, tiny_spec(context_window=512))
+    (directory / "chat_template.jinja").write_text(TOOL_TEMPLATE)
+    return directory

@@ -1,21 +1,31 @@
 """Reading chat requests: what is taken over, what is ignored, what is refused by name."""
 
 import json
+from functools import cache
 from typing import Any
 
 import pytest
 
 from local_engine.model.config import SamplingDefaults
+from local_engine.model.manifest import open_model
 from local_engine.serve.chat_request import ChatRequest, read_chat_request
 from local_engine.serve.errors import InvalidRequest
+from local_engine.text.tokenizer import ChatTokenizer, load_chat_tokenizer
+from tests.local_engine.models import DEMO_MODEL
 
 
 MESSAGES = [{"role": "user", "content": "hello"}]
 
 
+@cache
+def tokenizer() -> ChatTokenizer:
+    with open_model(DEMO_MODEL) as files:
+        return load_chat_tokenizer(files)
+
+
 def read(**fields: Any) -> ChatRequest:
     body = json.dumps({"model": "m", "messages": MESSAGES, **fields}).encode()
-    return read_chat_request(body, SamplingDefaults(temperature=0.0))
+    return read_chat_request(body, SamplingDefaults(temperature=0.0), tokenizer())
 
 
 def test_everything_the_engine_knows_is_taken_over() -> None:
@@ -76,7 +86,7 @@ def test_text_parts_are_joined() -> None:
 
 
 IMAGE = [{"type": "image_url", "image_url": {"url": "data:,"}}]
-CALL = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+CALL = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{"}}]
 BAD_REQUESTS: list[tuple[dict[str, Any], str, str | None]] = [
     ({"model": None}, "invalid_type", "model"),
     ({"messages": []}, "invalid_value", "messages"),
@@ -91,22 +101,22 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str, str | None]] = [
         "unsupported_content",
         "messages[0].content",
     ),
-    ({"messages": [{"role": "tool", "content": "x"}]}, "unsupported_parameter", "messages[0]"),
+    ({"messages": [{"role": "function", "content": "x"}]}, "unsupported_parameter", "messages[0]"),
     (
         {"messages": [{"role": "assistant", "content": None, "tool_calls": CALL}]},
-        "unsupported_parameter",
-        "messages[0]",
+        "invalid_value",
+        "messages[0].tool_calls",
     ),
-    ({"n": 2}, "unsupported_parameter", "n"),
-    ({"n": 0}, "unsupported_parameter", "n"),
-    ({"tools": [{"type": "function"}]}, "unsupported_parameter", "tools"),
+    ({"n": 17}, "invalid_value", "n"),
+    ({"n": 0}, "invalid_value", "n"),
+    ({"tools": [{"type": "function"}]}, "invalid_type", "tools[0]"),
     ({"functions": [{"name": "f"}]}, "unsupported_parameter", "functions"),
-    ({"tool_choice": "required"}, "unsupported_parameter", "tool_choice"),
-    ({"response_format": {"type": "json_object"}}, "unsupported_parameter", "response_format"),
-    ({"response_format": {"type": "json_schema"}}, "unsupported_parameter", "response_format"),
+    ({"tool_choice": "required"}, "invalid_value", "tool_choice"),
+    ({"response_format": {"type": "xml"}}, "invalid_value", "response_format"),
+    ({"response_format": {"type": "json_schema"}}, "invalid_value", "response_format"),
     ({"modalities": ["text", "audio"]}, "unsupported_parameter", "modalities"),
-    ({"guided_regex": "a*"}, "unsupported_parameter", "guided_regex"),
-    ({"repetition_penalty": 1.2}, "unsupported_parameter", "repetition_penalty"),
+    ({"guided_regex": "a", "guided_choice": ["b"]}, "invalid_value", "response_format"),
+    ({"repetition_penalty": 0}, "invalid_value", "repetition_penalty"),
     ({"temperature": "hot"}, "invalid_type", "temperature"),
     ({"temperature": 3}, "invalid_value", "temperature"),
     ({"top_p": 0}, "invalid_value", "top_p"),
@@ -136,5 +146,5 @@ def test_a_bad_request_is_refused_by_code_and_parameter(
 )
 def test_a_body_that_is_no_json_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest) as refusal:
-        read_chat_request(body, SamplingDefaults())
+        read_chat_request(body, SamplingDefaults(), tokenizer())
     assert refusal.value.code in {"invalid_json", "invalid_type"}

@@ -1,4 +1,4 @@
-/* Paged attention for decode rows on a CPU: one query token per sequence, float32.
+/* The engine's hot loops on a CPU, in float32: attention over pages for decode rows, norms, turns.
  *
  * Keys are stored [block][kv_head][dim][token], values [block][kv_head][token][dim]: both products
  * are then plain multiply-adds over contiguous memory that a compiler turns into full vectors.
@@ -155,4 +155,84 @@ int paged_decode(const float *q, const float *keys, const float *values, const i
     }
     free(scores);
     return 0;
+}
+
+/* Root-mean-square norm of `rows` rows of `dim` floats, times `weight`. */
+void rms_norm(const float *x, const float *weight, float *out, int rows, int dim, float eps) {
+    for (int row = 0; row < rows; row++, x += dim, out += dim) {
+        float sum = 0.0f;
+        for (int d = 0; d < dim; d++)
+            sum += x[d] * x[d];
+        float inverse = 1.0f / __builtin_sqrtf(sum / dim + eps);
+        for (int d = 0; d < dim; d++)
+            out[d] = x[d] * inverse * weight[d];
+    }
+}
+
+/* silu(gate) * up for rows of [gate | up], `inner` floats each. */
+void silu_times(const float *gate_up, float *out, int rows, int inner) {
+    for (int row = 0; row < rows; row++, gate_up += 2 * inner, out += inner)
+        for (int d = 0; d < inner; d++) {
+            float g = gate_up[d], e = exp_negative(g < 0.0f ? g : -g);
+            float sigmoid = (g < 0.0f ? e : 1.0f) / (1.0f + e);
+            out[d] = g * sigmoid * gate_up[inner + d];
+        }
+}
+
+/* One head: norm where `weight` is given, then turned by its position's angles. */
+static void turn_head(const float *x, const float *weight, float eps, const float *cosine,
+                      const float *sine, int dim, float *out) {
+    float inverse = 1.0f;
+    if (weight) {
+        float sum = 0.0f;
+        for (int d = 0; d < dim; d++)
+            sum += x[d] * x[d];
+        inverse = 1.0f / __builtin_sqrtf(sum / dim + eps);
+    }
+    int half = dim / 2;
+    for (int d = 0; d < half; d++) {
+        float a = x[d] * inverse, b = x[d + half] * inverse;
+        if (weight) {
+            a *= weight[d];
+            b *= weight[d + half];
+        }
+        out[d] = a * cosine[d] - b * sine[d];
+        out[d + half] = b * cosine[d + half] + a * sine[d + half];
+    }
+}
+
+/* Rows of [queries | keys | values] as they come from one product: queries and keys are normed and
+ * turned, keys and values go to their places in the pools, queries to `q_out`. */
+void norm_turn_store(const float *qkv, const float *q_weight, const float *k_weight, float eps,
+                     const float *cosine, const float *sine, const int64_t *blocks,
+                     const int64_t *offsets, float *keys, float *values, float *q_out, int rows,
+                     int heads, int kv_heads, int dim) {
+    float turned[1024];
+    for (int row = 0; row < rows; row++, cosine += dim, sine += dim) {
+        for (int head = 0; head < heads; head++, qkv += dim, q_out += dim)
+            turn_head(qkv, q_weight, eps, cosine, sine, dim, q_out);
+        int64_t base = blocks[row] * kv_heads * BLOCK * dim;
+        for (int head = 0; head < kv_heads; head++, qkv += dim) {
+            turn_head(qkv, k_weight, eps, cosine, sine, dim, turned);
+            float *k = keys + base + (int64_t)head * BLOCK * dim + offsets[row];
+            for (int d = 0; d < dim; d++)
+                k[d * BLOCK] = turned[d];
+        }
+        for (int head = 0; head < kv_heads; head++, qkv += dim)
+            memcpy(values + base + ((int64_t)head * BLOCK + offsets[row]) * dim, qkv,
+                   sizeof(float) * dim);
+    }
+}
+
+/* The first place of each row's highest value. */
+void argmax(const float *x, int64_t *out, int rows, int dim) {
+    for (int row = 0; row < rows; row++, x += dim) {
+        float highest = x[0];
+        for (int d = 1; d < dim; d++)
+            highest = x[d] > highest ? x[d] : highest;
+        int at = 0;
+        while (at < dim - 1 && x[at] != highest)
+            at++;
+        out[row] = at;
+    }
 }

@@ -1,0 +1,57 @@
+"""What serving a model directory would take, without serving it."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+
+from local_engine.model.config import read_spec
+from local_engine.model.decoder import Decoder
+from local_engine.model.errors import ModelRefused
+from local_engine.model.loader import weight_files
+from local_engine.model.manifest import MANIFEST_NAME, open_model
+from local_engine.runner.memory import BLOCK_SIZE
+
+
+def describe_directory(directory: Path, public_key: bytes | None = None) -> list[tuple[str, str]]:
+    """Facts in words; raises `ModelRefused` for what would not be served."""
+    with open_model(directory, public_key) as files:
+        spec = read_spec(files)
+        weight_files(files)
+        digest, has_manifest = files.digest, MANIFEST_NAME in files
+    with torch.device("meta"):
+        decoder = Decoder(spec)
+    count = sum(p.numel() for p in {id(p): p for p in decoder.parameters()}.values())
+    size = getattr(torch, spec.dtype).itemsize
+    per_token = spec.kv_bytes_per_token(size)
+    session = per_token * spec.context_window
+    return [
+        ("digest", digest),
+        ("manifest", "every file is as it says" if has_manifest else "none: nothing to compare"),
+        ("parameters", f"{count:,}"),
+        ("weights", f"{count * size:,} bytes as {spec.dtype}"),
+        ("keys and values", f"{per_token:,} bytes per token, {BLOCK_SIZE} tokens per block"),
+        ("longest context", f"{spec.context_window:,} tokens, {session:,} bytes per session"),
+    ]
+
+
+def main(arguments: list[str]) -> int:
+    """Print the facts; status 2 for a directory that would not be served."""
+    parser = argparse.ArgumentParser(prog="local_engine check", description=__doc__)
+    parser.add_argument("model", type=Path, help="model directory")
+    parser.add_argument("--model-public-key", default="", help="Ed25519 in hex")
+    options = parser.parse_args(arguments)
+    key = bytes.fromhex(options.model_public_key) if options.model_public_key else None
+    try:
+        facts = describe_directory(options.model, key)
+    except ModelRefused as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    for name, value in facts:
+        sys.stdout.write(f"{name:<16} {value}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

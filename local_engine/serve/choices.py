@@ -1,0 +1,61 @@
+"""Several generations of one request as one stream of outputs, in the order they come."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from collections.abc import Sequence as Many
+
+from local_engine.serve.engine import Output, Running, StepFailed
+from local_engine.serve.errors import api_error_of
+
+
+class Choices:
+    """The running generations of a request."""
+
+    def __init__(self, running: Many[Running]) -> None:
+        self.running = running
+
+    async def outputs(self) -> AsyncGenerator[tuple[int, Output], None]:
+        """Outputs with the number of their choice; raises `StepFailed` with the first failure."""
+        if len(self.running) == 1:
+            async for output in self.running[0].outputs:
+                yield 0, output
+            return
+        inbox: asyncio.Queue[tuple[int, Output | StepFailed | None]] = asyncio.Queue()
+
+        async def forward(index: int, running: Running) -> None:
+            try:
+                async for output in running.outputs:
+                    inbox.put_nowait((index, output))
+                inbox.put_nowait((index, None))
+            except StepFailed as error:
+                inbox.put_nowait((index, error))
+
+        tasks = [
+            asyncio.create_task(forward(index, running))
+            for index, running in enumerate(self.running)
+        ]
+        num_open = len(tasks)
+        try:
+            while num_open:
+                index, item = await inbox.get()
+                if isinstance(item, StepFailed):
+                    raise item
+                if item is None:
+                    num_open -= 1
+                else:
+                    yield index, item
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def gathered(choices: Choices) -> list[list[Output]]:
+    """All outputs by choice; raises `ApiError`."""
+    found: list[list[Output]] = [[] for _ in choices.running]
+    try:
+        async for index, output in choices.outputs():
+            found[index].append(output)
+    except StepFailed as error:
+        raise api_error_of(error.code, str(error)) from error
+    return found

@@ -1,0 +1,199 @@
+"""`POST /v1/completions`: text or token ids in, their continuation out, with log-probabilities."""
+
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from local_engine.core.sampling_params import InvalidParameter
+from local_engine.core.scheduler import QueueFull
+from local_engine.core.sequence import PromptTooLong
+from local_engine.serve.chat_request import decode_body, unsupported_parameter
+from local_engine.serve.chat_response import DONE, as_event
+from local_engine.serve.choices import Choices, gathered
+from local_engine.serve.clock import unix_time_s
+from local_engine.serve.engine import Caller, Engine, Generation, Output, StepFailed
+from local_engine.serve.errors import InvalidRequest, NotFound, api_error_of, queue_full
+from local_engine.serve.http import Send, send_body, send_part, start_event_stream
+from local_engine.serve.prompts import Prompt, read_prompts
+from local_engine.serve.sampling_fields import SamplingFields, read_params
+from local_engine.serve.wire import Token
+from local_engine.text.tokenizer import ChatTokenizer
+
+
+_UNSUPPORTED = ("suffix",)
+Json = dict[str, Any]
+
+
+class _Body(SamplingFields, kw_only=True):
+    prompt: Prompt
+    logprobs: int | None = None
+    echo: bool | None = None
+    best_of: int | None = None
+
+
+async def answer_completion(
+    body: bytes, send: Send, engine: Engine, served_name: str, caller: Caller
+) -> None:
+    """Answer in one piece or as events; raises `ApiError` while nothing is sent yet."""
+    request: _Body = decode_body(body, _Body, _UNSUPPORTED)
+    if request.model != served_name:
+        raise NotFound("The model does not exist.", code="model_not_found", param="model")
+    if request.best_of not in (None, request.num_choices):
+        raise unsupported_parameter("best_of", "best_of must be equal to n.")
+    if request.echo and request.stream:
+        raise unsupported_parameter("echo", "echo cannot be streamed.")
+    generations = await _prepare(engine, request, caller)
+    head = {
+        "id": f"cmpl-{generations[0].sequence_id}",
+        "created": unix_time_s(),
+        "model": served_name,
+        "system_fingerprint": engine.digest,
+        "object": "text_completion",
+    }
+    writer = _Writer(request, engine.tokenizer, head, generations)
+    async with AsyncExitStack() as stack:
+        try:
+            choices = Choices(
+                [await stack.enter_async_context(engine.generate(each)) for each in generations]
+            )
+        except QueueFull as error:
+            raise queue_full(error.retry_after_s) from error
+        if request.stream:
+            await _send_stream(send, choices, writer)
+        else:
+            await send_body(send, 200, writer.whole(await gathered(choices)))
+
+
+async def _prepare(engine: Engine, request: _Body, caller: Caller) -> list[Generation]:
+    prompts = await read_prompts(engine.tokenizer, request.prompt)
+    num_top = request.logprobs
+    params = read_params(
+        request,
+        engine.defaults,
+        engine.tokenizer,
+        logprobs=num_top is not None,
+        top_logprobs=num_top or 0,
+        prompt_logprobs=num_top if request.echo else None,
+    )
+    try:
+        return [
+            engine.new_generation(
+                prompt,
+                params if params.seed is None else replace(params, seed=params.seed + index),
+                caller,
+            )
+            for prompt in prompts
+            for index in range(request.num_choices)
+        ]
+    except PromptTooLong as error:
+        raise InvalidRequest(str(error), code="context_length_exceeded", param="prompt") from error
+    except InvalidParameter as error:
+        raise InvalidRequest(str(error), code="invalid_value", param=error.param) from error
+
+
+async def _send_stream(send: Send, choices: Choices, writer: "_Writer") -> None:
+    outputs = choices.outputs()
+    try:
+        index, first = await anext(outputs)
+    except StepFailed as error:
+        raise api_error_of(error.code, str(error), param="prompt") from error
+    await start_event_stream(send)
+    await send_part(send, writer.part(index, first))
+    try:
+        async for index, output in outputs:
+            await send_part(send, writer.part(index, output))
+    except StepFailed as error:
+        envelope = api_error_of(error.code, str(error)).envelope()
+        await send_part(send, as_event(envelope), is_last=True)
+        return
+    await send_part(send, writer.usage_event() + DONE, is_last=True)
+
+
+class _Writer:
+    """Turns outputs into the older completion objects."""
+
+    def __init__(
+        self,
+        request: _Body,
+        tokenizer: ChatTokenizer,
+        head: Json,
+        generations: list[Generation],
+    ) -> None:
+        self._request = request
+        self._tokenizer = tokenizer
+        self._head = head
+        self._generations = generations
+
+    def whole(self, outputs: list[list[Output]]) -> bytes:
+        choices = [self._choice(index, mine) for index, mine in enumerate(outputs)]
+        return msgspec.json.encode({**self._head, "choices": choices, "usage": self._usage()})
+
+    def part(self, index: int, output: Output) -> bytes:
+        choice: Json = {
+            "index": index,
+            "text": output.text,
+            "logprobs": self._logprobs(list(output.tokens)),
+            "finish_reason": output.finish_reason,
+        }
+        if self._request.return_token_ids:
+            choice["token_ids"] = [token.token_id for token in output.tokens]
+        return as_event(msgspec.json.encode({**self._head, "choices": [choice]}))
+
+    def usage_event(self) -> bytes:
+        if not self._request.include_usage:
+            return b""
+        body = {**self._head, "choices": [], "usage": self._usage()}
+        return as_event(msgspec.json.encode(body))
+
+    def _choice(self, index: int, outputs: list[Output]) -> Json:
+        generation = self._generations[index]
+        text = "".join(output.text for output in outputs)
+        tokens = [token for output in outputs for token in output.tokens]
+        if self._request.echo:
+            prompt = generation.prompt_token_ids
+            text = self._tokenizer.decode(prompt) + text
+            # Nothing comes before the first token, so nothing says how likely it was.
+            first = Token(prompt[0])
+            tokens = [first, *generation.prompt_logprobs, *tokens]
+        choice: Json = {
+            "index": index,
+            "text": text,
+            "logprobs": self._logprobs(tokens),
+            "finish_reason": outputs[-1].finish_reason,
+        }
+        if self._request.return_token_ids:
+            choice["token_ids"] = generation.output_token_ids
+            choice["prompt_token_ids"] = generation.prompt_token_ids
+        return choice
+
+    def _logprobs(self, tokens: list[Token]) -> Json | None:
+        if self._request.logprobs is None:
+            return None
+        texts = [self._tokenizer.token_text(token.token_id) for token in tokens]
+        offsets, at = [], 0
+        for text in texts:
+            offsets.append(at)
+            at += len(text)
+        return {
+            "tokens": texts,
+            "token_logprobs": [token.logprob for token in tokens],
+            "top_logprobs": [
+                {self._tokenizer.token_text(entry): logprob for entry, logprob in token.top} or None
+                for token in tokens
+            ],
+            "text_offset": offsets,
+        }
+
+    def _usage(self) -> Json:
+        per_prompt = self._generations[:: self._request.num_choices]
+        prompt = sum(len(each.prompt_token_ids) for each in per_prompt)
+        completion = sum(len(each.output_token_ids) for each in self._generations)
+        cached = sum(each.num_cached_tokens for each in per_prompt)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }

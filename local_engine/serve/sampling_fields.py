@@ -1,0 +1,195 @@
+"""The sampling fields that chat and plain completions share, and how they become parameters."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from local_engine.core.sampling_params import InvalidParameter, SamplingParams
+from local_engine.model.config import SamplingDefaults
+from local_engine.serve.errors import InvalidRequest
+from local_engine.text.grammar import (
+    GrammarRefused,
+    grammar_of_choices,
+    grammar_of_json_object,
+    grammar_of_lark,
+    grammar_of_regex,
+    grammar_of_schema,
+)
+from local_engine.text.tokenizer import ChatTokenizer
+
+
+MAX_CHOICES = 16
+_MAX_BAD_WORDS = 64
+
+
+class JsonSchema(msgspec.Struct):
+    schema: dict[str, Any] = {}
+    name: str = ""
+    strict: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct):
+    type: str
+    json_schema: JsonSchema | None = None
+
+
+class StructuredOutputs(msgspec.Struct):
+    """vLLM's words for the same, and a little more."""
+
+    json: dict[str, Any] | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+
+
+class StreamOptions(msgspec.Struct):
+    include_usage: bool = False
+
+
+class SamplingFields(msgspec.Struct, kw_only=True):
+    """What a body may say about sampling; `None` is "not said"."""
+
+    model: str
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    bad_words: list[str] | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: dict[str, Any] | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    return_token_ids: bool | None = None
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def num_choices(self) -> int:
+        return 1 if self.n is None else self.n
+
+
+def read_params(
+    body: SamplingFields,
+    defaults: SamplingDefaults,
+    tokenizer: ChatTokenizer,
+    **extra: Any,
+) -> SamplingParams:
+    """Checked parameters; raises `InvalidRequest` naming the field at fault."""
+    if not 1 <= body.num_choices <= MAX_CHOICES:
+        message = f"n must be between 1 and {MAX_CHOICES}."
+        raise InvalidRequest(message, code="invalid_value", param="n")
+    stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+    fields = {
+        "temperature": _or(body.temperature, defaults.temperature),
+        "top_p": _or(body.top_p, defaults.top_p),
+        "top_k": int(_or(body.top_k, defaults.top_k)),
+        "min_p": _or(body.min_p, 0.0),
+        "presence_penalty": _or(body.presence_penalty, 0.0),
+        "frequency_penalty": _or(body.frequency_penalty, 0.0),
+        "repetition_penalty": _or(body.repetition_penalty, 1.0),
+        "seed": body.seed,
+        "max_tokens": body.max_tokens,
+        "min_tokens": body.min_tokens or 0,
+        "ignore_eos": bool(body.ignore_eos),
+        "stop": stop,
+        "stop_token_ids": tuple(body.stop_token_ids or ()),
+    }
+    try:
+        bias = _logit_bias(body.logit_bias or {})
+        bad = _bad_words(body.bad_words or [], tokenizer)
+        grammar = extra.pop("grammar", None) or grammar_of(body)
+        return SamplingParams(
+            **{**fields, **extra}, logit_bias=bias, bad_token_ids=bad, grammar=grammar
+        )
+    except InvalidParameter as error:
+        raise InvalidRequest(str(error), code="invalid_value", param=error.param) from error
+    except GrammarRefused as error:
+        message = f"The grammar cannot be used: {error}"
+        raise InvalidRequest(message, code="invalid_grammar", param="response_format") from error
+
+
+def grammar_of(body: SamplingFields) -> str | None:
+    """The one grammar that a body asks for, in whichever words."""
+    wishes = _wishes(body)
+    if len(wishes) > 1:
+        raise InvalidParameter("response_format", "an output can follow one grammar only")
+    for kind, value in wishes.items():
+        make: Callable[[Any], str] = _GRAMMARS[kind]
+        return make(value)
+    return None
+
+
+def _wishes(body: SamplingFields) -> dict[str, Any]:
+    """What is asked for by kind: vLLM's new words, its old ones, OpenAI's."""
+    new = body.structured_outputs or StructuredOutputs()
+    found = {
+        "schema": body.guided_json if new.json is None else new.json,
+        "regex": new.regex or body.guided_regex,
+        "choice": new.choice or body.guided_choice,
+        "lark": new.grammar or body.guided_grammar,
+        "object": new.json_object or None,
+    }
+    if body.response_format is not None:
+        found |= _response_format(body.response_format)
+    return {kind: value for kind, value in found.items() if value is not None}
+
+
+def _response_format(given: ResponseFormat) -> dict[str, Any]:
+    match given:
+        case ResponseFormat("text"):
+            return {}
+        case ResponseFormat("json_object"):
+            return {"object": True}
+        case ResponseFormat("json_schema", JsonSchema(schema)):
+            return {"schema": schema}
+    raise InvalidParameter("response_format", "response_format has an unknown or incomplete type")
+
+
+_GRAMMARS: dict[str, Callable[[Any], str]] = {
+    "schema": grammar_of_schema,
+    "regex": grammar_of_regex,
+    "choice": grammar_of_choices,
+    "lark": grammar_of_lark,
+    "object": lambda _: grammar_of_json_object(),
+}
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def _logit_bias(entries: dict[str, float]) -> dict[int, float]:
+    try:
+        return {int(token_id): bias for token_id, bias in entries.items()}
+    except ValueError as error:
+        raise InvalidParameter("logit_bias", "logit_bias keys must be token ids") from error
+
+
+def _bad_words(words: list[str], tokenizer: ChatTokenizer) -> tuple[tuple[int, ...], ...]:
+    """A word is written with and without a space before it; both spellings are forbidden."""
+    if len(words) > _MAX_BAD_WORDS:
+        raise InvalidParameter("bad_words", f"at most {_MAX_BAD_WORDS} bad words are allowed")
+    if any(not word for word in words):
+        raise InvalidParameter("bad_words", "a bad word cannot be empty")
+    spellings = [spelling for word in words for spelling in (word, f" {word}")]
+    encoded = (tuple(tokenizer.encode_plain(spelling)) for spelling in spellings)
+    return tuple(dict.fromkeys(tokens for tokens in encoded if tokens))

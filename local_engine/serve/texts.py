@@ -1,0 +1,95 @@
+"""`/v1/embeddings`, `/tokenize` and `/detokenize`: what needs no sampling."""
+
+import base64
+import struct
+from typing import Any
+
+import msgspec
+
+from local_engine.core.sequence import PromptTooLong
+from local_engine.serve.chat_request import decode_body, unsupported_parameter
+from local_engine.serve.engine import Engine, StepFailed
+from local_engine.serve.errors import InvalidRequest, NotFound, api_error_of
+from local_engine.serve.http import Send, send_body
+from local_engine.serve.prompts import Prompt, read_prompts
+from local_engine.text.errors import PromptRefused
+
+
+class _Embeddings(msgspec.Struct):
+    model: str
+    input: Prompt
+    encoding_format: str | None = None
+    dimensions: int | None = None
+
+
+class _Tokenize(msgspec.Struct):
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
+    model: str | None = None
+
+
+class _Detokenize(msgspec.Struct):
+    tokens: list[int]
+    model: str | None = None
+
+
+async def answer_embeddings(body: bytes, send: Send, engine: Engine, served_name: str) -> None:
+    """The mean of each text's hidden states; a decoder that was not trained for it says little."""
+    request: _Embeddings = decode_body(body, _Embeddings, ())
+    if request.model != served_name:
+        raise NotFound("The model does not exist.", code="model_not_found", param="model")
+    if request.dimensions is not None:
+        raise unsupported_parameter("dimensions")
+    if request.encoding_format not in (None, "float", "base64"):
+        raise unsupported_parameter("encoding_format")
+    prompts = await read_prompts(engine.tokenizer, request.input, "input")
+    data = []
+    for index, prompt in enumerate(prompts):
+        embedding = await _embed(engine, prompt)
+        shown: Any = embedding
+        if request.encoding_format == "base64":
+            packed = struct.pack(f"<{len(embedding)}f", *embedding)
+            shown = base64.b64encode(packed).decode()
+        data.append({"object": "embedding", "index": index, "embedding": shown})
+    num_tokens = sum(map(len, prompts))
+    usage = {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
+    answer = {"object": "list", "data": data, "model": served_name, "usage": usage}
+    await send_body(send, 200, msgspec.json.encode(answer))
+
+
+async def _embed(engine: Engine, prompt: list[int]) -> list[float]:
+    if len(prompt) > engine.context_window:
+        message = str(PromptTooLong(len(prompt), engine.context_window))
+        raise InvalidRequest(message, code="context_length_exceeded", param="input")
+    if not all(0 <= token < engine.ready.vocab_size for token in prompt):
+        message = "input names a token that does not exist."
+        raise InvalidRequest(message, code="invalid_value", param="input")
+    try:
+        return await engine.embed(prompt)
+    except StepFailed as error:
+        raise api_error_of(error.code, str(error)) from error
+
+
+async def answer_tokenize(body: bytes, send: Send, engine: Engine) -> None:
+    request: _Tokenize = decode_body(body, _Tokenize, ())
+    if (request.prompt is None) == (request.messages is None):
+        message = "Either prompt or messages is needed."
+        raise InvalidRequest(message, code="invalid_value", param="prompt")
+    if request.messages is not None:
+        try:
+            tokens = await engine.encode_chat(request.messages)
+        except PromptRefused as error:
+            raise InvalidRequest(str(error), code="invalid_value", param="messages") from error
+    else:
+        (tokens,) = await read_prompts(engine.tokenizer, request.prompt or "")
+    answer = {"tokens": tokens, "count": len(tokens), "max_model_len": engine.context_window}
+    await send_body(send, 200, msgspec.json.encode(answer))
+
+
+async def answer_detokenize(body: bytes, send: Send, engine: Engine) -> None:
+    request: _Detokenize = decode_body(body, _Detokenize, ())
+    if not all(0 <= token < engine.ready.vocab_size for token in request.tokens):
+        message = "tokens names a token that does not exist."
+        raise InvalidRequest(message, code="invalid_value", param="tokens")
+    text = engine.tokenizer.decode(request.tokens)
+    await send_body(send, 200, msgspec.json.encode({"prompt": text}))

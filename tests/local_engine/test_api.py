@@ -1,0 +1,227 @@
+"""The engine's API beyond a plain chat: choices, tools, structure, completions, embeddings."""
+
+import base64
+import json
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.local_engine.served import client_of, served
+
+
+MESSAGES = [{"role": "user", "content": "hello"}]
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "lamp",
+        "parameters": {
+            "type": "object",
+            "properties": {"on": {"type": "boolean"}},
+            "required": ["on"],
+            "additionalProperties": False,
+        },
+    },
+}
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def client(tiny_model_for_module: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with served(tiny_model_for_module) as place, client_of(place.engine) as found:
+        yield found
+
+
+async def post(client: httpx.AsyncClient, path: str, **body: Any) -> Any:
+    response = await client.post(path, json={"model": "tiny", **body})
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+async def chat(client: httpx.AsyncClient, **body: Any) -> Any:
+    return await post(client, "/v1/chat/completions", messages=MESSAGES, **body)
+
+
+def events(text: str) -> list[Any]:
+    lines = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
+    assert lines[-1] == "[DONE]"
+    return [json.loads(line) for line in lines[:-1]]
+
+
+async def test_n_choices_differ_and_repeat_with_their_seed(client: httpx.AsyncClient) -> None:
+    body = {"n": 3, "seed": 5, "temperature": 1.5, "max_tokens": 6}
+    first, second = await chat(client, **body), await chat(client, **body)
+    texts = [choice["message"]["content"] for choice in first["choices"]]
+    assert texts == [choice["message"]["content"] for choice in second["choices"]]
+    assert [choice["index"] for choice in first["choices"]] == [0, 1, 2]
+    assert len(set(texts)) > 1
+    assert first["usage"]["completion_tokens"] <= 18
+
+
+async def test_a_stream_of_choices_joins_to_the_whole(client: httpx.AsyncClient) -> None:
+    body = {"n": 2, "seed": 5, "temperature": 1.5, "max_tokens": 6, "messages": MESSAGES}
+    whole = await chat(client, **{k: v for k, v in body.items() if k != "messages"})
+    response = await client.post(
+        "/v1/chat/completions", json={"model": "tiny", "stream": True, **body}
+    )
+    texts = ["", ""]
+    for event in events(response.text):
+        (choice,) = event["choices"]
+        texts[choice["index"]] += choice["delta"].get("content") or ""
+    assert texts == [choice["message"]["content"] for choice in whole["choices"]]
+
+
+async def test_a_schema_shapes_the_answer(client: httpx.AsyncClient) -> None:
+    schema = TOOL["function"]["parameters"]  # type: ignore[index]
+    form = {"type": "json_schema", "json_schema": {"name": "lamp", "schema": schema}}
+    answer = await chat(client, response_format=form, max_tokens=40, temperature=0)
+    assert isinstance(json.loads(answer["choices"][0]["message"]["content"])["on"], bool)
+
+
+async def test_a_choice_of_words_is_all_that_can_be_said(client: httpx.AsyncClient) -> None:
+    answer = await chat(client, guided_choice=["red", "green"], max_tokens=20)
+    assert answer["choices"][0]["message"]["content"] in {"red", "green"}
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "lamp"}}])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_tool_that_must_be_called_is_called(
+    client: httpx.AsyncClient, choice: Any, *, stream: bool
+) -> None:
+    body = {"model": "tiny", "messages": MESSAGES, "tools": [TOOL], "tool_choice": choice}
+    response = await client.post(
+        "/v1/chat/completions", json={**body, "max_tokens": 60, "temperature": 0, "stream": stream}
+    )
+    if stream:
+        choices = [event["choices"][0] for event in events(response.text)]
+        (call,) = [c for each in choices for c in each["delta"].get("tool_calls", [])]
+        reason = choices[-1]["finish_reason"]
+    else:
+        (found,) = response.json()["choices"]
+        (call,) = found["message"]["tool_calls"]
+        reason = found["finish_reason"]
+    assert call["function"]["name"] == "lamp"
+    assert isinstance(json.loads(call["function"]["arguments"])["on"], bool)
+    assert reason == "tool_calls"
+
+
+async def test_tool_results_in_a_conversation_are_read(client: httpx.AsyncClient) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "lamp", "arguments": '{"on":true}'}}
+    messages = [
+        *MESSAGES,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "done"},
+        *MESSAGES,
+    ]
+    answer = await post(
+        client, "/v1/chat/completions", messages=messages, tools=[TOOL], max_tokens=2
+    )
+    assert answer["usage"]["completion_tokens"] >= 1
+
+
+async def test_a_completion_continues_text_or_token_ids(client: httpx.AsyncClient) -> None:
+    body = {"max_tokens": 4, "temperature": 0, "return_token_ids": True}
+    by_text = await post(client, "/v1/completions", prompt="one two three", **body)
+    (choice,) = by_text["choices"]
+    by_ids = await post(client, "/v1/completions", prompt=choice["prompt_token_ids"], **body)
+    assert by_ids["choices"][0]["text"] == choice["text"]
+    assert by_ids["choices"][0]["token_ids"] == choice["token_ids"]
+    many = await post(client, "/v1/completions", prompt=["one two three", "four"], **body)
+    assert [each["index"] for each in many["choices"]] == [0, 1]
+    assert many["choices"][0]["text"] == choice["text"]
+
+
+async def test_an_echo_comes_with_the_prompts_own_log_probabilities(
+    client: httpx.AsyncClient,
+) -> None:
+    body = {"prompt": "one two three", "max_tokens": 2, "temperature": 0, "logprobs": 1}
+    (plain,) = (await post(client, "/v1/completions", **body))["choices"]
+    (echo,) = (await post(client, "/v1/completions", echo=True, **body))["choices"]
+    assert echo["text"] == "one two three" + plain["text"]
+    logprobs = echo["logprobs"]
+    assert logprobs["token_logprobs"][0] is None
+    assert all(value <= 0 for value in logprobs["token_logprobs"][1:])
+    assert logprobs["tokens"][-2:] == plain["logprobs"]["tokens"]
+    assert len(logprobs["text_offset"]) == len(logprobs["tokens"])
+
+
+async def test_a_streamed_completion_joins_to_the_whole(client: httpx.AsyncClient) -> None:
+    body = {"model": "tiny", "prompt": "one", "max_tokens": 6, "temperature": 0}
+    whole = (await post(client, "/v1/completions", **body))["choices"][0]["text"]
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    response = await client.post("/v1/completions", json={**body, **options})
+    *parts, last = events(response.text)
+    assert "".join(event["choices"][0]["text"] for event in parts) == whole
+    assert last["usage"]["completion_tokens"] <= 6
+
+
+async def test_embeddings_have_length_one_in_both_encodings(client: httpx.AsyncClient) -> None:
+    answer = await post(client, "/v1/embeddings", input=["hello", "world"])
+    first, second = (entry["embedding"] for entry in answer["data"])
+    assert sum(x * x for x in first) == pytest.approx(1.0, abs=1e-4)
+    assert first != second
+    packed = await post(client, "/v1/embeddings", input="hello", encoding_format="base64")
+    raw = base64.b64decode(packed["data"][0]["embedding"])
+    assert list(struct.unpack(f"<{len(first)}f", raw)) == pytest.approx(first, abs=1e-6)
+
+
+async def test_tokens_and_text_turn_into_each_other(client: httpx.AsyncClient) -> None:
+    found = await post(client, "/tokenize", prompt="hello world")
+    assert found["count"] == len(found["tokens"])
+    assert (await post(client, "/detokenize", tokens=found["tokens"]))["prompt"] == "hello world"
+    by_chat = await post(client, "/tokenize", messages=MESSAGES)
+    assert by_chat["count"] > 1
+
+
+async def test_sampling_fields_do_what_they_say(client: httpx.AsyncClient) -> None:
+    base = {"prompt": "one two", "max_tokens": 8, "temperature": 0, "return_token_ids": True}
+
+    async def tokens(**fields: Any) -> list[int]:
+        (choice,) = (await post(client, "/v1/completions", **base, **fields))["choices"]
+        return list(choice["token_ids"])
+
+    plain = await tokens(ignore_eos=True)
+    assert len(plain) == 8
+    assert (await tokens(ignore_eos=True, stop_token_ids=[plain[2]])) == plain[:3]
+    assert plain[0] not in await tokens(ignore_eos=True, logit_bias={str(plain[0]): -100})
+    spread = await tokens(ignore_eos=True, repetition_penalty=10.0)
+    assert len(set(spread)) >= len(set(plain))
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code"),
+    [
+        ("/v1/chat/completions", {"n": 0}, "invalid_value"),
+        ("/v1/chat/completions", {"n": 99}, "invalid_value"),
+        ("/v1/chat/completions", {"tool_choice": "required"}, "invalid_value"),
+        ("/v1/chat/completions", {"guided_regex": "(a"}, "invalid_grammar"),
+        ("/v1/chat/completions", {"guided_regex": "(a", "stream": True}, "invalid_grammar"),
+        ("/v1/chat/completions", {"bad_words": [""]}, "invalid_value"),
+        ("/v1/completions", {"prompt": ""}, "invalid_value"),
+        ("/v1/completions", {"prompt": []}, "invalid_value"),
+        ("/v1/completions", {"prompt": [1, "a"]}, "invalid_value"),
+        ("/v1/completions", {"prompt": [99999]}, "invalid_value"),
+        ("/v1/completions", {"prompt": "a", "suffix": "b"}, "unsupported_parameter"),
+        ("/v1/completions", {"prompt": "a", "best_of": 3}, "unsupported_parameter"),
+        ("/v1/completions", {"prompt": [1] * 512}, "context_length_exceeded"),
+        ("/v1/embeddings", {"input": []}, "invalid_value"),
+        ("/v1/embeddings", {"input": [1] * 513}, "context_length_exceeded"),
+        ("/tokenize", {}, "invalid_value"),
+        ("/detokenize", {"tokens": [-1]}, "invalid_value"),
+    ],
+)
+async def test_what_cannot_be_done_is_refused_by_code(
+    client: httpx.AsyncClient, path: str, body: dict[str, Any], code: str
+) -> None:
+    messages = {"messages": MESSAGES} if "chat" in path else {}
+    response = await client.post(path, json={"model": "tiny", **messages, **body})
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["code"] == code

@@ -1,0 +1,111 @@
+"""Grammars: every output that ends is of its grammar, whatever the model would rather say."""
+
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from local_engine.core.sampling_params import SamplingParams
+from local_engine.runner.sampler import History, sample
+from local_engine.text.grammar import (
+    GrammarCompiler,
+    GrammarRefused,
+    grammar_of_choices,
+    grammar_of_json_object,
+    grammar_of_lark,
+    grammar_of_regex,
+    grammar_of_schema,
+)
+from tests.local_engine.models import DEMO_MODEL
+
+
+VOCABULARY, EOS = 1536, 1
+RAW = Tokenizer.from_file(str(DEMO_MODEL / "tokenizer.json"))
+COMPILER = GrammarCompiler(RAW.to_str(), VOCABULARY, (EOS,))
+SCHEMA = {
+    "type": "object",
+    "properties": {"old": {"type": "boolean"}, "kind": {"enum": ["cat", "dog"]}},
+    "required": ["old", "kind"],
+    "additionalProperties": False,
+}
+
+
+def written(grammar_text: str, seed: int) -> str | None:
+    """What a model of pure noise writes; `None` if it comes to no end in time."""
+    grammar = COMPILER.compile(grammar_text)
+    tokens: list[int] = []
+    noise = torch.Generator().manual_seed(seed)
+    for _ in range(150):
+        logits = torch.randn(VOCABULARY, generator=noise)
+        logits[EOS] += 8.0
+        history = History(written=tokens, allowed=grammar.allowed())
+        token = sample(logits, SamplingParams(temperature=1.0), history, seed).token_id
+        if token == EOS:
+            return str(RAW.decode(tokens))
+        grammar.accept(token)
+        tokens.append(token)
+    return None
+
+
+def is_pet(text: str) -> bool:
+    pet = json.loads(text)
+    return isinstance(pet["old"], bool) and pet["kind"] in {"cat", "dog"} and len(pet) == 2
+
+
+GRAMMARS: dict[str, tuple[str, Callable[[str], bool]]] = {
+    "schema": (grammar_of_schema(SCHEMA), is_pet),
+    "object": (grammar_of_json_object(), lambda text: isinstance(json.loads(text), dict)),
+    "regex": (
+        grammar_of_regex(r"[0-9]{2}-[a-c]"),
+        lambda t: bool(re.fullmatch("[0-9]{2}-[a-c]", t)),
+    ),
+    "choice": (
+        grammar_of_choices(["yes", "no", 'per"haps']),
+        lambda t: t in {"yes", "no", 'per"haps'},
+    ),
+    "lark": (grammar_of_lark('start: "a" ("b" | "c")'), lambda text: text in {"ab", "ac"}),
+}
+
+
+@pytest.mark.parametrize("name", GRAMMARS)
+def test_noise_under_a_grammar_follows_it(name: str) -> None:
+    text, is_right = GRAMMARS[name]
+    ended = [found for seed in range(12) if (found := written(text, seed)) is not None]
+    assert ended
+    assert all(is_right(found) for found in ended)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 9999))
+def test_the_same_seed_writes_the_same_under_a_grammar(seed: int) -> None:
+    assert written(GRAMMARS["schema"][0], seed) == written(GRAMMARS["schema"][0], seed)
+
+
+def test_two_sequences_stand_at_different_places_of_one_grammar() -> None:
+    first, second = (COMPILER.compile(GRAMMARS["regex"][0]) for _ in range(2))
+    before = second.allowed()
+    for _ in range(2):
+        first.accept(int(first.allowed().nonzero()[0]))
+    assert torch.equal(second.allowed(), before)
+    assert not torch.equal(first.allowed(), before)
+
+
+def test_what_is_no_grammar_is_refused() -> None:
+    deep: dict[str, object] = {}
+    for _ in range(100):
+        deep = {"properties": {"a": deep}}
+    with pytest.raises(GrammarRefused, match="nested"):
+        grammar_of_schema(deep)
+    with pytest.raises(GrammarRefused, match="longer"):
+        grammar_of_lark("x" * 300_000)
+    with pytest.raises(GrammarRefused):
+        COMPILER.compile(grammar_of_lark("start: nonsense("))
+    with pytest.raises(GrammarRefused):
+        COMPILER.compile(grammar_of_regex("(unclosed"))
+    with pytest.raises(GrammarRefused):
+        grammar_of_choices([])
