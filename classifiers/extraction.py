@@ -21,7 +21,7 @@ _MAX_INTEGER_BITS: Final = 256
 _OPENERS: Final = ("{", "[", '"')
 
 # Words of the wire formats themselves. A string equal to one of them carries nothing.
-_WIRE_WORDS = frozenset(
+WIRE_WORDS = frozenset(
     """
     role content type text model messages system user assistant tool developer tools function
     parameters properties required description name object string integer number boolean array
@@ -217,7 +217,7 @@ class _Walk:
         if kind.__class__ is str and kind in _OPAQUE_PARTS:
             self.note_opaque(_OPAQUE_PARTS[kind], mapping)
         for key, value in mapping.items():
-            if key not in _WIRE_WORDS:
+            if key not in WIRE_WORDS:
                 self.key(key, role)
                 if key in _BINARY_KEYS and isinstance(value, str) and _is_binary(value):
                     self.opaque_kinds.add("binary")
@@ -239,13 +239,13 @@ class _Walk:
 
     def key(self, key: object, role: str) -> None:
         if isinstance(key, str):
-            if key and key not in _WIRE_WORDS:
+            if key and key not in WIRE_WORDS:
                 self.add(key, role, "key")
         else:
             self.value(key, role, MAX_DEPTH, 0)
 
     def string(self, text: str, role: str, depth: int, nested: int) -> None:
-        if text in _WIRE_WORDS or not text:
+        if text in WIRE_WORDS or not text:
             return
         if text[:5].lower() == "data:" and ";base64," in text[:200]:
             payload = text.partition(",")[2]

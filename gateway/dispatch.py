@@ -41,6 +41,7 @@ from gateway.types import (
     StreamEvent,
     Translation,
 )
+from gateway.veil import Veil
 
 
 HTTP_ERROR_MIN = 400
@@ -72,8 +73,10 @@ class LiveStream:
         reply: UpstreamReply,
         decoder: StreamDecoder,
         attempt: RunningAttempt,
+        veil: Veil | None = None,
     ) -> None:
         self.candidate = candidate
+        self._lift = veil.lifted() if veil is not None else None
         self.source = source
         self.dropped: tuple[str, ...] = ()
         self._reply = reply
@@ -124,9 +127,11 @@ class LiveStream:
         async for data in self._chunks:
             if events := self._decoder.feed(data):
                 self._check(events)
-                return events
+                return events if self._lift is None else self._lift.events(events)
         events = self._decoder.close()
         self._check(events)
+        if self._lift is not None:
+            events = self._lift.events(events)
         if not self._ended and not events:
             raise StreamBroken("The upstream's stream ended before its terminal event.")
         return events
@@ -212,13 +217,16 @@ class Dispatcher:
             )
         return body
 
-    async def complete(self, request: ChatRequest, plan: Plan, log: AttemptLog) -> Answered:
+    async def complete(
+        self, request: ChatRequest, plan: Plan, log: AttemptLog, veil: Veil | None = None
+    ) -> Answered:
         """A whole answer from the first candidate that gives one."""
 
         async def receive(
             candidate: Candidate, dialect: Dialect, reply: UpstreamReply, attempt: RunningAttempt
         ) -> Answered:
-            completion = dialect.decode_reply(await reply.read())
+            raw = await reply.read()
+            completion = dialect.decode_reply(raw if veil is None else veil.unveiled(raw))
             await reply.close()
             attempt.end(None)
             return Answered(candidate, dialect.name, completion, ())
@@ -226,13 +234,17 @@ class Dispatcher:
         answer, dropped = await self._first_answer(request, plan, log, receive)
         return Answered(answer.candidate, answer.source, answer.completion, dropped)
 
-    async def open_stream(self, request: ChatRequest, plan: Plan, log: AttemptLog) -> LiveStream:
+    async def open_stream(
+        self, request: ChatRequest, plan: Plan, log: AttemptLog, veil: Veil | None = None
+    ) -> LiveStream:
         """A stream from the first candidate whose content began to arrive; close it."""
 
         async def receive(
             candidate: Candidate, dialect: Dialect, reply: UpstreamReply, attempt: RunningAttempt
         ) -> LiveStream:
-            live = LiveStream(candidate, dialect.name, reply, dialect.stream_decoder(), attempt)
+            live = LiveStream(
+                candidate, dialect.name, reply, dialect.stream_decoder(), attempt, veil
+            )
             await live.hold_until_content()
             return live
 

@@ -13,10 +13,12 @@ from math import inf
 from classifiers.complexity.model import Complexity, ComplexityModel
 from classifiers.extraction import extract
 from classifiers.inspection import inspect_extraction
+from classifiers.pii.labels import SOFT
 from classifiers.pii.scanner import PATTERNS_ONLY, Scanner
 from classifiers.units import Unit
 from classifiers.verdicts import Verdict, digest, judge
 from gateway.clock import Clock
+from gateway.errors import ClosedByPolicy
 from gateway.remembered import Remembered
 from gateway.settings import InspectionSettings
 from gateway.telemetry import Event, logger, raised_at
@@ -78,6 +80,28 @@ class Inspector:
                 where=raised_at(error),
             )
             return self._unknown("failed", started_s)
+
+    async def locate(self, request: ChatRequest) -> tuple[tuple[str, str], ...]:
+        """Label and text of every finding: for `veil` alone, and for nobody to keep.
+
+        Raises:
+            ClosedByPolicy: not everything could be read, so not everything would be found.
+        """
+        if len(request.raw) <= self._inline_bytes_max:
+            return self._located(request)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._located, request)
+
+    def _located(self, request: ChatRequest) -> tuple[tuple[str, str], ...]:
+        extraction = extract(request.tree)
+        result = inspect_extraction(extraction, self._tolerated, self._scanner)
+        if not result.complete:
+            raise ClosedByPolicy("What cannot be read cannot be given pseudonyms.")
+        return tuple(
+            (f.label, extraction.segments[f.segment].text[f.start : f.end])
+            for f in result.findings
+            if f.label not in SOFT
+        )
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -10,6 +10,7 @@ from gateway.rates import NO_LIMITS, Permit
 from gateway.routing import Ruling
 from gateway.snapshot import Snapshot
 from gateway.types import ChatRequest, Inspection, Principal, Receipt, Reservation
+from gateway.veil import Veil
 
 
 class Arrival(Struct, frozen=True):
@@ -38,3 +39,9 @@ class Passage(Struct, frozen=True):
     reservation: Reservation
     intent: Receipt
     permit: Permit = NO_LIMITS
+    veil: Veil | None = None
+
+    @property
+    def sent(self) -> ChatRequest:
+        """What targets get: the request itself, or its veiled form."""
+        return self.request if self.veil is None else self.veil.request

@@ -29,6 +29,7 @@ from gateway.settings import Settings
 from gateway.tally import with_input_estimate
 from gateway.threads import Threads, at_least, without_keeping
 from gateway.types import ChatRequest, Inspection, Principal, Receipt, Target, Usage
+from gateway.veil import Veil, veiled
 
 
 class WholeAnswer(Struct, frozen=True):
@@ -144,7 +145,9 @@ class Pipeline:
         self._conclusion.decided(policies.governing(principal), ruling)
         if ruling.plan.audit_content == "none":
             request = without_keeping(request)
-        plan = self._dispatcher.prepare(request, ruling.plan, principal.translation)
+        veil = await self._veil(arrival, principal, request, ruling)
+        sent = request if veil is None else veil.request
+        plan = self._dispatcher.prepare(sent, ruling.plan, principal.translation)
         ruling = structs.replace(ruling, plan=plan) if plan is not ruling.plan else ruling
         reservation = await self._ledger.reserve(accounts, plan.worst_cost_microusd)
         try:
@@ -163,7 +166,23 @@ class Pipeline:
             self._ledger.release(reservation)
             raise
         return Passage(
-            arrival, principal, request, inspection, ruling, reservation, receipt, permit
+            arrival, principal, request, inspection, ruling, reservation, receipt, permit, veil
+        )
+
+    async def _veil(
+        self, arrival: Arrival, principal: Principal, request: ChatRequest, ruling: routing.Ruling
+    ) -> Veil | None:
+        """What policy's `pseudonymise` or `redact` makes of the request; None without them."""
+        obligations = ruling.decision.obligations
+        if not (obligations.pseudonymise or obligations.redact):
+            return None
+        return veiled(
+            request,
+            arrival.headers,
+            arrival.dialect,
+            await self._inspector.locate(request),
+            self._peppers.keyed(f"pseudonyms {principal.organisation}"),
+            one_way=obligations.redact,
         )
 
     def _accounts(self, principal: Principal, request: ChatRequest) -> tuple[str, ...]:
@@ -180,7 +199,9 @@ class Pipeline:
     async def _complete(self, passage: Passage) -> WholeAnswer:
         request, attempts = passage.request, AttemptLog()
         try:
-            answered = await self._dispatcher.complete(request, passage.ruling.plan, attempts)
+            answered = await self._dispatcher.complete(
+                passage.sent, passage.ruling.plan, attempts, passage.veil
+            )
             usage = with_input_estimate(answered.completion.usage, request.input_tokens_estimate)
             completion = answered.completion
             if usage is not completion.usage:
@@ -213,7 +234,7 @@ class Pipeline:
         attempts = AttemptLog()
         try:
             live = await self._dispatcher.open_stream(
-                passage.request, passage.ruling.plan, attempts
+                passage.sent, passage.ruling.plan, attempts, passage.veil
             )
         except GatewrightError as error:
             await self._conclusion.failed(passage, attempts, error)

@@ -27,6 +27,7 @@ MIN_SCORE = 0.5
 MAX_CANDIDATES = 20_000
 _CONTEXT_LENGTH = 60
 _CONTEXT_BONUS = 0.1
+_VETO_LENGTH = 40
 _KEY_END = "-----END"
 _KEY_LENGTH = 16_384
 _WORD_LENGTH = 12
@@ -191,6 +192,10 @@ def _trimmed_iban(text: str) -> str:
 
 
 def _with_context(rule: Rule, start: int, end: int, view: View, text: str) -> float:
+    if rule.veto:
+        before = view.text[max(0, start - _VETO_LENGTH) : start].lower()
+        if any(word in before for word in rule.veto):
+            return 0.0
     if not rule.context:
         return rule.score
     around = view.text[max(0, start - _CONTEXT_LENGTH) : end + _CONTEXT_LENGTH].lower()

@@ -22,3 +22,5 @@ class Rule(Struct, frozen=True):
     # Words one of which must be near when `needs_context`; they raise the score otherwise.
     context: tuple[str, ...] = ()
     needs_context: bool = False
+    # Words that, right before the value, say that it is something else.
+    veto: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 # ruff: noqa: PLR2004 - the numbers here are those of the heuristics, explained where they stand.
 
+import re
 from itertools import pairwise
 
 from classifiers.pii import validators
@@ -17,16 +18,23 @@ _VENDOR = (
     r"(?:adafruit|adobe|airtable|algolia|alibaba|aliyun|amazon|artifactory|asana|atlassian|auth0|aws|azure"
     r"|beamer|bitbucket|bittrex|braintree|circleci|clojars|cloudflare|codecov|cohere|coinbase|confluent"
     r"|contentful|databricks|datadog|digitalocean|discord|docker|doppler|dropbox|droneci|dynatrace|easypost"
-    r"|elastic|etsy|facebook|fastly|figma|finicity|finnhub|flickr|flutterwave|freshbooks|gemini|github"
+    r"|clickhouse|duffel|elastic|etsy|facebook|fastly|figma|finicity|finnhub|flickr|flutterwave|freshbooks|gemini|github"
     r"|gitlab|gitter|gocardless|google|grafana|harness|hashicorp|heroku|hubspot|intercom|jfrog|jenkins|jira"
     r"|kraken|kucoin|launchdarkly|linear|linkedin|lob|looker|mailchimp|mailgun|mapbox|mattermost|maxmind"
-    r"|messagebird|mongodb|netlify|new[_\-]?relic|notion|npm|nuget|nytimes|octopus|okta|openai|openshift"
+    r"|message[_\-]?bird|meraki|mongodb|netlify|new[_\-]?relic|notion|npm|nuget|nytimes|octopus|okta|openai|openshift"
     r"|pagerduty|paypal|plaid|planetscale|postman|prefect|privateai|pulumi|pypi|rapidapi|razorpay|readme"
     r"|rubygems|salesforce|scaleway|sendbird|sendgrid|sentry|shippo|shopify|sidekiq|slack|snowflake|snyk"
     r"|sonar|sourcegraph|spotify|square|squarespace|stripe|sumo|supabase|telegram|terraform|travis|trello"
     r"|twilio|twitch|twitter|typeform|vault|vercel|wakatime|yandex|zendesk|zoom)"
 )
 _OPERATOR = r"[ \t\"'`]{0,4}(?:=>|:=|\|{1,2}|[?]?={1,2}|:{1,3}=?|,|>|\x1f)[ \t\"'`=>:|?(]{0,6}"
+_ASSIGNED = r"[ \t\"'`]{0,3}(?:=>|:=|\|\||[?=:>]{1,3}|,)[ \t\"'`=]{0,5}"
+# Names of values that are random and no secret.
+_NO_SECRETS = (
+    "commit", "sha", "md5", "hash", "digest", "checksum", "etag", "rev", "trace", "span", "request",
+    "uuid", "guid", "build", "image", "nonce", "correlation", "integrity", "fingerprint", "version",
+    "color", "colour", "order", "invoice", "sku", "serial", "isbn", "http", "file", "path", "tag",
+)  # fmt: skip
 _LONG_VALUE = r"[A-Za-z0-9][A-Za-z0-9_\-+/=.~$!@#%^&*]{9,150}"
 _PREFIXED = (
     r"(?:gh[pousr]_[A-Za-z0-9]{30,80}|github_pat_[A-Za-z0-9_]{40,100}"
@@ -48,7 +56,25 @@ _PREFIXED = (
     r"|CLOJARS_[A-Za-z0-9]{50,64}|p8e-[A-Za-z0-9]{30,34}|pat\.[A-Za-z0-9_\-]{20,24}\.[A-Za-z0-9.]{20,60}"
     r"|sntr[yu]s_[A-Za-z0-9_=+/]{40,200}|tfp_[A-Za-z0-9_\-.=]{40,70}|sq0[a-z]{3}-[A-Za-z0-9_\-]{20,60}"
     r"|dnkey-[A-Za-z0-9=_\-]{40,100}|(?:fo1|fm[12][ar]?)_[A-Za-z0-9+/_]{30,300}"
-    r"|access-(?:sandbox|development|production)-[a-f0-9\-]{36})"
+    r"|access-(?:sandbox|development|production)-[a-f0-9\-]{36}"
+    # Formats that vendors document, most of them of the last few years.
+    r"|AT[AC]TT3[A-Za-z0-9_\-=]{30,250}|ATBB[A-Za-z0-9]{24,40}|AKC[A-Za-z0-9]{20,80}|EAA[A-Za-z0-9]{20,250}"
+    r"|pplx-[A-Za-z0-9]{30,60}|xkeysib-[a-f0-9]{40,70}-[A-Za-z0-9]{10,20}|rdme_[a-z0-9]{40,80}"
+    r"|rubygems_[a-f0-9]{40,60}|ntn_[A-Za-z0-9]{30,60}|secret_[A-Za-z0-9]{43}|pnu_[A-Za-z0-9]{30,40}"
+    r"|HRKU-[A-Za-z0-9_\-]{30,70}|shippo_(?:live|test)_[a-f0-9]{40}|duffel_(?:live|test)_[A-Za-z0-9_\-=]{30,50}"
+    r"|fio-u-[A-Za-z0-9_\-=]{40,80}|dt0[a-z][0-9]{2}\.[A-Za-z0-9]{20,30}\.[A-Za-z0-9]{50,80}"
+    r"|AGE-SECRET-KEY-1[A-Z0-9]{50,64}|A3-[A-Z0-9]{6}-(?:[A-Z0-9]{5,11}-?){3,6}|ops_eyJ[A-Za-z0-9+/=]{40,400}"
+    r"|sgp_(?:[a-f0-9]{16}_|local_)?[a-f0-9]{40}|sq[uap]_[a-f0-9]{40}|tk-us-[A-Za-z0-9_\-]{40,60}"
+    r"|s-s4t2(?:ud|af)-[a-f0-9]{60,70}|FLWPUBK_TEST-[A-Za-z0-9\-]{10,40}|API-[A-Z0-9]{24,30}|oy2[a-z0-9]{43}"
+    r"|[sp]k\.eyJ[A-Za-z0-9_\-]{40,200}\.[A-Za-z0-9_\-]{20,30}|v1\.0-[a-f0-9]{24}-[a-f0-9]{100,160}"
+    r"|[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_\-=]{40,80}|CFPAT-[A-Za-z0-9_\-]{40,50}|lin_oauth_[A-Za-z0-9]{30,70}"
+    r"|pat-(?:na|eu)[0-9]-[a-f0-9\-]{36}|sb[pst]_[A-Za-z0-9_\-]{30,60}|r8_[A-Za-z0-9]{30,45}|gsk_[A-Za-z0-9]{40,60}"
+    r"|xai-[A-Za-z0-9]{60,90}|nvapi-[A-Za-z0-9_\-]{50,80}|tvly-[A-Za-z0-9\-]{25,50}|AQVN[A-Za-z0-9_\-]{30,45}"
+    r"|YC[A-Za-z0-9_\-]{38}|t1\.[A-Z0-9a-z_\-]{5,200}[=]{0,2}\.[A-Z0-9a-z_\-]{80,90}={0,2}|sl\.[A-Za-z0-9_\-]{120,160}"
+    r"|sm_[a-z]at_[A-Za-z0-9]{16,40}|[0-9]{8,10}:AA[A-Za-z0-9_\-]{32,36}|[a-f0-9]{32}-us[0-9]{1,2}"
+    r"|AC[a-f0-9]{32}|[MNO][A-Za-z0-9_\-]{23,27}\.[A-Za-z0-9_\-]{6}\.[A-Za-z0-9_\-]{27,40}"
+    r"|[0-9]{15,25}-[A-Za-z0-9]{20,45}|1//0[A-Za-z0-9_\-]{40,120}|(?:live|test)_(?:pub_)?[a-f0-9]{31,35}"
+    r"|eyJrIjoi[A-Za-z0-9+/=]{60,400}|b_[A-Za-z0-9=_\-]{44})"
 )
 _PREFIXED_GATE = (
     r"(?:gh[pousr]_[A-Za-z0-9]|github_pat_|gl[a-z]{2,8}-|GR1348941|gw_(?:live|test)_"
@@ -58,7 +84,13 @@ _PREFIXED_GATE = (
     r"|lin_api_|hv[sb]\.|gl(?:c|sa)_|dapi[a-f0-9]{8}|pul-[a-f0-9]{8}|PMAK-|NR(?:AK|II|JS|RA)-"
     r"|EZ[AT]K|dp\.[a-z]{2,5}\.|pscale_|SK[0-9a-fA-F]{32}|key-[a-f0-9]{8}|dckr_pat|figd_|sha256~"
     r"|FLWSECK|ico-[A-Za-z0-9]{30}|CLOJARS_|p8e-|pat\.|sntr[yu]s_|tfp_|sq0[a-z]{3}-|dnkey-"
-    r"|f(?:o1|m[12][ar]?)_[A-Za-z0-9+/]{8}|access-(?:sandbox|development|production)-)"
+    r"|f(?:o1|m[12][ar]?)_[A-Za-z0-9+/]{8}|access-(?:sandbox|development|production)-"
+    r"|AT[AC]TT3|ATBB[A-Za-z0-9]|AKC[A-Za-z0-9]{8}|EAA[A-Za-z0-9]{8}|pplx-|xkeysib-|rdme_|rubygems_|ntn_|secret_[A-Za-z0-9]{8}"
+    r"|pnu_|HRKU-|shippo_|duffel_|fio-u-|dt0[a-z][0-9]{2}\.|AGE-SECRET|A3-[A-Z0-9]{6}|ops_eyJ|sgp_|sq[uap]_[a-f0-9]{8}"
+    r"|tk-us-|s-s4t2|FLWPUBK|API-[A-Z0-9]{8}|oy2[a-z0-9]{8}|k\.eyJ|v1\.0-[a-f0-9]{8}|atlasv1|CFPAT|lin_oauth_"
+    r"|pat-(?:na|eu)[0-9]|sb[pst]_[A-Za-z0-9_\-]{8}|r8_[A-Za-z0-9]{8}|gsk_|xai-[A-Za-z0-9]{8}|nvapi-|tvly-|AQVN|YC[A-Za-z0-9_\-]{8}"
+    r"|t1\.[A-Z0-9a-z_\-]{5}|sl\.[A-Za-z0-9_\-]{8}|sm_[a-z]at_|[0-9]{8}:AA|-us[0-9]|AC[a-f0-9]{8}|[MNO][A-Za-z0-9_\-]{23,27}\."
+    r"|[0-9]{8}-[A-Za-z0-9]{8}|1//0|(?:live|test)_[a-z]{0,3}_?[a-f0-9]{8}|eyJrIjoi|b_[A-Za-z0-9=_\-]{8})"
 )
 _TEMPLATE_MARKS = (
     "your", "xxxx", "example", "placeholder", "changeme", "redacted", "****", "....", "<", "${",
@@ -107,6 +139,45 @@ def keyed_secret(text: str) -> bool:
     return _switches(text) >= max(3, len(text) // 10) and validators.entropy(text) > 3.0
 
 
+def vendor_secret(text: str) -> bool:
+    """A value behind a vendor's name: shorter ones and UUIDs count, words and versions do not."""
+    body = text.strip("=_-./+")
+    if keyed_secret(text):
+        return True
+    if is_placeholder(body) or "/" in body or "." in body:
+        return False
+    if _UUID.fullmatch(body) is not None:
+        return True
+    letters = sum(map(str.isalpha, body))
+    if len(body) >= 20 and body.isalnum():
+        return validators.entropy(body) > 3.2 and (letters < len(body) or _unpronounceable(body))
+    return (
+        len(body) >= 13
+        and body.isalnum()
+        and _switches(body) >= 2
+        and validators.entropy(body) > 3.0
+    )
+
+
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+def _unpronounceable(text: str) -> bool:
+    """Letters without the vowels that words have."""
+    return sum(char in "aeiou" for char in text.lower()) < len(text) * 0.27
+
+
+def assigned_secret(text: str) -> bool:
+    """A value that somebody assigned to a name that nobody listed: random, and not short."""
+    body = text.strip("=_-./+")
+    if len(body) < 16 or is_placeholder(body) or body.count("/") > 2 or "." in body:
+        return False
+    digits = sum(map(str.isdigit, body))
+    if not 2 <= digits <= len(body) * 0.7:
+        return False
+    return _switches(body) >= max(4, len(body) // 6) and validators.entropy(body) > 3.1
+
+
 def _mixed_case(text: str) -> bool:
     """Case changes as often as by chance; in camelCase the runs of small letters are longer."""
     turns = sum(a.islower() != b.islower() for a, b in pairwise(text))
@@ -144,6 +215,13 @@ def _words(text: str) -> list[str]:
 
 def _is_hex(text: str) -> bool:
     return not text.lower().strip("0123456789abcdef-")
+
+
+def short_token(text: str) -> bool:
+    """The tail mixes small letters, capitals and digits as no word does."""
+    tail = text.replace("-", "_").rpartition("_")[2]
+    digits = sum(map(str.isdigit, tail))
+    return not is_placeholder(text) and digits >= 1 and tail != tail.lower() and _mixed_case(tail)
 
 
 def dotted_token(text: str) -> bool:
@@ -193,7 +271,7 @@ SECRETS: tuple[Rule, ...] = (
     Rule(
         "JWT",
         "jwt-shaped",
-        r"\bey[A-Za-z0-9_\-]{14,}\.ey[A-Za-z0-9_\-/]{14,}\.[A-Za-z0-9_\-/\\]{10,}",
+        r"\bey[A-Za-z0-9_\-]{14,}\.ey[A-Za-z0-9_\-/\\]{14,}\.[A-Za-z0-9_\-/\\]*",
         0.7,
         gate=r"\bey[A-Za-z0-9_\-]{10}",
     ),
@@ -233,7 +311,7 @@ SECRETS: tuple[Rule, ...] = (
         "vendor",
         rf"(?i){_VENDOR}[\w.\- ]{{0,20}}{_OPERATOR}({_LONG_VALUE})",
         0.75,
-        keyed_secret,
+        vendor_secret,
         gate=rf"(?i){_VENDOR}[\w.\- ]{{0,20}}{_OPERATOR}[A-Za-z0-9\-]",
     ),
     Rule(
@@ -251,6 +329,32 @@ SECRETS: tuple[Rule, ...] = (
         0.6,
         dotted_token,
         gate=r"[A-Za-z0-9][_\-.~][A-Za-z0-9]{20}",
+    ),
+    Rule(
+        "SECRET",
+        "assigned",
+        rf"(?i)[a-z0-9][\w.\-]{{2,40}}{_ASSIGNED}({_LONG_VALUE})",
+        0.55,
+        assigned_secret,
+        gate=rf"(?i)[a-z0-9_.\-]{_ASSIGNED}[A-Za-z0-9_\-+/=.~]{{15}}",
+        veto=_NO_SECRETS,
+    ),
+    Rule(
+        "SECRET",
+        "manifest",
+        r"(?is)\bkind:[ \t\"']{0,12}secret\b.{0,160}?\bdata:(.{8,160}?)(?:\n\n|kind:|$)"
+        r"|\bdata:[^\x1f]{8,160}?\bkind:[ \t\"']{0,12}secret",
+        0.8,
+        gate=r"(?i)kind:[ \t\"']{0,12}secret",
+    ),
+    Rule(
+        "SECRET",
+        "short-prefix",
+        r"(?:^|[^A-Za-z0-9_\-.~/])([a-z]{2,10}[_\-][a-z]{2,8}[_\-][A-Za-z0-9]{14,19})"
+        r"(?:[^A-Za-z0-9_\-]|$)",
+        0.55,
+        short_token,
+        gate=r"[a-z][_\-][A-Za-z0-9]{14}",
     ),
     Rule(
         "SECRET",

@@ -31,7 +31,7 @@ class Recipe(msgspec.Struct, frozen=True):
 
     seed: int = 20
     width: int = 64
-    epochs: int = 5
+    epochs: int = 6
     per_template: int = 40
     repeats: tuple[tuple[str, int], ...] = (
         ("presidio-research", 4),
@@ -45,8 +45,8 @@ class Recipe(msgspec.Struct, frozen=True):
     batch_words: int = 4096
     longest: int = 160
     rate: float = 2.5e-3
-    dropout: float = 0.2
-    forget: float = 0.25
+    dropout: float = 0.25
+    forget: float = 0.3
     least_count: int = 8
     vocabulary_size: int = 9000
 

@@ -1,0 +1,205 @@
+"""Surrogates: what stands for a value of a kind and can be nobody's.
+
+Equal seeds give equal surrogates. Identifiers keep their layout, with check digits that are wrong;
+mail goes to reserved domains, network addresses come from documentation ranges.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from classifiers.pii import validators
+
+
+ONE_WAY: Final = frozenset({"SECRET", "JWT", "PRIVATE_KEY", "PASSWORD"})
+_FIRST = [
+    "Adalyn",
+    "Brecken",
+    "Calder",
+    "Darian",
+    "Elowen",
+    "Farley",
+    "Gaelan",
+    "Harlow",
+    "Isolde",
+    "Jorvik",
+    "Kestrel",
+    "Lorcan",
+    "Maelis",
+    "Nerys",
+    "Orlaith",
+    "Peregrin",
+    "Quillon",
+    "Rosalba",
+    "Sorrel",
+    "Tamsin",
+    "Ulric",
+    "Verity",
+    "Wystan",
+    "Xanthe",
+    "Yorick",
+    "Zelda",
+]
+_LAST = [
+    "Ashgrove",
+    "Birchall",
+    "Coldwell",
+    "Dunmere",
+    "Elmsworth",
+    "Fairholm",
+    "Greyling",
+    "Hartmoor",
+    "Inglewick",
+    "Jesmere",
+    "Kirkholt",
+    "Larkspur",
+    "Merrowby",
+    "Northam",
+    "Oakhurst",
+    "Penhallow",
+    "Quarrington",
+    "Ravensby",
+    "Silverton",
+    "Thornley",
+    "Umberley",
+    "Vanbridge",
+    "Westerby",
+    "Yarrowdale",
+    "Zellweg",
+    "Applegarth",
+]
+_HINDI_FIRST = ["अभिरूप", "बृंदा", "चितवन", "देवांग", "ईशानी", "गरिमा"]
+_HINDI_LAST = ["अरण्यवाल", "बनसली", "चंदरगढ़", "देवलगाव", "गोधूली", "हरियल"]
+_STREETS = [
+    "Alder",
+    "Beacon",
+    "Cobble",
+    "Dovecote",
+    "Ember",
+    "Foxglove",
+    "Gannet",
+    "Heron",
+    "Ivy",
+    "Juniper",
+    "Kettle",
+    "Linden",
+]
+_LETTERS = "bcdfghjkmnpqrstvwxz"
+_CHECKED: Final[dict[str, Callable[[str], bool]]] = {
+    "CREDIT_CARD": validators.luhn,
+    "IN_AADHAAR": validators.verhoeff,
+    "US_SSN": validators.us_ssn,
+    "US_ITIN": validators.us_itin,
+    "UK_NHS": validators.nhs,
+    "US_NPI": validators.npi,
+    "CA_SIN": validators.luhn,
+    "US_ROUTING": validators.aba_routing,
+    "IBAN": validators.iban,
+    "IN_GSTIN": validators.gstin,
+    "IN_PAN": validators.pan,
+    "CRYPTO_WALLET": validators.bitcoin,
+}
+
+
+# First digits that were never given to anybody.
+_NEVER_ISSUED: Final = {
+    "PHONE": "0",
+    "US_SSN": "000",
+    "US_ITIN": "0",
+    "IN_AADHAAR": "1",
+    "CREDIT_CARD": "0",
+}
+
+
+class _Seed:
+    """Numbers drawn from a seed, byte by byte, over and over."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._seed = seed
+        self._at = 0
+
+    def below(self, limit: int) -> int:
+        self._at += 2
+        first = self._seed[self._at % len(self._seed)]
+        second = self._seed[(self._at * 7 + 1) % len(self._seed)]
+        return (first * 256 + second + self._at) % limit
+
+    def of(self, items: list[str] | str) -> str:
+        return items[self.below(len(items))]
+
+
+def surrogate(label: str, value: str, seed: bytes) -> str:
+    """What stands for the value; `seed` has at least 16 bytes."""
+    draw = _Seed(seed)
+    if label == "PERSON":
+        return _person(value, draw)
+    if label in {"EMAIL", "IN_UPI"}:
+        return f"{_word(draw, 10)}@{'mail' if label == 'EMAIL' else 'pay'}.example"
+    if label == "ADDRESS":
+        return f"{1 + draw.below(899)} {draw.of(_STREETS)} Lane {_word(draw, 6).upper()}"
+    if label == "USERNAME":
+        return f"user_{_word(draw, 8)}"
+    if label == "IP_ADDRESS":
+        return _network_address(value, draw)
+    if not any(map(str.isalnum, value)) or not value.isascii():
+        return f"{label.lower().replace('_', '-')}-{_word(draw, 10)}"
+    return _same_layout(label, value, draw)
+
+
+def _person(value: str, draw: _Seed) -> str:
+    hindi = "\u0900" <= value[:1] < "\u0980"
+    first, last = (_HINDI_FIRST, _HINDI_LAST) if hindi else (_FIRST, _LAST)
+    count = len(value.split())
+    names = [draw.of(first), *(draw.of(last) for _ in range(min(count, 4) - 1))]
+    name = " ".join(names)
+    return name.upper() if value.isupper() and len(value) > 1 else name
+
+
+def _word(draw: _Seed, length: int) -> str:
+    """Letters without vowels, and digits: no word of any language."""
+    return "".join(
+        draw.of(_LETTERS) if at % 3 else str(draw.below(10)) for at in range(1, length + 1)
+    )
+
+
+def _network_address(value: str, draw: _Seed) -> str:
+    if ":" in value:
+        return f"2001:db8:{draw.below(0xFFFF):x}::{1 + draw.below(0xFFFE):x}"
+    return f"{draw.of(['192.0.2', '198.51.100', '203.0.113'])}.{1 + draw.below(254)}"
+
+
+def _same_layout(label: str, value: str, draw: _Seed) -> str:
+    """Digits for digits, letters for letters, everything else as it was; never a valid number."""
+    chars = [_like(char, draw) for char in value]
+    places = [at for at, char in enumerate(chars) if char.isdigit()]
+    for at, digit in zip(places, _NEVER_ISSUED.get(label, ""), strict=False):
+        chars[at] = digit
+    check = _CHECKED.get(label)
+    compact = "".join(filter(str.isalnum, chars))
+    if check is not None and check(compact):
+        last = max(at for at, char in enumerate(chars) if char.isalnum())
+        chars[last] = _next(chars[last])
+    return "".join(chars)
+
+
+def _like(char: str, draw: _Seed) -> str:
+    if char.isdigit():
+        return str(draw.below(10))
+    if char.isalpha():
+        letter = draw.of(_LETTERS)
+        return letter.upper() if char.isupper() else letter
+    return char
+
+
+def _next(char: str) -> str:
+    """Another digit or letter: a check character that fits no more."""
+    if char.isdigit():
+        return str((int(char) + 1) % 10)
+    return (
+        "B"
+        if char.isupper() and char != "B"
+        else "C"
+        if char.isupper()
+        else "b"
+        if char != "b"
+        else "c"
+    )
