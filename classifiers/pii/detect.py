@@ -4,6 +4,7 @@ The gate reads the text once and names the rules that can match; only those run.
 keeps, logs or shows the text: a finding is a label and a place.
 """
 
+import re
 from collections.abc import Iterator
 from enum import Enum
 from string import ascii_letters, digits
@@ -24,7 +25,9 @@ from classifiers.pii.spoken import says_digits
 
 
 MIN_SCORE = 0.5
-MAX_CANDIDATES = 20_000
+MAX_CANDIDATES = 10_000
+# Decoded views may be so many times as long as the text, all together.
+MAX_DECODED_FACTOR = 6
 _CONTEXT_LENGTH = 60
 _CONTEXT_BONUS = 0.1
 _VETO_LENGTH = 40
@@ -36,19 +39,12 @@ _LETTERS = ascii_letters
 _WORD_CHARS = frozenset(ascii_letters + digits)
 
 _RULES: tuple[Rule, ...] = (*PATTERNS, *SECRETS)
-# What the gate's hits stand for, set by set; the last set needs digits.
+# What the gate's hits stand for, set by set.
 _NUMBERS, _KEYS = "numbers", "private keys"
-_SETS: tuple[tuple[Rule | Disguise | str, ...], ...] = (
-    (_KEYS, *_RULES, *(disguise for disguise in DISGUISES if not disguise.needs_digits)),
-    (_NUMBERS, *(disguise for disguise in DISGUISES if disguise.needs_digits)),
-)
-_SOURCES = tuple(source for group in _SETS for source in group)
-_SPELLED = next(
-    i for i, s in enumerate(_SOURCES) if isinstance(s, Disguise) and s.name == "spelled"
-)
+Source = Rule | Disguise | str
 
 
-def _trigger(source: Rule | Disguise | str) -> str:
+def _trigger(source: Source) -> str:
     if isinstance(source, Rule):
         return trigger_of(source)
     if isinstance(source, Disguise):
@@ -56,9 +52,21 @@ def _trigger(source: Rule | Disguise | str) -> str:
     return numbers.RUN_GATE if source == _NUMBERS else PRIVATE_KEY_HEAD
 
 
-_GATE = Gate(
-    tuple(tuple(map(_trigger, group)) for group in _SETS[:-1]), tuple(map(_trigger, _SETS[-1]))
+# Triggers that count characters of a run have many states: they are kept apart.
+_COUNTS = re.compile(r"\]\{(?:[7-9]|[1-9][0-9])")
+_WITH_DIGITS: tuple[Source, ...] = (_NUMBERS, *(d for d in DISGUISES if d.needs_digits))
+_ANYWHERE: tuple[Source, ...] = (_KEYS, *_RULES, *(d for d in DISGUISES if not d.needs_digits))
+_IN_RUNS = tuple(source for source in _ANYWHERE if _COUNTS.search(_trigger(source)))
+_SETS: tuple[tuple[str, tuple[Source, ...]], ...] = (
+    ("", tuple(source for source in _ANYWHERE if source not in _IN_RUNS)),
+    (r"[A-Za-z0-9_\-+/=.~]{9}", _IN_RUNS),
+    (r"[0-9].{0,4}[0-9]", _WITH_DIGITS),
 )
+_SOURCES = tuple(source for _, group in _SETS for source in group)
+_SPELLED = next(
+    i for i, s in enumerate(_SOURCES) if isinstance(s, Disguise) and s.name == "spelled"
+)
+_GATE = Gate(tuple((condition, tuple(map(_trigger, group))) for condition, group in _SETS))
 _COMPILED = {rule: re2.compile(rule.regex.encode(), options()) for rule in _RULES}
 _RUN = re2.compile(numbers.RUN.encode(), options())
 _DIGITS = re2.compile(rb"[0-9]+", options())
@@ -94,8 +102,27 @@ def scan(text: str) -> Scan:
     return Scan(tuple(without_overlaps(seen.findings)), seen.complete)
 
 
-def look(text: str, rounds: int = ROUNDS_MAX) -> Look:
-    """Run the rules over a text, and over what its disguises decode to, `rounds` deep."""
+class _Budget:
+    """What may still be judged and decoded, for a text and all of its views together."""
+
+    __slots__ = ("candidates", "characters")
+
+    def __init__(self, length: int) -> None:
+        self.candidates = MAX_CANDIDATES
+        self.characters = MAX_DECODED_FACTOR * length + 4096
+
+    def is_spent(self) -> bool:
+        return self.candidates <= 0 or self.characters <= 0
+
+
+def look(text: str) -> Look:
+    """Run the rules over a text, and over what its disguises decode to."""
+    budget = _Budget(len(text))
+    seen = _look(text, budget, ROUNDS_MAX)
+    return seen if not budget.is_spent() else Look(seen.findings, complete=False, views=seen.views)
+
+
+def _look(text: str, budget: _Budget, rounds: int) -> Look:
     view = normalise(text)
     data = view.text.encode("ascii")
     hits = _GATE.hits(data)
@@ -105,33 +132,33 @@ def look(text: str, rounds: int = ROUNDS_MAX) -> Look:
         return _EMPTY
     found: list[Finding] = []
     views: list[Decoded] = []
-    budget = MAX_CANDIDATES
-    complete = True
     for hit in sorted(set(hits)):
         source = _SOURCES[hit]
         if isinstance(source, Disguise):
-            if rounds:
-                more = _look_behind(source, text, view, rounds - 1)
+            # Inside a decoded view only encodings are decoded once more.
+            if rounds == ROUNDS_MAX or (rounds and source.hides_words):
+                more = _look_behind(source, text, view, budget, rounds - 1)
                 found += more.findings
                 views += more.views
-                complete = complete and more.complete
             continue
         for candidate in _candidates(source, data, view, text):
-            budget -= 1
+            budget.candidates -= 1
             if candidate is not None and candidate.score >= MIN_SCORE:
                 found.append(_at_origin(candidate, view))
-            if budget <= 0:
+            if budget.candidates <= 0:
                 break
-    return Look(found, complete and budget > 0, tuple(views))
+    return Look(found, complete=True, views=tuple(views))
 
 
-def _look_behind(disguise: Disguise, text: str, view: View, rounds: int) -> Look:
+def _look_behind(disguise: Disguise, text: str, view: View, budget: _Budget, rounds: int) -> Look:
     """The findings that only the decoded text shows, at their places in the text itself."""
     source = view.text if disguise.on_ascii else text
-    decoded = with_changes(source, disguise.changes(source))
-    if decoded is None:
+    if budget.is_spent() or (decoded := with_changes(source, disguise.changes(source))) is None:
         return _EMPTY
-    inner = look(decoded.text, rounds)
+    budget.characters -= len(decoded.text)
+    if budget.is_spent():
+        return _EMPTY
+    inner = _look(decoded.text, budget, rounds if disguise.hides_words else 0)
     found = []
     also = [f for f in disguise.also(decoded) if not any(_overlap(f, g) for g in inner.findings)]
     for finding in (*inner.findings, *also):
@@ -140,13 +167,9 @@ def _look_behind(disguise: Disguise, text: str, view: View, rounds: int) -> Look
         start, end = decoded.origin(finding.start, finding.end)
         if disguise.on_ascii:
             start, end = view.origin(start), view.origin_end(end)
-        found.append(
-            Finding(
-                start, end, finding.label, finding.score, finding.detector + "+" + disguise.name
-            )
-        )
-    views = (decoded,) if disguise.hides_words else ()
-    return Look(found, inner.complete, views)
+        name = f"{finding.detector}+{disguise.name}"
+        found.append(Finding(start, end, finding.label, finding.score, name))
+    return Look(found, complete=True, views=(decoded,) if disguise.hides_words else ())
 
 
 def _overlap(one: Finding, other: Finding) -> bool:

@@ -25,29 +25,28 @@ class Gate:
     """Sets of triggers; `hits` names those that occur in a text.
 
     One automaton for all triggers would meet a new state at almost every character; in a few
-    automata their states stay few, and stay in the cache. The last set is only asked when a text
-    has two digits in a row or one by one.
+    automata their states stay few, and stay in the cache. A set is only asked when its condition
+    occurs: two digits near each other, or a long run of letters and digits.
     """
 
-    def __init__(self, sets: tuple[tuple[str, ...], ...], with_digits: tuple[str, ...]) -> None:
+    def __init__(self, sets: tuple[tuple[str, tuple[str, ...]], ...]) -> None:
+        """`sets` are pairs of a condition, "" for none, and triggers."""
         self._sets = []
         first = 0
-        for triggers in sets:
-            self._sets.append((first, _compiled(triggers)))
+        for condition, triggers in sets:
+            guard = re2.compile(condition.encode(), options()) if condition else None
+            self._sets.append((first, guard, _compiled(triggers)))
             first += len(triggers)
-        self._digits = re2.compile(rb"[0-9].{0,4}[0-9]", options())
-        self._with_digits = first, _compiled(with_digits)
 
     def hits(self, data: bytes) -> list[int]:
         """Indices of the triggers found, counted through all sets, in no particular order."""
         found: list[int] = []
-        for first, automaton in self._sets:
+        for first, guard, automaton in self._sets:
+            if guard is not None and guard.search(data) is None:
+                continue
             matched = automaton.Match(data)
             if matched:
                 found += [first + index for index in matched]
-        if self._digits.search(data) is not None:
-            first, automaton = self._with_digits
-            found += [first + index for index in automaton.Match(data) or ()]
         return found
 
 

@@ -4,6 +4,7 @@ What a check digit proves outranks what a context word suggests, and that outran
 """
 
 import re
+from bisect import bisect_right
 from typing import Final
 
 from classifiers.pii.decoded import Decoded
@@ -74,20 +75,26 @@ def merged(patterns: list[Finding], tagged: list[Finding]) -> list[Finding]:
 
     An address swallows weakly founded numbers inside it: they are its house number or code.
     """
-    kept = list(patterns)
+    ends = [finding.end for finding in patterns]
+    dropped: set[int] = set()
+    added: list[Finding] = []
+    reached = 0
     for finding in sorted(tagged, key=lambda f: (f.start, -f.end)):
-        inside = [f for f in kept if f.start < finding.end and finding.start < f.end]
-        if finding.label == "ADDRESS" and all(_is_part(f, finding) for f in inside):
-            kept = [f for f in kept if f not in inside]
-            inside = []
-        if not inside:
-            kept.append(finding)
+        if finding.start < reached:
             continue
-        rest = _largest_rest(finding, inside)
+        low = high = bisect_right(ends, finding.start)
+        while high < len(patterns) and patterns[high].start < finding.end:
+            high += 1
+        inside = [patterns[at] for at in range(low, high) if at not in dropped]
+        if finding.label == "ADDRESS" and all(_is_part(f, finding) for f in inside):
+            dropped.update(range(low, high))
+            inside = []
+        rest = _largest_rest(finding, inside) if inside else finding
         if rest is not None:
-            kept.append(rest)
-    kept.sort()
-    return kept
+            added.append(rest)
+            reached = finding.end
+    kept = [finding for at, finding in enumerate(patterns) if at not in dropped]
+    return sorted(kept + added)
 
 
 def _is_part(inner: Finding, outer: Finding) -> bool:

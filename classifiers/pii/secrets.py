@@ -70,27 +70,27 @@ _PREFIXED = (
     r"|[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_\-=]{40,80}|CFPAT-[A-Za-z0-9_\-]{40,50}|lin_oauth_[A-Za-z0-9]{30,70}"
     r"|pat-(?:na|eu)[0-9]-[a-f0-9\-]{36}|sb[pst]_[A-Za-z0-9_\-]{30,60}|r8_[A-Za-z0-9]{30,45}|gsk_[A-Za-z0-9]{40,60}"
     r"|xai-[A-Za-z0-9]{60,90}|nvapi-[A-Za-z0-9_\-]{50,80}|tvly-[A-Za-z0-9\-]{25,50}|AQVN[A-Za-z0-9_\-]{30,45}"
-    r"|YC[A-Za-z0-9_\-]{38}|t1\.[A-Z0-9a-z_\-]{5,200}[=]{0,2}\.[A-Z0-9a-z_\-]{80,90}={0,2}|sl\.[A-Za-z0-9_\-]{120,160}"
+    r"|t1\.[A-Z0-9a-z_\-]{5,200}[=]{0,2}\.[A-Z0-9a-z_\-]{80,90}={0,2}|sl\.[A-Za-z0-9_\-]{120,160}"
     r"|sm_[a-z]at_[A-Za-z0-9]{16,40}|[0-9]{8,10}:AA[A-Za-z0-9_\-]{32,36}|[a-f0-9]{32}-us[0-9]{1,2}"
     r"|AC[a-f0-9]{32}|[MNO][A-Za-z0-9_\-]{23,27}\.[A-Za-z0-9_\-]{6}\.[A-Za-z0-9_\-]{27,40}"
     r"|[0-9]{15,25}-[A-Za-z0-9]{20,45}|1//0[A-Za-z0-9_\-]{40,120}|(?:live|test)_(?:pub_)?[a-f0-9]{31,35}"
-    r"|eyJrIjoi[A-Za-z0-9+/=]{60,400}|b_[A-Za-z0-9=_\-]{44})"
+    r"|eyJrIjoi[A-Za-z0-9+/=]{60,400})"
 )
 _PREFIXED_GATE = (
     r"(?:gh[pousr]_[A-Za-z0-9]|github_pat_|gl[a-z]{2,8}-|GR1348941|gw_(?:live|test)_"
-    r"|xox[a-z][.\-]|xapp-|[srpw]k_(?:live|test|prod)_|whsec_|sk-[A-Za-z0-9_\-]{20}|AIza|GOCSPX"
-    r"|ya29\.|A(?:KIA|SIA|BIA|CCA|ROA|IDA|GPA)[A-Z0-9]{16}|ABSK|bedrock-api|LTAI|8Q~"
-    r"|hf_[A-Za-z0-9]{8}|api_org_|npm_[A-Za-z0-9]{8}|pypi-|do[opr]_v1_|SG\.|shp[acps]{2}_"
-    r"|lin_api_|hv[sb]\.|gl(?:c|sa)_|dapi[a-f0-9]{8}|pul-[a-f0-9]{8}|PMAK-|NR(?:AK|II|JS|RA)-"
-    r"|EZ[AT]K|dp\.[a-z]{2,5}\.|pscale_|SK[0-9a-fA-F]{32}|key-[a-f0-9]{8}|dckr_pat|figd_|sha256~"
-    r"|FLWSECK|ico-[A-Za-z0-9]{30}|CLOJARS_|p8e-|pat\.|sntr[yu]s_|tfp_|sq0[a-z]{3}-|dnkey-"
-    r"|f(?:o1|m[12][ar]?)_[A-Za-z0-9+/]{8}|access-(?:sandbox|development|production)-"
-    r"|AT[AC]TT3|ATBB[A-Za-z0-9]|AKC[A-Za-z0-9]{8}|EAA[A-Za-z0-9]{8}|pplx-|xkeysib-|rdme_|rubygems_|ntn_|secret_[A-Za-z0-9]{8}"
-    r"|pnu_|HRKU-|shippo_|duffel_|fio-u-|dt0[a-z][0-9]{2}\.|AGE-SECRET|A3-[A-Z0-9]{6}|ops_eyJ|sgp_|sq[uap]_[a-f0-9]{8}"
-    r"|tk-us-|s-s4t2|FLWPUBK|API-[A-Z0-9]{8}|oy2[a-z0-9]{8}|k\.eyJ|v1\.0-[a-f0-9]{8}|atlasv1|CFPAT|lin_oauth_"
-    r"|pat-(?:na|eu)[0-9]|sb[pst]_[A-Za-z0-9_\-]{8}|r8_[A-Za-z0-9]{8}|gsk_|xai-[A-Za-z0-9]{8}|nvapi-|tvly-|AQVN|YC[A-Za-z0-9_\-]{8}"
-    r"|t1\.[A-Z0-9a-z_\-]{5}|sl\.[A-Za-z0-9_\-]{8}|sm_[a-z]at_|[0-9]{8}:AA|-us[0-9]|AC[a-f0-9]{8}|[MNO][A-Za-z0-9_\-]{23,27}\."
-    r"|[0-9]{8}-[A-Za-z0-9]{8}|1//0|(?:live|test)_[a-z]{0,3}_?[a-f0-9]{8}|eyJrIjoi|b_[A-Za-z0-9=_\-]{8})"
+    r"|xox[a-z][.\-]|xapp-|[srpw]k_(?:live|test|prod)_|whsec_|sk-[A-Za-z0-9]|AIza|GOCSPX"
+    r"|ya29\.|A(?:KIA|SIA|BIA|CCA|ROA|IDA|GPA)[A-Z0-9]|ABSK|bedrock-api|LTAI|8Q~"
+    r"|hf_[A-Za-z0-9]|api_org_|npm_[A-Za-z0-9]|pypi-|do[opr]_v1_|SG\.|shp[acps]{2}_"
+    r"|lin_api_|hv[sb]\.|gl(?:c|sa)_|dapi[a-f0-9]|pul-[a-f0-9]|PMAK-|NR(?:AK|II|JS|RA)-"
+    r"|EZ[AT]K|dp\.[a-z]{2,5}\.|pscale_|SK[0-9a-fA-F]|key-[a-f0-9]|dckr_pat|figd_|sha256~"
+    r"|FLWSECK|ico-[A-Za-z0-9]|CLOJARS_|p8e-|pat\.|sntr[yu]s_|tfp_|sq0[a-z]{3}-|dnkey-"
+    r"|f(?:o1|m[12][ar]?)_[A-Za-z0-9+/]|access-(?:sandbox|development|production)-"
+    r"|AT[AC]TT3|ATBB[A-Za-z0-9]|AKC[A-Za-z0-9]|EAA[A-Za-z0-9]|pplx-|xkeysib-|rdme_|rubygems_|ntn_|secret_[A-Za-z0-9]"
+    r"|pnu_|HRKU-|shippo_|duffel_|fio-u-|dt0[a-z][0-9]{2}\.|AGE-SECRET|A3-[A-Z0-9]{6}|ops_eyJ|sgp_|sq[uap]_[a-f0-9]"
+    r"|tk-us-|s-s4t2|FLWPUBK|API-[A-Z0-9]|oy2[a-z0-9]|k\.eyJ|v1\.0-[a-f0-9]|atlasv1|CFPAT|lin_oauth_"
+    r"|pat-(?:na|eu)[0-9]|sb[pst]_[A-Za-z0-9_\-]|r8_[A-Za-z0-9]|gsk_|xai-[A-Za-z0-9]|nvapi-|tvly-|AQVN"
+    r"|t1\.[A-Z0-9a-z_\-]{5}|sl\.[A-Za-z0-9_\-]|sm_[a-z]at_|[0-9]:AA|-us[0-9]|AC[a-f0-9]|\.[A-Za-z0-9_\-]{6}\."
+    r"|[0-9]{6}-[A-Za-z]|1//0|(?:live|test)_[a-z]{0,3}_?[a-f0-9]|eyJrIjoi)"
 )
 _TEMPLATE_MARKS = (
     "your", "xxxx", "example", "placeholder", "changeme", "redacted", "****", "....", "<", "${",
@@ -336,7 +336,7 @@ SECRETS: tuple[Rule, ...] = (
         rf"(?i)[a-z0-9][\w.\-]{{2,40}}{_ASSIGNED}({_LONG_VALUE})",
         0.55,
         assigned_secret,
-        gate=rf"(?i)[a-z0-9_.\-]{_ASSIGNED}[A-Za-z0-9_\-+/=.~]{{15}}",
+        gate=rf"(?i)[a-z0-9_.\-]{_ASSIGNED}[A-Za-z0-9][A-Za-z0-9_\-+/=.~$!@#%^&*]{{9}}",
         veto=_NO_SECRETS,
     ),
     Rule(

@@ -46,17 +46,26 @@ def shape_of(word: str) -> int:
     return 6 if first.isupper() and word[1:].islower() else 7
 
 
-def pieces_of(lowered: str) -> Iterable[int]:
-    """Hashes of a word's beginnings and endings."""
-    for piece in (
+def pieces_of(lowered: str, data: bytes) -> Iterable[int]:
+    """Hashes of a word's beginnings and endings; `data` is the word in UTF-8."""
+    if len(data) == len(lowered):  # ASCII: a character is a byte.
+        return (
+            crc32(b"<" + data[:2]) & _PIECE_MASK,
+            crc32(b"<" + data[:3]) & _PIECE_MASK,
+            crc32(b"<" + data[:4]) & _PIECE_MASK,
+            crc32(data[-2:] + b">") & _PIECE_MASK,
+            crc32(data[-3:] + b">") & _PIECE_MASK,
+            crc32(data[-4:] + b">") & _PIECE_MASK,
+        )
+    pieces = (
         "<" + lowered[:2],
         "<" + lowered[:3],
         "<" + lowered[:4],
         lowered[-2:] + ">",
         lowered[-3:] + ">",
         lowered[-4:] + ">",
-    ):
-        yield crc32(piece.encode("utf-8", "replace")) & _PIECE_MASK
+    )
+    return [crc32(piece.encode("utf-8", "replace")) & _PIECE_MASK for piece in pieces]
 
 
 class NameFilter:
@@ -67,7 +76,10 @@ class NameFilter:
         self._mask = len(bits) * 8 - 1
 
     def __contains__(self, word: str) -> bool:
-        first, second = _two_hashes(word)
+        return self.has(*two_hashes(word.encode("utf-8", "replace")))
+
+    def has(self, first: int, second: int) -> bool:
+        """Whether a word with these two hashes is a name."""
         bits, mask = self.bits, self._mask
         first &= mask
         second &= mask
@@ -78,14 +90,13 @@ class NameFilter:
         """`size_bits` is a power of two."""
         bits = bytearray(size_bits // 8)
         for word in words:
-            for value in _two_hashes(word):
+            for value in two_hashes(word.encode("utf-8", "replace")):
                 place = value & (size_bits - 1)
                 bits[place >> 3] |= 1 << (place & 7)
         return cls(bytes(bits))
 
 
-def _two_hashes(word: str) -> tuple[int, int]:
-    data = word.encode("utf-8", "replace")
+def two_hashes(data: bytes) -> tuple[int, int]:
     return crc32(data), crc32(data, 0x5BD1E995)
 
 
@@ -113,8 +124,11 @@ class Lexicon:
         known = self.vocabulary.get(lowered, 0)
         if not lowered[0].isalpha() or len(lowered) == 1:
             return (known, shape, *_NO_PIECES)
-        names = self._names + (lowered in self._first) + 2 * (lowered in self._last)
-        return (known, shape, names, *(self._pieces + piece for piece in pieces_of(lowered)))
+        data = lowered.encode("utf-8", "replace")
+        first, second = two_hashes(data)
+        names = self._names + self._first.has(first, second) + 2 * self._last.has(first, second)
+        at = self._pieces
+        return (known, shape, names, *[at + piece for piece in pieces_of(lowered, data)])
 
 
 _NO_PIECES = (0,) * (FEATURES - 2)

@@ -67,7 +67,6 @@ class Filler:
             "first": people.first,
             "first_lower": lambda rng: people.first(rng).lower(),
             "last": people.last,
-            "last_lower": lambda rng: people.last(rng).lower(),
             "last1": people.last,
             "formal": people.last,
             "address": places.address,

@@ -17,7 +17,6 @@ DISTANCES = (1, 2, 4, 8)
 _ADAM_MEAN = 0.9
 _ADAM_SQUARE = 0.99
 _TINY = 1e-7
-_SMOOTHING = 0.05
 
 
 class Weights(NamedTuple):
@@ -157,10 +156,7 @@ def _cross_entropy(
     chosen = np.where(valid, tags, 0)[:, :, None]
     right = np.take_along_axis(probabilities, chosen, axis=2)[:, :, 0]
     loss = float(-np.log(right[valid] + _TINY).sum() / count)
-    # Part of the target goes to every tag alike: a network that is never sure can be thresholded.
-    sure = 1 - _SMOOTHING
-    np.put_along_axis(probabilities, chosen, right[:, :, None] - sure, axis=2)
-    probabilities -= np.float32(_SMOOTHING / probabilities.shape[2])
+    np.put_along_axis(probabilities, chosen, right[:, :, None] - 1, axis=2)
     probabilities *= valid[:, :, None] / np.float32(count)
     return loss, probabilities
 

@@ -1,0 +1,105 @@
+"""Input made to be slow: work grows with length only, and what is left unread is said."""
+
+import base64
+import random
+import sys
+from collections.abc import Callable
+from typing import Self
+
+import pytest
+
+from classifiers.inspection import inspect
+from classifiers.pii.labels import DataClass
+from classifiers.pii.scanner import Scanner, load
+from classifiers.units import Unit
+from classifiers.verdicts import judge
+
+
+SCANNER = load()
+UNITS: dict[str, str] = {
+    "digits": "8",
+    "spaced digits": "1 ",
+    "at signs": "@",
+    "half addresses": "a@b.",
+    "percent": "%41",
+    "entities": "&#65;",
+    "escapes": "\\u0041",
+    "number words": "one two three ",
+    "Hindi words": "\u090f\u0915 \u0926\u094b ",
+    "odd separators": "1_",
+    "dashes": "A1-",
+    "keys": "key=",
+    "key blocks": "-----BEGIN PRIVATE KEY-----",
+    "manifests": "kind: secret data: ",
+    "tokens": "eyJhbGciOi",
+    "zero width": "\u200b4",
+    "names": "Anna Berg, ",
+    "seams": "\x1f",
+    "escaped percent": "%2525",
+    "accounts": "GB29 ",
+}
+
+
+class Counter:
+    """Counts calls of Python functions and of C functions while it is entered: work, not time."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __enter__(self) -> Self:
+        sys.setprofile(self._count)
+        return self
+
+    def _count(self, frame: object, event: str, argument: object) -> None:
+        self.calls += event in {"call", "c_call"}
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+
+def work(text: str) -> int:
+    judge(Unit(text), SCANNER)
+    with Counter() as counter:
+        judge(Unit(text), SCANNER)
+    return counter.calls
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_twice_the_text_is_at_most_about_twice_the_work(name: str) -> None:
+    unit = UNITS[name]
+    small, large = (work(unit * (size // len(unit))) for size in (2_000, 8_000))
+    assert large <= 4.8 * small + 4_000
+
+
+def nested(length: int) -> str:
+    data = b"my card 4111111111111111 "
+    while len(data) < length:
+        data = base64.b64encode(data * 2)
+    return data.decode()[:length]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: "8" * 200_000,
+        lambda: "@" * 100_000,
+        lambda: nested(60_000),
+        lambda: random.Random(1).randbytes(20_000).hex(),
+    ],
+)
+def test_long_floods_have_a_verdict(make: Callable[[], str]) -> None:
+    verdict = judge(Unit(make()), SCANNER)
+    assert all(0 <= f.start < f.end for f in verdict.findings)
+
+
+def test_a_flood_of_candidates_is_incomplete_and_so_most_sensitive() -> None:
+    seen = inspect({"a": "kind: secret data: " * 900}, scanner=Scanner(None))
+    assert (seen.reasons, seen.data_class) == (("too-many-candidates",), DataClass.S4)
+
+
+def test_a_request_deeper_than_any_reader_goes_is_most_sensitive() -> None:
+    document: object = "SSN 078-05-1120"
+    for _ in range(5_000):
+        document = [document]
+    seen = inspect({"a": document}, scanner=SCANNER)
+    assert (seen.reasons, seen.data_class) == (("too-deep",), DataClass.S4)
