@@ -52,6 +52,15 @@ _OPAQUE_PARTS = {
     "video": "video",
     "video_url": "video",
 }
+# Content parts that the walk reads as text. A part of any other type says nothing that we know.
+_READABLE_PARTS = frozenset(
+    """
+    text input_text output_text refusal thinking redacted_thinking tool_use tool_result
+    server_tool_use web_search_tool_result search_result function_call function_call_output
+    mcp_tool_use mcp_tool_result web_fetch_tool_result reasoning summary_text
+    """.split()  # noqa: SIM905 - a list literal would fill a screen.
+)
+_PART_DEPTH = 4
 _BINARY_KEYS = frozenset({"data", "file_data", "image_base64", "b64_json"})
 _HEAD_LENGTH = 4096
 _LEAST_BINARY_LENGTH = 64
@@ -216,6 +225,8 @@ class _Walk:
         kind = mapping.get("type")
         if kind.__class__ is str and kind in _OPAQUE_PARTS:
             self.note_opaque(_OPAQUE_PARTS[kind], mapping)
+        elif depth == _PART_DEPTH and nested == 0 and role and _is_unknown_part(kind):
+            self.opaque_kinds.add("unknown")
         for key, value in mapping.items():
             if key not in WIRE_WORDS:
                 self.key(key, role)
@@ -287,6 +298,11 @@ class _Walk:
             self.reasons.add("too-many-strings")
             return
         self.segments.append(Segment(text, role, kind))
+
+
+def _is_unknown_part(kind: object) -> bool:
+    """Whether a mapping in a message's list names a type that nobody here has heard of."""
+    return isinstance(kind, str) and kind not in _READABLE_PARTS and kind != "function"
 
 
 def _type_of(part: dict[object, object]) -> str:

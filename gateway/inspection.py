@@ -81,20 +81,22 @@ class Inspector:
             )
             return self._unknown("failed", started_s)
 
-    async def locate(self, request: ChatRequest) -> tuple[tuple[str, str], ...]:
+    async def locate(self, request: ChatRequest, organisation: str) -> tuple[tuple[str, str], ...]:
         """Label and text of every finding: for `veil` alone, and for nobody to keep.
 
         Raises:
             ClosedByPolicy: not everything could be read, so not everything would be found.
         """
         if len(request.raw) <= self._inline_bytes_max:
-            return self._located(request)
+            return self._located(request, organisation)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._located, request)
+        return await loop.run_in_executor(self._threads, self._located, request, organisation)
 
-    def _located(self, request: ChatRequest) -> tuple[tuple[str, str], ...]:
+    def _located(self, request: ChatRequest, organisation: str) -> tuple[tuple[str, str], ...]:
         extraction = extract(request.tree)
-        result = inspect_extraction(extraction, self._tolerated, self._scanner)
+        result = inspect_extraction(
+            extraction, self._tolerated, lambda unit: self._verdict(unit, organisation, inf)
+        )
         if not result.complete:
             raise ClosedByPolicy("What cannot be read cannot be given pseudonyms.")
         return tuple(

@@ -180,7 +180,7 @@ class Pipeline:
             request,
             arrival.headers,
             arrival.dialect,
-            await self._inspector.locate(request),
+            await self._inspector.locate(request, principal.organisation),
             self._peppers.keyed(f"pseudonyms {principal.organisation}"),
             one_way=obligations.redact,
         )

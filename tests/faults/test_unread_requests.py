@@ -1,0 +1,146 @@
+"""What cannot be read stays home: in every way, in both dialects, whole or streamed."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from classifiers.pii import scanner as scanner_module
+from classifiers.pii.tagger import Tagger
+from tests.faults.envelopes import STYLES, Caller, Style, ask, only_outcome
+from tests.running_gateway import CLAUDE_TARGET, ENGINE_TARGET, GPT_TARGET, Upstreams
+
+
+pytestmark = pytest.mark.anyio
+
+CANARY = "canary-in-a-broken-scanner"
+NAMED = "Please write to Ingrid Halvorsen, Storgata 14, 0184 Oslo."
+Content = Callable[[], object]
+
+
+def deep() -> object:
+    node: object = "Ingrid Halvorsen"
+    for _ in range(60):
+        node = [node]
+    return node
+
+
+def nested_json() -> str:
+    text = '{"name": "Ingrid \\"Inga\\" Halvorsen"}'
+    for _ in range(4):
+        text = msgspec.json.encode({"arguments": text}).decode()
+    return text
+
+
+FIELDS: dict[str, Callable[[], dict[str, object]]] = {
+    "an unknown part": lambda: {
+        "messages": [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "what is in it?"},
+                    {"type": "hologram", "hologram": {"data": "UklGRg" * 40}},
+                ],
+            }
+        ]
+    },
+    "a document too deep": lambda: {"metadata": {"note": deep()}},
+    "JSON in JSON in JSON in JSON": lambda: {
+        "messages": [{"role": "user", "content": nested_json()}]
+    },
+    "a huge number": lambda: {"metadata": {"n": 10**90}},
+    "a flood of candidates": lambda: {
+        "messages": [{"role": "user", "content": "kind: secret data: " * 500}]
+    },
+}
+matrix = pytest.mark.parametrize("stream", [False, True])
+both = pytest.mark.parametrize("style", STYLES)
+models = pytest.mark.parametrize("model", ["auto", CLAUDE_TARGET, GPT_TARGET])
+
+
+async def assert_not_outside(
+    caller: Caller, upstreams: Upstreams, style: Style, body: dict[str, object]
+) -> None:
+    """Answered at home or refused; no byte at a managed upstream."""
+    reply = await caller.post(style, body)
+    assert not any(upstream.calls for upstream in upstreams.managed)
+    if reply.status == 200:
+        assert reply.headers["x-gatewright-target"] == ENGINE_TARGET
+        outcome = await only_outcome(caller.gateway, reply.request_id, "ok", "")
+        assert outcome.data_class == "S4"
+    else:
+        assert 400 <= reply.status < 500
+
+
+@both
+@matrix
+@models
+@pytest.mark.parametrize("what", FIELDS)
+async def test_what_cannot_be_read_does_not_leave(
+    caller: Caller, upstreams: Upstreams, style: Style, stream: bool, model: str, what: str
+) -> None:
+    body = ask(style, model=model, stream=stream, **FIELDS[what]())
+    await assert_not_outside(caller, upstreams, style, body)
+
+
+@both
+@matrix
+@pytest.mark.parametrize("error", [RuntimeError(CANARY), RecursionError(), MemoryError()])
+@pytest.mark.parametrize("stage", ["patterns", "tagger"])
+async def test_a_scanner_that_breaks_keeps_everything_home(
+    caller: Caller,
+    upstreams: Upstreams,
+    style: Style,
+    stream: bool,
+    error: Exception,
+    stage: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def broken(*_: object) -> None:
+        raise error
+
+    if stage == "patterns":
+        monkeypatch.setattr(scanner_module, "look", broken)
+    else:
+        monkeypatch.setattr(Tagger, "find", broken)
+    body = ask(style, model="auto", stream=stream, messages=[{"role": "user", "content": NAMED}])
+
+    await assert_not_outside(caller, upstreams, style, body)
+
+    said = capfd.readouterr()
+    assert CANARY not in said.out + said.err
+
+
+@both
+async def test_bytes_that_are_no_utf8_are_refused(
+    caller: Caller, upstreams: Upstreams, style: Style
+) -> None:
+    body = msgspec.json.encode(ask(style, model="auto")).replace(
+        b"Good morning", b"Ingrid \xff\xfe"
+    )
+
+    reply = await caller.post(style, body)
+
+    assert reply.status == 400
+    assert not any(upstream.calls for upstream in upstreams.managed)
+
+
+@both
+@matrix
+async def test_no_name_or_address_is_logged_or_counted_by_value(
+    caller: Caller,
+    upstreams: Upstreams,
+    style: Style,
+    stream: bool,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    body = ask(style, stream=stream, messages=[{"role": "user", "content": NAMED}])
+
+    reply = await caller.post(style, body)
+
+    outcome = await only_outcome(caller.gateway, reply.request_id, "ok", "")
+    assert outcome.findings == {"ADDRESS": 1, "PERSON": 1}
+    said = capfd.readouterr()
+    for value in ("Ingrid", "Halvorsen", "Storgata"):
+        assert value not in said.out + said.err + repr(outcome) + str(reply.headers)
