@@ -43,20 +43,7 @@ class Veil(msgspec.Struct, frozen=True):
             tree = msgspec.json.decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return raw
-        return msgspec.json.encode(self._node(tree, 0))
-
-    def _node(self, node: object, depth: int) -> object:
-        if isinstance(node, str):
-            is_json = node[:1] in {"{", "["}
-            restorer = Restorer(self.names, in_json) if is_json else Restorer(self.names)
-            return restorer.feed(node) + restorer.flush()
-        if depth > _MAX_DEPTH:
-            return node
-        if isinstance(node, dict):
-            return {key: self._node(value, depth + 1) for key, value in node.items()}
-        if isinstance(node, list):
-            return [self._node(item, depth + 1) for item in node]
-        return node
+        return msgspec.json.encode(_restored(tree, self.names, 0))
 
     def lifted(self) -> "StreamLift":
         return StreamLift(self.names)
@@ -85,7 +72,22 @@ def veiled(
     if still_said(tree, names):
         raise ClosedByPolicy(_NOT_VEILED)
     changed = dialect.decode_request(msgspec.json.encode(tree), request.request_id, headers)
-    return Veil(changed, names)
+    return Veil(msgspec.structs.replace(changed, thread=request.thread), names)
+
+
+def _restored(node: object, names: Pseudonyms, depth: int) -> object:
+    """A JSON tree with values back in all of its strings."""
+    if isinstance(node, str):
+        is_json = node[:1] in {"{", "["}
+        restorer = Restorer(names, in_json) if is_json else Restorer(names)
+        return restorer.feed(node) + restorer.flush()
+    if depth > _MAX_DEPTH:
+        return node
+    if isinstance(node, dict):
+        return {key: _restored(value, names, depth + 1) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_restored(item, names, depth + 1) for item in node]
+    return node
 
 
 class StreamLift:
@@ -121,11 +123,28 @@ class StreamLift:
             self._last[channel] = event
             changes[delta.text] = text
             deltas.append(msgspec.structs.replace(delta, text=text))
+        if not changes and self._names.values:
+            # An event that repeats what was said, as the last ones of some dialects do.
+            return self._repeated(event)
         if all(before == after for before, after in changes.items()):
             return event
         return msgspec.structs.replace(
             event, raw=_with_texts(event.raw, changes), deltas=tuple(deltas)
         )
+
+    def _repeated(self, event: StreamEvent) -> StreamEvent:
+        lines = event.raw.split(b"\n")
+        for at, line in enumerate(lines):
+            if not line.startswith(_DATA):
+                continue
+            try:
+                tree = msgspec.json.decode(line[len(_DATA) :])
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                continue
+            restored = _restored(tree, self._names, 0)
+            if restored != tree:
+                lines[at] = _DATA + b" " + msgspec.json.encode(restored)
+        return msgspec.structs.replace(event, raw=b"\n".join(lines))
 
     def _opened(self, channel: tuple[str, int]) -> Restorer:
         is_json = channel[0] == "tool_arguments"
