@@ -15,6 +15,7 @@ whole_and_streamed = pytest.mark.parametrize("stream", [False, True])
 ACCOUNT = "org:acme"
 LIMIT_MICROUSD = 10**9
 
+ENCODING = "gateway.dialects.anthropic_messages.dialect.AnthropicMessages.encode_request"
 BEFORE_THE_INTENT = (
     "gateway.pipeline.authenticate",
     "gateway.pipeline.routing.check_model",
@@ -24,7 +25,7 @@ BEFORE_THE_INTENT = (
 AFTER_IT = (
     "gateway.dispatch.Dispatcher._in_order",
     "gateway.attempts.RunningAttempt.heard",
-    "gateway.dialects.anthropic_messages.dialect.AnthropicMessages.encode_request",
+    ENCODING,
 )
 IN_THE_ANSWER = {
     False: ("gateway.dialects.anthropic_messages.dialect.AnthropicMessages.encode_reply",),
@@ -61,11 +62,13 @@ async def test_a_crash_before_the_answer_is_an_error_on_record(
 
     check_error(reply, style, "internal_error")
     records = await caller.gateway.records(reply.request_id)
-    stages = ["outcome"] if place in BEFORE_THE_INTENT else ["intent", "outcome"]
+    # What has to be converted is converted before anything is reserved or written down.
+    is_early = place in BEFORE_THE_INTENT or (place == ENCODING and style == "openai")
+    stages = ["outcome"] if is_early else ["intent", "outcome"]
     assert [record.stage for record in records] == stages
     assert records[-1].error == "internal_error"
     assert records[-1].http_status == reply.status == 500
-    assert records[-1].status == ("refused" if place in BEFORE_THE_INTENT else "incomplete")
+    assert records[-1].status == ("refused" if is_early else "incomplete")
     assert reserved(caller.gateway) == 0
 
 

@@ -149,9 +149,10 @@ def test_the_shipped_catalogue_is_complete_and_dated() -> None:
         is_managed = entry.vendor != "in-house"
         assert entry.source.startswith("https://") == is_managed
         assert entry.output_tokens_max <= entry.context_window_tokens
-        assert "streaming" in entry.capabilities
+        assert ("streaming" in entry.capabilities) != ("embeddings" in entry.capabilities)
         assert entry.capabilities <= CAPABILITIES
-        assert (entry.price.output_microusd_per_mtok > 0) or not is_managed
+        makes_vectors = "embeddings" in entry.capabilities
+        assert (entry.price.output_microusd_per_mtok > 0) or not is_managed or makes_vectors
 
 
 def test_in_the_shipped_catalogue_reading_is_cheapest_and_keeping_longest_dearest() -> None:
