@@ -7,9 +7,11 @@ import click
 from gateway.cli.audit import audit
 from gateway.cli.budgets import budgets
 from gateway.cli.config import config
+from gateway.cli.custody import CUSTODY
 from gateway.cli.database import database
 from gateway.cli.demo import demo
 from gateway.cli.engine import engine
+from gateway.cli.evidence import PROOFS
 from gateway.cli.init import init
 from gateway.cli.inspect import inspect
 from gateway.cli.keys import keys
@@ -43,6 +45,10 @@ for command in (
     train,
 ):
     commands.add_command(command)
+
+
+for command in (*PROOFS, *CUSTODY):
+    audit.add_command(command)
 
 
 def main() -> None:

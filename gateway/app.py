@@ -19,7 +19,6 @@ from gateway.api.counting import CountingDoor
 from gateway.api.door import Door, Load
 from gateway.api.front import Front
 from gateway.api.responses import response_routes
-from gateway.audit.projector import Projector
 from gateway.breaker import Breakers
 from gateway.calibration import Calibration
 from gateway.catalogue import build_targets, shipped_catalogue
@@ -41,9 +40,9 @@ from gateway.rollout import PolicySet
 from gateway.settings import Settings
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.archive import DecisionArchive
-from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.engine import Database, open_database
 from gateway.store.guard import CanaryGuard
+from gateway.store.integration import Integration
 from gateway.store.kept_answers import DatabaseAnswers
 from gateway.store.keys import KeyStore
 from gateway.store.leased_ledger import LeasedLedger
@@ -77,8 +76,8 @@ HEALTH_PERIOD_S = 1.0
 ANSWERS_PERIOD_S = 600.0
 LOG_PERIOD_S = 0.1
 PROJECTION_PERIOD_S = 1.0
-PROJECTION_RECORDS = 2_000
-"""A round costs about 2 ms of transaction however many records it moves; nobody waits for it."""
+CHECKPOINT_LOOK_S = 5.0
+"""How often it is asked whether a checkpoint is due; when, `audit.checkpoint_period_s` says."""
 ALONE_FLUSH_S = 1.0
 """On SQLite this worker is the only one: no other waits to hear what it has spent."""
 SHARED_FLUSH_S = 0.2
@@ -121,15 +120,10 @@ class DataPlane:
         self._trials = Trials()
         self._guard = CanaryGuard(self._trials, self._policies, self.snapshots)
         self._audit = make_audit_log(settings, clock)
-        sink = DatabaseAuditSink(self._database, settings.path(settings.audit.directory))
-        self._archive = DecisionArchive(sink, self._policies)
-        self._projector = Projector(
-            settings.path(settings.audit.directory),
-            sink,
-            recent=self._audit.recent,
-            durable=lambda: {settings.audit.worker: self._audit.position},
-            batch_records=PROJECTION_RECORDS,
+        self._integration = Integration(
+            settings, self._database, clock, master_key(settings), self._audit
         )
+        self._archive = DecisionArchive(self._integration.sink, self._policies)
         self._ledger = LeasedLedger(
             LeaseTable(self._database, clock),
             clock,
@@ -184,6 +178,7 @@ class DataPlane:
         """
         await require_newest_schema(self._database)
         await self._audit.start()
+        await self._integration.open()
         await self._ledger.start()
         self._rates.publish(await self._rate_limits.all())
         await self._policies.keep(self.snapshots.policies.base)
@@ -213,7 +208,7 @@ class DataPlane:
             parts.callback(self._inspector.close)
             parts.push_async_callback(self._ledger.close)
             parts.push_async_callback(self._rates.close)
-            parts.push_async_callback(self._projector.catch_up)
+            parts.push_async_callback(self._integration.projector.catch_up)
             parts.push_async_callback(self._audit.close)
             parts.push_async_callback(self._upkeep.close)
 
@@ -247,8 +242,14 @@ class DataPlane:
             Duty(
                 "projection",
                 PROJECTION_PERIOD_S,
-                self._projector.catch_up,
+                self._integration.projector.catch_up,
                 Event.AUDIT_PROJECTION_FAILED,
+            ),
+            Duty(
+                "checkpoints",
+                CHECKPOINT_LOOK_S,
+                self._integration.sign,
+                Event.AUDIT_CHECKPOINT_FAILED,
             ),
             Duty("log", LOG_PERIOD_S, self._write_log, Event.UPKEEP_FAILED),
             Duty("answers", ANSWERS_PERIOD_S, self._threads.forget_expired, Event.UPKEEP_FAILED),
@@ -289,6 +290,8 @@ class DataPlane:
         self._is_reporting = self._ledger.is_reporting
 
     def _audit_reason(self) -> str:
+        if self._integration.problem:
+            return "The audit log contradicts a signed checkpoint."
         return "" if self._audit.healthy else "The audit log cannot be written."
 
     def _publish_board(self) -> None:

@@ -108,10 +108,13 @@ def end_user_reference(tree: Mapping[str, object]) -> str:
 
 
 def end_user_account(organisation: str, reference: str, digest: Callable[[str], bytes]) -> str:
-    """The account of an end user: a keyed digest, because references are often mail addresses."""
-    return (
-        f"{USER_PREFIX}{organisation}/{digest(f'end user {organisation} {reference}').hex()[:32]}"
-    )
+    """The account of an end user, under a name that does not say who it is."""
+    return f"{USER_PREFIX}{organisation}/{end_user_subject(organisation, reference, digest)}"
+
+
+def end_user_subject(organisation: str, reference: str, digest: Callable[[str], bytes]) -> str:
+    """An end user as a keyed digest, because references are often mail addresses."""
+    return digest(f"end user {organisation} {reference}").hex()[:32]
 
 
 @lru_cache(maxsize=4096)

@@ -51,6 +51,7 @@ def intent(
     *,
     arrival: Arrival,
     utc_us: int,
+    subject: str = "",
 ) -> AuditRecord:
     """What is about to be done and why; durable before a byte goes upstream."""
     plan = ruling.plan
@@ -80,6 +81,7 @@ def intent(
         candidates=tuple(candidate.target.name for candidate in plan.candidates),
         clearance=tuple(sorted(plan.clearance)),
         reserved_microusd=reservation.amount_microusd,
+        subject=subject,
         facts=record_facts(ruling.facts, arrival.snapshot.board.digest, principal.models),
     )
 
@@ -117,6 +119,7 @@ def outcome(passage: Passage, ending: Ending, *, utc_us: int) -> AuditRecord:
         price_as_of=target.price.as_of if target else "",
         duration_us=utc_us - passage.arrival.arrived_us,
         dropped=ending.dropped,
+        subject=passage.subject,
         detail={"model_digest": target.digest} if target and target.digest else {},
     )
 

@@ -40,6 +40,8 @@ class Passage(Struct, frozen=True):
     intent: Receipt
     permit: Permit = NO_LIMITS
     veil: Veil | None = None
+    subject: str = ""
+    """The end user as a keyed digest; empty where the request names none."""
 
     @property
     def sent(self) -> ChatRequest:

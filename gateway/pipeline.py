@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from gateway import evidence, routing
 from gateway.attempts import AttemptLog, end_code
-from gateway.budgets import end_user_account, end_user_reference
+from gateway.budgets import end_user_account, end_user_reference, end_user_subject
 from gateway.catalogue import saved_by_cache
 from gateway.clock import Clock
 from gateway.conclusion import Concluded, Conclusion
@@ -149,6 +149,7 @@ class Pipeline:
         sent = request if veil is None else veil.request
         plan = self._dispatcher.prepare(sent, ruling.plan, principal.translation)
         ruling = structs.replace(ruling, plan=plan) if plan is not ruling.plan else ruling
+        subject = self._subject(principal, request)
         reservation = await self._ledger.reserve(accounts, plan.worst_cost_microusd)
         try:
             record = evidence.intent(
@@ -159,6 +160,7 @@ class Pipeline:
                 reservation,
                 arrival=arrival,
                 utc_us=now_us,
+                subject=subject,
             )
             content = request.raw if plan.audit_content == "encrypted" else None
             receipt = await self._audit.append(record, content)
@@ -166,7 +168,16 @@ class Pipeline:
             self._ledger.release(reservation)
             raise
         return Passage(
-            arrival, principal, request, inspection, ruling, reservation, receipt, permit, veil
+            arrival,
+            principal,
+            request,
+            inspection,
+            ruling,
+            reservation,
+            receipt,
+            permit,
+            veil,
+            subject,
         )
 
     async def _veil(
@@ -184,6 +195,13 @@ class Pipeline:
             self._peppers.keyed(f"pseudonyms {principal.organisation}"),
             one_way=obligations.redact,
         )
+
+    def _subject(self, principal: Principal, request: ChatRequest) -> str:
+        """The end user that the request names, as the evidence knows it."""
+        reference = end_user_reference(request.tree)
+        if not reference:
+            return ""
+        return end_user_subject(principal.organisation, reference, self._peppers.keyed)
 
     def _accounts(self, principal: Principal, request: ChatRequest) -> tuple[str, ...]:
         """Whose money it is: the key's levels, and the end user's where one is named."""

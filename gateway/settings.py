@@ -54,6 +54,11 @@ class AuditSettings(Struct, frozen=True, forbid_unknown_fields=True):
     segment_bytes_max: int = 64 * 1024 * 1024
     free_bytes_min: int = 256 * 1024 * 1024
     append_deadline_s: float = 2.0
+    log_name: str = "gatewright"
+    """Names the logs in their checkpoints: the origin is `log_name/organisation`."""
+    checkpoint_directory: str = "var/checkpoints"
+    """Where signed checkpoints go; best a place that restoring a backup does not touch."""
+    checkpoint_period_s: float = 30.0
 
 
 class SecretReference(Struct, frozen=True, forbid_unknown_fields=True):

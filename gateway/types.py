@@ -367,6 +367,8 @@ class AuditRecord(Struct, frozen=True, omit_defaults=True):
     detail: Mapping[str, str] = {}
     facts: RecordedFacts | None = None
     """With what the record says besides, all that policy looked at."""
+    subject: str = ""
+    """The end user that the caller named, as a keyed digest: found again, not read."""
 
 
 class Receipt(Struct, frozen=True):

@@ -178,7 +178,7 @@ def test_every_command_that_a_text_or_a_message_names_exists() -> None:
         f"{file.relative_to(ROOT)}: gatewright{found}"
         for file in files
         for found in named.findall(file.read_text(encoding="utf-8"))
-        if not any(tuple(found.split()[:length]) in known for length in (1, 2))
+        if not any(tuple(found.split()[:length]) in known for length in (1, 2, 3))
         and tuple(found.split()) not in groups
     ]
 

@@ -70,6 +70,7 @@ class SealContent(Struct, frozen=True):
     organisation: str
     aad: bytes
     plaintext: bytes
+    subject: str = ""
 
     def __repr__(self) -> str:
         return f"SealContent({len(self.plaintext)} bytes)"
@@ -211,7 +212,7 @@ class SegmentDevice:
         limit = self._content_max_bytes
         cut = len(plaintext) - limit
         kept = plaintext if cut <= 0 else plaintext[:limit]
-        key, sealed = self._keys.seal(sealing.organisation, sealing.aad, kept)
+        key, sealed = self._keys.seal(sealing.organisation, sealing.subject, sealing.aad, kept)
         digest = blake2b(sealed, digest_size=32).hexdigest()
         if cut <= 0:
             text = f'{{"key":"{key}","length_bytes":{len(sealed)},"blake2b":"{digest}"}}'

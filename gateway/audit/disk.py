@@ -22,11 +22,14 @@ class Disk:
     def make_folder(self, path: Path) -> None:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def lock(self, path: Path) -> int:
-        """A descriptor that holds a file's exclusive lock; BlockingIOError when another has it."""
+    def lock(self, path: Path, *, wait: bool = False) -> int:
+        """A descriptor that holds a file's exclusive lock.
+
+        When another has it: BlockingIOError, or, where that is asked for, as long as it takes.
+        """
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError:
             os.close(descriptor)
             raise

@@ -1,9 +1,10 @@
-"""Data keys for content: one per organisation, day and start, kept wrapped in `keys.jsonl`.
+"""Data keys for content: one per organisation, end user, day and start, wrapped in `keys.jsonl`.
 
-Erasing content later means destroying its line here (and its backups): the chain covers only
-ciphertext, so every proof stays valid. A start never reuses an older key.
+Erasing content means destroying its key's line (see `erasure`): the chain covers only ciphertext,
+so every proof stays valid. A start never reuses an older key.
 """
 
+import math
 import os
 import secrets
 from pathlib import Path
@@ -14,15 +15,19 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Struct
 
-from gateway.audit.disk import Disk
+from gateway.audit.disk import Disk, FileState
 from gateway.clock import Clock
 
 
 KEYS_NAME = "keys.jsonl"
+LOCK_NAME = "keys.lock"
+"""Held while the key file is added to or rewritten: erasure is another process."""
 NONCE_BYTES = 12
 _NONCES_DRAWN = 64
 _KEY_BYTES = 32
 _DAY_US = 86_400_000_000
+_LOOK_EVERY_S = 0.5
+_CIPHERS_MAX = 20_000
 
 
 class KeyWrapper(Protocol):
@@ -49,10 +54,13 @@ class WrappedKey(Struct, frozen=True):
     """Id of the key that wrapped it."""
     wrapped: bytes
     created_us: int
+    subject: str = ""
+    """Whose words it seals: a keyed digest of the end user; empty where none was named."""
 
     def aad(self) -> bytes:
         """Binds the wrapped key to its line, so that lines cannot be swapped."""
-        return msgspec.json.encode(["audit-content", self.key, self.organisation, self.day])
+        parts = ["audit-content", self.key, self.organisation, self.day]
+        return msgspec.json.encode([*parts, self.subject] if self.subject else parts)
 
 
 class ContentUnreadable(Exception):
@@ -68,43 +76,66 @@ class DataKeys:
         self._clock = clock
         self._disk = disk
         self._day = -1
-        self._ciphers: dict[str, tuple[str, AESGCM]] = {}
+        self._ciphers: dict[tuple[str, str], tuple[str, AESGCM]] = {}
+        self._looked_s = -math.inf
+        self._file: FileState | None = None
         self._nonces: list[bytes] = []
 
-    def seal(self, organisation: str, aad: bytes, content: bytes) -> tuple[str, bytes]:
+    def seal(
+        self, organisation: str, subject: str, aad: bytes, content: bytes
+    ) -> tuple[str, bytes]:
         """The key's id, and nonce, ciphertext and tag of the content.
 
         Raises:
             OSError: a new key could not be made durable; nothing was encrypted with it.
         """
-        known = self._ciphers.get(organisation)
+        known = self._ciphers.get((organisation, subject))
         if known is None:
-            known = self._ciphers[organisation] = self._create(organisation, self._day)
+            if len(self._ciphers) >= _CIPHERS_MAX:
+                self._ciphers.clear()
+            known = self._create(organisation, subject)
+            self._ciphers[organisation, subject] = known
         if not self._nonces:
             self._nonces = _draw_nonces()
         nonce = self._nonces.pop()
         return known[0], nonce + known[1].encrypt(nonce, content, aad)
 
     def look_at_the_clock(self) -> None:
-        """Before each group: a new day begins with new keys."""
-        day = self._clock.utc_us() // _DAY_US
-        if day != self._day:
-            self._ciphers.clear()
-            self._day = day
+        """Before each group: a new day begins with new keys, and so does a rewritten key file.
 
-    def _create(self, organisation: str, day: int) -> tuple[str, AESGCM]:
+        After an erasure a key that we still hold would seal what nobody can ever open.
+        """
+        now_s = self._clock.monotonic_s()
+        if 0 <= now_s - self._looked_s < _LOOK_EVERY_S:
+            return
+        self._looked_s = now_s
+        day = self._clock.utc_us() // _DAY_US
+        found = self._disk.state(self._path)
+        known = self._file
+        was_rewritten = known is not None and (found is None or found[:2] != known[:2])
+        if day != self._day or was_rewritten:
+            self._ciphers.clear()
+        self._day, self._file = day, found
+
+    def _create(self, organisation: str, subject: str) -> tuple[str, AESGCM]:
         key = secrets.token_bytes(_KEY_BYTES)
         draft = WrappedKey(
             key=secrets.token_hex(8),
             organisation=organisation,
-            day=day,
+            day=self._day,
             master=self._wrapper.key_id,
             wrapped=b"",
             created_us=self._clock.utc_us(),
+            subject=subject,
         )
         line = msgspec.structs.replace(draft, wrapped=self._wrapper.wrap(key, draft.aad()))
         # The first line break ends a line that a crash may have cut off; an empty line is nothing.
-        self._disk.append_durably(self._path, b"\n" + msgspec.json.encode(line) + b"\n")
+        lock = self._disk.lock(self._path.with_name(LOCK_NAME), wait=True)
+        try:
+            self._disk.append_durably(self._path, b"\n" + msgspec.json.encode(line) + b"\n")
+        finally:
+            self._disk.close(lock)
+        self._file = self._file or self._disk.state(self._path)
         return line.key, AESGCM(key)
 
 

@@ -159,7 +159,7 @@ class SegmentedAuditLog:
         sealing = None
         length = len(record_json)
         if content is not None:
-            sealing = SealContent(kept.organisation, content_aad(kept), content)
+            sealing = SealContent(kept.organisation, content_aad(kept), content, kept.subject)
             length += len(content)
         future: asyncio.Future[Receipt] = self._loop.create_future()
         if not self._forming:

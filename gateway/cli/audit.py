@@ -11,7 +11,6 @@ from gateway.audit.export import export_records
 from gateway.audit.projector import ProjectionBroken, Projector
 from gateway.audit.verify import VerifyReport, verify_directory, verify_receipt
 from gateway.cli.options import Refused, asynchronous, config_option
-from gateway.credentials import master_key
 from gateway.settings import Settings, load_settings
 from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.engine import open_database
@@ -66,12 +65,12 @@ def _verify_one(folder: Path, receipt: str) -> bool:
 @config_option
 @click.option("--organisation", help="Only this organisation's records.")
 @click.option("--request-id", help="Only the records of one request.")
-@click.option("--content", is_flag=True, help="Decrypt what was said; needs the master key.")
 @asynchronous
-async def export_lines(
-    config_file: Path, organisation: str | None, request_id: str | None, *, content: bool
-) -> None:
-    """Print records as JSON lines, each with its number in its organisation's sequence."""
+async def export_lines(config_file: Path, organisation: str | None, request_id: str | None) -> None:
+    """Print records as JSON lines, each with its number in its organisation's sequence.
+
+    What was said is not among it: see `gatewright audit reveal`.
+    """
     settings = load_settings(config_file)
     database = open_database(settings.database_url)
     try:
@@ -79,11 +78,7 @@ async def export_lines(
         sink = DatabaseAuditSink(database, _folder(settings))
         damage = await _catch_up(Projector(_folder(settings), sink))
         rows = sink.records(AuditQuery(organisation=organisation, request_id=request_id))
-        async for line in export_records(
-            rows,
-            directory=_folder(settings) if content else None,
-            keys=master_key(settings) if content else None,
-        ):
+        async for line in export_records(rows):
             click.echo(json.dumps(line, ensure_ascii=True))
             if "record_error" in line:
                 damage = "not all records could be read"

@@ -22,6 +22,7 @@ from sqlalchemy import (
     RowMapping,
     Select,
     bindparam,
+    func,
     select,
     text,
     tuple_,
@@ -32,6 +33,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.audit.projection import START, Position, ProjectedRecord, SequencedRecord
 from gateway.audit.segments import Place, read_entries
+from gateway.store.audit_tree import grow, save
 from gateway.store.engine import Database
 from gateway.store.tables import audit_positions, audit_records
 from gateway.types import AuditRecord, Usage
@@ -111,20 +113,20 @@ _MOVE = (
 )
 # One statement for all organisations. SQLite needs the WHERE to tell ON CONFLICT from a join.
 _NUMBER_SQLITE = text("""
-    INSERT INTO audit_sequences (organisation, next_sequence)
-    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') + 1
+    INSERT INTO audit_sequences (organisation, next_sequence, open_tiles)
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') + 1, x''
     FROM json_each(:counts) WHERE true
     ON CONFLICT (organisation) DO UPDATE
     SET next_sequence = audit_sequences.next_sequence + excluded.next_sequence - 1
-    RETURNING organisation, next_sequence
+    RETURNING organisation, next_sequence, open_tiles
 """)
 _NUMBER_POSTGRESQL = text("""
-    INSERT INTO audit_sequences (organisation, next_sequence)
-    SELECT name, count + 1
+    INSERT INTO audit_sequences (organisation, next_sequence, open_tiles)
+    SELECT name, count + 1, ''::bytea
     FROM unnest(CAST(:names AS text[]), CAST(:counts AS bigint[])) AS taken (name, count)
     ON CONFLICT (organisation) DO UPDATE
     SET next_sequence = audit_sequences.next_sequence + excluded.next_sequence - 1
-    RETURNING organisation, next_sequence
+    RETURNING organisation, next_sequence, open_tiles
 """)
 
 
@@ -185,11 +187,11 @@ class DatabaseAuditSink:
         if any(projected.known_record is None for projected in batch):
             # Before the transaction: nobody else's writes wait for the decoding.
             batch = await asyncio.to_thread(_decoded, batch)
-        counts = _counts(batch)
+        names = [_clean(projected.record.organisation) for projected in batch]
         try:
             async with self._database.writing() as connection:
                 await self._move(connection, worker, from_position, to_position)
-                await self._insert(connection, batch, counts)
+                await self._insert(connection, batch, names)
         except _TakenError:
             return False
         return True
@@ -211,6 +213,16 @@ class DatabaseAuditSink:
             if len(rows) < _PAGE:
                 return
             place = (rows[-1]["organisation"], rows[-1]["sequence"])
+
+    async def span(self, organisation: str, since_us: int, until_us: int) -> tuple[int, int] | None:
+        """First and last number of an organisation's records of a time; None if there are none."""
+        sequence = audit_records.c.sequence
+        query = _matching(
+            AuditQuery(organisation=organisation, since_us=since_us, until_us=until_us)
+        ).with_only_columns(func.min(sequence), func.max(sequence))
+        async with self._database.reading() as connection:
+            first, last = (await connection.execute(query)).one()
+        return None if first is None else (first, last)
 
     async def newest(self, query: AuditQuery, limit: int = 100) -> list[SequencedRecord]:
         """The last matching records, newest first, without damaged ones; for an admin page."""
@@ -242,16 +254,22 @@ class DatabaseAuditSink:
         if here != START or not await self._changed(connection, first, step):
             raise _TakenError
 
-    async def _number(self, connection: AsyncConnection, counts: _Counts) -> dict[str, int]:
-        """Take each organisation's next numbers; the first of them. Locks them in one order."""
+    async def _number(
+        self, connection: AsyncConnection, counts: _Counts
+    ) -> dict[str, tuple[int, bytes]]:
+        """Take each organisation's next numbers: its size before, and its tree's open tiles.
+
+        Locks the organisations in one order.
+        """
         taken: dict[str, object]
         if self._database.kind == "sqlite":
             statement, taken = _NUMBER_SQLITE, {"counts": msgspec.json.encode(counts).decode()}
         else:
             statement = _NUMBER_POSTGRESQL
             taken = {"names": [name for name, _ in counts], "counts": [n for _, n in counts]}
-        following: dict[str, int] = dict(await self._changed(connection, statement, taken))
-        return {name: following[name] - count for name, count in counts}
+        following = await self._changed(connection, statement, taken)
+        added = dict(counts)
+        return {name: (number - 1 - added[name], bytes(tiles)) for name, number, tiles in following}
 
     async def _changed(
         self, connection: AsyncConnection, statement: Executable, values: dict[str, object]
@@ -265,11 +283,14 @@ class DatabaseAuditSink:
         return rows
 
     async def _insert(
-        self, connection: AsyncConnection, batch: list[ProjectedRecord], counts: _Counts
+        self, connection: AsyncConnection, batch: list[ProjectedRecord], names: list[str]
     ) -> None:
         if not batch:
             return
-        rows = _rows(batch, await self._number(connection, counts), with_bytes=self._keeps_bytes)
+        before = await self._number(connection, sorted(Counter(names).items()))
+        await save(connection, await asyncio.to_thread(grow, batch, names, before))
+        following = {name: size + 1 for name, (size, _) in before.items()}
+        rows = _rows(batch, following, with_bytes=self._keeps_bytes)
         driver = (await connection.get_raw_connection()).driver_connection
         assert driver is not None
         # Past SQLAlchemy, whose inserts cost twice (SQLite) and four times (COPY) the time.
@@ -310,10 +331,6 @@ def _decoded(batch: list[ProjectedRecord]) -> list[ProjectedRecord]:
     return [
         msgspec.structs.replace(projected, known_record=projected.record) for projected in batch
     ]
-
-
-def _counts(batch: list[ProjectedRecord]) -> _Counts:
-    return sorted(Counter(_clean(projected.record.organisation) for projected in batch).items())
 
 
 def _rows(

@@ -198,4 +198,55 @@ audit_sequences = Table(
     metadata,
     Column("organisation", Text, primary_key=True),
     Column("next_sequence", BigInteger, nullable=False),
+    Column("open_tiles", LargeBinary, nullable=False),
+)
+"""Each organisation's log: its length plus one, and the end of its Merkle tree."""
+
+audit_tiles = Table(
+    "audit_tiles",
+    metadata,
+    Column("organisation", Text, primary_key=True),
+    Column("level", Integer, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("hashes", LargeBinary, nullable=False),
+)
+"""Full tiles of the Merkle trees: 256 hashes each, inserted once and never changed."""
+
+audit_checkpoints = Table(
+    "audit_checkpoints",
+    metadata,
+    Column("organisation", Text, primary_key=True),
+    Column("signed_us", BigInteger, primary_key=True, autoincrement=False),
+    Column("size", BigInteger, nullable=False),
+    Column("root", LargeBinary(32), nullable=False),
+    Column("note", Text, nullable=False),
+)
+
+audit_holds = Table(
+    "audit_holds",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("organisation", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("set_by", Text, nullable=False),
+    Column("set_us", BigInteger, nullable=False),
+    Column("release_by", Text, nullable=False),
+    Column("released_by", Text, nullable=False),
+)
+
+audit_reveals = Table(
+    "audit_reveals",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("organisation", Text, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("ticket", Text, nullable=False),
+    Column("asked_by", Text, nullable=False),
+    Column("asked_us", BigInteger, nullable=False),
+    Column("minutes", Integer, nullable=False),
+    Column("approved_by", Text, nullable=False),
+    Column("approved_us", BigInteger, nullable=False),
+    Column("used", Integer, nullable=False),
 )

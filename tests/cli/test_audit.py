@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from gateway.audit import offline
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import StoppedClock
 from gateway.credentials import master_key
@@ -179,25 +182,6 @@ def test_export_can_be_narrowed_to_an_organisation_or_a_request(
     assert [line["request_id"] for line in one] == ["req_2", "req_2"]
 
 
-def test_export_decrypts_content_only_when_asked(
-    operator: Operator, receipts: list[Receipt]
-) -> None:
-    lines = _lines(operator.config("audit", "export", "--content", "--request-id", "req_1"))
-
-    assert [line.get("content") for line in lines] == [f"{SAID}1", None]
-
-
-def test_export_with_another_master_key_says_why_content_is_missing(
-    operator: Operator, receipts: list[Receipt]
-) -> None:
-    key_file = operator.folder / "var" / "master.key"
-    key_file.write_text(operator.folder.joinpath("var", "pepper.key").read_text())
-    line, _ = _lines(operator.config("audit", "export", "--content", "--request-id", "req_1"))
-
-    assert "another master key" in line["content_error"]
-    assert SAID not in str(line)
-
-
 def test_a_folder_that_is_not_there_is_named(operator: Operator) -> None:
     ended = operator.config("audit", "verify")
 
@@ -242,3 +226,157 @@ def test_export_names_a_damaged_record_and_still_gives_all_others(
     assert [line for line in rest if line != damaged] == [
         line for line in whole if line["offset_bytes"] != damaged["offset_bytes"]
     ]
+
+
+def test_a_receipt_is_proved_and_the_proof_holds_offline(
+    operator: Operator, receipts: list[Receipt], tmp_path: Path
+) -> None:
+    proved = operator.config("audit", "prove", "--receipt", str(receipts[3]))
+    assert (proved.status, proved.errors) == (0, "")
+    proof = tmp_path / "proof.json"
+    proof.write_text(proved.output)
+    key = operator.config("audit", "key").output.strip()
+    command = [sys.executable, "-I", "-S", str(offline.__file__), "--key", key, "--proof"]
+    done = subprocess.run([*command, str(proof)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"leaf_hash: {receipts[3].leaf_hash}" in done.stdout
+
+    proof.write_text(proved.output.replace("req_1", "req_7"))
+    done = subprocess.run([*command, str(proof)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "DOES NOT HOLD" in done.stdout
+
+
+def test_what_is_no_receipt_of_this_log_is_not_proved(
+    operator: Operator, receipts: list[Receipt]
+) -> None:
+    right = str(receipts[0])
+    for text in ("nonsense", right.replace("w0", "w9"), right[:-4] + "0000"):
+        refused = operator.config("audit", "prove", "--receipt", text)
+        assert refused.status == 2
+        assert "receipt" in refused.errors or "worker" in refused.errors
+
+
+@pytest.mark.usefixtures("receipts")
+def test_the_full_check_counts_each_log_and_a_pack_of_it_holds(
+    operator: Operator, tmp_path: Path
+) -> None:
+    pack = tmp_path / "pack.zip"
+    packed = operator.config("audit", "pack", "--organisation", "acme", pack)
+    assert (packed.status, packed.errors) == (0, "")
+    assert "4 records (1 to 4)" in packed.output
+    key = operator.config("audit", "key").output.strip()
+    assert offline.check_pack(pack, [key])["records"] == 4
+    checked = operator.config("audit", "fsck")
+    assert checked.status == 0
+    assert "acme: 4 records, 2 checkpoints" in checked.output
+    assert "globex: 2 records, 0 checkpoints" in checked.output
+    assert checked.last_line == "the log is whole"
+    again = operator.config("audit", "pack", "--organisation", "acme", pack)
+    assert again.status == 2
+    assert "File exists" in again.errors
+    later = operator.config(
+        "audit", "pack", "--organisation", "acme", "--since", "2999-01-01", tmp_path / "later.zip"
+    )
+    assert "there are no such records" in later.errors
+
+
+def test_the_full_check_names_the_damaged_record(
+    operator: Operator, receipts: list[Receipt]
+) -> None:
+    operator.config("audit", "export")
+    _flip(_segment(operator), receipts[4].offset_bytes + 60)
+    checked = operator.config("audit", "fsck")
+    assert checked.status == 1
+    assert "BAD: acme, record 3: the record is damaged" in checked.output
+    assert checked.last_line == "THE LOG IS NOT WHOLE"
+
+
+def _as(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr("gateway.cli.custody._actor", lambda: f"os:{name}")
+
+
+def _reveal(operator: Operator, monkeypatch: pytest.MonkeyPatch, request_id: str) -> str:
+    """A reveal that ann asked for and bob approved."""
+    _as(monkeypatch, "ann")
+    asked = operator.config(
+        *("audit", "reveal", "ask", "--organisation", "acme", "--request-id", request_id),
+        *("--reason", "a complaint", "--ticket", "T-1"),
+    )
+    assert (asked.status, asked.errors) == (0, "")
+    _as(monkeypatch, "bob")
+    approved = operator.config("audit", "reveal", "approve", asked.last_line)
+    assert approved.last_line == "open for 30 minutes"
+    _as(monkeypatch, "ann")
+    return asked.last_line
+
+
+@pytest.mark.usefixtures("receipts")
+def test_export_never_holds_what_was_said(operator: Operator) -> None:
+    exported = operator.config("audit", "export")
+    assert exported.status == 0
+    assert SAID not in exported.output
+    assert not [line for line in _lines(exported) if "content" in line]
+
+
+@pytest.mark.usefixtures("receipts")
+def test_content_is_shown_once_a_second_person_agreed_and_every_step_is_recorded(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _as(monkeypatch, "ann")
+    words = ("--reason", "why", "--ticket", "T-1")
+    asked = operator.config("audit", "reveal", "ask", "--organisation", "acme", *words)
+    for command, reason in (("show", "not approved"), ("approve", "a second person")):
+        refused = operator.config("audit", "reveal", command, asked.last_line)
+        assert (refused.status, refused.output) == (2, "")
+        assert reason in refused.errors
+    reveal = _reveal(operator, monkeypatch, "req_1")
+    lines = _lines(operator.config("audit", "reveal", "show", reveal))
+    assert [line.get("content") for line in lines] == [f"{SAID}1", None]
+    report = _lines(operator.config("audit", "reveal", "report"))
+    assert [(line["asked_by"], line["used"]) for line in report] == [("os:ann", 0), ("os:ann", 1)]
+    assert "4 admin actions" in operator.config("audit", "verify").output
+
+
+@pytest.mark.usefixtures("receipts")
+def test_a_reveal_with_another_master_key_says_why_content_is_missing(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reveal = _reveal(operator, monkeypatch, "req_1")
+    key_file = operator.folder / "var" / "master.key"
+    key_file.write_text(operator.folder.joinpath("var", "pepper.key").read_text())
+    line, _ = _lines(operator.config("audit", "reveal", "show", reveal))
+    assert "another master key" in line["content_error"]
+    assert SAID not in str(line)
+
+
+def test_erasure_waits_for_holds_and_then_leaves_proofs_but_no_words(
+    operator: Operator, receipts: list[Receipt], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _as(monkeypatch, "ann")
+    erase = ("audit", "erase", "--organisation", "acme", "--ticket", "T-2")
+    held = operator.config("audit", "hold", "set", "--organisation", "acme", "--reason", "lawsuit")
+    assert held.last_line in operator.config("audit", "hold", "list").output
+    refused = operator.config(*erase, "--yes")
+    assert (refused.status, refused.output) == (2, "")
+    assert "lawsuit" in refused.errors
+    asked = operator.config("audit", "hold", "release", held.last_line)
+    assert asked.last_line == "a second person must release it too"
+    _as(monkeypatch, "bob")
+    assert operator.config("audit", "hold", "release", held.last_line).last_line == "released"
+
+    assert "nothing was done" in operator.config(*erase).output
+    assert operator.config(*erase, "--yes").last_line == "1 keys destroyed"
+    reveal = _reveal(operator, monkeypatch, "req_1")
+    lines = _lines(operator.config("audit", "reveal", "show", reveal))
+    assert lines[0]["content_error"] == "the content's key was destroyed"
+    assert operator.config("audit", "verify").status == 0
+    assert operator.config("audit", "verify", "--receipt", str(receipts[2])).status == 0
+    assert operator.config("audit", "fsck").status == 0
+
+
+@pytest.mark.usefixtures("receipts")
+def test_erasing_one_user_leaves_the_words_of_others(operator: Operator) -> None:
+    erase = ("audit", "erase", "--organisation", "acme", "--ticket", "T-2", "--yes")
+    done = operator.config(*erase, "--user", "ann@example.com")
+    assert done.last_line == "0 keys destroyed"

@@ -1,0 +1,131 @@
+"""Checkpoints: what a log of one organisation was at one moment, signed.
+
+The text is C2SP's tlog-checkpoint (origin, size, root), the signature C2SP's signed note with
+Ed25519. One extension line says when: a checkpoint of an idle log proves that nothing happened.
+"""
+
+import base64
+import hashlib
+import secrets
+from pathlib import Path
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from msgspec import Struct
+
+from gateway.audit.disk import Disk
+from gateway.audit.keys import KeyWrapper
+from gateway.audit.offline import ED25519
+from gateway.clock import Clock
+
+
+SIGNERS_NAME = "signers.jsonl"
+_SEED_BYTES = 32
+
+
+class Checkpoint(Struct, frozen=True):
+    """A log's size and root at one moment."""
+
+    origin: str
+    size: int
+    root: bytes
+    utc_us: int
+
+    def text(self) -> str:
+        """What is signed."""
+        root = base64.b64encode(self.root).decode()
+        return f"{self.origin}\n{self.size}\n{root}\nutc_us: {self.utc_us}\n"
+
+
+class WrappedSigner(Struct, frozen=True):
+    """One line of `signers.jsonl`: a signing key, wrapped; the last line's is the one in use."""
+
+    name: str
+    public: bytes
+    master: str
+    wrapped: bytes
+    created_us: int
+
+    def aad(self) -> bytes:
+        """Binds the wrapped key to its line."""
+        return msgspec.json.encode(["audit-signer", self.name, self.public])
+
+    @property
+    def verifier_key(self) -> str:
+        return verifier_key(self.name, self.public)
+
+
+class Signer:
+    """Signs checkpoints; holds the private key."""
+
+    def __init__(self, name: str, seed: bytes) -> None:
+        self.name = name
+        self._key = Ed25519PrivateKey.from_private_bytes(seed)
+        self.public = self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+    def __repr__(self) -> str:
+        return f"Signer({self.verifier_key})"
+
+    @property
+    def verifier_key(self) -> str:
+        """What others need to check its signatures, as C2SP's signed note writes it."""
+        return verifier_key(self.name, self.public)
+
+    def sign(self, checkpoint: Checkpoint) -> str:
+        """The signed note."""
+        text = checkpoint.text()
+        raw = _short_hash(self.name, self.public) + self._key.sign(text.encode())
+        return f"{text}\n\u2014 {self.name} {base64.b64encode(raw).decode()}\n"
+
+
+def origin_of(log_name: str, organisation: str) -> str:
+    """The origin line of an organisation's log."""
+    return f"{log_name}/{organisation}"
+
+
+def verifier_key(name: str, public: bytes) -> str:
+    encoded = base64.b64encode(ED25519 + public).decode()
+    return f"{name}+{_short_hash(name, public).hex()}+{encoded}"
+
+
+def open_signer(folder: Path, name: str, keys: KeyWrapper, clock: Clock, disk: Disk) -> Signer:
+    """The signing key in a worker's folder; made and written there the first time.
+
+    Raises:
+        OSError: the folder cannot be read or written.
+        ValueError: the key was wrapped by another master key, or its line was changed.
+    """
+    known = [line for line in read_signers(folder) if line.name == name]
+    if known:
+        line = known[-1]
+        signer = Signer(name, keys.unwrap(line.wrapped, line.aad()))
+        if signer.public != line.public:
+            raise ValueError("the signing key of the audit log does not fit its public key")
+        return signer
+    seed = secrets.token_bytes(_SEED_BYTES)
+    signer = Signer(name, seed)
+    draft = WrappedSigner(name, signer.public, keys.key_id, b"", clock.utc_us())
+    line = msgspec.structs.replace(draft, wrapped=keys.wrap(seed, draft.aad()))
+    disk.make_folder(folder)
+    disk.append_durably(folder / SIGNERS_NAME, b"\n" + msgspec.json.encode(line) + b"\n")
+    return signer
+
+
+def read_signers(folder: Path) -> list[WrappedSigner]:
+    """All whole lines; one that a crash cut off was never used."""
+    try:
+        raw = (folder / SIGNERS_NAME).read_bytes()
+    except FileNotFoundError:
+        return []
+    lines = []
+    for line in raw.splitlines():
+        try:
+            lines.append(msgspec.json.decode(line, type=WrappedSigner))
+        except msgspec.MsgspecError:
+            continue
+    return lines
+
+
+def _short_hash(name: str, public: bytes) -> bytes:
+    return hashlib.sha256(name.encode() + b"\n" + ED25519 + public).digest()[:4]

@@ -1,0 +1,116 @@
+"""Erasure: content keys destroyed for good, so that what they sealed can never be read again.
+
+Records and proofs stay: they cover ciphertext. A destroyed key is also written to a list outside
+the audit folder; a start applies it again, because a restored backup brings the key files back.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from gateway.audit.disk import Disk
+from gateway.audit.keys import KEYS_NAME, LOCK_NAME, WrappedKey, read_keys
+from gateway.audit.segments import list_workers
+
+
+ERASED_NAME = "erased-keys"
+_MODE = 0o600
+
+
+class ErasedKey(Struct, frozen=True):
+    """One line of the list: the key's id says whose content is gone without naming anybody."""
+
+    key: str
+    erased_us: int
+
+
+def matching_keys(directory: Path, organisation: str, subject: str | None) -> list[WrappedKey]:
+    """All content keys of a subject, or of a whole organisation, of all workers."""
+    if not directory.is_dir():
+        return []
+    return [
+        line
+        for worker in list_workers(directory)
+        for line in read_keys(directory / worker)
+        if line.organisation == organisation and subject in (None, line.subject)
+    ]
+
+
+def destroy_keys(
+    directory: Path, list_folder: Path, keys: Iterable[WrappedKey], now_us: int, disk: Disk
+) -> int:
+    """Destroy these keys in every worker's file; how many lines were removed.
+
+    They are on the list before the first one goes, so that a crash in between is made good by the
+    next start.
+
+    Raises:
+        OSError: not all of it could be done; doing it again is harmless.
+    """
+    ids = {line.key for line in keys}
+    disk.make_folder(list_folder)
+    lines = b"".join(
+        b"\n" + msgspec.json.encode(ErasedKey(key, now_us)) + b"\n" for key in sorted(ids)
+    )
+    if lines:
+        disk.append_durably(list_folder / ERASED_NAME, lines)
+    return _remove(directory, ids, disk)
+
+
+def erased_keys(list_folder: Path) -> dict[str, int]:
+    """When each key on the list was erased; raises OSError when the list cannot be read."""
+    try:
+        raw = (list_folder / ERASED_NAME).read_bytes()
+    except FileNotFoundError:
+        return {}
+    found = {}
+    for line in raw.splitlines():
+        try:
+            erased = msgspec.json.decode(line, type=ErasedKey)
+        except msgspec.MsgspecError:
+            continue
+        found[erased.key] = erased.erased_us
+    return found
+
+
+def apply_list(directory: Path, list_folder: Path, disk: Disk) -> int:
+    """Destroy again what is on the list; how many keys a restored backup had brought back."""
+    return _remove(directory, set(erased_keys(list_folder)), disk) if directory.is_dir() else 0
+
+
+def _remove(directory: Path, ids: set[str], disk: Disk) -> int:
+    removed = 0
+    for worker in list_workers(directory):
+        folder = directory / worker
+        if not any(line.key in ids for line in read_keys(folder)):
+            continue
+        lock = disk.lock(folder / LOCK_NAME, wait=True)
+        try:
+            removed += _rewrite(folder, ids, disk)
+        finally:
+            disk.close(lock)
+    return removed
+
+
+def _rewrite(folder: Path, ids: set[str], disk: Disk) -> int:
+    """Replace a key file by one without these keys, and overwrite the old one's bytes."""
+    path = folder / KEYS_NAME
+    known = read_keys(folder)
+    kept = [line for line in known if line.key not in ids]
+    draft = path.with_suffix(".draft")
+    draft.unlink(missing_ok=True)
+    content = b"".join(msgspec.json.encode(line) + b"\n" for line in kept)
+    disk.append_durably(draft, content)
+    old = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        length = os.fstat(old).st_size
+        draft.rename(path)
+        disk.sync_folder(folder)
+        os.pwrite(old, bytes(length), 0)
+        os.fsync(old)
+    finally:
+        disk.close(old)
+    return len(known) - len(kept)

@@ -1,0 +1,231 @@
+"""Signs checkpoints of every organisation's log, and never one that contradicts an earlier one.
+
+The projection numbers the records and grows the trees (`gateway.store.audit_tree`), in one
+transaction for each batch; whoever comes first has done it. Here the result is signed and carried
+out of the database, to files that a restored backup of it does not bring back to an older state.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from gateway.audit.checkpoints import Checkpoint, Signer, origin_of
+from gateway.audit.disk import Disk
+from gateway.audit.merkle import HashesOfTile, OpenTree, subtree_root
+from gateway.clock import Clock
+from gateway.telemetry import Event, logger
+
+
+_T = TypeVar("_T")
+_TAIL_BYTES = 4096
+Question = Callable[[HashesOfTile], _T]
+"""A pure computation over the tiles of one tree."""
+
+
+class TreeDamaged(Exception):
+    """The stored tree is not whole."""
+
+
+class LogForked(Exception):
+    """What the database says now contradicts a checkpoint that was signed before."""
+
+
+class SignedCheckpoint(Struct, frozen=True):
+    """A row of the checkpoint table and a line of the exported file."""
+
+    organisation: str
+    signed_us: int
+    size: int
+    root: bytes
+    note: str
+
+
+class TreeStore(Protocol):
+    """Where the trees are kept; `gateway.store.audit_tree` is one. All may raise NotReady."""
+
+    async def trees(self) -> Mapping[str, OpenTree]:
+        """Every organisation's tree as it is now."""
+        ...
+
+    async def ask(self, organisation: str, question: Question[_T]) -> _T:
+        """Answer a question over one tree; raises TreeDamaged when tiles are missing."""
+        ...
+
+    async def newest(self, organisation: str) -> SignedCheckpoint | None: ...
+
+    async def between(
+        self, organisation: str, since_us: int, until_us: int
+    ) -> Sequence[SignedCheckpoint]:
+        """Those signed in a period (the end is exclusive), oldest first."""
+        ...
+
+    async def covering(self, organisation: str, size: int) -> SignedCheckpoint | None:
+        """The first that was signed for a log of at least this size."""
+        ...
+
+    async def keep(self, checkpoints: Sequence[SignedCheckpoint]) -> None: ...
+
+
+class CheckpointFiles:
+    """Checkpoints outside the database: one append-only file of JSON lines per organisation."""
+
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        self.directory = directory
+        self._disk = disk
+
+    def append(self, checkpoint: SignedCheckpoint) -> None:
+        """Blocks until it is durable; raises OSError."""
+        self._disk.make_folder(self.directory)
+        line = b"\n" + msgspec.json.encode(checkpoint) + b"\n"
+        self._disk.append_durably(self._path(checkpoint.organisation), line)
+
+    def newest_of_all(self) -> dict[str, SignedCheckpoint]:
+        """The last whole line of each file, by organisation; raises OSError."""
+        if not self.directory.is_dir():
+            return {}
+        found = (_last_line(path) for path in sorted(self.directory.glob("*.jsonl")))
+        return {checkpoint.organisation: checkpoint for checkpoint in found if checkpoint}
+
+    def _path(self, organisation: str) -> Path:
+        return self.directory / f"{quote(organisation, safe='')}.jsonl"
+
+
+class Integrator:
+    """Checks what was signed against what is there, and signs what is new or has become old."""
+
+    def __init__(
+        self,
+        trees: TreeStore,
+        signer: Signer,
+        files: CheckpointFiles,
+        clock: Clock,
+        *,
+        log_name: str,
+        period_s: float,
+    ) -> None:
+        self._trees = trees
+        self._signer = signer
+        self._files = files
+        self._clock = clock
+        self._log_name = log_name
+        self._period_us = round(period_s * 1_000_000)
+        self._log = logger()
+        self._exported: dict[str, SignedCheckpoint] | None = None
+        self.problem = ""
+        """Why nothing may be added to the log any more; empty while all is well."""
+        self.signed_total = 0
+
+    async def check(self) -> None:
+        """Compare every log with its newest checkpoints, in the database and outside of it.
+
+        Raises:
+            LogForked: a log is shorter than, or other than, what was signed before: an old backup
+                was restored, or somebody rewrote it.
+            TreeDamaged: a tree is not whole.
+        """
+        trees = await self._trees.trees()
+        exported = await self._newest_exported()
+        for organisation in sorted({*trees, *exported}):
+            size = trees[organisation].size if organisation in trees else 0
+            for known in (exported.get(organisation), await self._trees.newest(organisation)):
+                if known is not None:
+                    await self._require_extends(organisation, size, known)
+
+    async def sign_due(self) -> int:
+        """Sign each log whose newest checkpoint has become old; how many that were.
+
+        Raises:
+            LogForked, TreeDamaged: nothing more was signed, and `problem` says why.
+        """
+        now_us = self._clock.utc_us()
+        signed = 0
+        for organisation, tree in (await self._trees.trees()).items():
+            newest = await self._trees.newest(organisation)
+            if newest is None or not 0 <= now_us - newest.signed_us < self._period_us:
+                await self._sign_one(organisation, tree, newest)
+                signed += 1
+        self.problem = ""
+        return signed
+
+    async def sign_now(self, organisation: str, size: int) -> SignedCheckpoint | None:
+        """A fresh checkpoint of one log, if it has `size` records; raises as `sign_due` does."""
+        tree = (await self._trees.trees()).get(organisation)
+        if tree is None or tree.size < size:
+            return None
+        return await self._sign_one(organisation, tree, await self._trees.newest(organisation))
+
+    async def _sign_one(
+        self, organisation: str, tree: OpenTree, newest: SignedCheckpoint | None
+    ) -> SignedCheckpoint:
+        exported = await self._newest_exported()
+        try:
+            for known in (newest, exported.get(organisation)):
+                if known is not None:
+                    await self._require_extends(organisation, tree.size, known)
+        except (LogForked, TreeDamaged) as error:
+            self.problem = str(error)
+            raise
+        signed = self._sign(organisation, tree, max(self._clock.utc_us(), _after(newest)))
+        await self._trees.keep([signed])
+        await asyncio.to_thread(self._export, signed)
+        self.signed_total += 1
+        return signed
+
+    def _sign(self, organisation: str, tree: OpenTree, utc_us: int) -> SignedCheckpoint:
+        checkpoint = Checkpoint(
+            origin_of(self._log_name, organisation), tree.size, tree.root(), utc_us
+        )
+        note = self._signer.sign(checkpoint)
+        return SignedCheckpoint(organisation, utc_us, tree.size, checkpoint.root, note)
+
+    async def _require_extends(self, organisation: str, size: int, known: SignedCheckpoint) -> None:
+        if size < known.size:
+            raise LogForked(
+                f"the log of {organisation} has {size} records, but a checkpoint of {known.size} "
+                "was signed: an old backup was restored, or records were removed"
+            )
+        root = await self._trees.ask(organisation, lambda tile: subtree_root(0, known.size, tile))
+        if root != known.root:
+            raise LogForked(
+                f"the log of {organisation} is not the one that was signed at {known.size} records"
+            )
+
+    async def _newest_exported(self) -> dict[str, SignedCheckpoint]:
+        if self._exported is None:
+            self._exported = await asyncio.to_thread(self._files.newest_of_all)
+        return self._exported
+
+    def _export(self, signed: SignedCheckpoint) -> None:
+        """Outside the database; a failure is said, and the next checkpoint tries again."""
+        try:
+            self._files.append(signed)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            self._log.error(Event.AUDIT_CHECKPOINT_NOT_EXPORTED, reason=reason)
+            return
+        if self._exported is not None:
+            self._exported[signed.organisation] = signed
+
+
+def _after(newest: SignedCheckpoint | None) -> int:
+    """Checkpoints keep their order also when the clock is set back."""
+    return newest.signed_us + 1 if newest else 0
+
+
+def _last_line(path: Path) -> SignedCheckpoint | None:
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _TAIL_BYTES))
+        tail = file.read()
+    for line in reversed(tail.splitlines()):
+        try:
+            return msgspec.json.decode(line, type=SignedCheckpoint)
+        except msgspec.MsgspecError:
+            continue
+    return None

@@ -1,0 +1,400 @@
+"""Verifies an evidence pack or a proof offline: this one file, Python 3.11 or newer, nothing else.
+
+    python verify.py PACK [--key VKEY]           a folder or a .zip made by `gatewright audit pack`
+    python verify.py --proof PROOF.json [--key VKEY]     made by `gatewright audit prove`
+
+It is written for readers who trust nobody: RFC 6962 (Merkle trees), RFC 8032 (Ed25519) and the C2SP
+signed note are done here from the text of the standards, and nothing of the gateway is imported.
+Give the log's key with --key as you know it from elsewhere; without it, the pack's own key is used
+and the output says so. Exit status: 0 it holds, 1 it does not.
+"""
+
+import argparse
+import base64
+import hashlib
+import json
+import sys
+import zipfile
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+
+FORMAT = "gatewright-evidence/1"
+ED25519 = b"\x01"
+EMPTY_ROOT = hashlib.sha256(b"").digest()
+_P = 2**255 - 19
+_L = 2**252 + 27742317777372353535851937790883648493
+_D = -121665 * pow(121666, _P - 2, _P) % _P
+_ROOT_OF_MINUS_1 = pow(2, (_P - 1) // 4, _P)
+_HASH_BYTES, _KEY_BYTES, _SIGNATURE_BYTES = 32, 33, 64
+_NOTE_PARTS = 3
+
+Point = tuple[int, int, int, int]
+Key = tuple[str, bytes, bytes]
+"""Name, short hash and public key."""
+Checkpoint = tuple[str, int, bytes, int]
+"""Origin, size, root, microseconds UTC."""
+
+
+class Wrong(Exception):
+    """What does not hold, in words."""
+
+
+def leaf_hash(data: bytes) -> bytes:
+    """RFC 6962 section 2.1: the hash of one leaf."""
+    return hashlib.sha256(b"\x00" + data).digest()
+
+
+def node_hash(left: bytes, right: bytes) -> bytes:
+    """RFC 6962 section 2.1: the hash of an inner node."""
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+def split_point(size: int) -> int:
+    """The largest power of two below `size` (at least 2)."""
+    return 1 << ((size - 1).bit_length() - 1)
+
+
+def root_of(hashes: Iterable[bytes]) -> bytes:
+    """The Merkle tree hash over leaf hashes, or over roots of equally large full trees."""
+    level = list(hashes)
+    if not level:
+        return EMPTY_ROOT
+    while len(level) > 1:
+        pairs = [node_hash(level[at], level[at + 1]) for at in range(0, len(level) - 1, 2)]
+        level = pairs + level[len(level) & ~1 :]
+    return level[0]
+
+
+def root_from_path(leaf: bytes, index: int, size: int, path: Iterable[bytes]) -> bytes:
+    """RFC 9162 section 2.1.3.2: the root that an inclusion proof leads to; Wrong if it cannot."""
+    if not 0 <= index < size:
+        raise Wrong("the proof names a leaf outside its tree")
+    node, last, result = index, size - 1, leaf
+    for sibling in path:
+        if last == 0:
+            raise Wrong("the proof is too long")
+        if node & 1 or node == last:
+            result = node_hash(sibling, result)
+            while not node & 1 and node:
+                node, last = node >> 1, last >> 1
+        else:
+            result = node_hash(result, sibling)
+        node, last = node >> 1, last >> 1
+    if last:
+        raise Wrong("the proof is too short")
+    return result
+
+
+def check_consistency(
+    old: int, new: int, old_root: bytes, new_root: bytes, proof: Iterable[bytes]
+) -> None:
+    """RFC 9162 section 2.1.4.2: the tree of `new` leaves begins with the one of `old`, or Wrong."""
+    path = list(proof)
+    if not 0 <= old <= new:
+        raise Wrong("a checkpoint is smaller than the one before it")
+    if old in (0, new):
+        if path or (old and old_root != new_root):
+            raise Wrong("two checkpoints of one size differ")
+        return
+    if old & (old - 1) == 0:
+        path.insert(0, old_root)
+    first, second = _walk_consistency(old, new, path)
+    if first != old_root or second != new_root:
+        raise Wrong("the log was rewritten: two checkpoints contradict each other")
+
+
+def _walk_consistency(old: int, new: int, path: list[bytes]) -> tuple[bytes, bytes]:
+    """The two roots that a consistency proof leads to."""
+    node, last = old - 1, new - 1
+    while node & 1:
+        node, last = node >> 1, last >> 1
+    if not path:
+        raise Wrong("the consistency proof is empty")
+    first = second = path[0]
+    for sibling in path[1:]:
+        if last == 0:
+            raise Wrong("the consistency proof is too long")
+        if node & 1 or node == last:
+            first, second = node_hash(sibling, first), node_hash(sibling, second)
+            while not node & 1 and node:
+                node, last = node >> 1, last >> 1
+        else:
+            second = node_hash(second, sibling)
+        node, last = node >> 1, last >> 1
+    if last:
+        raise Wrong("the consistency proof is too short")
+    return first, second
+
+
+def _add(one: Point, two: Point) -> Point:
+    a = (one[1] - one[0]) * (two[1] - two[0]) % _P
+    b = (one[1] + one[0]) * (two[1] + two[0]) % _P
+    c = 2 * one[3] * two[3] * _D % _P
+    d = 2 * one[2] * two[2] % _P
+    e, f, g, h = b - a, d - c, d + c, b + a
+    return (e * f % _P, g * h % _P, f * g % _P, e * h % _P)
+
+
+def _times(number: int, point: Point) -> Point:
+    result: Point = (0, 1, 1, 0)
+    while number:
+        if number & 1:
+            result = _add(result, point)
+        point, number = _add(point, point), number >> 1
+    return result
+
+
+def _same(one: Point, two: Point) -> bool:
+    pairs = ((one[at] * two[2] - two[at] * one[2]) % _P for at in (0, 1))
+    return not any(pairs)
+
+
+def _point(data: bytes) -> Point | None:
+    """A point from its 32 bytes, or None."""
+    y = int.from_bytes(data, "little")
+    sign, y = y >> 255, y & (2**255 - 1)
+    if y >= _P:
+        return None
+    square = (y * y - 1) * pow(_D * y * y + 1, _P - 2, _P) % _P
+    x = pow(square, (_P + 3) // 8, _P)
+    if (x * x - square) % _P:
+        x = x * _ROOT_OF_MINUS_1 % _P
+    if (x * x - square) % _P or (x == 0 and sign):
+        return None
+    if x & 1 != sign:
+        x = _P - x
+    return (x, y, 1, x * y % _P)
+
+
+_BASE = _point((4 * pow(5, _P - 2, _P) % _P).to_bytes(32, "little"))
+
+
+def ed25519_holds(public: bytes, signature: bytes, message: bytes) -> bool:
+    """RFC 8032 section 5.1.7."""
+    if len(public) != _HASH_BYTES or len(signature) != _SIGNATURE_BYTES:
+        return False
+    key, commitment = _point(public), _point(signature[:32])
+    scalar = int.from_bytes(signature[32:], "little")
+    if key is None or commitment is None or _BASE is None or scalar >= _L:
+        return False
+    digest = hashlib.sha512(signature[:32] + public + message).digest()
+    challenge = int.from_bytes(digest, "little") % _L
+    return _same(_times(scalar, _BASE), _add(commitment, _times(challenge, key)))
+
+
+def parse_key(text: str) -> Key:
+    """`name+hash+base64` of a verifier key: its name, its four bytes of hash, its public key."""
+    name, _, rest = text.strip().partition("+")
+    stated, _, encoded = rest.partition("+")
+    raw = _decoded(encoded)
+    if len(raw) != _KEY_BYTES or raw[:1] != ED25519:
+        raise Wrong("a key is not an Ed25519 key")
+    short = hashlib.sha256(name.encode() + b"\n" + raw).digest()[:4]
+    if short.hex() != stated:
+        raise Wrong("a key's hash does not fit")
+    return name, short, raw[1:]
+
+
+def open_checkpoint(note: str, keys: Iterable[Key]) -> Checkpoint:
+    """Origin, size, root and time in microseconds of a checkpoint that one of the keys signed."""
+    text, separator, lines = note.rpartition("\n\n")
+    if not separator:
+        raise Wrong("a checkpoint is not a signed note")
+    text += "\n"
+    for line in lines.splitlines():
+        parts = line.split(" ")
+        if len(parts) != _NOTE_PARTS or parts[0] != "\u2014":
+            raise Wrong("a signature line cannot be read")
+        raw = _decoded(parts[2])
+        for name, short, public in keys:
+            known = name == parts[1] and short == raw[:4]
+            if known and ed25519_holds(public, raw[4:], text.encode()):
+                return _read_checkpoint(text)
+    raise Wrong("a checkpoint was not signed by the log's key")
+
+
+def _read_checkpoint(text: str) -> Checkpoint:
+    lines = text.split("\n")
+    try:
+        times = [line[8:] for line in lines[3:] if line.startswith("utc_us: ")]
+        return lines[0], int(lines[1]), _decoded(lines[2]), int(times[0]) if times else 0
+    except (ValueError, IndexError):
+        raise Wrong("a checkpoint cannot be read") from None
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise Wrong("what should be base64 is not") from None
+
+
+class Pack:
+    """A folder or a zip file."""
+
+    def __init__(self, path: Path) -> None:
+        self._zip = zipfile.ZipFile(path) if path.is_file() else None
+        self._path = path
+
+    def open(self, name: str) -> Any:
+        """One file of it, for reading; Wrong when it is not there."""
+        try:
+            return self._zip.open(name) if self._zip else (self._path / name).open("rb")
+        except (KeyError, OSError):
+            raise Wrong(f"{name}: missing") from None
+
+    def close(self) -> None:
+        if self._zip:
+            self._zip.close()
+
+    def names(self) -> list[str]:
+        """All files but the manifest."""
+        paths = [] if self._zip else [path for path in self._path.rglob("*") if path.is_file()]
+        found = [path.relative_to(self._path).as_posix() for path in paths]
+        return sorted({*found, *(self._zip.namelist() if self._zip else ())} - {"manifest.json"})
+
+
+def check_pack(path: Path, trusted: list[str]) -> dict[str, object]:
+    """Check everything in a pack; a dict that says what was found, or Wrong."""
+    with closing(Pack(path)) as pack:
+        return _check_opened(pack, trusted)
+
+
+def _check_opened(pack: Pack, trusted: list[str]) -> dict[str, object]:
+    with pack.open("manifest.json") as file:
+        manifest = json.load(file)
+    if manifest.get("format") != FORMAT:
+        raise Wrong("this is no evidence pack of a version that this file knows")
+    keys = [parse_key(text) for text in trusted or manifest["keys"]]
+    first, last = manifest["first_sequence"], manifest["last_sequence"]
+    leaves = _read_leaves(pack, last - first + 1)
+    _check_records(pack, leaves, first)
+    _check_files(pack, manifest["files"])
+    checkpoints = _check_checkpoints(pack, manifest["origin"], keys)
+    size, root, until_us = checkpoints[-1]
+    if first < 1 or size < last:
+        raise Wrong("no checkpoint covers the records of the pack")
+    outside = [bytes.fromhex(text) for text in manifest["outside"]]
+    if _range_root(0, size, first - 1, last, leaves, outside) != root or outside:
+        raise Wrong(f"the records {first} to {last} do not give the signed root")
+    return {
+        "records": last - first + 1,
+        "first_sequence": first,
+        "last_sequence": last,
+        "tree_size": size,
+        "checkpoints": len(checkpoints),
+        "signed_from_us": checkpoints[0][2],
+        "signed_until_us": until_us,
+    }
+
+
+def _read_leaves(pack: Pack, count: int) -> list[bytes]:
+    with pack.open("leaves.bin") as file:
+        raw = file.read()
+    if len(raw) != 32 * count:
+        raise Wrong("leaves.bin does not hold one hash for each record")
+    return [raw[at : at + 32] for at in range(0, len(raw), 32)]
+
+
+def _check_records(pack: Pack, leaves: list[bytes], first: int) -> None:
+    sequence = first - 1
+    with pack.open("records.jsonl") as file:
+        for sequence, line in enumerate(file, first):
+            leaf = leaves[sequence - first] if sequence < first + len(leaves) else b""
+            if not line.endswith(b"\n") or leaf_hash(line[:-1]) != leaf:
+                raise Wrong(f"record {sequence}: changed, moved, inserted or removed")
+    if sequence < first + len(leaves) - 1:
+        raise Wrong(f"record {sequence + 1}: missing")
+
+
+def _check_files(pack: Pack, files: dict[str, str]) -> None:
+    if sorted(files) != pack.names():
+        raise Wrong("the pack holds other files than its manifest names")
+    for name, expected in files.items():
+        with pack.open(name) as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != expected:
+            raise Wrong(f"{name}: not the file that the manifest names")
+
+
+def _check_checkpoints(pack: Pack, origin: str, keys: list[Key]) -> list[tuple[int, bytes, int]]:
+    """Size, root and time of each; every one is signed and extends the one before."""
+    checked: list[tuple[int, bytes, int]] = []
+    with pack.open("checkpoints.jsonl") as file:
+        for line in file:
+            entry = json.loads(line)
+            stated, size, root, utc_us = open_checkpoint(entry["note"], keys)
+            if stated != origin:
+                raise Wrong("a checkpoint belongs to another log")
+            if checked:
+                old_size, old_root, old_us = checked[-1]
+                path = [bytes.fromhex(text) for text in entry["consistency"]]
+                check_consistency(old_size, size, old_root, root, path)
+                if utc_us < old_us:
+                    raise Wrong("a checkpoint is older than the one before it")
+            checked.append((size, root, utc_us))
+    if not checked:
+        raise Wrong("the pack holds no checkpoint")
+    return checked
+
+
+def _range_root(
+    low: int, high: int, begin: int, end: int, leaves: list[bytes], outside: list[bytes]
+) -> bytes:
+    """The root of leaves low..high, of which `leaves` holds begin..end; takes the rest in order."""
+    if high <= begin or low >= end:
+        if not outside:
+            raise Wrong("hashes of the rest of the log are missing")
+        return outside.pop(0)
+    if begin <= low and high <= end:
+        return root_of(leaves[low - begin : high - begin])
+    middle = low + split_point(high - low)
+    left = _range_root(low, middle, begin, end, leaves, outside)
+    return node_hash(left, _range_root(middle, high, begin, end, leaves, outside))
+
+
+def check_proof(proof: dict[str, Any], trusted: list[str]) -> dict[str, object]:
+    """Check one inclusion proof; a dict that says what it proves, or Wrong."""
+    keys = [parse_key(text) for text in trusted or proof["keys"]]
+    origin, size, root, utc_us = open_checkpoint(proof["checkpoint"], keys)
+    leaf = leaf_hash(proof["record"].encode())
+    path = [bytes.fromhex(text) for text in proof["path"]]
+    if root_from_path(leaf, proof["sequence"] - 1, size, path) != root:
+        raise Wrong(f"record {proof['sequence']} is not in the signed log")
+    return {
+        "origin": origin,
+        "sequence": proof["sequence"],
+        "leaf_hash": leaf.hex(),
+        "tree_size": size,
+        "signed_us": utc_us,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("pack", nargs="?", type=Path)
+    parser.add_argument("--proof", type=Path)
+    parser.add_argument("--key", action="append", default=[])
+    options = parser.parse_args()
+    if (options.pack is None) == (options.proof is None):
+        parser.error("give a pack or --proof")
+    try:
+        if options.proof is not None:
+            found = check_proof(json.loads(options.proof.read_text("utf-8")), options.key)
+        else:
+            found = check_pack(options.pack, options.key)
+    except (Wrong, KeyError, TypeError, ValueError, OSError, zipfile.BadZipFile) as error:
+        sys.stdout.write(f"DOES NOT HOLD: {error}\n")
+        return 1
+    for name, value in found.items():
+        sys.stdout.write(f"{name}: {value}\n")
+    doubt = "" if options.key else ", if the key in it is the log's own: give it with --key"
+    sys.stdout.write(f"it holds{doubt}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

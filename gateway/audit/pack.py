@@ -1,0 +1,181 @@
+"""Evidence packs: records of one organisation with everything that proves them, and a verifier.
+
+A zip file, written as it is read: memory holds 32 bytes for each record and no record twice. What a
+stranger needs to check it is inside, and `offline.py` is the one file that does.
+"""
+
+import hashlib
+import json
+import zipfile
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from msgspec import Struct
+
+from gateway.audit import offline
+from gateway.audit.integrator import SignedCheckpoint, TreeStore
+from gateway.audit.merkle import HashesOfTile, consistency_path, outside_hashes
+from gateway.audit.projection import SequencedRecord
+
+
+CHECKPOINTS_MAX = 500
+_VERIFIER = Path(offline.__file__).read_bytes()
+_README = """Evidence of {origin}, records {first} to {last}
+
+    python verify.py {name} --key KEY      (Python 3.11 or newer, nothing to install)
+
+Compare KEY with what the operator of the log gave you another way; it should be one of keys.txt.
+records.jsonl      one record a line, the very bytes that were hashed (RFC 6962 leaf: 0x00 + line)
+leaves.bin         the leaf hashes, 32 bytes each
+checkpoints.jsonl  signed sizes and roots (C2SP checkpoints), each proved to extend the one before
+policies/          policy documents in force that were at hand; a record names its policy's digest
+manifest.json      SHA-256 of every file, and the hashes that stand for the log's other records
+"""
+
+
+class PackRefused(Exception):
+    """A pack of these records would not hold; the message says why."""
+
+
+class PackRequest(Struct, frozen=True):
+    """What goes into a pack."""
+
+    origin: str
+    organisation: str
+    first_sequence: int
+    last_sequence: int
+    keys: tuple[str, ...]
+    """Verifier keys of the signers."""
+    policies: Mapping[str, str]
+    """Documents by their digest."""
+    created_us: int
+
+
+async def write_pack(
+    path: Path,
+    request: PackRequest,
+    rows: AsyncIterator[SequencedRecord],
+    checkpoints: Sequence[SignedCheckpoint],
+    trees: TreeStore,
+) -> int:
+    """Write a pack; how many records are in it. `checkpoints` in their order, the last covers all.
+
+    Raises:
+        PackRefused: a record is missing or damaged, or no checkpoint covers the last.
+        OSError: the file cannot be written.
+    """
+    first, last = request.first_sequence, request.last_sequence
+    if not checkpoints or checkpoints[-1].size < last:
+        raise PackRefused(f"no checkpoint covers record {last}")
+    chosen = _thinned(checkpoints)
+    with _Writer(path) as writer:
+        leaves = await _write_records(writer, request, rows)
+        writer.add("leaves.bin", leaves)
+        writer.add("checkpoints.jsonl", await _checkpoint_lines(request, chosen, trees))
+        writer.add("keys.txt", "".join(f"{key}\n" for key in request.keys).encode())
+        for digest, text in sorted(request.policies.items()):
+            writer.add(f"policies/{digest}.toml", text.encode())
+        writer.add("verify.py", _VERIFIER)
+        about = _README.format(origin=request.origin, first=first, last=last, name=path.name)
+        writer.add("README.txt", about.encode())
+        outside = await trees.ask(request.organisation, _outside(first, last, chosen[-1].size))
+        manifest = {
+            "format": offline.FORMAT,
+            "origin": request.origin,
+            "organisation": request.organisation,
+            "first_sequence": first,
+            "last_sequence": last,
+            "created_us": request.created_us,
+            "keys": list(request.keys),
+            "checkpoints_left_out": len(checkpoints) - len(chosen),
+            "outside": [hash_.hex() for hash_ in outside],
+            "files": writer.digests,
+        }
+        writer.add("manifest.json", json.dumps(manifest, indent=1).encode())
+    return last - first + 1
+
+
+class _Writer:
+    """A zip file being written, and the digest of each file in it; removed when it fails."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._zip = zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED, compresslevel=1)
+        self.digests: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._zip.close()
+        if error is not None:
+            self._path.unlink()
+
+    def add(self, name: str, data: bytes) -> None:
+        self._zip.writestr(name, data)
+        self.digests[name] = hashlib.sha256(data).hexdigest()
+
+    async def add_lines(self, name: str, lines: AsyncIterator[bytes]) -> None:
+        digest = hashlib.sha256()
+        with self._zip.open(name, "w", force_zip64=True) as file:
+            async for line in lines:
+                digest.update(line)
+                file.write(line)
+        self.digests[name] = digest.hexdigest()
+
+
+async def _write_records(
+    writer: _Writer, request: PackRequest, rows: AsyncIterator[SequencedRecord]
+) -> bytes:
+    """The leaf hashes of what was written."""
+    leaves = bytearray()
+
+    async def lines() -> AsyncIterator[bytes]:
+        expected = request.first_sequence
+        async for row in rows:
+            if row.sequence != expected or not row.projected.raw_json:
+                raise PackRefused(f"record {expected} is damaged or missing in its segment")
+            leaves.extend(offline.leaf_hash(row.projected.raw_json))
+            yield row.projected.raw_json + b"\n"
+            expected += 1
+            if expected > request.last_sequence:
+                return
+        raise PackRefused(f"record {expected} is missing")
+
+    await writer.add_lines("records.jsonl", lines())
+    return bytes(leaves)
+
+
+async def _checkpoint_lines(
+    request: PackRequest, checkpoints: Sequence[SignedCheckpoint], trees: TreeStore
+) -> bytes:
+    sizes = [checkpoint.size for checkpoint in checkpoints]
+
+    def paths(tile: HashesOfTile) -> list[list[bytes]]:
+        return [consistency_path(old, new, tile) for old, new in pairwise(sizes)]
+
+    proofs = [[], *await trees.ask(request.organisation, paths)]
+    lines = (
+        {"note": checkpoint.note, "consistency": [hash_.hex() for hash_ in proof]}
+        for checkpoint, proof in zip(checkpoints, proofs, strict=True)
+    )
+    return "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+
+
+def _outside(first: int, last: int, size: int) -> Callable[[HashesOfTile], list[bytes]]:
+    return lambda tile: outside_hashes(first - 1, last, size, tile)
+
+
+def _thinned(checkpoints: Sequence[SignedCheckpoint]) -> Sequence[SignedCheckpoint]:
+    """At most CHECKPOINTS_MAX of them, evenly, with the first and the last."""
+    step = -(-len(checkpoints) // CHECKPOINTS_MAX)
+    kept = list(checkpoints[::step])
+    return kept if kept[-1] is checkpoints[-1] else [*kept, checkpoints[-1]]

@@ -1,0 +1,190 @@
+"""`gatewright audit …`, what needs the whole log: proofs, packs, the full check, the log's keys."""
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from gateway.audit.checkpoints import origin_of, read_signers
+from gateway.audit.fsck import check_log
+from gateway.audit.integrator import LogForked, SignedCheckpoint, TreeDamaged
+from gateway.audit.merkle import HashesOfTile, inclusion_path
+from gateway.audit.pack import PackRefused, PackRequest, write_pack
+from gateway.audit.projection import SequencedRecord
+from gateway.audit.segments import list_workers
+from gateway.audit.verify import parse_receipt, verify_receipt
+from gateway.cli.options import Refused, asynchronous, config_option
+from gateway.clock import SystemClock
+from gateway.credentials import master_key
+from gateway.settings import Settings, load_settings
+from gateway.store.audit_sink import AuditQuery
+from gateway.store.engine import open_database
+from gateway.store.integration import Integration
+from gateway.store.migrate import require_newest_schema
+from policies.check import check
+
+
+NOT_YET = "no checkpoint can cover it: its tree does not hold it yet"
+
+
+@asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator[Integration]:
+    clock = SystemClock()
+    database = open_database(settings.database_url, pooled=False)
+    try:
+        await require_newest_schema(database)
+        yield Integration(settings, database, clock, master_key(settings))
+    except (LogForked, TreeDamaged, PackRefused) as error:
+        raise Refused(str(error)) from error
+    finally:
+        await database.close()
+
+
+@click.command("key")
+@config_option
+def show_key(config_file: Path) -> None:
+    """Print the keys that verify this log's checkpoints; keep them where the log is not."""
+    for key in _verifier_keys(load_settings(config_file)):
+        click.echo(key)
+
+
+@click.command()
+@config_option
+@click.option("--receipt", required=True, help="What the answer's x-gatewright-receipt said.")
+@asynchronous
+async def prove(config_file: Path, receipt: str) -> None:
+    """Prove that a receipt's record is in the signed log; the proof is JSON for verify.py."""
+    settings = load_settings(config_file)
+    async with _opened(settings) as parts:
+        row = await _row_of(parts, receipt)
+        organisation = row.projected.record.organisation
+        checkpoint = await parts.checkpoint_of(organisation, row.sequence)
+        if checkpoint is None:
+            raise Refused(NOT_YET)
+        size, index = checkpoint.size, row.sequence - 1
+
+        def path(tile: HashesOfTile) -> list[bytes]:
+            return inclusion_path(index, size, tile)
+
+        proof = {
+            "sequence": row.sequence,
+            "record": row.projected.raw_json.decode(),
+            "path": [hash_.hex() for hash_ in await parts.trees.ask(organisation, path)],
+            "checkpoint": checkpoint.note,
+            "keys": _verifier_keys(settings),
+        }
+    click.echo(json.dumps(proof, indent=1))
+
+
+async def _row_of(parts: Integration, text: str) -> SequencedRecord:
+    receipt = parse_receipt(text)
+    if receipt is None:
+        raise Refused("this is no receipt: worker.segment.offset.leafhash expected")
+    if not (parts.directory / receipt.worker).is_dir():
+        raise Refused("there is no such worker here")
+    found = verify_receipt(parts.directory, text)
+    if not found.ok:
+        raise Refused(f"the receipt does not hold: {found.reason}")
+    await parts.projector.catch_up()
+    query = AuditQuery(request_id=found.records[0].request_id)
+    async for row in parts.sink.records(query):
+        place = (row.projected.worker, row.projected.segment, row.projected.offset_bytes)
+        if place == (receipt.worker, receipt.segment, receipt.offset_bytes):
+            return row
+    raise Refused(NOT_YET)
+
+
+@click.command()
+@config_option
+@asynchronous
+async def fsck(config_file: Path) -> None:
+    """Check every record against number, tree and checkpoints; exit status 1 when one is bad."""
+    settings = load_settings(config_file)
+    keys = _verifier_keys(settings)
+    is_whole = True
+    async with _opened(settings) as parts:
+        exported = parts.files.newest_of_all()
+        for organisation in sorted({*await parts.trees.trees(), *exported}):
+            signed = [*await _all_checkpoints(parts, organisation)]
+            if organisation in exported:
+                signed.append(exported[organisation])
+            rows = parts.sink.records(AuditQuery(organisation=organisation))
+            count, bad = await check_log(organisation, rows, signed, parts.trees, keys)
+            is_whole = is_whole and bad is None
+            click.echo(f"{organisation}: {count} records, {len(signed)} checkpoints")
+            if bad is not None:
+                click.echo(f"BAD: {bad}")
+    click.echo("the log is whole" if is_whole else "THE LOG IS NOT WHOLE")
+    sys.exit(0 if is_whole else 1)
+
+
+@click.command()
+@config_option
+@click.option("--organisation", required=True)
+@click.option("--since", type=click.DateTime(), help="UTC; default: the beginning.")
+@click.option("--until", type=click.DateTime(), help="UTC, exclusive; default: now.")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@asynchronous
+async def pack(
+    config_file: Path, organisation: str, since: datetime | None, until: datetime | None, file: Path
+) -> None:
+    """Write an evidence pack (.zip): records, proofs, checkpoints, keys, policies, verifier."""
+    settings = load_settings(config_file)
+    since_us, until_us = _as_us(since, 0), _as_us(until, 2**62)
+    async with _opened(settings) as parts:
+        await parts.projector.catch_up()
+        span = await parts.sink.span(organisation, since_us, until_us)
+        if span is None:
+            raise Refused("there are no such records")
+        first, last = span
+        covering = await parts.checkpoint_of(organisation, last)
+        if covering is None:
+            raise Refused(NOT_YET)
+        signed = await parts.trees.between(organisation, since_us, covering.signed_us)
+        request = PackRequest(
+            origin=origin_of(settings.audit.log_name, organisation),
+            organisation=organisation,
+            first_sequence=first,
+            last_sequence=last,
+            keys=tuple(_verifier_keys(settings)),
+            policies=_policies(settings),
+            created_us=SystemClock().utc_us(),
+        )
+        rows = parts.sink.records(AuditQuery(organisation=organisation), after=first - 1)
+        try:
+            count = await write_pack(file, request, rows, [*signed, covering], parts.trees)
+        except OSError as error:
+            raise Refused(f"{file}: {error.strerror}") from error
+    click.echo(f"{file}: {count} records ({first} to {last})")
+
+
+async def _all_checkpoints(parts: Integration, organisation: str) -> list[SignedCheckpoint]:
+    return [*await parts.trees.between(organisation, 0, 2**62)]
+
+
+def _verifier_keys(settings: Settings) -> list[str]:
+    directory = settings.path(settings.audit.directory)
+    workers = list_workers(directory) if directory.is_dir() else []
+    return [line.verifier_key for worker in workers for line in read_signers(directory / worker)]
+
+
+def _policies(settings: Settings) -> dict[str, str]:
+    """The configured document by its digest; the shipped default is in every installation."""
+    if not settings.policy.file:
+        return {}
+    text = settings.path(settings.policy.file).read_text(encoding="utf-8")
+    report = check(text, settings.policy.file)
+    return {report.document.digest: text} if report.document else {}
+
+
+def _as_us(moment: datetime | None, default: int) -> int:
+    if moment is None:
+        return default
+    return int(moment.replace(tzinfo=UTC).timestamp()) * 1_000_000
+
+
+PROOFS = (show_key, prove, fsck, pack)

@@ -1,0 +1,127 @@
+"""From segments to signed checkpoints: projector, trees and integrator of one worker, put together.
+
+The data plane runs it beside its requests; the command line uses the same parts for proofs.
+"""
+
+import asyncio
+
+from gateway.audit.checkpoints import open_signer
+from gateway.audit.disk import Disk
+from gateway.audit.erasure import apply_list
+from gateway.audit.integrator import (
+    CheckpointFiles,
+    Integrator,
+    LogForked,
+    SignedCheckpoint,
+    TreeDamaged,
+)
+from gateway.audit.keys import KeyWrapper
+from gateway.audit.projector import ProjectionBroken, Projector
+from gateway.audit.writer import SegmentedAuditLog
+from gateway.clock import Clock
+from gateway.errors import StartupRefused
+from gateway.settings import Settings
+from gateway.store.audit_sink import DatabaseAuditSink
+from gateway.store.audit_tree import DatabaseAuditTrees
+from gateway.store.engine import Database
+from gateway.telemetry import Event, logger
+
+
+PROJECTION_RECORDS = 2_000
+"""A round costs about 2 ms of transaction however many records it moves; nobody waits for it."""
+
+
+class Integration:
+    """`open` before the first request, `project` every second, `sign` every few seconds."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        clock: Clock,
+        keys: KeyWrapper,
+        log: SegmentedAuditLog | None = None,
+    ) -> None:
+        """Opens nothing yet; `log` is this process's own writer, if it has one."""
+        self._settings = settings.audit
+        self._clock = clock
+        self._keys = keys
+        self._log = logger()
+        self.directory = settings.path(settings.audit.directory)
+        self.sink = DatabaseAuditSink(database, self.directory)
+        self.trees = DatabaseAuditTrees(database)
+        self.files = CheckpointFiles(settings.path(settings.audit.checkpoint_directory), Disk())
+        if log is None:
+            self.projector = Projector(self.directory, self.sink, batch_records=PROJECTION_RECORDS)
+        else:
+            self.projector = Projector(
+                self.directory,
+                self.sink,
+                recent=log.recent,
+                durable=lambda: {log.worker: log.position},
+                batch_records=PROJECTION_RECORDS,
+            )
+        self._integrator: Integrator | None = None
+
+    @property
+    def problem(self) -> str:
+        """Why this log must not be added to; empty while all is well."""
+        return self._integrator.problem if self._integrator else ""
+
+    async def open(self) -> None:
+        """Erase again what a backup brought back, project, and compare with what was signed.
+
+        Raises:
+            StartupRefused: the log is shorter or other than its checkpoints say, the signing key
+                or the list of erased keys cannot be used.
+        """
+        try:
+            folder = self.files.directory
+            again = await asyncio.to_thread(apply_list, self.directory, folder, Disk())
+        except OSError as error:
+            raise StartupRefused(f"audit: the list of erased keys: {error.strerror}") from error
+        if again:
+            self._log.warning(Event.AUDIT_ERASED_AGAIN, count=again)
+        try:
+            await self.projector.catch_up()
+        except ProjectionBroken as error:
+            # Service goes on in a new segment; the verifier says what is affected.
+            self._log.error(Event.AUDIT_PROJECTION_FAILED, reason=str(error))
+            return
+        try:
+            await self.integrator().check()
+        except (LogForked, TreeDamaged) as error:
+            raise StartupRefused(f"audit: {error}") from error
+
+    def integrator(self) -> Integrator:
+        """The signer of checkpoints; its key is read, or made, the first time.
+
+        Raises:
+            StartupRefused: the key cannot be read, written or unwrapped.
+        """
+        if self._integrator is None:
+            folder = self.directory / self._settings.worker
+            name = f"{self._settings.log_name}/{self._settings.worker}"
+            try:
+                signer = open_signer(folder, name, self._keys, self._clock, Disk())
+            except (OSError, ValueError) as error:
+                raise StartupRefused(f"audit: the signing key cannot be used: {error}") from error
+            self._integrator = Integrator(
+                self.trees,
+                signer,
+                self.files,
+                self._clock,
+                log_name=self._settings.log_name,
+                period_s=self._settings.checkpoint_period_s,
+            )
+        return self._integrator
+
+    async def sign(self) -> None:
+        """Sign every log whose newest checkpoint has become old."""
+        await self.integrator().sign_due()
+
+    async def checkpoint_of(self, organisation: str, size: int) -> SignedCheckpoint | None:
+        """One that covers this many records: an earlier one, or signed now."""
+        await self.projector.catch_up()
+        known = await self.trees.covering(organisation, size)
+        return known or await self.integrator().sign_now(organisation, size)

@@ -1,0 +1,275 @@
+"""Evidence packs: whole for a stranger, and the offline verifier finds every change in them."""
+
+import base64
+import hashlib
+import json
+import random
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from gateway.audit.checkpoints import Checkpoint, Signer
+from gateway.audit.integrator import SignedCheckpoint
+from gateway.audit.offline import (
+    Wrong,
+    check_pack,
+    ed25519_holds,
+    leaf_hash,
+    open_checkpoint,
+    parse_key,
+)
+from gateway.audit.pack import PackRefused, _thinned
+from tests.gateway.store.ledgered import Ledgered, ledgered
+
+
+pytestmark = pytest.mark.anyio
+TAMPERINGS = 200
+PARTS = 4
+
+
+@pytest.fixture
+async def log(tmp_path: Path, sqlite_url: str) -> AsyncIterator[Ledgered]:
+    async with ledgered(tmp_path, sqlite_url) as made:
+        yield made
+
+
+async def made_pack(log: Ledgered, folder: Path, first: int = 31, last: int = 350) -> Path:
+    """A pack of part of a log of 400 records with four checkpoints, as a folder."""
+    for start in range(0, 300, 75):
+        await log.write(start, 75)
+        await log.sign()
+    path = folder / "pack.zip"
+    await log.pack(path, first, last)
+    unpacked = folder / "pack"
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(unpacked)
+    return unpacked
+
+
+async def test_a_pack_holds_as_zip_and_as_folder_with_nothing_but_the_standard_library(
+    log: Ledgered, tmp_path: Path
+) -> None:
+    folder = await made_pack(log, tmp_path)
+    for pack in (folder, tmp_path / "pack.zip"):
+        found = check_pack(pack, [log.signer.verifier_key])
+        assert (found["records"], found["tree_size"], found["checkpoints"]) == (320, 400, 4)
+    command = [sys.executable, "-I", "-S", str(folder / "verify.py"), str(tmp_path / "pack.zip")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "it holds, if the key in it is the log's own" in done.stdout
+    other = Signer("somebody/else", bytes(range(32))).verifier_key
+    done = subprocess.run([*command, "--key", other], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "DOES NOT HOLD: a checkpoint was not signed by the log's key" in done.stdout
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, 400), (1, 1), (400, 400), (256, 257), (100, 399)])
+async def test_any_part_of_a_log_can_be_packed(
+    log: Ledgered, tmp_path: Path, first: int, last: int
+) -> None:
+    folder = await made_pack(log, tmp_path, first, last)
+    assert check_pack(folder, [log.signer.verifier_key])["records"] == last - first + 1
+
+
+async def test_what_no_checkpoint_covers_or_is_damaged_is_not_packed(
+    log: Ledgered, tmp_path: Path
+) -> None:
+    await log.write(0, 30)
+    with pytest.raises(PackRefused, match="no checkpoint covers record 3"):
+        await log.pack(tmp_path / "pack.zip", 1, 3)
+    await log.sign()
+    segment = log.directory / "w0" / "00000001.log"
+    raw = bytearray(segment.read_bytes())
+    raw[raw.index(b'"acme"') + 1] ^= 1
+    segment.write_bytes(raw)
+    with pytest.raises(PackRefused, match="record 1 is damaged"):
+        await log.pack(tmp_path / "pack.zip", 1, 3)
+    assert not (tmp_path / "pack.zip").exists()
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+async def test_two_hundred_tamperings_are_all_found_and_the_first_bad_record_is_named(
+    log: Ledgered, tmp_path: Path, capsys: pytest.CaptureFixture[str], part: int
+) -> None:
+    folder = await made_pack(log, tmp_path)
+    originals = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    key, draw = [log.signer.verifier_key], random.Random(part)
+    changes: list[Callable[[Tampering], int]] = [
+        Tampering.flip,
+        Tampering.delete,
+        Tampering.swap,
+        Tampering.insert,
+        Tampering.truncate,
+        Tampering.replay_a_record,
+        Tampering.sign_again,
+        Tampering.replay_a_checkpoint,
+        Tampering.rewrite_leaf_too,
+        Tampering.change_any_file,
+    ]
+    found = named = 0
+    for number in range(TAMPERINGS // PARTS):
+        expected = changes[number % len(changes)](Tampering(folder, draw))
+        with pytest.raises((Wrong, ValueError)) as wrong:
+            check_pack(folder, key)
+        found += 1
+        if expected:
+            match = re.search(r"record (\d+)", str(wrong.value))
+            assert match, wrong.value
+            assert int(match[1]) == expected
+            named += 1
+        for path, raw in originals.items():
+            path.write_bytes(raw)
+    assert check_pack(folder, key)["records"] == 320
+    with capsys.disabled():
+        total = TAMPERINGS // PARTS
+        sys.stdout.write(f"\ntamperings found: {found}/{total}, record named: {named}\n")
+    assert (found, named) == (TAMPERINGS // PARTS, TAMPERINGS // PARTS * 6 // 10)
+
+
+class Tampering:
+    """One change to an unpacked pack; each returns the first bad sequence, or 0 where none is."""
+
+    def __init__(self, folder: Path, draw: random.Random, first: int = 31) -> None:
+        self.folder, self.draw, self.first = folder, draw, first
+        self.records = (folder / "records.jsonl").read_bytes().splitlines(keepends=True)
+        self.at = draw.randrange(1, len(self.records) - 1)
+
+    def flip(self) -> int:
+        line = bytearray(self.records[self.at])
+        line[self.draw.randrange(len(line) - 1)] ^= 1 << self.draw.randrange(7)
+        self.records[self.at] = bytes(line)
+        return self._write()
+
+    def delete(self) -> int:
+        del self.records[self.at]
+        return self._write()
+
+    def swap(self) -> int:
+        one, two = self.records[self.at], self.records[self.at + 1]
+        self.records[self.at], self.records[self.at + 1] = two, one
+        return self._write()
+
+    def insert(self) -> int:
+        self.records.insert(self.at, b'{"record":{}}\n')
+        return self._write()
+
+    def truncate(self) -> int:
+        del self.records[self.at :]
+        return self._write()
+
+    def replay_a_record(self) -> int:
+        self.records[self.at] = self.records[self.at - 1]
+        return self._write()
+
+    def rewrite_leaf_too(self) -> int:
+        """A forger who hashes again: the root gives him away, not the place."""
+        self.records[self.at] = self.records[self.at].replace(b"utc_us", b"utc_uz")
+        self._write()
+        leaves = (leaf_hash(line[:-1]) for line in self.records)
+        (self.folder / "leaves.bin").write_bytes(b"".join(leaves))
+        self._restate()
+        return 0
+
+    def sign_again(self) -> int:
+        lines = self._checkpoints()
+        forger = Signer("gatewright-test/w0", self.draw.randbytes(32))
+        forged = Checkpoint("gatewright-test/acme", 400, self.draw.randbytes(32), 2**60)
+        lines[-1]["note"] = forger.sign(forged)
+        return self._write_checkpoints(lines)
+
+    def replay_a_checkpoint(self) -> int:
+        lines = self._checkpoints()
+        lines.append({"note": lines[self.draw.randrange(3)]["note"], "consistency": []})
+        return self._write_checkpoints(lines)
+
+    def change_any_file(self) -> int:
+        names = ("verify.py", "README.txt", "keys.txt", "checkpoints.jsonl", "leaves.bin")
+        path = self.folder / self.draw.choice(names)
+        raw = bytearray(path.read_bytes())
+        raw[self.draw.randrange(len(raw))] ^= 1 << self.draw.randrange(7)
+        path.write_bytes(raw)
+        return 0
+
+    def _write(self) -> int:
+        (self.folder / "records.jsonl").write_bytes(b"".join(self.records))
+        return self.first + self.at
+
+    def _checkpoints(self) -> list[dict[str, object]]:
+        text = (self.folder / "checkpoints.jsonl").read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+    def _write_checkpoints(self, lines: list[dict[str, object]]) -> int:
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (self.folder / "checkpoints.jsonl").write_text(text)
+        self._restate()
+        return 0
+
+    def _restate(self) -> None:
+        """Make the manifest fit, as a forger would."""
+        path = self.folder / "manifest.json"
+        manifest = json.loads(path.read_text())
+        manifest["files"] = {
+            name: hashlib.sha256((self.folder / name).read_bytes()).hexdigest()
+            for name in manifest["files"]
+        }
+        path.write_text(json.dumps(manifest))
+
+
+def test_the_verifiers_ed25519_agrees_with_the_library_and_refuses_every_change() -> None:
+    draw = random.Random(5)
+    for size in (0, 1, 32, 1000):
+        key = Ed25519PrivateKey.from_private_bytes(draw.randbytes(32))
+        public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        message = draw.randbytes(size)
+        signature = key.sign(message)
+        assert ed25519_holds(public, signature, message)
+        assert not ed25519_holds(public, signature, message + b"x")
+        assert not ed25519_holds(public, signature[:-1], message)
+        for at in range(0, 64, 5):
+            changed = bytearray(signature)
+            changed[at] ^= 1
+            assert not ed25519_holds(public, bytes(changed), message)
+        # The same signature with its scalar beyond the group's order (RFC 8032 §5.1.7 refuses it).
+        order = 2**252 + 27742317777372353535851937790883648493
+        scalar = int.from_bytes(signature[32:], "little") + order
+        if scalar < 2**256:
+            malleable = signature[:32] + scalar.to_bytes(32, "little")
+            assert not ed25519_holds(public, malleable, message)
+
+
+def test_notes_and_keys_that_are_not_what_they_should_be_are_refused() -> None:
+    signer = Signer("log/w0", bytes(range(32)))
+    note = signer.sign(Checkpoint("log/acme", 5, bytes(32), 7))
+    keys = [parse_key(signer.verifier_key)]
+    assert open_checkpoint(note, keys) == ("log/acme", 5, bytes(32), 7)
+    text, _, signature = note.partition("\n\n")
+    for wrong in (
+        text,
+        note.replace("\n5\n", "\n6\n"),
+        note.replace("log/acme", "log/evil"),
+        note.replace("\u2014", "-"),
+        f"{text}\n\n{signature.replace('log/w0', 'log/w1')}",
+        f"{text}\n\n\u2014 log/w0 ####\n",
+    ):
+        with pytest.raises(Wrong):
+            open_checkpoint(wrong, keys)
+    name, _, rest = signer.verifier_key.partition("+")
+    for key in (f"other+{rest}", f"{name}+00000000+{rest.partition('+')[2]}", name, f"{name}+a+b"):
+        with pytest.raises(Wrong):
+            parse_key(key)
+    assert base64.b64decode(rest.partition("+")[2])[:1] == b"\x01"
+
+
+def test_long_periods_keep_their_first_and_last_checkpoint() -> None:
+    signed = [SignedCheckpoint("acme", at, at, b"", "") for at in range(1234)]
+    kept = _thinned(signed)
+    assert len(kept) <= 501
+    assert (kept[0], kept[-1]) == (signed[0], signed[-1])
+    assert _thinned(signed[:1]) == signed[:1]
