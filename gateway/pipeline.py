@@ -149,7 +149,6 @@ class Pipeline:
         sent = request if veil is None else veil.request
         plan = self._dispatcher.prepare(sent, ruling.plan, principal.translation)
         ruling = structs.replace(ruling, plan=plan) if plan is not ruling.plan else ruling
-        subject = self._subject(principal, request)
         reservation = await self._ledger.reserve(accounts, plan.worst_cost_microusd)
         try:
             record = evidence.intent(
@@ -160,7 +159,7 @@ class Pipeline:
                 reservation,
                 arrival=arrival,
                 utc_us=now_us,
-                subject=subject,
+                subject=self._subject(principal, request),
             )
             content = request.raw if plan.audit_content == "encrypted" else None
             receipt = await self._audit.append(record, content)
@@ -177,7 +176,7 @@ class Pipeline:
             receipt,
             permit,
             veil,
-            subject,
+            record.subject,
         )
 
     async def _veil(
