@@ -51,6 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     serving.add_argument(
         "--tenant-share", type=float, default=1.0, help="part of all blocks one tenant may hold"
     )
+    serving.add_argument("--quantise", default="", help="weights as int8, fp8 or int4")
+    serving.add_argument("--num-drafts", type=int, default=0, help="tokens guessed per step")
+    serving.add_argument("--draft-model", default="", help="a small model that guesses")
     serving.add_argument("--no-prefix-cache", action="store_true")
     serving.add_argument("--kv-memory-mb", type=int, default=0, help="0: by the memory there is")
     serving.add_argument("--host-kv-memory-mb", type=int, default=0, help="offload space; 0: none")
@@ -81,6 +84,9 @@ def _serve_options(options: argparse.Namespace) -> ServeOptions:
         is_caching=not options.no_prefix_cache,
         kv_memory_bytes=options.kv_memory_mb << 20,
         host_kv_bytes=options.host_kv_memory_mb << 20,
+        quantise=options.quantise,
+        num_drafts=options.num_drafts,
+        draft_model=options.draft_model,
         model_public_key=options.model_public_key,
     )
     return ServeOptions(

@@ -5,7 +5,11 @@ functions are the reference and run anywhere; on a CPU in float32 a compiled ker
 rows straight from the blocks, on CUDA a Triton kernel does. Which one is chosen once.
 """
 
+import importlib
+import importlib.util
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -18,6 +22,12 @@ from local_engine.kernels.reach import Reach
 # -> [rows, heads, dim]
 DecodeAttention = Callable[
     [torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, Reach], torch.Tensor
+]
+
+
+# (queries [tokens, heads, dim], keys, values, blocks of the sequence, first position, reach)
+PrefillAttention = Callable[
+    [torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int, Reach], torch.Tensor
 ]
 
 
@@ -108,6 +118,25 @@ def choose_native(
     return native_kernels()
 
 
-def choose_decode(native: NativeKernels | None) -> DecodeAttention:
+def choose_decode(native: NativeKernels | None, device: torch.device) -> DecodeAttention:
     """The fastest decode attention that was found."""
-    return decode_reference if native is None else native.paged_decode
+    if native is not None:
+        return native.paged_decode
+    return triton_kernels().decode_triton if has_triton(device) else decode_reference
+
+
+def choose_prefill(device: torch.device) -> PrefillAttention:
+    """Likewise for a chunk of one prompt."""
+    return triton_kernels().prefill_triton if has_triton(device) else prefill_reference
+
+
+@cache
+def has_triton(device: torch.device) -> bool:
+    """Triton compiles for GPUs only, and is installed with the extra `gpu`."""
+    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
+
+
+@cache
+def triton_kernels() -> Any:
+    """The Triton kernels, imported where they can run."""
+    return importlib.import_module("local_engine.kernels.triton_attention")

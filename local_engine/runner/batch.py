@@ -8,7 +8,7 @@ import torch
 from local_engine.core.scheduler import Item, Step
 from local_engine.core.sequence import PENDING
 from local_engine.kernels.native import HeadNorms, NativeKernels
-from local_engine.kernels.paged_attention import choose_decode, prefill_reference
+from local_engine.kernels.paged_attention import choose_decode, choose_prefill
 from local_engine.kernels.reach import Reach
 from local_engine.model.decoder import Turn
 from local_engine.model.spec import ModelSpec
@@ -20,6 +20,8 @@ class FlatBatch:
     """Rows of single tokens first, then chunks; `rows` counts tokens from the batch's start."""
 
     items: list[Item]
+    spans: list[tuple[int, int]]
+    """From which position to which each item goes."""
     num_singles: int
     token_ids: torch.Tensor
     positions: torch.Tensor
@@ -62,6 +64,7 @@ def flatten(
     at = torch.tensor(positions)
     return FlatBatch(
         items=items,
+        spans=[(item.start, item.end) for item in items],
         num_singles=sum(item.end - item.start == 1 for item in items),
         token_ids=torch.tensor(token_ids).to(device),
         positions=at.to(device),
@@ -84,7 +87,8 @@ class PagedAttention:
         self._pool = pool
         self._batch = batch
         self._native = native
-        self._decode = choose_decode(native)
+        self._decode = choose_decode(native, batch.token_ids.device)
+        self._prefill = choose_prefill(batch.token_ids.device)
         self._singles = batch.table[: batch.num_singles].contiguous()
         self._lengths = batch.lengths[: batch.num_singles].contiguous()
 
@@ -114,9 +118,9 @@ class PagedAttention:
         if num_singles:
             singles = q[:num_singles]
             parts.append(self._decode(singles, keys, values, self._singles, self._lengths, reach))
-        for index in range(num_singles, len(batch.items)):
-            item, first = batch.items[index], batch.first_rows[index]
-            blocks = batch.table[index, : -(-item.end // pool.block_size)].long()
-            rows = q[first : first + item.end - item.start]
-            parts.append(prefill_reference(rows, keys, values, blocks, item.start, reach))
+        for index in range(num_singles, len(batch.spans)):
+            (start, end), first = batch.spans[index], batch.first_rows[index]
+            blocks = batch.table[index, : -(-end // pool.block_size)].long()
+            rows = q[first : first + end - start]
+            parts.append(self._prefill(rows, keys, values, blocks, start, reach))
         return torch.cat(parts).flatten(-2) if len(parts) > 1 else parts[0].flatten(-2)

@@ -1,14 +1,14 @@
 """Runs steps on one device: one forward pass for all items, then one choice per sampled item."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
 
 from local_engine.core.scheduler import Item, Step
 from local_engine.core.sequence import Sequence
-from local_engine.kernels.linear import choose_linear
+from local_engine.kernels.linear import MakeLinear, choose_linear
 from local_engine.kernels.paged_attention import choose_native
 from local_engine.model.decoder import Decoder
 from local_engine.model.spec import ModelSpec
@@ -22,6 +22,10 @@ from local_engine.runner.sampler import (
     sample,
 )
 from local_engine.text.grammar import Grammar
+
+
+# Tells the other ranks what is about to be computed.
+Announce = Callable[[Step, FlatBatch], None]
 
 
 @dataclass(slots=True)
@@ -55,12 +59,15 @@ class ModelRunner:
         num_blocks: int,
         block_size: int = 16,
         num_host_blocks: int = 0,
+        make_linear: MakeLinear | None = None,
+        announce: Announce | None = None,
     ) -> None:
         self.spec: ModelSpec = decoder.spec
         self.dtype = decoder.model.norm.weight.dtype
         self._decoder = decoder.to(device).eval()
         self._native = choose_native(device, self.dtype, self.spec.head_dim, block_size)
-        self._decoder.fuse(choose_linear(device, self.dtype), self._native)
+        self._decoder.fuse(make_linear or choose_linear(device, self.dtype), self._native)
+        self._announce = announce
         self.device = device
         self._block_size = block_size
         self.pool = KvPool(
@@ -81,6 +88,8 @@ class ModelRunner:
         if not step.items:
             return {}
         batch = flatten(step, self._block_size, self.device, self._last_tokens)
+        if self._announce is not None:
+            self._announce(step, batch)
         attend = PagedAttention(self.spec, self.pool, batch, self._native)
         hidden = self._decoder(batch.token_ids, batch.positions, attend)
         results = {item.sequence.sequence_id: Result() for item in batch.items}

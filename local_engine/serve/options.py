@@ -22,6 +22,11 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     is_caching: bool = True
     kv_memory_bytes: int = 0
     host_kv_bytes: int = 0
+    quantise: str = ""
+    """int8, fp8 or int4: weights in fewer bits."""
+    num_drafts: int = 0
+    """Tokens guessed per step from the text itself, or by `draft_model`; 0: no speculation."""
+    draft_model: str = ""
     model_public_key: str = ""
     """Ed25519, 32 bytes in hexadecimal; with it only signed models load."""
 

@@ -16,6 +16,7 @@ from local_engine.core.sequence import PromptTooLong, Sequence
 from local_engine.core.tiers import tier_named
 from local_engine.runner.model_runner import ModelRunner, Result
 from local_engine.runner.sampler import SampledToken
+from local_engine.runner.speculative import MAX_SPECULATING, Drafter, may_speculate
 from local_engine.serve.log import log_event
 from local_engine.serve.wire import (
     Abort,
@@ -58,12 +59,14 @@ class Worker:
         scheduler: Scheduler,
         identity: WorkerIdentity,
         grammars: GrammarCompiler | None = None,
+        drafter: Drafter | None = None,
     ) -> None:
         self._link = link
         self._runner = runner
         self._scheduler = scheduler
         self._identity = identity
         self._grammars = grammars
+        self._drafter = drafter
         self._context_window = min(
             runner.spec.context_window, scheduler.limits.num_blocks * scheduler.limits.block_size
         )
@@ -134,6 +137,7 @@ class Worker:
         lengths = {item.sequence.sequence_id: len(item.sequence.token_ids) for item in step.items}
         self._count(step, tokens)
         self._scheduler.complete(step, tokens, self._runner.spec.eos_token_ids)
+        self._guess()
         updates = []
         for item in step.items:
             sequence = item.sequence
@@ -144,6 +148,12 @@ class Worker:
             if sequence.is_finished:
                 self._forget(sequence)
         self._send(Updates(updates, self.stats()))
+
+    def _guess(self) -> None:
+        """Drafts for the next step, while few enough run for it to be worth their tokens."""
+        if self._drafter is not None and self._scheduler.num_running <= MAX_SPECULATING:
+            ready = [each for each in self._sequences.values() if may_speculate(each)]
+            self._drafter.propose(ready)
 
     def _count(self, step: Step, tokens: dict[str, list[int]]) -> None:
         for item in step.items:
@@ -238,6 +248,8 @@ class Worker:
         self._sequences.pop(sequence.sequence_id, None)
         self._compiling.pop(sequence.sequence_id, None)
         self._runner.free(sequence.sequence_id)
+        if self._drafter is not None:
+            self._drafter.free(sequence.sequence_id)
 
     def _send(self, message: object) -> None:
         self._link.sendall(encode(message))

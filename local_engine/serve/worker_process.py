@@ -14,6 +14,8 @@ import msgspec
 import torch
 
 from local_engine.core.scheduler import Limits, Scheduler
+from local_engine.kernels.linear import MakeLinear
+from local_engine.kernels.quantised import QUANTISED
 from local_engine.model.config import read_model_name, read_sampling_defaults
 from local_engine.model.errors import ModelRefused
 from local_engine.model.loader import describe, load_decoder
@@ -21,6 +23,7 @@ from local_engine.model.manifest import ModelFiles, open_model
 from local_engine.model.spec import ModelSpec
 from local_engine.runner.memory import KvBudget, plan_memory
 from local_engine.runner.model_runner import ModelRunner, choose_device
+from local_engine.runner.speculative import Drafter, ModelDrafter, NgramDrafter
 from local_engine.serve.options import WorkerOptions
 from local_engine.serve.wire import Ready, Refused, encode
 from local_engine.serve.worker import Worker, WorkerIdentity
@@ -69,12 +72,42 @@ def load_worker(link: socket.socket, options: WorkerOptions) -> tuple[Worker, Re
             num_blocks=budget.num_blocks,
             block_size=budget.block_size,
             num_host_blocks=budget.num_host_blocks,
+            make_linear=_quantised(options),
         )
         scheduler = Scheduler(_limits(options, budget))
         ready = _ready(files, runner, scheduler, budget, options)
     grammars = GrammarCompiler(ready.tokenizer_json.decode(), spec.vocab_size, spec.eos_token_ids)
     identity = WorkerIdentity(secrets.token_bytes(32), files.digest)
-    return Worker(link, runner, scheduler, identity, grammars), ready
+    drafter = _drafter(options, runner, budget)
+    return Worker(link, runner, scheduler, identity, grammars, drafter), ready
+
+
+def _quantised(options: WorkerOptions) -> MakeLinear | None:
+    if not options.quantise:
+        return None
+    if options.quantise not in QUANTISED:
+        raise ModelRefused(f"{options.quantise} is none of {', '.join(QUANTISED)}")
+    return QUANTISED[options.quantise]
+
+
+def _drafter(options: WorkerOptions, runner: ModelRunner, budget: KvBudget) -> Drafter | None:
+    if not options.num_drafts:
+        return None
+    if not options.draft_model:
+        return NgramDrafter(options.num_drafts)
+    with open_model(Path(options.draft_model)) as files:
+        decoder = load_decoder(files, dtype=runner.dtype)
+    if decoder.spec.vocab_size != runner.spec.vocab_size:
+        raise ModelRefused("the draft model has another vocabulary")
+    if decoder.spec.context_window < runner.spec.context_window:
+        raise ModelRefused("the draft model has a shorter context window")
+    return ModelDrafter(
+        decoder,
+        runner.device,
+        num_drafts=options.num_drafts,
+        num_blocks=budget.num_blocks,
+        block_size=budget.block_size,
+    )
 
 
 def _limits(options: WorkerOptions, budget: KvBudget) -> Limits:

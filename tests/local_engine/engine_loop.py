@@ -9,7 +9,7 @@ from local_engine.core.sampling_params import SamplingParams
 from local_engine.core.scheduler import Limits, Scheduler
 from local_engine.core.sequence import Sequence
 from local_engine.model.decoder import Decoder
-from local_engine.runner.model_runner import ModelRunner
+from local_engine.runner.model_runner import Announce, ModelRunner
 
 
 CPU = torch.device("cpu")
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 class EngineLoop:
     """Adds sequences, runs steps, and remembers what every sequence wrote."""
 
-    def __init__(self, decoder: Decoder, **limits: Any) -> None:
+    def __init__(self, decoder: Decoder, announce: Announce | None = None, **limits: Any) -> None:
         self.limits = Limits(**{"num_blocks": 256, "watermark": 0.0, **limits})
         self.runner = ModelRunner(
             decoder,
@@ -26,6 +26,7 @@ class EngineLoop:
             num_blocks=self.limits.num_blocks,
             block_size=self.limits.block_size,
             num_host_blocks=self.limits.num_host_blocks,
+            announce=announce,
         )
         self.scheduler = Scheduler(self.limits)
         self.num_steps = 0
