@@ -55,6 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     serving.add_argument("--num-drafts", type=int, default=0, help="tokens guessed per step")
     serving.add_argument("--draft-model", default="", help="a small model that guesses")
     serving.add_argument("--no-prefix-cache", action="store_true")
+    serving.add_argument(
+        "--share-prefixes", action="store_true", help="requests without a tenant are one group"
+    )
     serving.add_argument("--kv-memory-mb", type=int, default=0, help="0: by the memory there is")
     serving.add_argument("--host-kv-memory-mb", type=int, default=0, help="offload space; 0: none")
     serving.add_argument("--max-body-bytes", type=int, default=DEFAULT_MAX_BODY_BYTES)
@@ -82,6 +85,7 @@ def _serve_options(options: argparse.Namespace) -> ServeOptions:
         prefill_chunk=options.prefill_chunk,
         tenant_share=options.tenant_share,
         is_caching=not options.no_prefix_cache,
+        shares_nameless=options.share_prefixes,
         kv_memory_bytes=options.kv_memory_mb << 20,
         host_kv_bytes=options.host_kv_memory_mb << 20,
         quantise=options.quantise,

@@ -1,7 +1,7 @@
 """On whose behalf a request comes: headers that the gateway sets, and nobody else can reach us.
 
-They decide which cached prefixes a request may meet and who goes first. Without them a request
-belongs to the nameless tenant and the standard tier.
+They decide which cached prefixes a request may meet and who goes first. A request without a tenant
+meets none but its own, unless the engine was started for one tenant only; its tier is standard.
 """
 
 from local_engine.core.tiers import Tier

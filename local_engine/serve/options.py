@@ -20,6 +20,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     prefill_chunk: int = 128
     tenant_share: float = 1.0
     is_caching: bool = True
+    shares_nameless: bool = False
+    """Requests without a tenant header may meet each other's cached prefixes."""
     kv_memory_bytes: int = 0
     host_kv_bytes: int = 0
     quantise: str = ""

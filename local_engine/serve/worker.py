@@ -4,6 +4,7 @@ One thread, one loop, no locks: read what was asked for, plan a step, compute it
 An abort is read between two steps, so its blocks are back in the pool before the next one.
 """
 
+import secrets
 import select
 import socket
 from collections.abc import Callable
@@ -47,6 +48,14 @@ class WorkerIdentity:
 
     server_key: bytes
     model_digest: str
+    shares_nameless: bool = False
+    """Whether requests without a tenant are one group: right where there is only one tenant."""
+
+    def salt(self, tenant: str, data_class: str) -> bytes:
+        """Where a request's prefixes may be met again; nowhere, if nobody says whose it is."""
+        if not tenant and not self.shares_nameless:
+            return secrets.token_bytes(32)
+        return group_salt(self.server_key, tenant, self.model_digest, data_class)
 
 
 class Worker:
@@ -174,7 +183,6 @@ class Worker:
             self._send(Failed(sequence.sequence_id, "engine_failed"))
 
     def _submit(self, message: Submit) -> None:
-        identity = self._identity
         try:
             sequence = Sequence(
                 message.sequence_id,
@@ -183,9 +191,7 @@ class Worker:
                 context_window=self._context_window,
                 tier=tier_named(message.tier),
                 tenant=message.tenant,
-                salt=group_salt(
-                    identity.server_key, message.tenant, identity.model_digest, message.data_class
-                ),
+                salt=self._identity.salt(message.tenant, message.data_class),
                 is_zeroed=message.is_zeroed,
             )
             sequence.is_grammar_ready = message.params.grammar is None

@@ -77,7 +77,7 @@ def load_worker(link: socket.socket, options: WorkerOptions) -> tuple[Worker, Re
         scheduler = Scheduler(_limits(options, budget))
         ready = _ready(files, runner, scheduler, budget, options)
     grammars = GrammarCompiler(ready.tokenizer_json.decode(), spec.vocab_size, spec.eos_token_ids)
-    identity = WorkerIdentity(secrets.token_bytes(32), files.digest)
+    identity = WorkerIdentity(secrets.token_bytes(32), files.digest, options.shares_nameless)
     drafter = _drafter(options, runner, budget)
     return Worker(link, runner, scheduler, identity, grammars, drafter), ready
 

@@ -134,6 +134,21 @@ async def test_only_the_same_tenant_and_class_see_cached_tokens(tiny_model: Path
         assert await cached(tenant="a", data_class="S4") == 0, "S4 leaves nothing to be found"
 
 
+@pytest.mark.parametrize("shares", [False, True])
+async def test_requests_that_nobody_names_share_only_where_there_is_one_tenant(
+    tiny_model: Path, *, shares: bool
+) -> None:
+    long = {**BODY, "messages": [{"role": "user", "content": "word " * 12}], "max_tokens": 1}
+    async with (
+        served(tiny_model, shares_nameless=shares) as place,
+        client_of(place.engine) as client,
+    ):
+        await client.post("/v1/chat/completions", json=long)
+        response = await client.post("/v1/chat/completions", json=long)
+    details = response.json()["usage"]["prompt_tokens_details"]
+    assert (details["cached_tokens"] > 0) == shares
+
+
 async def test_a_header_that_means_nothing_is_refused(place: Served) -> None:
     async with client_of(place.engine) as client:
         headers = {"x-gatewright-tier": "royal"}
