@@ -6,6 +6,7 @@ import click
 
 from gateway.cli.audit import audit
 from gateway.cli.budgets import budgets
+from gateway.cli.calibrate import calibrate
 from gateway.cli.config import config
 from gateway.cli.custody import CUSTODY
 from gateway.cli.database import database
@@ -43,6 +44,7 @@ for command in (
     config,
     inspect,
     train,
+    calibrate,
 ):
     commands.add_command(command)
 

@@ -30,7 +30,7 @@ from gateway.dialects.token_count import count_input_tokens
 from gateway.dispatch import Dispatcher
 from gateway.errors import ConfigurationInvalid
 from gateway.identity import Peppers
-from gateway.inspection import Inspector
+from gateway.inspection import Inspector, load_calibration
 from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
 from gateway.probing import Prober
@@ -132,7 +132,11 @@ class DataPlane:
         )
         self._rates = make_rates(settings, clock)
         self._rate_limits = RateLimitTable(self._database)
-        self._inspector = Inspector(settings.inspection, load_complexity(), clock, load_scanner())
+        table = settings.inspection.calibration_file
+        calibration = load_calibration(settings.path(table) if table else None)
+        self._inspector = Inspector(
+            settings.inspection, load_complexity(), clock, load_scanner(), calibration
+        )
         self._calibration = Calibration(count_input_tokens)
         self._threads = make_threads(settings, self._database, clock)
         self._upkeep = Upkeep(self._duties())

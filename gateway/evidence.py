@@ -78,6 +78,11 @@ def intent(
         findings=inspection.findings,
         inspection_complete=inspection.complete,
         complexity_ppm=round(inspection.complexity * PPM),
+        classifier=inspection.classifier_version,
+        complexity_parts_ppm={
+            name: round(value * PPM) for name, value in inspection.complexity_parts
+        },
+        calibration=inspection.calibration,
         candidates=tuple(candidate.target.name for candidate in plan.candidates),
         clearance=tuple(sorted(plan.clearance)),
         reserved_microusd=reservation.amount_microusd,

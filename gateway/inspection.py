@@ -9,7 +9,16 @@ import hashlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
+from pathlib import Path
 
+import msgspec
+
+from classifiers.calibration.table import (
+    NOTHING_PROMISED,
+    CalibrationTable,
+    Scope,
+    load_table,
+)
 from classifiers.complexity.model import Complexity, ComplexityModel
 from classifiers.extraction import extract
 from classifiers.inspection import inspect_extraction
@@ -18,7 +27,7 @@ from classifiers.pii.scanner import PATTERNS_ONLY, Scanner
 from classifiers.units import Unit
 from classifiers.verdicts import Verdict, digest, judge
 from gateway.clock import Clock
-from gateway.errors import ClosedByPolicy
+from gateway.errors import ClosedByPolicy, ConfigurationInvalid
 from gateway.remembered import Remembered
 from gateway.settings import InspectionSettings
 from gateway.telemetry import Event, logger, raised_at
@@ -31,6 +40,20 @@ US_PER_S = 1e6
 BYTES_PER_MIB = 1 << 20
 
 
+def load_calibration(file: Path | None) -> CalibrationTable:
+    """The calibration table of a configuration; without one nothing is promised.
+
+    Raises:
+        ConfigurationInvalid
+    """
+    if file is None:
+        return NOTHING_PROMISED
+    try:
+        return load_table(file.read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigurationInvalid(str(file), "", f"not a calibration table: {error}") from error
+
+
 class Inspector:
     """Request → Inspection; never raises anything but a cancellation."""
 
@@ -40,6 +63,7 @@ class Inspector:
         scorer: ComplexityModel,
         clock: Clock,
         scanner: Scanner = PATTERNS_ONLY,
+        calibration: CalibrationTable = NOTHING_PROMISED,
     ) -> None:
         self._tolerated = frozenset(settings.tolerated_opaque)
         self._deadline_s = settings.deadline_s
@@ -47,6 +71,7 @@ class Inspector:
         self._inline_bytes_max = settings.inline_bytes_max
         self._scorer = scorer
         self._scanner = scanner
+        self._calibration = calibration
         self._verdicts: Remembered[Verdict] = Remembered(settings.verdicts_kept)
         self._scores: Remembered[Complexity] = Remembered(settings.verdicts_kept)
         self._clock = clock
@@ -116,16 +141,31 @@ class Inspector:
             extraction, self._tolerated, lambda unit: self._verdict(unit, organisation, due_s)
         )
         complexity = self._score(extraction.newest_user_text(), organisation)
+        tier, promise = self._tier(complexity, Scope(organisation, request.model))
         return Inspection(
             data_class=result.data_class.name,
             findings=result.counts,
             complete=result.complete,
             incomplete_reasons=result.reasons,
             complexity=complexity.score,
-            complexity_tier=TIERS.get(complexity.tier, "frontier"),
+            complexity_tier=tier,
             classifier_version=complexity.model_version,
             duration_us=self._elapsed_us(started_s),
+            complexity_parts=complexity.parts,
+            calibration=promise,
         )
+
+    def _tier(self, complexity: Complexity, scope: Scope) -> tuple[Tier, str]:
+        """The smallest tier that is probably enough; by a guarantee where one was asked for."""
+        verdict = self._calibration.verdict(
+            scope,
+            complexity.weak_suffices,
+            complexity.model_version,
+            familiar=complexity.familiar,
+        )
+        if verdict is None:
+            return TIERS.get(complexity.tier, "frontier"), ""
+        return ("cheap" if verdict.cheap else "frontier"), verdict.reason
 
     def _verdict(self, unit: Unit, organisation: str, due_s: float) -> Verdict:
         name = digest(unit)

@@ -97,6 +97,8 @@ class InspectionSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Added to the deadline for every MiB of the request: a long one may take longer."""
     inline_bytes_max: int = 8 * 1024
     """Longer requests are inspected in a worker thread, off the event loop."""
+    calibration_file: str = ""
+    """A calibration table: which organisations and routes have a guarantee for the cheap tier."""
     verdicts_kept: int = 10_000
     """Verdicts on messages, kept by digest: a conversation's history is read once. 0: none."""
 

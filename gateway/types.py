@@ -102,6 +102,10 @@ class Inspection(Struct, frozen=True):
     complexity_tier: Tier
     classifier_version: str
     duration_us: int
+    complexity_parts: tuple[tuple[str, float], ...] = ()
+    """What words, domains and shape of the prompt added to the raw score; never a word itself."""
+    calibration: str = ""
+    """What the calibration table said of this organisation and route; empty where it has none."""
 
 
 class Price(Struct, frozen=True):
@@ -369,6 +373,9 @@ class AuditRecord(Struct, frozen=True, omit_defaults=True):
     """With what the record says besides, all that policy looked at."""
     subject: str = ""
     """The end user that the caller named, as a keyed digest: found again, not read."""
+    classifier: str = ""
+    complexity_parts_ppm: Mapping[str, int] = {}
+    calibration: str = ""
 
 
 class Receipt(Struct, frozen=True):

@@ -30,7 +30,7 @@ class Complexity(msgspec.Struct, frozen=True):
 
     `score`: P(a strong model does better). `weak_suffices`, `strong_suffices`: P(that model is good
     enough). `domains`: the likeliest domains with their share. `novelty`: share of its words that
-    training did not know.
+    training did not know. `parts`: what words, domains and shape added to the raw score.
     """
 
     score: float
@@ -41,6 +41,7 @@ class Complexity(msgspec.Struct, frozen=True):
     novelty: float
     familiar: bool
     model_version: str
+    parts: tuple[tuple[str, float], ...]
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -59,6 +60,13 @@ class ComplexityModel:
         self.version = version
         self.domains = weights.domains
         self.gate = weights.gate
+        expert = weights.strong_needed
+        self._always = sum(map(mul, weights.lane_offset, expert.heads))
+        # What each domain says of a prompt with the mean shape.
+        self._typical = tuple(
+            offset + sum(map(mul, shape, weights.shape_mean))
+            for offset, shape in zip(expert.offset, expert.shape, strict=True)
+        )
         self._weights = weights
         self._lanes = len(HEADS) + len(weights.domains)
         self._layout = Layout(f"<{self._lanes}I")
@@ -82,7 +90,8 @@ class ComplexityModel:
     def score(self, seen: Features) -> Complexity:
         weights = self._weights
         reading = self.read(seen)
-        score = _apply(weights.strong_needed, reading)
+        raw = raw_value(weights.strong_needed, reading)
+        score = _calibrated(weights.strong_needed, raw)
         tier = weights.tiers[0]
         for candidate in weights.tiers:
             if score >= candidate.least:
@@ -96,7 +105,17 @@ class ComplexityModel:
             reading.novelty,
             reading.novelty <= weights.novelty_high,
             self.version,
+            self._parts(raw, reading),
         )
+
+    def _parts(self, raw: float, reading: Reading) -> tuple[tuple[str, float], ...]:
+        words = sum(map(mul, self._weights.strong_needed.heads, reading.heads))
+        domains = [
+            (f"domain:{self.domains[at]}", share * self._typical[at])
+            for at, share in reading.mixture
+        ]
+        shape = raw - words - sum(value for _, value in domains)
+        return ("words", words - self._always), *domains, ("shape", shape)
 
     def read(self, seen: Features) -> Reading:
         """Sum the packed weights of all known terms; then domains, then shape within its bounds."""
@@ -195,7 +214,11 @@ def raw_value(expert: Expert, reading: Reading) -> float:
 
 
 def _apply(expert: Expert, reading: Reading) -> float:
-    exponent = expert.calibration.slope * raw_value(expert, reading) + expert.calibration.offset
+    return _calibrated(expert, raw_value(expert, reading))
+
+
+def _calibrated(expert: Expert, raw: float) -> float:
+    exponent = expert.calibration.slope * raw + expert.calibration.offset
     return 1.0 / (1.0 + exp(-max(-_STEEPEST, min(_STEEPEST, exponent))))
 
 

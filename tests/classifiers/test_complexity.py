@@ -116,6 +116,9 @@ def test_the_parts_of_an_explanation_add_up_to_the_score(text: str) -> None:
     parts = MODEL.explain(seen, 0)
     raw = raw_value(WEIGHTS.strong_needed, MODEL.read(seen))
     assert math.isclose(sum(value for _, value in parts), raw, abs_tol=1e-9)
+    always = dict(parts)["always"]
+    told = MODEL.score(seen).parts
+    assert math.isclose(sum(value for _, value in told) + always, raw, abs_tol=1e-9)
     safely = MODEL.explain_safely(seen, 1000)
     assert math.isclose(sum(value for _, value in safely), raw, abs_tol=1e-9)
 

@@ -3,19 +3,24 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from classifiers.calibration.maps import ChanceMap
+from classifiers.calibration.table import NOTHING_PROMISED, CalibrationTable, Entry, Scope
+from classifiers.calibration.threshold import Guarantee, Infeasible, Threshold
 from classifiers.complexity.model import load
 from classifiers.pii.detect import Scan
 from classifiers.pii.scanner import Scanner
 from gateway import inspection as module
 from gateway.clock import SystemClock
 from gateway.dialects.registry import DIALECTS
-from gateway.inspection import MOST_SENSITIVE, Inspector
+from gateway.errors import ConfigurationInvalid
+from gateway.inspection import MOST_SENSITIVE, Inspector, load_calibration
 from gateway.settings import InspectionSettings
 from gateway.types import ChatRequest
 from tests.identifiers import aadhaar, card
@@ -209,3 +214,51 @@ async def test_what_could_not_be_finished_is_not_kept() -> None:
 
     assert (cut_short.data_class, cut_short.complete) == (MOST_SENSITIVE, False)
     assert (whole.data_class, whole.complete) == ("S0", True)
+
+
+def _table(guarantee: Guarantee) -> CalibrationTable:
+    entry = Entry(Scope(ORG, "auto"), ChanceMap(), guarantee)
+    return CalibrationTable(load().version, (entry,))
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "organisation", "tier", "said"),
+    [
+        (Threshold(0.0, 0.2, 0.05, 1.0, 500, 50, 0.13), ORG, "cheap", "guaranteed"),
+        (Threshold(1.0, 0.2, 0.05, 0.1, 60, 2, 0.13), ORG, "frontier", "below_threshold"),
+        (Infeasible("too_few_labels", 0.2, 0.05, 40), ORG, "frontier", "too_few_labels"),
+        (Infeasible("too_few_labels", 0.2, 0.05, 40), "other", "cheap", ""),
+    ],
+)
+async def test_where_a_guarantee_was_asked_for_the_tier_follows_it_alone(
+    guarantee: Guarantee, organisation: str, tier: str, said: str
+) -> None:
+    inspector = Inspector(
+        InspectionSettings(), load(), SystemClock(), calibration=_table(guarantee)
+    )
+    inspection = await inspector.inspect(request("Say hello to the team."), organisation)
+    assert (inspection.complexity_tier, inspection.calibration) == (tier, said)
+    inspector.close()
+
+
+def test_a_calibration_table_is_read_from_its_file_or_refused(tmp_path: Path) -> None:
+    file = tmp_path / "calibration.json"
+    table = _table(Infeasible("drift", 0.2, 0.05, 400))
+    file.write_bytes(msgspec.json.encode(table))
+    assert load_calibration(file) == table
+    assert load_calibration(None) == NOTHING_PROMISED
+    file.write_text("{}")
+    with pytest.raises(ConfigurationInvalid, match="calibration"):
+        load_calibration(file)
+    with pytest.raises(ConfigurationInvalid):
+        load_calibration(tmp_path / "missing.json")
+
+
+async def test_the_parts_of_a_score_name_no_word_of_the_prompt() -> None:
+    inspector = make()
+    inspection = await inspector.inspect(request(f"Which court heard the {CANARY} case?"), ORG)
+    names = [name for name, _ in inspection.complexity_parts]
+    assert names[0] == "words"
+    assert names[-1] == "shape"
+    assert all(name.startswith("domain:") for name in names[1:-1])
+    inspector.close()

@@ -1,0 +1,51 @@
+"""`gatewright calibrate`: judged answers → a table of what may be promised of the cheap tier."""
+
+import sys
+
+import click
+import msgspec
+
+from classifiers.calibration.maps import Label
+from classifiers.calibration.table import Judged, Scope
+from classifiers.calibration.table import calibrate as make_table
+from classifiers.calibration.threshold import Threshold
+from classifiers.complexity.model import load
+from gateway.cli.options import Refused
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A judged answer of the cheap tier, with the `p_weak` that the classifier gave its prompt."""
+
+    organisation: str
+    route: str
+    p_weak: float
+    succeeded: bool
+
+
+@click.command()
+@click.option("--alpha", type=click.FloatRange(0.001, 0.5), required=True, help="Failures allowed.")
+@click.option("--delta", type=click.FloatRange(0.001, 0.5), default=0.05, show_default=True)
+def calibrate(alpha: float, delta: float) -> None:
+    """Labels on standard input, `{organisation, route, p_weak, succeeded}` per line; table out.
+
+    `route` is the model name that requests ask for. The guarantee of each: of what is sent to the
+    cheap tier at most `alpha` fails, with confidence 1 - `delta`; or infeasible, and why.
+    """
+    judged = []
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        try:
+            read = msgspec.json.decode(line, type=Line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Refused(f"line {number}: {error}") from error
+        scope = Scope(read.organisation, read.route)
+        judged.append(Judged(scope, Label(read.p_weak, read.succeeded)))
+    table = make_table(judged, alpha, delta, load().version)
+    for entry in table.entries:
+        promised = entry.guarantee
+        said = (
+            f"cheap from {promised.p_weak_least:.3f} on, {promised.share:.0%} of the traffic"
+            if isinstance(promised, Threshold)
+            else f"infeasible: {promised.reason}"
+        )
+        click.echo(f"{entry.scope.organisation} {entry.scope.route}: {said}", err=True)
+    click.echo(msgspec.json.encode(table))

@@ -1,0 +1,36 @@
+"""`gatewright calibrate`: labels in, a table with guarantees or honest refusals out."""
+
+import json
+import random
+
+from click.testing import CliRunner
+
+from classifiers.calibration.table import load_table
+from classifiers.calibration.threshold import Infeasible, Threshold
+from gateway.__main__ import commands
+
+
+def _labels(organisation: str, count: int) -> list[dict[str, object]]:
+    draw = random.Random(organisation)
+    chances = [draw.random() for _ in range(count)]
+    where = {"organisation": organisation, "route": "auto"}
+    return [{**where, "p_weak": p, "succeeded": draw.random() < p} for p in chances]
+
+
+def test_each_organisation_gets_a_threshold_or_the_reason_why_not() -> None:
+    lines = [*_labels("acme", 600), *_labels("small", 30)]
+    done = CliRunner().invoke(
+        commands, ["calibrate", "--alpha", "0.2"], input="\n".join(map(json.dumps, lines))
+    )
+    assert done.exit_code == 0, done.stderr
+    acme, small = (entry.guarantee for entry in load_table(done.stdout.encode()).entries)
+    assert isinstance(acme, Threshold)
+    assert isinstance(small, Infeasible)
+    assert acme.failure_rate_upper <= 0.2
+    assert "small auto: infeasible: too_few_labels" in done.stderr
+
+
+def test_a_line_that_is_no_label_is_refused_by_number() -> None:
+    done = CliRunner().invoke(commands, ["calibrate", "--alpha", "0.2"], input='{"p_weak": 1}')
+    assert done.exit_code == 2
+    assert "line 1" in done.stderr
