@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from gateway.audit.projection import SequencedRecord
 from gateway.clock import Clock
 from gateway.credentials import provider_credential
 from gateway.settings import Settings
@@ -77,7 +78,8 @@ class OverviewReader:
         self._records = records
         self._clock = clock
 
-    async def read(self) -> Overview:
+    async def read(self, organisations: frozenset[str] | None = None) -> Overview:
+        """What may be seen of these organisations; None is everything."""
         now_us = self._clock.utc_us()
         return Overview(
             targets=self._targets(),
@@ -89,6 +91,7 @@ class OverviewReader:
                     record.is_live(now_us),
                 )
                 for record in await self._keys.keys()
+                if _is_visible(record.principal.organisation, organisations)
             ),
             budgets=tuple(
                 BudgetRow(
@@ -98,8 +101,9 @@ class OverviewReader:
                     budget.left_microusd,
                 )
                 for budget in await self._budgets.budgets()
+                if _is_visible(_organisation_of(budget.limit.account), organisations)
             ),
-            requests=await self._requests(),
+            requests=await self._requests(organisations),
         )
 
     def _targets(self) -> tuple[TargetRow, ...]:
@@ -108,15 +112,27 @@ class OverviewReader:
             provider = self._settings.providers[target.provider]
             lacks_key = (
                 provider.credential is not None
+                and provider.credential.is_local
                 and provider_credential(self._settings, target.provider) is None
             )
             reason = "no credential" if lacks_key else ""
             rows.append(TargetRow(name, target.provider, provider.jurisdiction, reason))
         return tuple(rows)
 
-    async def _requests(self) -> tuple[RequestRow, ...]:
+    async def _newest(self, organisations: frozenset[str] | None) -> list[SequencedRecord]:
+        queries = [AuditQuery(stage="outcome")]
+        if organisations is not None:
+            queries = [
+                AuditQuery(organisation=name, stage="outcome") for name in sorted(organisations)
+            ]
+        found = [row for query in queries for row in await self._records.newest(query, RECENT_MAX)]
+        found.sort(key=lambda row: -row.projected.record.utc_us)
+        return found[:RECENT_MAX] if organisations is not None else found
+
+    async def _requests(self, organisations: frozenset[str] | None) -> tuple[RequestRow, ...]:
         rows = []
-        for row in await self._records.newest(AuditQuery(stage="outcome"), RECENT_MAX):
+        newest = await self._newest(organisations)
+        for row in newest:
             record = row.projected.record
             rows.append(
                 RequestRow(
@@ -137,6 +153,16 @@ class OverviewReader:
                 )
             )
         return tuple(rows)
+
+
+def _is_visible(organisation: str, organisations: frozenset[str] | None) -> bool:
+    return organisations is None or organisation in organisations
+
+
+def _organisation_of(account: str) -> str:
+    """The organisation in an account's name; a key's name holds none, so only all see it."""
+    level, _, path = account.partition(":")
+    return "" if level == "key" else path.partition("/")[0]
 
 
 def _place(principal: Principal) -> str:

@@ -8,6 +8,7 @@ from gateway.cli.audit import audit
 from gateway.cli.budgets import budgets
 from gateway.cli.calibrate import calibrate
 from gateway.cli.config import config
+from gateway.cli.costs import costs
 from gateway.cli.custody import CUSTODY
 from gateway.cli.database import database
 from gateway.cli.demo import demo
@@ -18,8 +19,10 @@ from gateway.cli.inspect import inspect
 from gateway.cli.keys import keys
 from gateway.cli.limits import limits
 from gateway.cli.policy import policy
+from gateway.cli.secrets import secrets
 from gateway.cli.serve import admin, serve
 from gateway.cli.train import train
+from gateway.cli.users import users
 from gateway.errors import GatewrightError
 
 
@@ -37,7 +40,10 @@ for command in (
     demo,
     keys,
     budgets,
+    costs,
     limits,
+    users,
+    secrets,
     policy,
     audit,
     database,

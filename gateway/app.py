@@ -7,7 +7,7 @@ life of its own in order, and stops it in the opposite order.
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
-from importlib import import_module, resources
+from importlib import resources
 
 from litestar import Litestar
 from msgspec import structs
@@ -24,7 +24,7 @@ from gateway.calibration import Calibration
 from gateway.catalogue import build_targets, shipped_catalogue
 from gateway.clock import Clock, SystemClock
 from gateway.conclusion import Conclusion
-from gateway.credentials import master_key, pepper, rates_password
+from gateway.credentials import master_key, pepper
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.token_count import count_input_tokens
 from gateway.dispatch import Dispatcher
@@ -33,9 +33,9 @@ from gateway.identity import Peppers
 from gateway.inspection import Inspector, load_calibration
 from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
+from gateway.places import Rotation, make_alerting, make_rates
 from gateway.probing import Prober
 from gateway.providers.registry import model_hosts, place
-from gateway.rates import LocalRates, Rates
 from gateway.rollout import PolicySet
 from gateway.settings import Settings
 from gateway.snapshot import SnapshotKeeper
@@ -73,6 +73,7 @@ PROBE_PERIOD_S = 0.5
 GUARD_PERIOD_S = 1.0
 FOLLOW_RETRY_S = 0.5
 HEALTH_PERIOD_S = 1.0
+ALERT_PERIOD_S = 5.0
 ANSWERS_PERIOD_S = 600.0
 LOG_PERIOD_S = 0.1
 PROJECTION_PERIOD_S = 1.0
@@ -108,9 +109,10 @@ class DataPlane:
         self._watcher = RevisionWatcher(self._database, clock)
         self._egress = make_egress(settings)
         self._providers = make_providers(settings, self._egress)
+        self._hosts = model_hosts(self._providers)
         self._prober = Prober(
             self._providers,
-            hosts=model_hosts(self._providers),
+            hosts=self._hosts,
             targets=configured_targets(settings),
             publish=self._publish_board,
         )
@@ -131,6 +133,8 @@ class DataPlane:
             flush_every_s=ALONE_FLUSH_S if self._database.kind == "sqlite" else SHARED_FLUSH_S,
         )
         self._rates = make_rates(settings, clock)
+        self._alerting = make_alerting(settings, self._egress, self._database, clock)
+        self._rotation = self._make_rotation()
         self._rate_limits = RateLimitTable(self._database)
         table = settings.inspection.calibration_file
         calibration = load_calibration(settings.path(table) if table else None)
@@ -184,6 +188,7 @@ class DataPlane:
         await self._audit.start()
         await self._integration.open()
         await self._ledger.start()
+        await self._rotation.refresh()
         self._rates.publish(await self._rate_limits.all())
         await self._policies.keep(self.snapshots.policies.base)
         await self._keep_board()
@@ -216,6 +221,17 @@ class DataPlane:
             parts.push_async_callback(self._audit.close)
             parts.push_async_callback(self._upkeep.close)
 
+    def _make_rotation(self) -> Rotation:
+        return Rotation(
+            self._settings,
+            self._database,
+            self._clock,
+            self._egress,
+            providers=self._providers,
+            hosts=self._hosts,
+            publish=self._publish_board,
+        )
+
     def _pipeline(self) -> Pipeline:
         return Pipeline(
             peppers=self._peppers,
@@ -239,7 +255,9 @@ class DataPlane:
         )
 
     def _duties(self) -> tuple[Duty, ...]:
-        return (
+        refresh_s, refresh = self._settings.secrets.refresh_s, self._rotation.refresh
+        duties = (
+            Duty("credentials", refresh_s, refresh, Event.CREDENTIAL_UNAVAILABLE),
             Duty("keys", FOLLOW_RETRY_S, self._follow_keys, Event.SNAPSHOT_FAILED),
             Duty("probe", PROBE_PERIOD_S, self._probe, Event.PROBE_FAILED),
             Duty("guard", GUARD_PERIOD_S, self._guard.tend, Event.GUARD_FAILED),
@@ -259,6 +277,10 @@ class DataPlane:
             Duty("answers", ANSWERS_PERIOD_S, self._threads.forget_expired, Event.UPKEEP_FAILED),
             Duty("health", HEALTH_PERIOD_S, self._report_health, Event.UPKEEP_FAILED),
         )
+        if self._alerting is None:
+            return duties
+        alerts = Duty("alerts", ALERT_PERIOD_S, self._alerting.perform, Event.ALERT_NOT_TAKEN)
+        return (*duties, alerts)
 
     async def _follow_keys(self) -> None:
         """Publish keys and limits whenever the database says that they changed."""
@@ -267,6 +289,7 @@ class DataPlane:
                 await self._publish()
                 await self._ledger.refresh()
                 self._rates.publish(await self._rate_limits.all())
+                await self._rotation.refresh()
                 self._log.info(Event.SNAPSHOT_PUBLISHED, version=self.snapshots.revision)
 
     async def _publish(self) -> None:
@@ -300,30 +323,6 @@ class DataPlane:
 
     def _publish_board(self) -> None:
         self.snapshots.publish_board(self._prober.board())
-
-
-def make_rates(settings: Settings, clock: Clock) -> Rates:
-    """Rate limits of this worker alone, or shared with others where a server is named.
-
-    Raises:
-        ConfigurationInvalid: the optional package is missing, or the password cannot be read.
-    """
-    if not settings.rates.url:
-        return LocalRates(clock)
-    try:
-        # An optional package: whoever runs one node does not need it.
-        module = import_module("gateway.store.shared_rates")
-    except ImportError as error:
-        reason = "needs an optional package: pip install 'gatewright[redis]'"
-        raise ConfigurationInvalid(settings.source, "rates.url", reason) from error
-    password = rates_password(settings)
-    shared: Rates = module.SharedRates(
-        settings.rates.url,
-        clock,
-        password=password.reveal() if password else "",
-        permit_lease_s=2 * settings.limits.request_deadline_s,
-    )
-    return shared
 
 
 def make_threads(settings: Settings, database: Database, clock: Clock) -> Threads:

@@ -4,10 +4,15 @@ from gateway.errors import ConfigurationInvalid
 from gateway.secrets.envelope import MasterKey, load_master_key
 from gateway.secrets.secret import Secret
 from gateway.secrets.sources import EnvironmentSecret, FileSecret, SecretSource
-from gateway.settings import SecretReference, Settings, read_environment
+from gateway.sections import SecretReference
+from gateway.settings import Settings, read_environment
 
 
 PEPPER_BYTES_MIN = 32
+TOKEN_LENGTH_MIN = 20
+_LETTERS_MIN = 8
+"""So many different characters a random text of this length has, all but certainly."""
+_EXAMPLES = ("changeme", "change-me", "change_me", "secret", "password", "example", "default")
 
 
 def source_of(settings: Settings, reference: SecretReference, key: str) -> SecretSource:
@@ -25,7 +30,9 @@ def provider_credential(settings: Settings, provider: str) -> Secret[str] | None
         ConfigurationInvalid: it names a file that cannot be used.
     """
     reference = settings.providers[provider].credential
-    if reference is None or (reference.env and read_environment(reference.env) is None):
+    if reference is None or not reference.is_local:
+        return None  # Those of other places are read when the worker starts.
+    if reference.env and read_environment(reference.env) is None:
         return None
     return source_of(settings, reference, f"providers.{provider}.credential").load()
 
@@ -40,6 +47,26 @@ def rates_password(settings: Settings) -> Secret[str] | None:
     return source_of(settings, reference, "rates.password").load() if reference else None
 
 
+def oidc_secret(settings: Settings) -> Secret[str] | None:
+    """What we prove ourselves with to the OpenID provider; None for a public client.
+
+    Raises:
+        ConfigurationInvalid: it cannot be read.
+    """
+    reference = settings.oidc.client_secret
+    return source_of(settings, reference, "oidc.client_secret").load() if reference else None
+
+
+def alerts_credential(settings: Settings) -> Secret[str] | None:
+    """What the web hook of alerts is sent as a bearer token; None when it takes none.
+
+    Raises:
+        ConfigurationInvalid: it cannot be read.
+    """
+    reference = settings.alerts.credential
+    return source_of(settings, reference, "alerts.credential").load() if reference else None
+
+
 def pepper(settings: Settings) -> bytes:
     """The secret under which digests of virtual keys are made.
 
@@ -51,6 +78,7 @@ def pepper(settings: Settings) -> bytes:
     if len(value) < PEPPER_BYTES_MIN:
         reason = f"must have at least {PEPPER_BYTES_MIN} bytes"
         raise ConfigurationInvalid(settings.source, "secrets.pepper", reason)
+    _refuse_default(settings, value.decode(), "secrets.pepper")
     return value
 
 
@@ -70,4 +98,19 @@ def admin_token(settings: Settings) -> Secret[str]:
     Raises:
         ConfigurationInvalid: it cannot be read.
     """
-    return source_of(settings, settings.secrets.admin_token, "secrets.admin_token").load()
+    key = "secrets.admin_token"
+    token = source_of(settings, settings.secrets.admin_token, key).load()
+    if len(token.reveal()) < TOKEN_LENGTH_MIN:
+        reason = f"must have at least {TOKEN_LENGTH_MIN} characters"
+        raise ConfigurationInvalid(settings.source, key, reason)
+    _refuse_default(settings, token.reveal(), key)
+    return token
+
+
+def _refuse_default(settings: Settings, value: str, key: str) -> None:
+    """Whoever copied a secret from an example has none."""
+    word = value.lower()
+    is_example = any(each in word for each in _EXAMPLES)
+    if is_example or len(set(value)) < _LETTERS_MIN:
+        reason = "is an example or a default: make one with `gatewright init`"
+        raise ConfigurationInvalid(settings.source, key, reason)

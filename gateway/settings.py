@@ -17,6 +17,16 @@ import msgspec
 from msgspec import Struct
 
 from gateway.errors import ConfigurationInvalid
+from gateway.sections import (
+    AlertSettings,
+    AwsSettings,
+    CurrencySettings,
+    OidcSettings,
+    RatesSettings,
+    SecretReference,
+    SecretsSettings,
+    VaultSettings,
+)
 
 
 ENVIRONMENT_PREFIX = "GATEWRIGHT_"
@@ -61,22 +71,6 @@ class AuditSettings(Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint_period_s: float = 30.0
 
 
-class SecretReference(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a secret is kept; exactly one of the two."""
-
-    env: str = ""
-    file: str = ""
-
-
-class SecretsSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Keys the gateway itself needs; `gatewright init` makes the files with mode 0600."""
-
-    pepper: SecretReference = SecretReference(file="var/pepper.key")
-    pepper_version: int = 1
-    master_key: SecretReference = SecretReference(file="var/master.key")
-    admin_token: SecretReference = SecretReference(file="var/admin.token")
-
-
 class PolicySettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The policy document; empty means the default document that is shipped."""
 
@@ -118,14 +112,6 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     reply_bytes_max: int = 32 * 1024 * 1024
     concurrent_requests_max: int = 2048
     audited_reply_bytes_max: int = 1024 * 1024
-
-
-class RatesSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where workers share rate limits; without a URL each worker limits by itself."""
-
-    url: str = ""
-    """`redis://host:port/number`, also for Valkey; `rediss://` with TLS."""
-    password: SecretReference | None = None
 
 
 class RequestSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -183,6 +169,13 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     requests: RequestSettings = RequestSettings()
     rates: RatesSettings = RatesSettings()
     responses: ResponsesSettings = ResponsesSettings()
+    vault: VaultSettings = VaultSettings()
+    aws: AwsSettings = AwsSettings()
+    oidc: OidcSettings = OidcSettings()
+    alerts: AlertSettings = AlertSettings()
+    currencies: Mapping[str, CurrencySettings] = {}
+    admin_url: str = ""
+    """Where browsers reach the admin listener, e.g. behind a proxy."""
     providers: Mapping[str, ProviderSettings] = {}
     targets: Mapping[str, TargetSettings] = {}
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -302,6 +295,7 @@ def _check(settings: Settings) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", name) or name in _SECRET_HEADERS:
             reason = f"`{name}` is not a header in lower case that may be recorded"
             raise ConfigurationInvalid(source, "policy.headers", reason)
+    _check_currencies(settings)
     for name, target in settings.targets.items():
         if target.provider not in settings.providers:
             reason = f"there is no provider `{target.provider}`"
@@ -314,6 +308,7 @@ def _check_numbers(settings: Settings) -> None:
         "limits": settings.limits,
         "audit": settings.audit,
         "inspection": settings.inspection,
+        "secrets": settings.secrets,
     } | {f"providers.{name}": provider for name, provider in settings.providers.items()}
     for section, values in sections.items():
         for name, value in msgspec.structs.asdict(values).items():
@@ -327,6 +322,19 @@ def _check_numbers(settings: Settings) -> None:
                     raise ConfigurationInvalid(settings.source, key, "must not be less than zero")
             elif value <= 0:
                 raise ConfigurationInvalid(settings.source, key, "must be greater than zero")
+
+
+def _check_currencies(settings: Settings) -> None:
+    for name, currency in settings.currencies.items():
+        key = f"currencies.{name}"
+        if not re.fullmatch(r"[A-Z]{3}", name) or name == "USD":
+            raise ConfigurationInvalid(settings.source, key, "must be a code such as INR")
+        if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", currency.per_usd):
+            raise ConfigurationInvalid(settings.source, f"{key}.per_usd", "must be a number")
+        if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", currency.as_of):
+            raise ConfigurationInvalid(settings.source, f"{key}.as_of", "must be a date")
+    if not all(0 < percent <= 1000 for percent in settings.alerts.percents):  # noqa: PLR2004
+        raise ConfigurationInvalid(settings.source, "alerts.percents", "must be above 0")
 
 
 def _check_references(settings: Settings) -> None:
@@ -348,8 +356,19 @@ def _check_references(settings: Settings) -> None:
     if "@" in settings.rates.url:
         reason = "must not hold a password; name one with `rates.password`"
         raise ConfigurationInvalid(settings.source, "rates.url", reason)
+    for key, optional in (
+        ("oidc.client_secret", settings.oidc.client_secret),
+        ("alerts.credential", settings.alerts.credential),
+    ):
+        if optional:
+            references[key] = optional
+    references["vault.credential"] = settings.vault.credential
     for key, reference in references.items():
-        if bool(reference.env) == bool(reference.file):
-            raise ConfigurationInvalid(
-                settings.source, key, "needs exactly one of `env` and `file`"
-            )
+        may_move = key.startswith("providers.")
+        if may_move and reference.places != 1:
+            reason = "needs exactly one of `env`, `file`, `db`, `vault` and `aws_sm`"
+            raise ConfigurationInvalid(settings.source, key, reason)
+        if not may_move and (reference.places != 1 or not reference.is_local):
+            # What opens the other places cannot itself be kept in them.
+            reason = "needs exactly one of `env` and `file`"
+            raise ConfigurationInvalid(settings.source, key, reason)

@@ -8,6 +8,7 @@ from gateway.ports import Provider
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress, EgressLimits
 from gateway.providers.registry import build_provider
+from gateway.secrets.secret import Secret
 from gateway.settings import ProviderSettings, Settings
 
 
@@ -26,7 +27,9 @@ def make_egress(settings: Settings) -> Egress:
 def make_providers(settings: Settings, egress: Egress) -> dict[str, Provider]:
     """An adapter per configured upstream, its credential resolved."""
     return {
-        name: build_provider(_provider_config(settings, name, provider), egress)
+        name: build_provider(
+            provider_config(name, provider, provider_credential(settings, name)), egress
+        )
         for name, provider in settings.providers.items()
     }
 
@@ -46,13 +49,16 @@ def make_audit_log(settings: Settings, clock: Clock) -> SegmentedAuditLog:
     )
 
 
-def _provider_config(settings: Settings, name: str, provider: ProviderSettings) -> ProviderConfig:
+def provider_config(
+    name: str, provider: ProviderSettings, credential: Secret[str] | None
+) -> ProviderConfig:
+    """What an upstream's adapter is built from, with the credential of this moment."""
     return ProviderConfig(
         name=name,
         kind=provider.kind,
         jurisdiction=provider.jurisdiction,
         base_url=provider.base_url,
-        credential=provider_credential(settings, name),
+        credential=credential,
         allow_plain_http=provider.allow_plain_http,
         connect_timeout_s=provider.connect_timeout_s,
     )

@@ -19,6 +19,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    UniqueConstraint,
 )
 
 
@@ -137,6 +138,63 @@ budget_leases = Table(
     Index(None, "worker"),
 )
 """Both sums run from the start of the lease, so that a report repeated changes nothing."""
+
+sealed_secrets = Table(
+    "sealed_secrets",
+    metadata,
+    Column("name", _NAME, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("master_key_id", String(32), nullable=False),
+    Column("wrapped_key", LargeBinary, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("set_us", BigInteger, nullable=False),
+    Column("set_by", String(200), nullable=False),
+)
+"""The newest version of each; name and version are authenticated with what is sealed."""
+
+people = Table(
+    "people",
+    metadata,
+    Column("name", _NAME, primary_key=True),
+    Column("title", String(200), nullable=False),
+    Column("password_hash", String(255)),
+    Column("subject", String(512)),
+    Column("created_us", BigInteger, nullable=False),
+    Column("disabled_us", BigInteger),
+    UniqueConstraint("subject"),
+)
+"""Who may sign in to the control plane; `subject` is an OpenID provider's word for them."""
+
+role_grants = Table(
+    "role_grants",
+    metadata,
+    Column("person", _NAME, ForeignKey("people.name"), primary_key=True),
+    Column("role", String(20), primary_key=True),
+    Column("organisation", _NAME, primary_key=True),
+)
+"""`*` as the organisation is everywhere."""
+
+admin_sessions = Table(
+    "admin_sessions",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("person", _NAME, nullable=False),
+    Column("began_us", BigInteger, nullable=False),
+    Column("seen_us", BigInteger, nullable=False),
+    Column("proved_us", BigInteger, nullable=False),
+    Index(None, "person"),
+)
+"""Who is signed in; of the session's id only a digest."""
+
+budget_alerts = Table(
+    "budget_alerts",
+    metadata,
+    Column("account", _ACCOUNT, primary_key=True),
+    Column("window_start_us", BigInteger, primary_key=True, autoincrement=False),
+    Column("percent", Integer, primary_key=True, autoincrement=False),
+    Column("claimed_us", BigInteger, nullable=False),
+    Column("sent_us", BigInteger),
+)
 
 rate_limits = Table(
     "rate_limits",

@@ -13,6 +13,7 @@ import uvicorn
 from anyio import to_thread
 from litestar import Litestar
 
+from admin.access import COOKIE, CSRF_HEADER, csrf_of
 from admin.app import build_application
 from gateway.audit.projector import Projector
 from gateway.budgets import Limit
@@ -53,15 +54,17 @@ model = "gpt-6.2-sol"
 class Listener:
     """An asynchronous context manager: serving while it is entered."""
 
-    def __init__(self, folder: Path, database_url: str) -> None:
+    def __init__(self, folder: Path, database_url: str, more: str = "") -> None:
         self.folder = folder
         self.clock = StoppedClock()
         self.config_file = folder / "gatewright.toml"
-        self.config_file.write_text(CONFIG.format(database_url=database_url))
+        self._socket = socket.socket()
+        self._socket.bind(("127.0.0.1", 0))
+        text = f'admin_url = "{self.url}"\n{CONFIG.format(database_url=database_url)}{more}'
+        self.config_file.write_text(text)
         self.settings: Settings
         self.application: Litestar
         self.token = ""
-        self._socket = socket.socket()
         self._server: uvicorn.Server
         self._thread: threading.Thread
 
@@ -71,11 +74,17 @@ class Listener:
         return f"http://{host}:{port}"
 
     async def __aenter__(self) -> Self:
+        try:
+            return await self._start()
+        except BaseException:
+            self._socket.close()
+            raise
+
+    async def _start(self) -> Self:
         await prepare(self.folder)
         self.settings = load_settings(self.config_file)
         self.token = admin_token(self.settings).reveal()
         self.application = build_application(self.settings, self.clock)
-        self._socket.bind(("127.0.0.1", 0))
         self._server = uvicorn.Server(
             uvicorn.Config(self.application, log_config=None, access_log=False, lifespan="on")
         )
@@ -99,11 +108,11 @@ class Listener:
         finally:
             await database.close()
 
-    async def issue_key(self, name: str) -> str:
+    async def issue_key(self, name: str, organisation: str = "acme") -> str:
         """A key's id."""
         async with self.database() as database:
             store = KeyStore(database, Peppers({1: pepper(self.settings)}), self.clock)
-            new = NewKey(Place("acme", "research", "assistant"), name, "a test")
+            new = NewKey(Place(organisation, "research", "assistant"), name, "a test")
             return (await store.issue(new)).key_id
 
     async def revoke_key(self, key_id: str) -> None:
@@ -130,17 +139,35 @@ class Browser:
         self._listener = listener
         self._session = session
 
+    @property
+    def session_id(self) -> str:
+        """What the cookie holds; empty while nobody is signed in."""
+        for cookie in self._session.cookie_jar:
+            if cookie.key == COOKIE:
+                return cookie.value
+        return ""
+
     async def send(
-        self, method: str, path: str, form: dict[str, str] | None = None, **headers: str
+        self,
+        method: str,
+        path: str,
+        form: dict[str, str] | None = None,
+        body: str = "",
+        **headers: str,
     ) -> tuple[aiohttp.ClientResponse, str]:
         """The answer and its text; underscores in a header's name become dashes."""
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         if method == "POST":
-            given = {"origin": self._listener.url, "sec-fetch-site": "same-origin"} | given
+            mark = csrf_of(self.session_id)
+            given = {
+                "origin": self._listener.url,
+                "sec-fetch-site": "same-origin",
+                CSRF_HEADER: mark,
+            } | given
         async with self._session.request(
             method,
             f"{self._listener.url}{path}",
-            data=form,
+            data=body.encode() if body else form,
             headers={name: value for name, value in given.items() if value},
             allow_redirects=False,
         ) as answer:
@@ -149,6 +176,10 @@ class Browser:
     async def sign_in(self, token: str = "") -> aiohttp.ClientResponse:
         form = {"token": token or self._listener.token}
         answer, _ = await self.send("POST", "/sign-in", form)
+        return answer
+
+    async def sign_in_as(self, name: str, password: str) -> aiohttp.ClientResponse:
+        answer, _ = await self.send("POST", "/sign-in", {"name": name, "password": password})
         return answer
 
     async def is_signed_in(self) -> bool:

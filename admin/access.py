@@ -1,0 +1,143 @@
+"""Who gets through: every handler declares what it needs, and one guard looks at every request.
+
+A handler is public, for anybody who is signed in, or needs a permission: in the organisation that
+its path names, in some organisation, or everywhere. One that declares nothing stops the start.
+"""
+
+import hashlib
+import hmac
+from typing import Any, Literal
+
+from litestar import Litestar
+from litestar.connection import ASGIConnection
+from litestar.exceptions import (
+    NotAuthorizedException,
+    NotFoundException,
+    PermissionDeniedException,
+)
+from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
+
+from admin.protection import SAFE_METHODS
+from gateway.access import STEP_UP, Grant, Permission, Person, allows, organisations_of
+from gateway.clock import Clock
+from gateway.errors import StartupRefused
+from gateway.store.people import PeopleStore, Session
+
+
+COOKIE = "gatewright_admin"
+CSRF_HEADER = "x-gatewright-csrf"
+STEP_UP_S = 300.0
+TOKEN_PERSON = Person(
+    "admin-token",
+    "Admin token",
+    frozenset({Grant("platform_admin", "*"), Grant("security_admin", "*")}),
+)
+"""Whoever has the token of the settings: the first to sign in, before there are people."""
+
+Where = Literal["organisation", "some", "everywhere"]
+PUBLIC: dict[str, Any] = {"access": "public"}
+SIGNED_IN: dict[str, Any] = {"access": "signed in"}
+_SESSION = "gatewright.session"
+
+
+def needs(permission: Permission, where: Where = "organisation") -> dict[str, Any]:
+    """The declaration of a handler that needs a permission."""
+    return {"access": permission, "where": where}
+
+
+class StepUpRequired(PermissionDeniedException):
+    """They must prove again who they are; nothing was done."""
+
+
+def session_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Session:
+    """Who asks; only behind the guard."""
+    session: Session = connection.scope[_SESSION]  # type: ignore[literal-required]
+    return session
+
+
+def csrf_of(session_id: str) -> str:
+    """What a change must send along: nobody can make it who cannot read the session's pages."""
+    return hmac.new(session_id.encode(), b"csrf", hashlib.sha256).hexdigest()
+
+
+class AccessGuard:
+    """The guard of the whole application."""
+
+    def __init__(self, people: PeopleStore, clock: Clock) -> None:
+        self._people = people
+        self._clock = clock
+
+    async def __call__(
+        self, connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
+    ) -> None:
+        access = handler.opt["access"]
+        if access == "public":
+            return
+        session_id = connection.cookies.get(COOKIE, "")
+        session = await self._people.session(session_id, known=[TOKEN_PERSON])
+        if session is None:
+            raise NotAuthorizedException
+        connection.scope[_SESSION] = session  # type: ignore[literal-required]
+        if connection.scope["method"] not in SAFE_METHODS:  # type: ignore[typeddict-item]
+            _check_csrf(connection, session_id)
+        if access == "signed in":
+            return
+        where: Where = handler.opt["where"]
+        if where == "organisation":
+            organisation = str(connection.path_params["organisation"])
+            await self._check_there(session.person, access, organisation)
+        elif not _allows_beyond(session.person, access, where):
+            raise PermissionDeniedException("no role permits this")
+        age_us = self._clock.utc_us() - session.proved_us
+        if access in STEP_UP and not 0 <= age_us <= STEP_UP_S * 1_000_000:
+            raise StepUpRequired("prove again who you are")
+
+    async def _check_there(self, person: Person, permission: Permission, organisation: str) -> None:
+        # Of what is not theirs people do not even learn whether it is there.
+        if not _belongs(person, organisation) or not await self._people.has_organisation(
+            organisation
+        ):
+            raise NotFoundException
+        if not allows(person, permission, organisation):
+            raise PermissionDeniedException("no role permits this")
+
+
+def _allows_beyond(person: Person, permission: Permission, where: Where) -> bool:
+    """Everywhere, or at least somewhere."""
+    if where == "everywhere":
+        return allows(person, permission)
+    visible = organisations_of(person, permission)
+    return visible is None or bool(visible)
+
+
+def _belongs(person: Person, organisation: str) -> bool:
+    return any(grant.organisation in ("*", organisation) for grant in person.grants)
+
+
+def _check_csrf(connection: ASGIConnection[Any, Any, Any, Any], session_id: str) -> None:
+    sent = connection.headers.get(CSRF_HEADER) or connection.query_params.get("csrf", "")
+    if not hmac.compare_digest(str(sent).encode(), csrf_of(session_id).encode()):
+        raise PermissionDeniedException("sent from another site")
+
+
+def require_declarations(application: Litestar) -> None:
+    """Check that every handler says who may use it.
+
+    Raises:
+        StartupRefused: one does not, or asks for an organisation that its path does not name.
+    """
+    for route in application.routes:
+        for handler in getattr(route, "route_handlers", [getattr(route, "route_handler", None)]):
+            if not isinstance(handler, HTTPRouteHandler) or _is_options(handler):
+                continue
+            access, where = handler.opt.get("access"), handler.opt.get("where")
+            named = "{organisation" in route.path_format or "{organisation" in route.path
+            is_declared = access in ("public", "signed in") or (
+                isinstance(access, Permission) and where in ("organisation", "some", "everywhere")
+            )
+            if not is_declared or (where == "organisation") != named:
+                raise StartupRefused(f"{route.path}: a handler does not say who may use it")
+
+
+def _is_options(handler: HTTPRouteHandler) -> bool:
+    return {str(method) for method in handler.http_methods} == {"OPTIONS"}

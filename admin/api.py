@@ -1,0 +1,175 @@
+"""The JSON API of the control plane: what is behind the screens, organisation by organisation."""
+
+import re
+from typing import Any, Final
+
+import msgspec
+from litestar import Request, get, post
+from litestar.exceptions import NotFoundException
+from litestar.params import FromPath
+from msgspec import Struct
+
+from admin.access import needs, session_of
+from gateway.access import EVERYWHERE, Grant, Permission, Role, organisations_of
+from gateway.budgets import Limit, WindowKind
+from gateway.errors import RequestInvalid
+from gateway.store.keys import KeyStore, NewKey, Place
+from gateway.store.leases import LeaseTable
+from gateway.store.people import PeopleStore
+
+
+LIMIT_MICROUSD_MAX: Final = 10**15
+CREATED: Final = 201
+NO_CONTENT: Final = 204
+_P = Permission
+
+
+class KeyOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """A key to be issued; its organisation is the path's."""
+
+    workspace: str
+    project: str
+    name: str
+
+
+class BudgetOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """A limit to be set; the account must belong to the path's organisation."""
+
+    account: str
+    limit_microusd: int
+    window: WindowKind = "month"
+
+
+class GrantOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """A role to be given in the path's organisation."""
+
+    person: str
+    role: Role
+
+
+def api_routes(keys: KeyStore, budgets: LeaseTable, people: PeopleStore) -> list[Any]:
+    """All routes of the API; each says what it needs."""
+    return [
+        *_key_routes(keys),
+        *_budget_routes(keys, budgets),
+        *_people_routes(people),
+    ]
+
+
+def _key_routes(keys: KeyStore) -> list[Any]:
+    @get("/api/organisations/{organisation:str}/keys", opt=needs(_P.KEYS_READ))
+    async def list_keys(organisation: FromPath[str]) -> list[dict[str, Any]]:
+        return [
+            {
+                "key_id": record.key_id,
+                "name": record.principal.key_name,
+                "workspace": record.principal.workspace,
+                "project": record.principal.project,
+                "created_us": record.created_us,
+                "expires_us": record.expires_us,
+                "revoked_us": record.revoked_us,
+            }
+            for record in await keys.keys(organisation)
+        ]
+
+    @post("/api/organisations/{organisation:str}/keys", opt=needs(_P.KEYS_ISSUE))
+    async def issue_key(
+        request: Request[Any, Any, Any], organisation: FromPath[str]
+    ) -> dict[str, str]:
+        order = await _order(request, KeyOrder)
+        place = Place(organisation, order.workspace, order.project)
+        issued = await keys.issue(
+            NewKey(place, order.name, created_by=session_of(request).person.name)
+        )
+        return {"key_id": issued.key_id, "key": issued.reveal()}
+
+    @post(
+        "/api/organisations/{organisation:str}/keys/{key_id:str}/revoke",
+        opt=needs(_P.KEYS_ISSUE),
+        status_code=NO_CONTENT,
+    )
+    async def revoke_key(organisation: FromPath[str], key_id: FromPath[str]) -> None:
+        try:
+            await keys.revoke(key_id, organisation)
+        except RequestInvalid:
+            raise NotFoundException from None
+
+    return [list_keys, issue_key, revoke_key]
+
+
+def _budget_routes(keys: KeyStore, budgets: LeaseTable) -> list[Any]:
+    @get("/api/organisations/{organisation:str}/budgets", opt=needs(_P.BUDGETS_READ))
+    async def list_budgets(organisation: FromPath[str]) -> list[Any]:
+        own = {f"key:{record.key_id}" for record in await keys.keys(organisation)}
+        return [
+            msgspec.to_builtins(budget)
+            for budget in await budgets.budgets()
+            if _is_of(budget.limit.account, organisation) or budget.limit.account in own
+        ]
+
+    @post(
+        "/api/organisations/{organisation:str}/budgets",
+        opt=needs(_P.BUDGETS_SET),
+        status_code=NO_CONTENT,
+    )
+    async def set_budget(request: Request[Any, Any, Any], organisation: FromPath[str]) -> None:
+        order = await _order(request, BudgetOrder)
+        own = {f"key:{record.key_id}" for record in await keys.keys(organisation)}
+        if not _is_of(order.account, organisation) and order.account not in own:
+            raise NotFoundException
+        if order.limit_microusd > LIMIT_MICROUSD_MAX:
+            raise RequestInvalid("the limit is too large", parameter="limit_microusd")
+        await budgets.set_limit(Limit(order.account, order.limit_microusd, order.window))
+
+    return [list_budgets, set_budget]
+
+
+def _people_routes(people: PeopleStore) -> list[Any]:
+    @get("/api/people", opt=needs(_P.PEOPLE_READ, "everywhere"))
+    async def list_people() -> list[dict[str, Any]]:
+        return [
+            {
+                "name": person.name,
+                "title": person.title,
+                "disabled": person.is_disabled,
+                "roles": [[grant.role, grant.organisation] for grant in sorted(person.grants)],
+            }
+            for person in await people.listed()
+        ]
+
+    @get("/api/organisations", opt=needs(_P.OVERVIEW_READ, "some"))
+    async def list_organisations(request: Request[Any, Any, Any]) -> dict[str, Any]:
+        visible = organisations_of(session_of(request).person, _P.OVERVIEW_READ)
+        return {"everywhere": visible is None, "organisations": sorted(visible or ())}
+
+    @post(
+        "/api/organisations/{organisation:str}/grants",
+        opt=needs(_P.PEOPLE_MANAGE),
+        status_code=NO_CONTENT,
+    )
+    async def grant_here(request: Request[Any, Any, Any], organisation: FromPath[str]) -> None:
+        order = await _order(request, GrantOrder)
+        grantor = session_of(request).person
+        await people.grant(order.person, Grant(order.role, organisation), grantor)
+
+    @post("/api/grants", opt=needs(_P.PEOPLE_MANAGE, "everywhere"), status_code=NO_CONTENT)
+    async def grant_everywhere(request: Request[Any, Any, Any]) -> None:
+        order = await _order(request, GrantOrder)
+        grantor = session_of(request).person
+        await people.grant(order.person, Grant(order.role, EVERYWHERE), grantor)
+
+    return [list_people, list_organisations, grant_here, grant_everywhere]
+
+
+async def _order(request: Request[Any, Any, Any], kind: Any) -> Any:
+    """The body as a struct that takes no other fields; who may set a field is who may send it."""
+    try:
+        return msgspec.json.decode(await request.body(), type=kind)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        raise RequestInvalid("the body is not what this takes", parameter="body") from None
+
+
+def _is_of(account: str, organisation: str) -> bool:
+    """Whether an account's name lies in an organisation; keys have to be looked up."""
+    name = re.escape(organisation)
+    return re.fullmatch(rf"org:{name}|(ws|proj|user):{name}/[a-z0-9._/*-]+", account) is not None

@@ -1,0 +1,201 @@
+"""Sign-in by an OpenID provider: code flow with PKCE, the identity token checked in full.
+
+Addresses come from the settings and from the provider's own discovery document. Answers are
+bounded, redirects are not followed, and only asymmetric signatures of the provider's published keys
+count. What was begun is kept here under a random name that only the beginner's browser has.
+"""
+
+import base64
+import hashlib
+import hmac
+import secrets
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import jwt
+import msgspec
+from msgspec import Struct
+
+from gateway.clock import Clock
+from gateway.errors import Unauthenticated
+from gateway.secrets.secret import Secret
+from gateway.sections import OidcSettings
+
+
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
+"""`none` and the symmetric ones, whose key would be no secret, are not among them."""
+BEGUN_MAX = 1000
+BEGUN_FOR_S = 600.0
+ANSWER_BYTES_MAX = 256 * 1024
+LEEWAY_S = 60
+TIMEOUT = aiohttp.ClientTimeout(total=10)
+_FAILED = "The identity provider did not vouch for this sign-in."
+
+
+class _Begun(Struct, frozen=True):
+    state: str
+    nonce: str
+    verifier: str
+    began_s: float
+
+
+class Vouched(Struct, frozen=True):
+    """Whom the provider vouches for."""
+
+    subject: str
+    """`ISSUER|SUBJECT`: a subject alone means nothing without who said it."""
+    name: str
+
+
+class OpenIdClient:
+    """The client of one provider; closed by its owner."""
+
+    def __init__(
+        self, settings: OidcSettings, secret: Secret[str] | None, clock: Clock, redirect_url: str
+    ) -> None:
+        self._settings = settings
+        self._secret = secret
+        self._clock = clock
+        self._redirect_url = redirect_url
+        self._begun: dict[str, _Begun] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def begin(self) -> tuple[str, str]:
+        """Where to send the browser, and the name that it must bring back in a cookie."""
+        provider = await self._discover()
+        self._forget_old()
+        ticket = secrets.token_urlsafe(32)
+        begun = _Begun(
+            state=secrets.token_urlsafe(32),
+            nonce=secrets.token_urlsafe(32),
+            verifier=secrets.token_urlsafe(48),
+            began_s=self._clock.monotonic_s(),
+        )
+        self._begun[ticket] = begun
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(begun.verifier.encode()).digest())
+        query = {
+            "response_type": "code",
+            "client_id": self._settings.client_id,
+            "redirect_uri": self._redirect_url,
+            "scope": self._settings.scope,
+            "state": begun.state,
+            "nonce": begun.nonce,
+            "code_challenge": challenge.rstrip(b"=").decode(),
+            "code_challenge_method": "S256",
+        }
+        joint = "&" if "?" in provider["authorization_endpoint"] else "?"
+        return f"{provider['authorization_endpoint']}{joint}{urlencode(query)}", ticket
+
+    async def finish(self, ticket: str, state: str, code: str) -> Vouched:
+        """Exchange the code and check the identity token.
+
+        Raises:
+            Unauthenticated: with the same words whatever was wrong.
+        """
+        begun = self._begun.pop(ticket, None)  # Once only, also when it fails.
+        if begun is None or not code or self._is_old(begun):
+            raise Unauthenticated(_FAILED)
+        if not hmac.compare_digest(state.encode(), begun.state.encode()):
+            raise Unauthenticated(_FAILED)
+        provider = await self._discover()
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": self._redirect_url,
+            "client_id": self._settings.client_id,
+            "code_verifier": begun.verifier,
+        }
+        answer = await self._ask("POST", provider["token_endpoint"], form)
+        claims = await self._claims(provider, str(answer.get("id_token", "")))
+        if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), begun.nonce.encode()):
+            raise Unauthenticated(_FAILED)
+        name = claims.get("name") or claims.get("email") or claims["sub"]
+        return Vouched(f"{claims['iss']}|{claims['sub']}", str(name)[:200])
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def _claims(self, provider: dict[str, str], token: str) -> dict[str, Any]:
+        keys = await self._ask("GET", provider["jwks_uri"])
+        try:
+            header = jwt.get_unverified_header(token)
+            key = _key_of(jwt.PyJWKSet.from_dict(keys), header.get("kid"))
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                key,
+                algorithms=list(ALGORITHMS),
+                audience=self._settings.client_id,
+                issuer=self._settings.issuer,
+                leeway=LEEWAY_S,
+                options={"require": ["exp", "iat", "iss", "aud", "sub", "nonce"]},
+            )
+        except (jwt.PyJWTError, ValueError):
+            raise Unauthenticated(_FAILED) from None
+        if claims.get("azp", self._settings.client_id) != self._settings.client_id:
+            raise Unauthenticated(_FAILED)
+        return claims
+
+    async def _discover(self) -> dict[str, str]:
+        issuer = self._settings.issuer
+        found = await self._ask("GET", f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+        names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+        is_whole = found.get("issuer") == issuer and all(
+            isinstance(found.get(name), str) and self._may_call(found[name]) for name in names
+        )
+        if not is_whole:
+            raise Unauthenticated(_FAILED)
+        return {name: str(found[name]) for name in names}
+
+    def _may_call(self, url: str) -> bool:
+        """TLS, unless the issuer itself was configured without it (on loopback)."""
+        return url.startswith("https://") or self._settings.issuer.startswith("http://")
+
+    async def _ask(
+        self, method: str, url: str, form: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                timeout=TIMEOUT, trust_env=False, cookie_jar=aiohttp.DummyCookieJar()
+            )
+        # What every provider takes when it says nothing else: RFC 6749, 2.3.1.
+        proof = None
+        if form is not None and self._secret:
+            proof = aiohttp.BasicAuth(
+                quote(self._settings.client_id, safe=""), quote(self._secret.reveal(), safe="")
+            )
+        try:
+            async with self._session.request(
+                method,
+                url,
+                data=form,
+                auth=proof,
+                allow_redirects=False,
+                headers={"accept": "application/json"},
+            ) as answer:
+                raw = await answer.content.read(ANSWER_BYTES_MAX)
+                found = msgspec.json.decode(raw) if answer.status == 200 else None  # noqa: PLR2004
+        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, OSError):
+            raise Unauthenticated(_FAILED) from None
+        if not isinstance(found, dict):
+            raise Unauthenticated(_FAILED)
+        return found
+
+    def _is_old(self, begun: _Begun) -> bool:
+        return self._clock.monotonic_s() - begun.began_s > BEGUN_FOR_S
+
+    def _forget_old(self) -> None:
+        self._begun = {
+            name: begun for name, begun in self._begun.items() if not self._is_old(begun)
+        }
+        while len(self._begun) >= BEGUN_MAX:
+            del self._begun[next(iter(self._begun))]
+
+
+def _key_of(keys: jwt.PyJWKSet, key_id: str | None) -> jwt.PyJWK:
+    """The key that a token names; the only one when it names none."""
+    found = [key for key in keys.keys if key_id is None or key.key_id == key_id]
+    if len(found) != 1:
+        raise ValueError("no such key")
+    return found[0]

@@ -1,0 +1,192 @@
+"""Signing in and out: by password, by an OpenID provider, or with the token of the settings."""
+
+import hmac
+from collections import OrderedDict
+from typing import Annotated, Any, Final
+
+from litestar import Request, Response, get, post, route
+from litestar.datastructures import Cookie
+from litestar.enums import HttpMethod, MediaType, RequestEncodingType
+from litestar.params import Body
+from litestar.response import Redirect
+from msgspec import Struct
+
+from admin.access import COOKIE, PUBLIC, SIGNED_IN, TOKEN_PERSON, session_of
+from admin.oidc import OpenIdClient
+from admin.screens import Screens
+from gateway.clock import Clock
+from gateway.errors import Unauthenticated
+from gateway.secrets.secret import Secret
+from gateway.store.people import PeopleStore
+from gateway.telemetry import Event, logger
+
+
+SEE_OTHER: Final = 303
+READING: Final = (HttpMethod.GET, HttpMethod.HEAD)
+TICKET_COOKIE: Final = "gatewright_oidc"
+WRONG: Final = "That is not right, or there were too many tries: wait a little and try again."
+TRIES_MAX: Final = 10
+TRIES_FOR_S: Final = 300.0
+NAMES_MAX: Final = 10_000
+
+
+class SignIn(Struct, frozen=True):
+    """The sign-in form: a token, or a name and a password."""
+
+    token: str = ""
+    name: str = ""
+    password: str = ""
+
+
+class Brake:
+    """How often a name may be tried; a list of passwords would take years."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._tries: OrderedDict[str, list[float]] = OrderedDict()
+
+    def may_try(self, name: str) -> bool:
+        """Count a try; False when there were too many lately."""
+        now_s = self._clock.monotonic_s()
+        recent = [tried for tried in self._tries.pop(name, []) if now_s - tried < TRIES_FOR_S]
+        is_free = len(recent) < TRIES_MAX
+        self._tries[name] = [*recent, now_s] if is_free else recent
+        if len(self._tries) > NAMES_MAX:
+            self._tries.popitem(last=False)
+        return is_free
+
+    def forget(self, name: str) -> None:
+        self._tries.pop(name, None)
+
+
+class Credentials:
+    """Checks what people sign in with."""
+
+    def __init__(self, people: PeopleStore, token: Secret[str], clock: Clock) -> None:
+        self._people = people
+        self._token = token
+        self._brake = Brake(clock)
+
+    async def person_of(self, form: SignIn) -> str | None:
+        """The name of whoever the form proves."""
+        name = form.name.strip() or TOKEN_PERSON.name
+        if not self._brake.may_try(name):
+            return None
+        if form.name:
+            found = await self._people.by_password(name, Secret(form.password))
+            proved = found.name if found else None
+        else:
+            token = form.token.strip().encode()
+            is_right = hmac.compare_digest(token, self._token.reveal().encode())
+            proved = TOKEN_PERSON.name if is_right else None
+        if proved:
+            self._brake.forget(name)
+        return proved
+
+
+def sign_in_routes(
+    people: PeopleStore,
+    credentials: Credentials,
+    openid: OpenIdClient | None,
+    screens: Screens,
+) -> list[Any]:
+    """The routes that end with a session, or end one."""
+    routes = _form_routes(people, credentials, screens, has_openid=openid is not None)
+    return routes if openid is None else [*routes, *_openid_routes(people, openid, screens)]
+
+
+def _refused(screens: Screens, *, has_openid: bool, status: int = 401) -> Response[str]:
+    logger().warning(Event.ADMIN_REFUSED, component="admin")
+    return screens.page("sign_in.html", status, problem=WRONG, has_openid=has_openid)
+
+
+def _form_routes(
+    people: PeopleStore, credentials: Credentials, screens: Screens, *, has_openid: bool
+) -> list[Any]:
+    @route("/sign-in", http_method=READING, opt=PUBLIC, media_type=MediaType.HTML)
+    async def sign_in_page() -> Response[str]:
+        return screens.page("sign_in.html", problem="", has_openid=has_openid)
+
+    @post("/sign-in", opt=PUBLIC, media_type=MediaType.HTML, status_code=SEE_OTHER)
+    async def sign_in(
+        request: Request[Any, Any, Any],
+        data: Annotated[SignIn, Body(media_type=RequestEncodingType.URL_ENCODED)],
+    ) -> Response[Any]:
+        if not data.token and not data.name:
+            return screens.page("problem.html", 400, problem="This form is not complete.")
+        name = await credentials.person_of(data)
+        if name is None:
+            return _refused(screens, has_openid=has_openid)
+        logger().info(Event.ADMIN_SIGNED_IN, component="admin")
+        # Always a new id: one that somebody planted before signing in is worth nothing.
+        cookie = _cookie(request, COOKIE, await people.begin(name), "strict")
+        return Redirect("/", status_code=SEE_OTHER, cookies=[cookie])
+
+    @post("/prove", opt=SIGNED_IN, media_type=MediaType.HTML, status_code=SEE_OTHER)
+    async def prove(
+        request: Request[Any, Any, Any],
+        data: Annotated[SignIn, Body(media_type=RequestEncodingType.URL_ENCODED)],
+    ) -> Response[Any]:
+        signed_in = session_of(request).person.name
+        form = SignIn(data.token, "" if data.token else signed_in, data.password)
+        if await credentials.person_of(form) != signed_in:
+            return _refused(screens, has_openid=has_openid, status=403)
+        await people.prove(request.cookies.get(COOKIE, ""))
+        return Redirect("/", status_code=SEE_OTHER)
+
+    @post("/sign-out", opt=SIGNED_IN, status_code=SEE_OTHER)
+    async def sign_out(request: Request[Any, Any, Any]) -> Redirect:
+        await people.end(request.cookies.get(COOKIE, ""))
+        answer = Redirect("/sign-in", status_code=SEE_OTHER)
+        answer.delete_cookie(COOKIE)
+        return answer
+
+    return [sign_in_page, sign_in, prove, sign_out]
+
+
+def _openid_routes(people: PeopleStore, openid: OpenIdClient, screens: Screens) -> list[Any]:
+    @get("/sign-in/openid", opt=PUBLIC)
+    async def begin(request: Request[Any, Any, Any]) -> Redirect:
+        url, ticket = await openid.begin()
+        # Lax, because the way back comes from the provider's site.
+        cookie = _cookie(request, TICKET_COOKIE, ticket, "lax")
+        return Redirect(url, status_code=SEE_OTHER, cookies=[cookie])
+
+    @get("/sign-in/openid/back", opt=PUBLIC, media_type=MediaType.HTML)
+    async def finish(request: Request[Any, Any, Any]) -> Response[Any]:
+        ticket, query = request.cookies.get(TICKET_COOKIE, ""), request.query_params
+        try:
+            vouched = await openid.finish(ticket, query.get("state", ""), query.get("code", ""))
+        except Unauthenticated:
+            return _refused(screens, has_openid=True)
+        person = await people.by_subject(vouched.subject, vouched.name)
+        if person is None:
+            return _refused(screens, has_openid=True)
+        logger().info(Event.ADMIN_SIGNED_IN, component="admin")
+        # A page, not a redirect: a strict cookie would not follow one that began elsewhere.
+        answer = screens.page("signed_in.html")
+        answer.cookies.append(_cookie(request, COOKIE, await people.begin(person.name), "strict"))
+        answer.delete_cookie(TICKET_COOKIE)
+        return answer
+
+    return [begin, finish]
+
+
+def _cookie(request: Request[Any, Any, Any], name: str, value: str, samesite: Any) -> Cookie:
+    return Cookie(
+        name,
+        value=value,
+        httponly=True,
+        samesite=samesite,
+        secure=_came_encrypted(request),
+        path="/",
+    )
+
+
+def _came_encrypted(request: Request[Any, Any, Any]) -> bool:
+    """Whether the browser speaks TLS to us or to a proxy before us.
+
+    Anybody may set the header; it only keeps the liar's own cookie off plain connections.
+    """
+    forwarded = request.headers.get("x-forwarded-proto", "")
+    return "https" in (request.url.scheme, forwarded)

@@ -1,0 +1,127 @@
+"""Who may do what in the control plane: roles, permissions, and where each grant holds.
+
+Pure, and closed by default: without a grant nothing is allowed, and what is not named is denied. A
+grant holds for one organisation or everywhere; nobody can give what they do not have themselves.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+
+EVERYWHERE = "*"
+Role = Literal[
+    "viewer",
+    "app_owner",
+    "policy_editor",
+    "approver",
+    "compliance",
+    "security_admin",
+    "platform_admin",
+]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+
+class Permission(StrEnum):
+    """What a handler may ask for; one that names none of these is not served."""
+
+    OVERVIEW_READ = "overview:read"
+    TRAFFIC_READ = "traffic:read"
+    POLICIES_READ = "policies:read"
+    POLICIES_EDIT = "policies:edit"
+    POLICIES_APPROVE = "policies:approve"
+    POLICIES_PUBLISH = "policies:publish"
+    KEYS_READ = "keys:read"
+    KEYS_ISSUE = "keys:issue"
+    BUDGETS_READ = "budgets:read"
+    BUDGETS_SET = "budgets:set"
+    COSTS_READ = "costs:read"
+    AUDIT_READ = "audit:read"
+    AUDIT_EXPORT = "audit:export"
+    CONTENT_REVEAL = "content:reveal"
+    CONTENT_APPROVE_REVEAL = "content:approve_reveal"
+    CONTENT_ERASE = "content:erase"
+    HOLDS_SET = "holds:set"
+    PEOPLE_READ = "people:read"
+    PEOPLE_MANAGE = "people:manage"
+    SECRETS_SET = "secrets:set"
+    SYSTEM_READ = "system:read"
+    SYSTEM_CONFIGURE = "system:configure"
+
+
+_P = Permission
+_READING = frozenset(
+    {_P.OVERVIEW_READ, _P.TRAFFIC_READ, _P.POLICIES_READ, _P.KEYS_READ, _P.BUDGETS_READ}
+    | {_P.COSTS_READ, _P.SYSTEM_READ}
+)
+ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
+    "viewer": _READING,
+    "app_owner": _READING | {_P.KEYS_ISSUE},
+    "policy_editor": _READING | {_P.POLICIES_EDIT},
+    "approver": _READING | {_P.POLICIES_APPROVE, _P.POLICIES_PUBLISH, _P.CONTENT_APPROVE_REVEAL},
+    # Reads everything and changes nothing but holds, reveals and erasures.
+    "compliance": _READING
+    | {_P.AUDIT_READ, _P.AUDIT_EXPORT, _P.PEOPLE_READ}
+    | {_P.CONTENT_REVEAL, _P.CONTENT_APPROVE_REVEAL, _P.CONTENT_ERASE, _P.HOLDS_SET},
+    "security_admin": _READING
+    | {_P.AUDIT_READ, _P.PEOPLE_READ, _P.PEOPLE_MANAGE, _P.SECRETS_SET, _P.KEYS_ISSUE},
+    # Runs the platform; content, holds and the approval of others' work are not its to give.
+    "platform_admin": _READING
+    | {_P.KEYS_ISSUE, _P.BUDGETS_SET, _P.SECRETS_SET, _P.SYSTEM_CONFIGURE, _P.POLICIES_EDIT}
+    | {_P.AUDIT_READ, _P.PEOPLE_READ, _P.PEOPLE_MANAGE},
+}
+
+STEP_UP = frozenset(
+    {_P.CONTENT_REVEAL, _P.CONTENT_APPROVE_REVEAL, _P.CONTENT_ERASE, _P.POLICIES_PUBLISH}
+    | {_P.KEYS_ISSUE, _P.SECRETS_SET, _P.PEOPLE_MANAGE}
+)
+"""What is done only by somebody who proved a moment ago who they are."""
+
+
+class Grant(Struct, frozen=True, order=True):
+    """A role, and the organisation it is held in; `*` is everywhere."""
+
+    role: Role
+    organisation: str
+
+
+class Person(Struct, frozen=True):
+    """Somebody who signs in to the control plane."""
+
+    name: str
+    title: str = ""
+    grants: frozenset[Grant] = frozenset()
+    is_disabled: bool = False
+
+
+def allows(person: Person, permission: Permission, organisation: str | None = None) -> bool:
+    """Whether a person may do this in an organisation; without one, everywhere.
+
+    Without an organisation only a grant that holds everywhere counts: what concerns all of them is
+    nothing for somebody who belongs to one.
+    """
+    if person.is_disabled:
+        return False
+    return any(
+        permission in ROLE_PERMISSIONS[grant.role]
+        and grant.organisation in (EVERYWHERE, organisation or EVERYWHERE)
+        for grant in person.grants
+    )
+
+
+def organisations_of(person: Person, permission: Permission) -> frozenset[str] | None:
+    """In which organisations a person may do this; None is everywhere, an empty set nowhere."""
+    if allows(person, permission):
+        return None
+    held = {grant.organisation for grant in person.grants}
+    return frozenset(name for name in held if allows(person, permission, name))
+
+
+def may_grant(grantor: Person, grant: Grant) -> bool:
+    """Whether a grantor may give this: only what they may do themselves, where they may."""
+    where = None if grant.organisation == EVERYWHERE else grant.organisation
+    if not allows(grantor, Permission.PEOPLE_MANAGE, where):
+        return False
+    return all(allows(grantor, permission, where) for permission in ROLE_PERMISSIONS[grant.role])

@@ -1,0 +1,219 @@
+"""`gatewright costs …`: what was spent and by whom, what routing saved, what is to come."""
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import click
+
+from gateway import costs as arithmetic
+from gateway.app import configured_targets
+from gateway.cli.options import Refused, asynchronous, config_option
+from gateway.clock import SystemClock
+from gateway.errors import RequestInvalid
+from gateway.settings import Settings, load_settings
+from gateway.store.engine import open_database
+from gateway.store.migrate import require_newest_schema
+from gateway.store.spending import DIMENSIONS, Period, SpendingReader
+
+
+US_PER_S = 1_000_000
+organisation_option = click.option("--organisation", default=None, help="Of one organisation only.")
+since_option = click.option(
+    "--since", type=click.DateTime(["%Y-%m-%d"]), help="First day; default the first of the month."
+)
+until_option = click.option(
+    "--until", type=click.DateTime(["%Y-%m-%d"]), help="Last day; default today."
+)
+currency_option = click.option("--currency", default="USD", help="One of `currencies`, or USD.")
+by_option = click.option(
+    "--by", multiple=True, type=click.Choice(DIMENSIONS), help="A dimension; repeatable."
+)
+
+
+@asynccontextmanager
+async def opened_spending(config_file: Path) -> AsyncIterator[tuple[Settings, SpendingReader]]:
+    """The recorded spending of a configuration, for the length of one command."""
+    settings = load_settings(config_file)
+    database = open_database(settings.database_url)
+    try:
+        await require_newest_schema(database)
+        yield settings, SpendingReader(database)
+    finally:
+        await database.close()
+
+
+@click.group()
+def costs() -> None:
+    """Costs, from the recorded outcomes; days are those of the organisation's time zone."""
+
+
+@costs.command()
+@config_option
+@by_option
+@organisation_option
+@since_option
+@until_option
+@currency_option
+@asynchronous
+async def report(
+    config_file: Path,
+    by: tuple[str, ...],
+    organisation: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    currency: str,
+) -> None:
+    """Requests, tokens and cost per group as JSON lines, dearest first."""
+    by = by or ("organisation",)
+    async with opened_spending(config_file) as (settings, reader):
+        period = await _period(reader, organisation, since, until)
+        for row in await reader.totals(period, by):
+            line = dict(zip(by, row.group, strict=True)) | {
+                "requests": row.requests,
+                "input_tokens": row.input_tokens,
+                "output_tokens": row.output_tokens,
+                "cost_microusd": row.cost_microusd,
+                "cost": _shown(row.cost_microusd, currency, settings),
+            }
+            click.echo(json.dumps(line))
+
+
+@costs.command()
+@config_option
+@by_option
+@organisation_option
+@since_option
+@until_option
+@currency_option
+@asynchronous
+async def export(
+    config_file: Path,
+    by: tuple[str, ...],
+    organisation: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    currency: str,
+) -> None:
+    """Chargeback as CSV: a line per project, or per group of `--by`."""
+    by = by or ("organisation", "workspace", "project")
+    async with opened_spending(config_file) as (settings, reader):
+        period = await _period(reader, organisation, since, until)
+        rows = await reader.totals(period, by)
+        text = arithmetic.chargeback(rows, by, currency, settings.currencies)
+        sys.stdout.write(text)
+
+
+@costs.command()
+@config_option
+@click.option("--baseline", default=None, help="A target; default the dearest frontier target.")
+@organisation_option
+@since_option
+@until_option
+@asynchronous
+async def savings(
+    config_file: Path,
+    baseline: str | None,
+    organisation: str | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> None:
+    """What routing saved against sending everything to one target, with the method."""
+    async with opened_spending(config_file) as (settings, reader):
+        targets = {target.name: target for target in configured_targets(settings)}
+        if baseline is not None and baseline not in targets:
+            raise Refused(f"there is no target {baseline!r}")
+        against = targets[baseline] if baseline else arithmetic.dearest(targets.values())
+        period = await _period(reader, organisation, since, until)
+        found = arithmetic.savings(await reader.totals(period, ["status"]), against)
+    line = {
+        "cost_microusd": found.cost_microusd,
+        "baseline_microusd": found.baseline_microusd,
+        "saved_microusd": found.saved_microusd,
+        "saved_percent": round(found.saved_percent, 2),
+        "method": found.method,
+    }
+    click.echo(json.dumps(line))
+
+
+@costs.command()
+@config_option
+@organisation_option
+@currency_option
+@asynchronous
+async def forecast(config_file: Path, organisation: str | None, currency: str) -> None:
+    """What this month will have cost at its end, with the method."""
+    async with opened_spending(config_file) as (settings, reader):
+        zone = ZoneInfo(await reader.zone_of(organisation))
+        today = _today(zone)
+        first = today - timedelta(days=62)
+        days = await reader.by_day(
+            Period(_midnight(first, zone), _midnight(today + timedelta(days=1), zone), organisation)
+        )
+    found = arithmetic.forecast(days, today)
+    line = {
+        "spent_microusd": found.spent_microusd,
+        "expected_microusd": found.expected_microusd,
+        "expected": _shown(found.expected_microusd, currency, settings),
+        "days_left": found.days_left,
+        "method": found.method,
+    }
+    click.echo(json.dumps(line))
+
+
+@costs.command()
+@config_option
+@asynchronous
+async def reconcile(config_file: Path) -> None:
+    """Compare each budget with the outcomes charged to it; ends with 1 where they differ.
+
+    While workers run, what they hold explains a difference; a crashed worker's slice counts as
+    spent although no outcome says so.
+    """
+    differs = False
+    async with opened_spending(config_file) as (_, reader):
+        for each in await reader.differences():
+            difference = each.ledger_microusd - each.audit_microusd
+            differs |= difference != 0
+            line = {
+                "account": each.account,
+                "ledger_microusd": each.ledger_microusd,
+                "audit_microusd": each.audit_microusd,
+                "leased_microusd": each.leased_microusd,
+                "difference_microusd": difference,
+            }
+            click.echo(json.dumps(line))
+    if differs:
+        sys.exit(1)
+
+
+def _shown(microusd: int, currency: str, settings: Settings) -> str:
+    try:
+        return arithmetic.shown(microusd, currency, settings.currencies)
+    except RequestInvalid as error:
+        raise Refused(f"{currency}: {error.message}") from error
+
+
+async def _period(
+    reader: SpendingReader,
+    organisation: str | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> Period:
+    zone = ZoneInfo(await reader.zone_of(organisation))
+    last = until.date() if until else _today(zone)
+    first = since.date() if since else _today(zone).replace(day=1)
+    return Period(_midnight(first, zone), _midnight(last + timedelta(days=1), zone), organisation)
+
+
+def _today(zone: ZoneInfo) -> date:
+    moment = datetime.fromtimestamp(SystemClock().utc_us() // US_PER_S, UTC)
+    return moment.astimezone(zone).date()
+
+
+def _midnight(day: date, zone: ZoneInfo) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp()) * US_PER_S

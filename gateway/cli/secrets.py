@@ -1,0 +1,75 @@
+"""`gatewright secrets …`: credentials that are kept sealed in the database."""
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import click
+import msgspec
+
+from gateway.cli.keys import ACTOR
+from gateway.cli.options import asynchronous, config_option
+from gateway.clock import SystemClock
+from gateway.credentials import master_key
+from gateway.secrets.secret import Secret
+from gateway.settings import load_settings
+from gateway.store.engine import open_database
+from gateway.store.migrate import require_newest_schema
+from gateway.store.sealed_secrets import SealedSecretTable
+
+
+@asynccontextmanager
+async def opened_secrets(config_file: Path) -> AsyncIterator[SealedSecretTable]:
+    """The sealed secrets of a configuration, for the length of one command."""
+    settings = load_settings(config_file)
+    database = open_database(settings.database_url)
+    try:
+        await require_newest_schema(database)
+        yield SealedSecretTable(database, master_key(settings), SystemClock())
+    finally:
+        await database.close()
+
+
+@click.group()
+def secrets() -> None:
+    """Secrets in the database, sealed under the master key; a setting names one with `db`.
+
+    There is no command that shows one.
+    """
+
+
+@secrets.command("set")
+@config_option
+@click.argument("name")
+@asynchronous
+async def set_secret(config_file: Path, name: str) -> None:
+    """Seal what comes on standard input; running workers use it within seconds."""
+    # Not an argument: those stand in the shell's history and in the list of processes.
+    text: str = sys.stdin.read()
+    value = Secret(text.removesuffix("\n"))
+    async with opened_secrets(config_file) as table:
+        version = await table.seal(name, value, ACTOR)
+    click.echo(f"{name}: version {version}")
+
+
+@secrets.command("list")
+@config_option
+@asynchronous
+async def list_secrets(config_file: Path) -> None:
+    """List names, versions, when each was set and by whom, as JSON lines."""
+    async with opened_secrets(config_file) as table:
+        for secret in await table.listed():
+            click.echo(json.dumps(msgspec.to_builtins(secret)))
+
+
+@secrets.command()
+@config_option
+@click.argument("name")
+@asynchronous
+async def remove(config_file: Path, name: str) -> None:
+    """Forget a secret."""
+    async with opened_secrets(config_file) as table:
+        await table.remove(name)
+    click.echo(f"{name}: removed")

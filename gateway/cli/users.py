@@ -1,0 +1,130 @@
+"""`gatewright users …`: who may sign in to the admin listener, and what each may do there."""
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import click
+
+from gateway.access import EVERYWHERE, ROLE_PERMISSIONS, ROLES, Grant, Role
+from gateway.cli.options import asynchronous, config_option
+from gateway.clock import SystemClock
+from gateway.secrets.secret import Secret
+from gateway.settings import load_settings
+from gateway.store.engine import open_database
+from gateway.store.migrate import require_newest_schema
+from gateway.store.people import PeopleStore
+
+
+organisation_option = click.option(
+    "--organisation", default=EVERYWHERE, help="Where the role holds; default everywhere."
+)
+
+
+@asynccontextmanager
+async def opened_people(config_file: Path) -> AsyncIterator[PeopleStore]:
+    """The people of a configuration, for the length of one command."""
+    database = open_database(load_settings(config_file).database_url)
+    try:
+        await require_newest_schema(database)
+        yield PeopleStore(database, SystemClock())
+    finally:
+        await database.close()
+
+
+@click.group()
+def users() -> None:
+    """People who sign in to the admin listener. Without a role they see nothing."""
+
+
+@users.command()
+@config_option
+@click.argument("name")
+@click.option("--title", default="", help="What people call them.")
+@click.option("--subject", default="", help="ISSUER|SUBJECT of an OpenID provider.")
+@asynchronous
+async def add(config_file: Path, name: str, title: str, subject: str) -> None:
+    """Make somebody known; without a subject a password is read from standard input."""
+    password = None if subject else _password()
+    async with opened_people(config_file) as store:
+        await store.add(name, title=title, password=password, subject=subject)
+    click.echo(f"{name}: added, without a role")
+
+
+@users.command("password")
+@config_option
+@click.argument("name")
+@asynchronous
+async def set_password(config_file: Path, name: str) -> None:
+    """Set a password, read from standard input, and end the person's sessions."""
+    async with opened_people(config_file) as store:
+        await store.set_password(name, _password())
+    click.echo(f"{name}: password set")
+
+
+@users.command()
+@config_option
+@click.argument("name")
+@click.argument("role", type=click.Choice(ROLES))
+@organisation_option
+@asynchronous
+async def grant(config_file: Path, name: str, role: Role, organisation: str) -> None:
+    """Give a role; it holds with the next request."""
+    async with opened_people(config_file) as store:
+        await store.grant(name, Grant(role, organisation))
+    click.echo(f"{name}: {role} in {organisation}")
+
+
+@users.command()
+@config_option
+@click.argument("name")
+@click.argument("role", type=click.Choice(ROLES))
+@organisation_option
+@asynchronous
+async def revoke(config_file: Path, name: str, role: Role, organisation: str) -> None:
+    """Take a role away; it is gone with the next request."""
+    async with opened_people(config_file) as store:
+        await store.revoke(name, Grant(role, organisation))
+    click.echo(f"{name}: no longer {role} in {organisation}")
+
+
+@users.command()
+@config_option
+@click.argument("name")
+@asynchronous
+async def disable(config_file: Path, name: str) -> None:
+    """Sign somebody out for good."""
+    async with opened_people(config_file) as store:
+        await store.disable(name)
+    click.echo(f"{name}: disabled")
+
+
+@users.command("list")
+@config_option
+@asynchronous
+async def list_users(config_file: Path) -> None:
+    """List people and their roles as JSON lines."""
+    async with opened_people(config_file) as store:
+        for person in await store.listed():
+            line = {
+                "name": person.name,
+                "title": person.title,
+                "disabled": person.is_disabled,
+                "roles": [[each.role, each.organisation] for each in sorted(person.grants)],
+            }
+            click.echo(json.dumps(line))
+
+
+@users.command()
+def roles() -> None:
+    """Print what each role may do."""
+    for role in ROLES:
+        click.echo(f"{role}: {', '.join(sorted(ROLE_PERMISSIONS[role]))}")
+
+
+def _password() -> Secret[str]:
+    # Not an argument: those stand in the shell's history and in the list of processes.
+    text: str = sys.stdin.read()
+    return Secret(text.removesuffix("\n"))

@@ -1,0 +1,205 @@
+"""Parts behind optional packages, built from the settings: places of credentials, shared limits.
+
+The one place that imports those packages, when a setting names what they are for.
+"""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from gateway.alerting import Alerting
+from gateway.clock import Clock
+from gateway.credentials import (
+    alerts_credential,
+    master_key,
+    provider_credential,
+    rates_password,
+    source_of,
+)
+from gateway.errors import ConfigurationInvalid
+from gateway.ports import ModelHost, Provider
+from gateway.providers.egress import Egress
+from gateway.providers.registry import build_provider, model_hosts
+from gateway.providers.webhook import WebHook
+from gateway.rates import LocalRates, Rates
+from gateway.secrets.envelope import MasterKey
+from gateway.secrets.keeper import LocalPlace, SecretKeeper, SecretPlace
+from gateway.secrets.secret import Secret
+from gateway.sections import SecretReference
+from gateway.settings import Settings
+from gateway.store.alerts import AlertTable, BudgetAlerts
+from gateway.store.engine import Database
+from gateway.store.leases import LeaseTable
+from gateway.store.sealed_secrets import DatabasePlace, SealedSecretTable
+from gateway.telemetry import Event, logger
+from gateway.wiring import provider_config
+
+
+class Places:
+    """Makes a place per reference; sessions with a store are shared by all of them."""
+
+    def __init__(
+        self, settings: Settings, database: Database, master: MasterKey, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._table = SealedSecretTable(database, master, clock)
+        self._sessions: dict[str, Any] = {}
+
+    def of_providers(self) -> Mapping[str, SecretPlace]:
+        """Where each provider's credential is, by provider; those without one are left out.
+
+        Raises:
+            ConfigurationInvalid: a store is named whose package or settings are missing.
+        """
+        return {
+            name: self._place(provider.credential, f"providers.{name}.credential")
+            for name, provider in self._settings.providers.items()
+            if provider.credential is not None and not provider.credential.env
+        }
+
+    def _place(self, reference: SecretReference, key: str) -> SecretPlace:
+        if reference.db:
+            return DatabasePlace(self._table, reference.db)
+        if reference.vault:
+            vault: SecretPlace = self._module("vault", key).VaultPlace(
+                self._vault(key), reference.vault
+            )
+            return vault
+        if reference.aws_sm:
+            manager: SecretPlace = self._module("aws", key).AwsPlace(
+                self._aws(key), reference.aws_sm
+            )
+            return manager
+        return LocalPlace(source_of(self._settings, reference, key))
+
+    def _vault(self, key: str) -> Any:
+        settings = self._settings.vault
+        if not settings.url:
+            raise ConfigurationInvalid(self._settings.source, "vault.url", f"is needed for {key}")
+        if "vault" not in self._sessions:
+            session = self._module("vault", key).VaultSession
+            self._sessions["vault"] = session(settings, self._clock, self._vault_credential)
+        return self._sessions["vault"]
+
+    def _vault_credential(self) -> Secret[str]:
+        return source_of(self._settings, self._settings.vault.credential, "vault.credential").load()
+
+    def _aws(self, key: str) -> Any:
+        if "aws" not in self._sessions:
+            make = self._module("aws", key).secrets_manager
+            self._sessions["aws"] = make(self._settings.aws)
+        return self._sessions["aws"]
+
+    def _module(self, name: str, key: str) -> Any:
+        try:
+            return import_module(f"gateway.secrets.{name}")
+        except ImportError as error:
+            reason = f"needs an optional package: pip install 'gatewright[{name}]'"
+            raise ConfigurationInvalid(self._settings.source, key, reason) from error
+
+
+class Rotation:
+    """Keeps the credentials of providers as their places have them, without a restart."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        clock: Clock,
+        egress: Egress,
+        *,
+        providers: dict[str, Provider],
+        hosts: dict[str, ModelHost],
+        publish: Callable[[], None],
+    ) -> None:
+        """`providers` and `hosts` get a new adapter when a credential changed.
+
+        Raises:
+            ConfigurationInvalid: a place is named that cannot be asked.
+        """
+        self._settings = settings
+        self._egress = egress
+        self._providers = providers
+        self._hosts = hosts
+        self._publish = publish
+        self._log = logger()
+        known = {name: provider_credential(settings, name) for name in settings.providers}
+        self._keeper = SecretKeeper(
+            Places(settings, database, master_key(settings), clock).of_providers(),
+            clock,
+            tolerate_s=settings.secrets.outage_tolerance_s,
+            changed=self._rotate,
+            failed=self._note_failure,
+            known={name: credential for name, credential in known.items() if credential},
+        )
+
+    async def refresh(self) -> None:
+        """Ask every place once."""
+        await self._keeper.refresh()
+
+    def _rotate(self, provider: str, credential: Secret[str] | None) -> None:
+        """Call a provider with another credential from now on.
+
+        The adapter is built anew and swapped: what is in flight ends on the old one.
+        """
+        config = provider_config(provider, self._settings.providers[provider], credential)
+        try:
+            built = build_provider(config, self._egress)
+        except ConfigurationInvalid as error:
+            self._note_failure(provider, error.reason)
+            return
+        self._providers[provider] = built
+        self._hosts.update(model_hosts({provider: built}))
+        self._publish()
+        self._log.info(Event.CREDENTIAL_ROTATED, provider=provider)
+
+    def _note_failure(self, provider: str, reason: str) -> None:
+        self._log.warning(Event.CREDENTIAL_UNAVAILABLE, provider=provider, reason=reason)
+
+
+def make_alerting(
+    settings: Settings, egress: Egress, database: Database, clock: Clock
+) -> Alerting | None:
+    """Tells a web hook of used-up budgets; None where none is configured.
+
+    Raises:
+        ConfigurationInvalid: its address is none that the egress may call.
+    """
+    if not settings.alerts.url:
+        return None
+    hook = WebHook(
+        "alerts",
+        settings.alerts.url,
+        alerts_credential(settings),
+        egress,
+        allow_plain_http=settings.alerts.allow_plain_http,
+    )
+    table = AlertTable(database, clock)
+    return Alerting(
+        BudgetAlerts(LeaseTable(database, clock), table, settings.alerts.percents), hook
+    )
+
+
+def make_rates(settings: Settings, clock: Clock) -> Rates:
+    """Rate limits of this worker alone, or shared with others where a server is named.
+
+    Raises:
+        ConfigurationInvalid: the optional package is missing, or the password cannot be read.
+    """
+    if not settings.rates.url:
+        return LocalRates(clock)
+    try:
+        # An optional package: whoever runs one node does not need it.
+        module = import_module("gateway.store.shared_rates")
+    except ImportError as error:
+        reason = "needs an optional package: pip install 'gatewright[redis]'"
+        raise ConfigurationInvalid(settings.source, "rates.url", reason) from error
+    password = rates_password(settings)
+    shared: Rates = module.SharedRates(
+        settings.rates.url,
+        clock,
+        password=password.reveal() if password else "",
+        permit_lease_s=2 * settings.limits.request_deadline_s,
+    )
+    return shared

@@ -1,0 +1,40 @@
+"""A web hook of the settings, called through the one egress: what operators want to be told."""
+
+from gateway.errors import GatewrightError
+from gateway.providers.egress import Egress
+from gateway.providers.endpoint import parse_endpoint
+from gateway.secrets.secret import Secret
+
+
+DEADLINE_S = 10.0
+_OK = 2
+
+
+class WebHook:
+    """One address that takes JSON; its name in errors is the settings' section."""
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        credential: Secret[str] | None,
+        egress: Egress,
+        *,
+        allow_plain_http: bool = False,
+    ) -> None:
+        """Raises ConfigurationInvalid unless the URL is one that the egress may call."""
+        endpoint = parse_endpoint(name, url, "operator", allow_plain_http=allow_plain_http)
+        headers = {"authorization": f"Bearer {credential.reveal()}"} if credential else {}
+        self._egress = egress
+        self._route = egress.route(endpoint, "", headers)
+
+    async def post(self, body: bytes) -> bool:
+        """Whether it was taken."""
+        try:
+            reply = await self._egress.tell(self._route, body, DEADLINE_S)
+        except GatewrightError:
+            return False
+        try:
+            return reply.status // 100 == _OK
+        finally:
+            await reply.close()

@@ -1,0 +1,107 @@
+"""Secrets that may change while the process runs: read again and again, kept through outages.
+
+Whoever uses a secret is told when it changed. While a place does not answer, the last value stays
+good for a stated time; after that it is dropped, because nobody can say any more whether it was
+revoked. What is in flight keeps what it began with.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from gateway.clock import Clock
+from gateway.errors import ConfigurationInvalid
+from gateway.secrets.secret import Secret
+from gateway.secrets.sources import SecretSource
+
+
+class SecretUnavailableError(Exception):
+    """A place of secrets did not answer; `reason` names no secret and no address."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class SecretPlace(Protocol):
+    """Where one secret is, asked anew each time."""
+
+    async def read(self) -> Secret[str]:
+        """The secret now.
+
+        Raises:
+            SecretUnavailableError: the place does not answer, or has no such secret.
+        """
+        ...
+
+
+class LocalPlace:
+    """A file or a variable as a place."""
+
+    def __init__(self, source: SecretSource) -> None:
+        self._source = source
+
+    async def read(self) -> Secret[str]:
+        try:
+            return self._source.load()
+        except ConfigurationInvalid as error:
+            raise SecretUnavailableError(error.reason) from error
+
+
+class _Kept:
+    __slots__ = ("read_s", "value")
+
+    def __init__(self, value: Secret[str] | None, read_s: float) -> None:
+        self.value = value
+        self.read_s = read_s
+
+
+class SecretKeeper:
+    """Watches the places of named secrets; `changed` hears of new values, and of None when lost."""
+
+    def __init__(
+        self,
+        places: Mapping[str, SecretPlace],
+        clock: Clock,
+        *,
+        tolerate_s: float,
+        changed: Callable[[str, Secret[str] | None], None],
+        failed: Callable[[str, str], None],
+        known: Mapping[str, Secret[str]] | None = None,
+    ) -> None:
+        """`known` are values that are in use already; `failed` gets a name and a reason, once."""
+        self._places = places
+        self._clock = clock
+        self._tolerate_s = tolerate_s
+        self._changed = changed
+        self._failed = failed
+        now_s = clock.monotonic_s()
+        self._kept = {
+            name: _Kept((known or {}).get(name), now_s if name in (known or {}) else -tolerate_s)
+            for name in places
+        }
+        self._failing: set[str] = set()
+
+    async def refresh(self) -> None:
+        """Ask every place once."""
+        for name, place in self._places.items():
+            try:
+                value = await place.read()
+            except SecretUnavailableError as error:
+                self._miss(name, error.reason)
+                continue
+            self._failing.discard(name)
+            kept = self._kept[name]
+            kept.read_s = self._clock.monotonic_s()
+            if kept.value != value:
+                kept.value = value
+                self._changed(name, value)
+
+    def _miss(self, name: str, reason: str) -> None:
+        if name not in self._failing:
+            self._failing.add(name)
+            self._failed(name, reason)
+        kept = self._kept[name]
+        is_over = self._clock.monotonic_s() - kept.read_s > self._tolerate_s
+        if is_over and kept.value is not None:
+            kept.value = None
+            self._changed(name, None)

@@ -1,0 +1,130 @@
+"""Secrets in HashiCorp Vault: KV version 2, by AppRole, Kubernetes or a token.
+
+A login is renewed when two thirds of its lease are over, and made anew when that fails or Vault
+says that it is over. Only `gateway.places` imports this module: hvac is an optional package.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hvac
+from hvac.exceptions import Forbidden, InvalidPath, VaultError
+from requests.exceptions import RequestException
+
+from gateway.clock import Clock
+from gateway.secrets.keeper import SecretUnavailableError
+from gateway.secrets.secret import Secret
+from gateway.sections import VaultSettings
+
+
+TIMEOUT_S = 5
+_RENEW_AFTER = 2 / 3
+_FOREVER_S = float("inf")
+
+
+class VaultSession:
+    """One login, shared by all secrets of a Vault; its calls run in a thread, one at a time."""
+
+    def __init__(
+        self,
+        settings: VaultSettings,
+        clock: Clock,
+        credential: Callable[[], Secret[str]],
+    ) -> None:
+        """`credential` reads the token or the AppRole's secret id, each time anew."""
+        self._settings = settings
+        self._clock = clock
+        self._credential = credential
+        self._client: Any = hvac.Client(
+            url=settings.url, namespace=settings.namespace or None, timeout=TIMEOUT_S
+        )
+        self._turn = asyncio.Lock()
+        self._renew_at_s = -1.0
+        self._ends_at_s = -1.0
+
+    async def read(self, path: str, field: str) -> Secret[str]:
+        """One field of a secret's newest version.
+
+        Raises:
+            SecretUnavailableError: no answer, no access, no such secret or field.
+        """
+        async with self._turn:
+            return await asyncio.to_thread(self._read, path, field)
+
+    def _read(self, path: str, field: str) -> Secret[str]:
+        try:
+            self._sign_in()
+            try:
+                found = self._fetch(path)
+            except Forbidden:
+                # The login may have been revoked before its time: once more with a new one.
+                self._log_in()
+                found = self._fetch(path)
+        except InvalidPath:
+            raise SecretUnavailableError("Vault has no such secret") from None
+        except Forbidden:
+            raise SecretUnavailableError("Vault refuses access") from None
+        except (VaultError, RequestException, OSError) as error:
+            raise SecretUnavailableError(f"Vault failed ({type(error).__name__})") from None
+        value = found["data"]["data"].get(field)
+        if not isinstance(value, str) or not value:
+            raise SecretUnavailableError("the secret in Vault has no such field")
+        return Secret(value)
+
+    def _fetch(self, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._client.secrets.kv.v2.read_secret_version(
+            path=path, mount_point=self._settings.mount, raise_on_deleted_version=True
+        )
+        return found
+
+    def _sign_in(self) -> None:
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._ends_at_s:
+            self._log_in()
+        elif now_s >= self._renew_at_s:
+            try:
+                self._note_lease(self._client.auth.token.renew_self()["auth"])
+            except VaultError:
+                self._log_in()
+
+    def _log_in(self) -> None:
+        settings, auth = self._settings, self._client.auth
+        if settings.auth == "token":
+            self._client.token = self._credential().reveal()
+            self._renew_at_s = self._ends_at_s = _FOREVER_S
+            return
+        if settings.auth == "kubernetes":
+            answer = auth.kubernetes.login(
+                role=settings.role,
+                jwt=Path(settings.kubernetes_token_file).read_text(encoding="utf-8").strip(),
+                mount_point=settings.auth_mount or "kubernetes",
+            )
+        else:
+            answer = auth.approle.login(
+                role_id=settings.role,
+                secret_id=self._credential().reveal(),
+                mount_point=settings.auth_mount or "approle",
+            )
+        self._note_lease(answer["auth"])
+
+    def _note_lease(self, auth: dict[str, Any]) -> None:
+        now_s, lease_s = self._clock.monotonic_s(), float(auth["lease_duration"])
+        if not lease_s:
+            self._renew_at_s = self._ends_at_s = _FOREVER_S
+            return
+        self._ends_at_s = now_s + lease_s
+        self._renew_at_s = now_s + lease_s * _RENEW_AFTER if auth.get("renewable") else _FOREVER_S
+
+
+class VaultPlace:
+    """`path#field`, see `gateway.secrets.keeper.SecretPlace`."""
+
+    def __init__(self, session: VaultSession, reference: str) -> None:
+        self._session = session
+        self._path, _, field = reference.partition("#")
+        self._field = field or "value"
+
+    async def read(self) -> Secret[str]:
+        return await self._session.read(self._path, self._field)

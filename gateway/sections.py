@@ -1,0 +1,94 @@
+"""Sections of the settings that speak of secrets and of services outside: where, and how to ask."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+
+class SecretReference(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a secret is kept; exactly one of these."""
+
+    env: str = ""
+    file: str = ""
+    db: str = ""
+    """The name of a secret that is sealed in the database."""
+    vault: str = ""
+    """`path#field` below the KV mount of HashiCorp Vault."""
+    aws_sm: str = ""
+    """`name` or `name#field` in AWS Secrets Manager."""
+
+    @property
+    def is_local(self) -> bool:
+        return not (self.db or self.vault or self.aws_sm)
+
+    @property
+    def places(self) -> int:
+        return sum(map(bool, (self.env, self.file, self.db, self.vault, self.aws_sm)))
+
+
+class SecretsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Keys the gateway itself needs; `gatewright init` makes the files with mode 0600."""
+
+    pepper: SecretReference = SecretReference(file="var/pepper.key")
+    pepper_version: int = 1
+    master_key: SecretReference = SecretReference(file="var/master.key")
+    admin_token: SecretReference = SecretReference(file="var/admin.token")
+    refresh_s: float = 5.0
+    outage_tolerance_s: float = 3600.0
+    """How long a credential stays good that its place cannot confirm."""
+
+
+class VaultSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """HashiCorp Vault, for references with `vault`."""
+
+    url: str = ""
+    mount: str = "secret"
+    namespace: str = ""
+    auth: Literal["approle", "kubernetes", "token"] = "approle"
+    auth_mount: str = ""
+    role: str = ""
+    credential: SecretReference = SecretReference(file="var/vault.secret")
+    """The AppRole's secret id, or the token."""
+    kubernetes_token_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105
+
+
+class OidcSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """An OpenID provider by which people sign in to the admin listener."""
+
+    issuer: str = ""
+    client_id: str = ""
+    client_secret: SecretReference | None = None
+    scope: str = "openid profile email"
+
+
+class AlertSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """A web hook that is told when so much of a budget is used up."""
+
+    url: str = ""
+    credential: SecretReference | None = None
+    """Sent as a bearer token."""
+    allow_plain_http: bool = False
+    percents: tuple[int, ...] = (50, 80, 100)
+
+
+class CurrencySettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """How amounts are shown in another currency; nothing is booked in it."""
+
+    per_usd: str
+    """A decimal number, as text so that no digit is lost."""
+    as_of: str
+
+
+class AwsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """AWS, for references with `aws_sm`; empty values are those of boto3."""
+
+    region: str = ""
+    endpoint_url: str = ""
+
+
+class RatesSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where workers share rate limits; without a URL each worker limits by itself."""
+
+    url: str = ""
+    """`redis://host:port/number`, also for Valkey; `rediss://` with TLS."""
+    password: SecretReference | None = None

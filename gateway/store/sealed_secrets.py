@@ -1,0 +1,147 @@
+"""Secrets in the database, sealed: each under a data key of its own, which the master key wraps.
+
+What is sealed is bound to its row: name and version are authenticated with it, so that a row copied
+over another, or an old version put back in place of a new one, does not open. Values go in and are
+used; nothing gives them out again.
+"""
+
+import os
+import re
+import secrets
+from collections.abc import Sequence
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec import Struct
+from sqlalchemy import delete, select
+
+from gateway.clock import Clock
+from gateway.errors import NotReady, RequestInvalid
+from gateway.secrets.envelope import KEY_BYTES, MasterKey, UnwrapFailed
+from gateway.secrets.keeper import SecretUnavailableError
+from gateway.secrets.secret import Secret
+from gateway.secrets.sources import SECRET_MAX_BYTES
+from gateway.store.engine import Database
+from gateway.store.revisions import bump
+from gateway.store.tables import sealed_secrets
+
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_NONCE_BYTES = 12
+
+
+class SealedSecret(Struct, frozen=True):
+    """What may be said about a secret."""
+
+    name: str
+    version: int
+    master_key_id: str
+    set_us: int
+    set_by: str
+
+
+class SealedSecretTable:
+    """Sealed secrets of one database under one master key."""
+
+    def __init__(self, database: Database, master: MasterKey, clock: Clock) -> None:
+        self._database = database
+        self._master = master
+        self._clock = clock
+
+    async def seal(self, name: str, value: Secret[str], set_by: str) -> int:
+        """Seal a value under a new version, which is returned; workers use it within seconds.
+
+        Raises:
+            RequestInvalid: the name or the value cannot be one.
+        """
+        if _NAME.fullmatch(name) is None:
+            reason = "use 1 to 63 lower-case letters, digits, '.', '_' or '-'"
+            raise RequestInvalid(f"name: {reason}", parameter="name")
+        text = value.reveal().encode()
+        if not text or len(text) > SECRET_MAX_BYTES:
+            raise RequestInvalid("a secret is neither empty nor huge", parameter="value")
+        async with self._database.writing() as connection:
+            query = select(sealed_secrets.c.version).where(sealed_secrets.c.name == name)
+            found = (await connection.execute(query.with_for_update())).scalar_one_or_none()
+            version = (found or 0) + 1
+            await connection.execute(delete(sealed_secrets).where(sealed_secrets.c.name == name))
+            await connection.execute(
+                sealed_secrets.insert(), self._sealed(name, version, text, set_by)
+            )
+            await bump(connection)
+        return version
+
+    async def listed(self) -> Sequence[SealedSecret]:
+        """All secrets, without what they are."""
+        query = select(sealed_secrets).order_by(sealed_secrets.c.name)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [SealedSecret(**{key: row[key] for key in _PUBLIC}) for row in rows]
+
+    async def remove(self, name: str) -> None:
+        """Forget a secret; whoever uses it loses it after the outage tolerance.
+
+        Raises:
+            RequestInvalid: there is none of this name.
+        """
+        gone = delete(sealed_secrets).where(sealed_secrets.c.name == name)
+        async with self._database.writing() as connection:
+            if not (await connection.execute(gone)).rowcount:
+                raise RequestInvalid("there is no such secret", parameter="name")
+            await bump(connection)
+
+    async def open(self, name: str) -> Secret[str]:
+        """The newest version.
+
+        Raises:
+            SecretUnavailableError: there is none, it was moved or changed, or was sealed under
+                another master key, or the database does not answer.
+        """
+        query = select(sealed_secrets).where(sealed_secrets.c.name == name)
+        try:
+            async with self._database.reading() as connection:
+                row = (await connection.execute(query)).mappings().one_or_none()
+        except NotReady:
+            raise SecretUnavailableError("the database does not answer") from None
+        if row is None:
+            raise SecretUnavailableError("the database has no such secret")
+        bound_to = _bound_to(name, row["version"])
+        sealed = bytes(row["sealed"])
+        try:
+            key = self._master.unwrap(bytes(row["wrapped_key"]), bound_to)
+            text = AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound_to)
+        except (UnwrapFailed, InvalidTag):
+            reason = "the secret was changed, moved, or sealed under another master key"
+            raise SecretUnavailableError(reason) from None
+        return Secret(text.decode())
+
+    def _sealed(self, name: str, version: int, text: bytes, set_by: str) -> dict[str, object]:
+        bound_to = _bound_to(name, version)
+        key, nonce = secrets.token_bytes(KEY_BYTES), os.urandom(_NONCE_BYTES)
+        return {
+            "name": name,
+            "version": version,
+            "master_key_id": self._master.key_id,
+            "wrapped_key": self._master.wrap(key, bound_to),
+            "sealed": nonce + AESGCM(key).encrypt(nonce, text, bound_to),
+            "set_us": self._clock.utc_us(),
+            "set_by": set_by[:200],
+        }
+
+
+class DatabasePlace:
+    """One sealed secret, see `gateway.secrets.keeper.SecretPlace`."""
+
+    def __init__(self, table: SealedSecretTable, name: str) -> None:
+        self._table = table
+        self._name = name
+
+    async def read(self) -> Secret[str]:
+        return await self._table.open(self._name)
+
+
+_PUBLIC = ("name", "version", "master_key_id", "set_us", "set_by")
+
+
+def _bound_to(name: str, version: int) -> bytes:
+    return f"gatewright sealed secret\x00{name}\x00{version}".encode()

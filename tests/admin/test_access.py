@@ -1,0 +1,298 @@
+"""Roles and scopes over HTTP: every route and role, in the own, a foreign and an absent place."""
+
+import re
+import secrets
+from typing import Any
+
+import msgspec
+import pytest
+from litestar import Litestar, get
+from litestar.params import FromPath
+
+from admin.access import PUBLIC, STEP_UP_S, needs, require_declarations
+from gateway.access import ROLE_PERMISSIONS, ROLES, STEP_UP, Grant, Permission, Role
+from gateway.clock import StoppedClock
+from gateway.errors import StartupRefused
+from gateway.secrets.secret import Secret
+from gateway.store.people import PeopleStore
+from tests.admin.listener import Browser, Listener, browsing
+
+
+pytestmark = pytest.mark.anyio
+PASSWORD = secrets.token_hex(12)
+OWN, FOREIGN, ABSENT = "acme", "umbrella", "nowhere"
+BODIES: dict[str, dict[str, object]] = {
+    "keys": {"workspace": "research", "project": "bot", "name": "new"},
+    "budgets": {"account": "org:{organisation}", "limit_microusd": 5},
+    "grants": {"person": "somebody", "role": "viewer"},
+}
+
+
+async def person(listener: Listener, name: str, *grants: Grant) -> None:
+    async with listener.database() as database:
+        store = PeopleStore(database, listener.clock)
+        await store.add(name, password=Secret(PASSWORD))
+        for grant in grants:
+            await store.grant(name, grant)
+
+
+async def world(listener: Listener) -> None:
+    """Two organisations, with a key and a budget each."""
+    for organisation in (OWN, FOREIGN):
+        await listener.issue_key(f"key of {organisation}", organisation)
+        await listener.limit(f"org:{organisation}", 10**6)
+    await person(listener, "somebody")
+
+
+def declared(application: Litestar) -> list[tuple[str, str, dict[str, Any]]]:
+    """Method, path and declaration of every handler of the API."""
+    found = []
+    for route in application.routes:
+        for handler in getattr(route, "route_handlers", ()):
+            methods = sorted(str(each) for each in handler.http_methods if str(each) != "OPTIONS")
+            found += [(method, route.path, dict(handler.opt)) for method in methods]
+    return [each for each in found if each[1].startswith("/api/")]
+
+
+async def call(
+    browser: Browser, method: str, path: str, organisation: str
+) -> tuple[int, dict[str, Any]]:
+    target = re.sub(r"\{organisation[^}]*\}", organisation, path)
+    target = re.sub(r"\{key_id[^}]*\}", "0" * 12, target)
+    kind = path.rstrip("/").rsplit("/", 1)[-1]
+    body = msgspec.json.encode(BODIES.get(kind, {})).decode()
+    answer, text = await browser.send(
+        method, target, body=body.replace("{organisation}", organisation)
+    )
+    return answer.status, msgspec.json.decode(text) if text else {}
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_role_opens_what_it_says_where_it_says_and_nothing_else(
+    listener: Listener, browser: Browser, role: Role
+) -> None:
+    await world(listener)
+    await person(listener, "ann", Grant(role, OWN))
+    await browser.sign_in_as("ann", PASSWORD)
+    routes = declared(listener.application)
+    assert len(routes) >= 8
+
+    for method, path, opt in routes:
+        permitted = opt["access"] in ROLE_PERMISSIONS[role]
+        if opt["where"] == "organisation":
+            own, _ = await call(browser, method, path, OWN)
+            foreign = await call(browser, method, path, FOREIGN)
+            absent = await call(browser, method, path, ABSENT)
+            # A role that may grant may still not grant more than it has; a key that is not there is
+            # not found: both were let through to the handler.
+            assert (own in (200, 201, 204, 404)) is permitted or path.endswith("grants"), (
+                method,
+                path,
+                own,
+            )
+            assert permitted or own == 403, (method, path, own)
+            assert foreign == absent, (method, path)
+            assert foreign[0] == 404, (method, path)
+        elif opt["where"] == "everywhere":
+            status, _ = await call(browser, method, path, OWN)
+            assert status == 403, (method, path)
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_role_that_is_held_everywhere_opens_the_same_in_every_organisation(
+    listener: Listener, browser: Browser, role: Role
+) -> None:
+    await world(listener)
+    await person(listener, "ann", Grant(role, "*"))
+    await browser.sign_in_as("ann", PASSWORD)
+    for method, path, opt in declared(listener.application):
+        statuses = {(await call(browser, method, path, place))[0] for place in (OWN, FOREIGN)}
+        assert len(statuses) == 1, (method, path, statuses)
+        assert (statuses == {403}) is (opt["access"] not in ROLE_PERMISSIONS[role]), (method, path)
+        if opt["where"] == "organisation":
+            assert (await call(browser, method, path, ABSENT))[0] == 404, (method, path)
+
+
+async def test_without_a_role_nothing_is_shown_and_without_a_session_nothing_is_said(
+    listener: Listener, browser: Browser
+) -> None:
+    await world(listener)
+    for method, path, _ in declared(listener.application):
+        assert (await call(browser, method, path, OWN))[0] == 401, path
+    await browser.sign_in_as("somebody", PASSWORD)
+    for method, path, _ in declared(listener.application):
+        assert (await call(browser, method, path, OWN))[0] in (403, 404), path
+    answer, _ = await browser.send("GET", "/")
+    assert answer.status == 403
+
+
+async def test_the_overview_shows_only_ones_own_organisation(
+    listener: Listener, browser: Browser
+) -> None:
+    await world(listener)
+    await person(listener, "ann", Grant("viewer", OWN))
+    await browser.sign_in_as("ann", PASSWORD)
+    _, page = await browser.send("GET", "/")
+
+    assert f"key of {OWN}" in page
+    assert FOREIGN not in page
+
+
+async def test_a_role_can_be_given_only_by_who_may_do_all_of_it(
+    listener: Listener, browser: Browser
+) -> None:
+    await world(listener)
+    await person(listener, "sec", Grant("security_admin", OWN))
+    await browser.sign_in_as("sec", PASSWORD)
+    path = f"/api/organisations/{OWN}/grants"
+    statuses = {}
+    for role in ROLES:
+        body = msgspec.json.encode({"person": "somebody", "role": role}).decode()
+        statuses[role] = (await browser.send("POST", path, body=body))[0].status
+
+    assert {role for role, status in statuses.items() if status == 204} == {
+        *("viewer", "app_owner", "security_admin")
+    }
+    assert set(statuses.values()) == {204, 403}
+
+
+async def test_keys_and_grants_need_a_fresh_proof_and_reading_does_not(
+    listener: Listener, browser: Browser
+) -> None:
+    await world(listener)
+    await person(listener, "ann", Grant("platform_admin", "*"))
+    await browser.sign_in_as("ann", PASSWORD)
+    listener.clock.advance(STEP_UP_S + 1)
+    refused, body = await call(browser, "POST", "/api/organisations/{organisation}/keys", OWN)
+    read, _ = await call(browser, "GET", "/api/organisations/{organisation}/keys", OWN)
+    wrong, _ = await browser.send("POST", "/prove", {"password": "not the one it is"})
+    still, _ = await call(browser, "POST", "/api/organisations/{organisation}/keys", OWN)
+    await browser.send("POST", "/prove", {"password": PASSWORD})
+    done, issued = await call(browser, "POST", "/api/organisations/{organisation}/keys", OWN)
+
+    assert (refused, body["error"]["code"]) == (403, "step_up_required")
+    assert (read, wrong.status, still, done) == (200, 403, 403, 201)
+    assert issued["key"].startswith("gw_live_")
+    assert {Permission.KEYS_ISSUE, Permission.PEOPLE_MANAGE} <= STEP_UP
+
+
+async def test_a_change_without_the_sessions_own_mark_is_refused(
+    listener: Listener, browser: Browser
+) -> None:
+    await world(listener)
+    await person(listener, "ann", Grant("platform_admin", "*"))
+    await browser.sign_in_as("ann", PASSWORD)
+    for mark in ("", "0" * 64, "é"):
+        answer, _ = await browser.send(
+            "POST", f"/api/organisations/{OWN}/keys", body="{}", x_gatewright_csrf=mark or "none"
+        )
+        assert answer.status == 403
+
+
+async def test_losing_a_role_or_being_disabled_holds_with_the_next_request(
+    listener: Listener, browser: Browser
+) -> None:
+    await world(listener)
+    await person(listener, "ann", Grant("viewer", OWN))
+    await browser.sign_in_as("ann", PASSWORD)
+    path = f"/api/organisations/{OWN}/keys"
+    before, _ = await browser.send("GET", path)
+    async with listener.database() as database:
+        store = PeopleStore(database, listener.clock)
+        await store.revoke("ann", Grant("viewer", OWN))
+        without, _ = await browser.send("GET", path)
+        await store.grant("ann", Grant("viewer", OWN))
+        again, _ = await browser.send("GET", path)
+        await store.disable("ann")
+        disabled, _ = await browser.send("GET", path)
+
+    assert [each.status for each in (before, without, again, disabled)] == [200, 404, 200, 401]
+    assert (await browser.sign_in_as("ann", PASSWORD)).status == 401
+
+
+async def test_another_password_ends_the_sessions_of_the_old_one(
+    listener: Listener, browser: Browser
+) -> None:
+    await person(listener, "ann", Grant("viewer", "*"))
+    await browser.sign_in_as("ann", PASSWORD)
+    assert await browser.is_signed_in()
+    async with listener.database() as database:
+        await PeopleStore(database, listener.clock).set_password(
+            "ann", Secret(PASSWORD[::-1] + "x")
+        )
+
+    assert not await browser.is_signed_in()
+
+
+async def test_a_list_of_passwords_is_stopped_and_says_the_same_as_a_wrong_name(
+    listener: Listener, browser: Browser
+) -> None:
+    await person(listener, "ann", Grant("viewer", "*"))
+    wrong, for_wrong = await browser.send("POST", "/sign-in", {"name": "ann", "password": "x" * 12})
+    nobody, for_nobody = await browser.send(
+        "POST", "/sign-in", {"name": "no", "password": "x" * 12}
+    )
+    for number in range(10):
+        await browser.sign_in_as("ann", f"guess number {number}")
+    stopped = await browser.sign_in_as("ann", PASSWORD)
+    listener.clock.advance(301.0)
+
+    assert (wrong.status, nobody.status, stopped.status) == (401, 401, 401)
+    assert for_wrong == for_nobody
+    assert (await browser.sign_in_as("ann", PASSWORD)).status == 303
+
+
+async def test_a_session_id_that_was_planted_before_signing_in_is_worth_nothing(
+    listener: Listener,
+) -> None:
+    await person(listener, "ann", Grant("viewer", "*"))
+    async with browsing(listener) as browser:
+        planted = "gatewright_admin=planted"
+        form = {"name": "ann", "password": PASSWORD}
+        answer, _ = await browser.send("POST", "/sign-in", form, cookie=planted)
+    async with browsing(listener) as thief:
+        seen, _ = await thief.send("GET", "/", cookie=planted)
+
+    assert answer.status == 303
+    assert "planted" not in answer.headers["set-cookie"]
+    assert seen.status == 303
+
+
+def test_a_handler_that_does_not_say_who_may_use_it_stops_the_start() -> None:
+    @get("/silent")
+    async def silent() -> None: ...
+
+    @get("/nowhere", opt=needs(Permission.KEYS_READ))
+    async def without_place() -> None: ...
+
+    @get("/of/{organisation:str}", opt=needs(Permission.KEYS_READ, "everywhere"))
+    async def with_unused_place(organisation: FromPath[str]) -> None: ...
+
+    @get("/good/{organisation:str}", opt=needs(Permission.KEYS_READ))
+    async def good(organisation: FromPath[str]) -> None: ...
+
+    @get("/open", opt=PUBLIC)
+    async def public() -> None: ...
+
+    for handler in (silent, without_place, with_unused_place):
+        with pytest.raises(StartupRefused, match="does not say who may use it"):
+            require_declarations(Litestar([handler], openapi_config=None))
+    require_declarations(Litestar([good, public], openapi_config=None))
+
+
+async def test_sessions_end_for_all_processes_of_one_database(
+    listener: Listener, browser: Browser
+) -> None:
+    """A second process sees at once what the first one ended."""
+    await person(listener, "ann", Grant("viewer", "*"))
+    await browser.sign_in_as("ann", PASSWORD)
+    session_id = browser.session_id
+    async with listener.database() as database:
+        other = PeopleStore(database, StoppedClock(listener.clock.utc_us()))
+        before = await other.session(session_id)
+        await browser.send("POST", "/sign-out")
+        after = await other.session(session_id)
+
+    assert before is not None
+    assert before.person.name == "ann"
+    assert after is None

@@ -1,0 +1,256 @@
+"""Signing in by a real OpenID provider on loopback, and by ones that lie."""
+
+import base64
+import hashlib
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+import jwt
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from admin.oidc import BEGUN_FOR_S, OpenIdClient
+from gateway.access import Grant
+from gateway.clock import StoppedClock, SystemClock
+from gateway.errors import Unauthenticated
+from gateway.sections import OidcSettings
+from gateway.store.people import PeopleStore
+from tests.admin.listener import Browser, Listener, browsing
+
+
+pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore")]
+CLIENT = "gatewright"
+
+
+# --- a real provider ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def issuer() -> Iterator[str]:
+    import oidc_provider_mock
+
+    with oidc_provider_mock.run_server_in_thread(require_nonce=True) as server:
+        yield f"http://localhost:{server.server_port}"
+
+
+@pytest.fixture
+async def listener(tmp_path: Path, sqlite_url: str, issuer: str) -> AsyncIterator[Listener]:
+    secret = tmp_path / "oidc.secret"
+    secret.touch(mode=0o600)
+    secret.write_text(f"{CLIENT} and a half")
+    more = f'[oidc]\nissuer = "{issuer}"\nclient_id = "{CLIENT}"\n'
+    more += 'client_secret = { file = "oidc.secret" }\n'
+    listener = Listener(tmp_path, sqlite_url, more)
+    async with listener:
+        yield listener
+
+
+async def approve(url: str, subject: str) -> str:
+    """What a person does at the provider; where it sends the browser then."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(url, data={"sub": subject}, allow_redirects=False) as answer,
+    ):
+        assert answer.status == 302
+        return answer.headers["location"]
+
+
+async def sign_in(browser: Browser, subject: str) -> tuple[int, str]:
+    begun, _ = await browser.send("GET", "/sign-in/openid")
+    back = urlsplit(await approve(begun.headers["location"], subject))
+    answer, page = await browser.send("GET", f"{back.path}?{back.query}")
+    return answer.status, page
+
+
+async def test_a_person_signs_in_sees_nothing_and_then_what_the_role_shows(
+    listener: Listener, browser: Browser, issuer: str
+) -> None:
+    assert (await sign_in(browser, "ann"))[0] == 200
+    before, _ = await browser.send("GET", "/")
+    async with listener.database() as database:
+        store = PeopleStore(database, listener.clock)
+        (person,) = await store.listed()
+        await store.grant(person.name, Grant("viewer", "*"))
+    after, _ = await browser.send("GET", "/")
+
+    assert (before.status, after.status) == (403, 200)
+    async with browsing(listener) as again:
+        await sign_in(again, "ann")
+        assert await again.is_signed_in()
+    async with listener.database() as database:
+        assert len(await PeopleStore(database, listener.clock).listed()) == 1
+
+
+async def test_what_the_provider_is_asked_holds_a_challenge_a_state_and_a_nonce(
+    browser: Browser,
+) -> None:
+    seen = []
+    for _ in range(2):
+        begun, _ = await browser.send("GET", "/sign-in/openid")
+        seen.append(parse_qs(urlsplit(begun.headers["location"]).query))
+        cookie = begun.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert re.search("samesite=lax", cookie, re.IGNORECASE)
+
+    for asked in seen:
+        assert asked["response_type"] == ["code"]
+        assert asked["code_challenge_method"] == ["S256"]
+        assert asked["client_id"] == [CLIENT]
+    for name in ("state", "nonce", "code_challenge"):
+        assert seen[0][name] != seen[1][name]
+
+
+async def test_a_code_that_somebody_else_began_or_that_was_used_is_worth_nothing(
+    listener: Listener, browser: Browser
+) -> None:
+    begun, _ = await browser.send("GET", "/sign-in/openid")
+    back = urlsplit(await approve(begun.headers["location"], "ann"))
+    async with browsing(listener) as other:
+        without, _ = await other.send("GET", f"{back.path}?{back.query}")
+        await other.send("GET", "/sign-in/openid")
+        with_own, _ = await other.send("GET", f"{back.path}?{back.query}")
+    own, _ = await browser.send("GET", f"{back.path}?{back.query}")
+    again, _ = await browser.send("GET", f"{back.path}?{back.query}")
+
+    assert [each.status for each in (without, with_own, own, again)] == [401, 401, 200, 401]
+
+
+# --- providers that lie -------------------------------------------------------------------------
+
+
+class Liar:
+    """A provider whose identity token a test makes up."""
+
+    def __init__(self) -> None:
+        self.key = rsa.generate_private_key(65537, 2048)
+        self.other_key = rsa.generate_private_key(65537, 2048)
+        self.forge: Callable[[dict[str, Any]], str] = self.honest
+        self.verifier = self.challenge = self.nonce = ""
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.issuer = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def claims(self) -> dict[str, Any]:
+        now_s = SystemClock().utc_us() // 1_000_000
+        return {
+            "iss": self.issuer,
+            "sub": "ann",
+            "aud": CLIENT,
+            "iat": now_s,
+            "exp": now_s + 300,
+            "nonce": self.nonce,
+        }
+
+    def honest(self, claims: dict[str, Any]) -> str:
+        return jwt.encode(claims, self.key, "RS256", headers={"kid": "1"})
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _answers(self, path: str, form: dict[str, list[str]]) -> dict[str, Any]:
+        if path.endswith("openid-configuration"):
+            return {
+                "issuer": self.issuer,
+                "authorization_endpoint": f"{self.issuer}/authorize",
+                "token_endpoint": f"{self.issuer}/token",
+                "jwks_uri": f"{self.issuer}/keys",
+            }
+        if path == "/keys":
+            public = jwt.algorithms.RSAAlgorithm.to_jwk(self.key.public_key(), as_dict=True)
+            return {"keys": [{**public, "kid": "1", "use": "sig", "alg": "RS256"}]}
+        self.verifier = form["code_verifier"][0]
+        return {"id_token": self.forge(self.claims())}
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        liar = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def _serve(self) -> None:
+                length = int(self.headers.get("content-length") or 0)
+                form = parse_qs(self.rfile.read(length).decode())
+                raw = msgspec.json.encode(liar._answers(self.path, form))
+                self.send_response(200)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(raw)))
+                self.end_headers()
+                self.wfile.write(raw)
+
+            do_GET = do_POST = _serve  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        return Handler
+
+
+@pytest.fixture
+def liar() -> Iterator[Liar]:
+    liar = Liar()
+    yield liar
+    liar.stop()
+
+
+async def vouched(liar: Liar, clock: StoppedClock | None = None, late_s: float = 0.0) -> str:
+    clock = clock or StoppedClock()
+    settings = OidcSettings(issuer=liar.issuer, client_id=CLIENT)
+    client = OpenIdClient(settings, None, clock, "http://127.0.0.1/back")
+    try:
+        url, ticket = await client.begin()
+        asked = parse_qs(urlsplit(url).query)
+        liar.nonce, liar.challenge = asked["nonce"][0], asked["code_challenge"][0]
+        clock.advance(late_s)
+        return (await client.finish(ticket, asked["state"][0], "code")).subject
+    finally:
+        await client.close()
+
+
+async def test_an_honest_token_is_believed_and_the_verifier_fits_the_challenge(liar: Liar) -> None:
+    assert await vouched(liar) == f"{liar.issuer}|ann"
+    digest = hashlib.sha256(liar.verifier.encode()).digest()
+    assert base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == liar.challenge
+
+
+LIES: dict[str, Callable[[Liar, dict[str, Any]], str]] = {
+    "another key": lambda liar, claims: jwt.encode(
+        claims, liar.other_key, "RS256", headers={"kid": "1"}
+    ),
+    "an unknown key": lambda liar, claims: jwt.encode(
+        claims, liar.key, "RS256", headers={"kid": "2"}
+    ),
+    "no signature": lambda _, claims: jwt.encode(claims, "", "none"),
+    "a symmetric signature": lambda _, claims: jwt.encode(
+        claims, b"x" * 64, "HS256", headers={"kid": "1"}
+    ),
+    "another audience": lambda liar, claims: liar.honest({**claims, "aud": "other"}),
+    "another issuer": lambda liar, claims: liar.honest({**claims, "iss": "https://other.example"}),
+    "another nonce": lambda liar, claims: liar.honest({**claims, "nonce": "old"}),
+    "no nonce": lambda liar, claims: liar.honest(
+        {name: value for name, value in claims.items() if name != "nonce"}
+    ),
+    "an expired one": lambda liar, claims: liar.honest({**claims, "exp": claims["iat"] - 3600}),
+    "one for another party": lambda liar, claims: liar.honest({**claims, "azp": "other"}),
+    "no token at all": lambda *_: "",
+    "not a token": lambda *_: "a.b.c",
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+async def test_a_provider_that_lies_is_not_believed(liar: Liar, lie: str) -> None:
+    liar.forge = lambda claims: LIES[lie](liar, claims)
+    with pytest.raises(Unauthenticated) as caught:
+        await vouched(liar)
+
+    assert caught.value.message == "The identity provider did not vouch for this sign-in."
+
+
+async def test_a_sign_in_that_took_too_long_is_begun_anew(liar: Liar) -> None:
+    with pytest.raises(Unauthenticated):
+        await vouched(liar, late_s=BEGUN_FOR_S + 1)

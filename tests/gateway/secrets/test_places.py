@@ -1,0 +1,298 @@
+"""Places of secrets: Vault and AWS by their official clients, the database sealed, and outages."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moto.server import ThreadedMotoServer
+
+from gateway.clock import StoppedClock
+from gateway.errors import RequestInvalid
+from gateway.secrets.aws import AwsPlace, secrets_manager
+from gateway.secrets.envelope import MasterKey
+from gateway.secrets.keeper import SecretKeeper, SecretUnavailableError
+from gateway.secrets.secret import Secret
+from gateway.secrets.vault import VaultPlace, VaultSession
+from gateway.sections import AwsSettings, VaultSettings
+from gateway.store.engine import Database, open_database
+from gateway.store.sealed_secrets import DatabasePlace, SealedSecretTable
+from gateway.store.tables import sealed_secrets
+from tests.gateway.secrets.vault_stub import VaultStub
+
+
+pytestmark = pytest.mark.anyio
+
+
+# --- the keeper ---------------------------------------------------------------------------------
+
+
+class Changeable:
+    def __init__(self, value: str) -> None:
+        self.value, self.is_away = value, False
+
+    async def read(self) -> Secret[str]:
+        if self.is_away:
+            raise SecretUnavailableError("away")
+        return Secret(self.value)
+
+
+class Kept:
+    """A keeper of one place, and what it told."""
+
+    def __init__(self) -> None:
+        self.place, self.clock = Changeable("one"), StoppedClock()
+        self.heard: list[str | None] = []
+        self.failures: list[str] = []
+        self.keeper = SecretKeeper(
+            {"p": self.place},
+            self.clock,
+            tolerate_s=60.0,
+            changed=lambda _, value: self.heard.append(value.reveal() if value else None),
+            failed=lambda _, reason: self.failures.append(reason),
+        )
+
+
+async def test_a_change_is_told_once() -> None:
+    kept = Kept()
+    for value in ("one", "one", "two", "two"):
+        kept.place.value = value
+        await kept.keeper.refresh()
+
+    assert kept.heard == ["one", "two"]
+
+
+async def test_an_outage_is_tolerated_for_the_stated_time_and_not_longer() -> None:
+    kept = Kept()
+    await kept.keeper.refresh()
+    kept.place.is_away = True
+    for _ in range(6):
+        kept.clock.advance(10.0)
+        await kept.keeper.refresh()
+    tolerated = list(kept.heard)
+    kept.clock.advance(1.0)
+    await kept.keeper.refresh()
+    kept.place.is_away = False
+    await kept.keeper.refresh()
+
+    assert tolerated == ["one"]
+    assert kept.heard == ["one", None, "one"]
+    assert kept.failures == ["away"]
+
+
+# --- the database -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = open_database(database_url)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def table(database: Database) -> SealedSecretTable:
+    return SealedSecretTable(database, MasterKey(Secret(os.urandom(32))), StoppedClock())
+
+
+async def rows(database: Database) -> dict[str, dict[str, Any]]:
+    async with database.reading() as connection:
+        found = (await connection.execute(sealed_secrets.select())).mappings().all()
+    return {row["name"]: dict(row) for row in found}
+
+
+async def test_what_is_sealed_opens_and_nothing_readable_is_stored(
+    database: Database, table: SealedSecretTable
+) -> None:
+    assert await table.seal("openai", Secret("sk-first-value"), "ann") == 1
+    assert await table.seal("openai", Secret("sk-second-value"), "ann") == 2
+
+    assert (await DatabasePlace(table, "openai").read()).reveal() == "sk-second-value"
+    stored = repr(await rows(database))
+    assert "second" not in stored
+    (listed,) = await table.listed()
+    assert (listed.name, listed.version, listed.set_by) == ("openai", 2, "ann")
+
+
+async def test_a_row_that_was_moved_changed_or_put_back_does_not_open(
+    database: Database, table: SealedSecretTable
+) -> None:
+    await table.seal("cheap", Secret("for the cheap one"), "ann")
+    old = (await rows(database))["cheap"]
+    await table.seal("cheap", Secret("newer"), "ann")
+    await table.seal("dear", Secret("for the dear one"), "ann")
+    dear = (await rows(database))["dear"]
+    flipped = bytes([dear["sealed"][0] ^ 1]) + dear["sealed"][1:]
+    wrongs: list[tuple[str, dict[str, object]]] = [
+        ("cheap", {"sealed": dear["sealed"], "wrapped_key": dear["wrapped_key"]}),
+        ("cheap", {"sealed": old["sealed"], "wrapped_key": old["wrapped_key"]}),
+        ("dear", {"sealed": flipped}),
+        ("dear", {"version": 7}),
+    ]
+    for name, change in wrongs:
+        async with database.writing() as connection:
+            kept = (await rows(database))[name]
+            await connection.execute(
+                sealed_secrets.update().where(sealed_secrets.c.name == name).values(**change)
+            )
+        with pytest.raises(SecretUnavailableError, match="changed, moved"):
+            await table.open(name)
+        async with database.writing() as connection:
+            await connection.execute(
+                sealed_secrets.update().where(sealed_secrets.c.name == name).values(**kept)
+            )
+        await table.open(name)
+
+
+async def test_another_master_key_opens_nothing(
+    database: Database, table: SealedSecretTable
+) -> None:
+    await table.seal("openai", Secret("sk-value"), "ann")
+    other = SealedSecretTable(database, MasterKey(Secret(os.urandom(32))), StoppedClock())
+
+    with pytest.raises(SecretUnavailableError):
+        await other.open("openai")
+    with pytest.raises(SecretUnavailableError, match="no such secret"):
+        await table.open("nothing")
+
+
+async def test_what_cannot_be_a_secret_is_refused(table: SealedSecretTable) -> None:
+    for name, value in (("", "x"), ("UPPER", "x"), ("a/b", "x"), ("ok", ""), ("ok", "x" * 70_000)):
+        with pytest.raises(RequestInvalid):
+            await table.seal(name, Secret(value), "ann")
+    with pytest.raises(RequestInvalid):
+        await table.remove("nothing")
+
+
+# --- Vault --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def vault() -> Iterator[VaultStub]:
+    with VaultStub() as stub:
+        stub.kv["openai"] = {"value": "sk-from-vault", "other": "second field"}
+        yield stub
+
+
+class Clocked(StoppedClock):
+    """Moves the stub's clock along with ours."""
+
+    def __init__(self, vault: VaultStub) -> None:
+        super().__init__()
+        self._vault = vault
+
+    def advance(self, seconds: float) -> None:
+        super().advance(seconds)
+        self._vault.now_s += seconds
+
+
+def session(vault: VaultStub, clock: StoppedClock, **changes: Any) -> VaultSession:
+    settings = VaultSettings(url=vault.url, role=vault.role_id, **changes)
+    return VaultSession(settings, clock, lambda: Secret(vault.secret_id))
+
+
+async def test_an_approle_reads_fields_of_a_secret(vault: VaultStub) -> None:
+    opened = session(vault, Clocked(vault))
+
+    assert (await VaultPlace(opened, "openai").read()).reveal() == "sk-from-vault"
+    assert (await VaultPlace(opened, "openai#other").read()).reveal() == "second field"
+    assert vault.asked.count("POST /v1/auth/approle/login") == 1
+
+
+async def test_a_service_account_of_kubernetes_signs_in(vault: VaultStub, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(f"{vault.service_account}\n")
+    opened = session(vault, Clocked(vault), auth="kubernetes", kubernetes_token_file=str(token))
+
+    assert (await VaultPlace(opened, "openai").read()).reveal() == "sk-from-vault"
+
+
+async def test_a_login_is_renewed_before_it_ends_and_made_anew_when_it_cannot_be(
+    vault: VaultStub,
+) -> None:
+    clock = Clocked(vault)
+    place = VaultPlace(session(vault, clock), "openai")
+    await place.read()
+    clock.advance(45.0)
+    await place.read()
+    vault.renewals_left = 0
+    clock.advance(45.0)
+    await place.read()
+    clock.advance(1000.0)
+    await place.read()
+
+    assert vault.asked.count("POST /v1/auth/token/renew-self") == 2
+    assert vault.asked.count("POST /v1/auth/approle/login") == 3
+
+
+async def test_a_login_that_was_revoked_is_made_anew_at_once(vault: VaultStub) -> None:
+    place = VaultPlace(session(vault, Clocked(vault)), "openai")
+    await place.read()
+    vault.tokens.clear()
+
+    assert (await place.read()).reveal() == "sk-from-vault"
+
+
+async def test_what_vault_refuses_is_said_without_names_or_addresses(vault: VaultStub) -> None:
+    clock = Clocked(vault)
+    opened = session(vault, clock)
+    reasons = []
+    for reference, sealed in (("missing", False), ("openai#missing", False), ("openai", True)):
+        vault.is_sealed = sealed
+        with pytest.raises(SecretUnavailableError) as caught:
+            await VaultPlace(opened, reference).read()
+        reasons.append(caught.value.reason)
+    vault.is_sealed = False
+    vault.secret_id = "another"
+    wrong = VaultSession(
+        VaultSettings(url=vault.url, role="role"), clock, lambda: Secret("a wrong one")
+    )
+    with pytest.raises(SecretUnavailableError) as caught:
+        await VaultPlace(wrong, "openai").read()
+    reasons.append(caught.value.reason)
+
+    assert reasons[:2] == ["Vault has no such secret", "the secret in Vault has no such field"]
+    assert not [each for each in reasons if "127.0.0.1" in each or "openai" in each]
+
+
+# --- AWS ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsSettings]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield AwsSettings(region="ap-south-1", endpoint_url=f"http://{host}:{port}")
+    server.stop()
+
+
+@pytest.mark.filterwarnings("ignore")
+async def test_secrets_manager_gives_texts_and_fields_and_new_versions(aws: AwsSettings) -> None:
+    client = secrets_manager(aws)
+    client.create_secret(Name="plain", SecretString="sk-aws")
+    client.create_secret(Name="fields", SecretString='{"key": "sk-field", "n": 5}')
+    place = AwsPlace(client, "plain")
+
+    assert (await place.read()).reveal() == "sk-aws"
+    assert (await AwsPlace(client, "fields#key").read()).reveal() == "sk-field"
+    client.put_secret_value(SecretId="plain", SecretString="sk-new")
+    assert (await place.read()).reveal() == "sk-new"
+    for reference in ("missing", "fields#n", "fields#nothing", "plain#key"):
+        with pytest.raises(SecretUnavailableError):
+            await AwsPlace(client, reference).read()
+
+
+@pytest.mark.filterwarnings("ignore")
+async def test_a_secrets_manager_that_does_not_answer_is_an_outage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    client = secrets_manager(AwsSettings("ap-south-1", "http://127.0.0.1:9"))
+
+    with pytest.raises(SecretUnavailableError, match="failed"):
+        await AwsPlace(client, "plain").read()

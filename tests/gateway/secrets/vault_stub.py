@@ -1,0 +1,98 @@
+"""A stand-in for HashiCorp Vault that keeps the parts of its HTTP API which hvac asks us for.
+
+AppRole and Kubernetes login, `renew-self`, and KV version 2 reads, with leases that end and tokens
+that can be revoked: https://developer.hashicorp.com/vault/api-docs. No server of the real thing
+can be had in the test environment; hvac is the official client and is what speaks to it.
+"""
+
+import json
+import secrets
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+
+class VaultStub:
+    """Runs on loopback in a thread; its clock is the caller's, so that leases end when told."""
+
+    def __init__(self) -> None:
+        self.role_id, self.secret_id = "role", secrets.token_hex(8)
+        self.service_account = secrets.token_hex(8)
+        self.kv: dict[str, dict[str, str]] = {}
+        self.now_s = 0.0
+        self.lease_s = 60
+        self.tokens: dict[str, float] = {}
+        self.asked: list[str] = []
+        self.is_sealed = False
+        self.renewals_left = 10**9
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._thread = threading.Thread(target=self._server.serve_forever)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def answer(self, method: str, path: str, token: str, body: dict[str, Any]) -> tuple[int, Any]:
+        self.asked.append(f"{method} {path}")
+        if self.is_sealed:
+            return 503, {"errors": ["Vault is sealed"]}
+        if path == "/v1/auth/approle/login":
+            good = (body.get("role_id"), body.get("secret_id")) == (self.role_id, self.secret_id)
+            return self._login(good=good)
+        if path == "/v1/auth/kubernetes/login":
+            return self._login(good=body.get("jwt") == self.service_account)
+        if self.tokens.get(token, -1.0) <= self.now_s:
+            return 403, {"errors": ["permission denied"]}
+        if path == "/v1/auth/token/renew-self":
+            if self.renewals_left <= 0:
+                return 400, {"errors": ["lease is not renewable"]}
+            self.renewals_left -= 1
+            self.tokens[token] = self.now_s + self.lease_s
+            return 200, {"auth": self._auth(token)}
+        name = path.removeprefix("/v1/secret/data/")
+        if name not in self.kv:
+            return 404, {"errors": []}
+        return 200, {"data": {"data": self.kv[name], "metadata": {"version": 1}}}
+
+    def _login(self, *, good: bool) -> tuple[int, Any]:
+        if not good:
+            return 400, {"errors": ["invalid role or secret ID"]}
+        token = f"hvs.{secrets.token_hex(8)}"
+        self.tokens[token] = self.now_s + self.lease_s
+        return 200, {"auth": self._auth(token)}
+
+    def _auth(self, token: str) -> dict[str, Any]:
+        return {"client_token": token, "lease_duration": self.lease_s, "renewable": True}
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        stub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def _serve(self) -> None:
+                length = int(self.headers.get("content-length") or 0)
+                body = json.loads(self.rfile.read(length) or b"{}")
+                path = self.path.partition("?")[0]
+                token = self.headers.get("x-vault-token") or ""
+                status, answer = stub.answer(self.command, path, token, body)
+                raw = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(raw)))
+                self.end_headers()
+                self.wfile.write(raw)
+
+            do_GET = do_POST = do_PUT = _serve  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        return Handler

@@ -1,0 +1,235 @@
+"""Costs laid out for people: groups, savings, forecast, currencies, and a CSV that runs nothing."""
+
+import csv
+import io
+from collections.abc import AsyncIterator
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from gateway.audit.projector import Projector
+from gateway.budgets import Limit
+from gateway.clock import StoppedClock
+from gateway.costs import (
+    CostRow,
+    chargeback,
+    dearest,
+    forecast,
+    list_price,
+    savings,
+    shown,
+    total_of,
+)
+from gateway.errors import RequestInvalid
+from gateway.sections import CurrencySettings
+from gateway.store.alerts import CLAIM_US, AlertTable
+from gateway.store.audit_sink import DatabaseAuditSink
+from gateway.store.engine import Database, open_database
+from gateway.store.leased_ledger import LeasedLedger
+from gateway.store.leases import LeaseTable
+from gateway.store.spending import DIMENSIONS, Period, SpendingReader
+from gateway.store.tables import organisations
+from gateway.types import AuditRecord, Price, Target, Usage
+from tests.gateway.audit.samples import running
+
+
+DAY_US = 86_400_000_000
+START_US = 1_800_057_600_000_000  # 2027-01-16T00:00:00Z
+EVER = Period(0, 1 << 62)
+
+
+def price(output: int) -> Price:
+    return Price(3_000_000, output, 300_000, 3_750_000, 6_000_000, 50, "a list", "2027-01-01")
+
+
+def target(name: str, tier: str, output: int) -> Target:
+    return Target(
+        *(name, "p", name, "us", False, tier, price(output), 1000, 1000, frozenset())  # type: ignore[arg-type]
+    )
+
+
+def outcome(number: int, **changes: object) -> AuditRecord:
+    fields: dict[str, object] = {
+        "stage": "outcome",
+        "request_id": f"req_{number}",
+        "organisation": "acme",
+        "utc_us": START_US + number * 3_600_000_000,
+        "workspace": "research",
+        "project": "bot",
+        "key_id": "0" * 12,
+        "target": "dear",
+        "provider": "p",
+        "jurisdiction": "us",
+        "data_class": "S0",
+        "status": "ok",
+        "http_status": 200,
+        "usage": Usage(100, 10),
+        "cost_microusd": 1000,
+    }
+    return AuditRecord(**(fields | changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = open_database(database_url)
+    yield database
+    await database.close()
+
+
+async def record(database: Database, folder: Path, *records: AuditRecord) -> None:
+    async with running(folder / "records") as log:
+        for each in records:
+            await log.append(each)
+        await Projector(folder / "records", DatabaseAuditSink(database)).catch_up()
+
+
+@pytest.mark.anyio
+async def test_every_dimension_splits_the_same_total(database: Database, tmp_path: Path) -> None:
+    records = [
+        outcome(n, project=f"p{n % 3}", target=f"t{n % 2}", cost_microusd=n) for n in range(40)
+    ]
+    intent = outcome(1, stage="intent", cost_microusd=10**9)
+    await record(database, tmp_path, *records, intent)
+    reader = SpendingReader(database)
+
+    for dimension in DIMENSIONS:
+        rows = await reader.totals(EVER, [dimension])
+        assert total_of(rows) == CostRow((), 40, 4000, 400, sum(range(40))), dimension
+    rows = await reader.totals(EVER, ["project", "target"])
+    assert len(rows) == 6
+    assert rows == sorted(rows, key=lambda row: (-row.cost_microusd, row.group))
+    assert await reader.totals(Period(0, START_US), ["project"]) == []
+    for wrong in (["nothing"], ["project", "project"], ["cost_microusd; DROP TABLE people"]):
+        with pytest.raises(RequestInvalid):
+            await reader.totals(EVER, wrong)
+
+
+@pytest.mark.anyio
+async def test_days_are_those_of_the_organisations_time_zone(
+    database: Database, tmp_path: Path
+) -> None:
+    async with database.writing() as connection:
+        await connection.execute(
+            organisations.insert(),
+            {"name": "acme", "title": "", "created_us": 0, "time_zone": "Asia/Kolkata"},
+        )
+    late = START_US + 18 * 3_600_000_000 + 29 * 60_000_000  # 23:59 in India
+    await record(database, tmp_path, outcome(1, utc_us=late), outcome(2, utc_us=late + 60_000_000))
+    reader = SpendingReader(database)
+    own = Period(0, 1 << 62, "acme")
+
+    assert [row.group for row in await reader.totals(own, ["day"])] == [
+        *(("2027-01-16",), ("2027-01-17",))
+    ]
+    assert await reader.by_day(own) == {date(2027, 1, 16): 1000, date(2027, 1, 17): 1000}
+    assert [row.group for row in await reader.totals(EVER, ["day", "organisation"])] == [
+        ("2027-01-16", "acme")
+    ]
+
+
+@pytest.mark.anyio
+async def test_a_ledger_that_says_something_else_than_its_outcomes_is_found(
+    database: Database, tmp_path: Path
+) -> None:
+    clock = StoppedClock(START_US)
+    table = LeaseTable(database, clock)
+    for account in ("org:acme", "proj:acme/research/bot", f"key:{'0' * 12}", "ws:acme/other"):
+        await table.set_limit(Limit(account, 10**9, "day"))
+    ledger = LeasedLedger(table, clock, "w1", flush_every_s=3600.0, patience_s=0.0)
+    await ledger.start()
+    path = ("org:acme", "ws:acme/research", "proj:acme/research/bot", f"key:{'0' * 12}")
+    for _ in range(3):
+        ledger.settle(await ledger.reserve(path, 5000), 1000)
+    ledger.settle(await ledger.reserve(("ws:acme/other",), 5000), 7)
+    await ledger.close()
+    await record(database, tmp_path, *(outcome(n) for n in range(3)), outcome(4, utc_us=5))
+
+    found = {
+        each.account: (each.ledger_microusd, each.audit_microusd, each.leased_microusd)
+        for each in await SpendingReader(database).differences()
+    }
+    assert found == {
+        "org:acme": (3000, 3000, 0),
+        "proj:acme/research/bot": (3000, 3000, 0),
+        f"key:{'0' * 12}": (3000, 3000, 0),
+        "ws:acme/other": (7, 0, 0),
+    }
+
+
+@pytest.mark.anyio
+async def test_an_alert_is_sent_once_by_whoever_claims_it_and_again_when_it_was_not_taken(
+    database: Database,
+) -> None:
+    clock = StoppedClock(START_US)
+    table, alerts = LeaseTable(database, clock), AlertTable(database, clock)
+    await table.set_limit(Limit("org:acme", 1000, "day"))
+    ledger = LeasedLedger(table, clock, "w1", flush_every_s=3600.0, patience_s=0.0)
+    await ledger.start()
+
+    async def due() -> list[int]:
+        await ledger.flush()
+        return [each.percent for each in await alerts.claim(await table.budgets(), (50, 80, 100))]
+
+    seen = []
+    for amount in (499, 1, 300, 200):
+        ledger.settle(await ledger.reserve(("org:acme",), amount), amount)
+        seen.append(await due())
+    for alert in await AlertTable(database, clock).claim(await table.budgets(), (50,)):
+        pytest.fail(f"{alert} was claimed twice")
+    clock.advance(CLAIM_US / 1e6)
+    again = await alerts.claim(await table.budgets(), (50, 80))
+    await alerts.sent(again[0])
+    clock.advance(CLAIM_US / 1e6)
+    last = [each.percent for each in await alerts.claim(await table.budgets(), (50, 80))]
+    clock.advance(86_400.0)
+    await ledger.reserve(("org:acme",), 1)
+
+    assert seen == [[], [50], [80], [100]]
+    assert [each.percent for each in again] == [50, 80]
+    assert last == [80]
+    assert await due() == []
+    await ledger.close()
+
+
+def test_savings_are_the_same_tokens_at_the_dearest_frontier_targets_list_price() -> None:
+    targets = [target("house", "cheap", 0), target("mid", "mid", 90_000_000)]
+    targets += [target("front", "frontier", 15_000_000), target("top", "frontier", 75_000_000)]
+    rows = [CostRow(("a",), 3, 1_000_000, 200_000, 2_000_000), CostRow(("b",), 1, 10, 1, 0)]
+    found = savings(rows, dearest(targets))
+
+    assert found.baseline_microusd == list_price(price(75_000_000), 1_000_010, 200_001)
+    assert found.saved_microusd == found.baseline_microusd - 2_000_000
+    assert "top (as of 2027-01-01)" in found.method
+    assert savings([], targets[3]).saved_percent == 0
+    with pytest.raises(RequestInvalid):
+        dearest(targets[:1])
+
+
+def test_a_month_costs_what_it_did_and_the_mean_of_each_weekday_for_what_is_left() -> None:
+    today = date(2027, 1, 16)
+    by_day = {today - timedelta(days=back): 1000 for back in range(1, 40)} | {today: 400}
+    found = forecast(by_day, today)
+
+    assert (found.spent_microusd, found.days_left) == (15_400, 15)
+    assert found.expected_microusd == 31_000
+    assert forecast({}, today).expected_microusd == 0
+    assert forecast({today: 5000}, date(2027, 1, 31)).days_left == 0
+
+
+def test_an_amount_in_another_currency_says_its_rates_date() -> None:
+    currencies = {"INR": CurrencySettings("84.1", "2026-11-20")}
+
+    assert shown(1_500_000, "USD", {}) == "1.50 USD"
+    assert shown(1_500_000, "INR", currencies) == "126.15 INR (rate of 2026-11-20)"
+    with pytest.raises(RequestInvalid):
+        shown(1, "EUR", currencies)
+
+
+@pytest.mark.parametrize("hostile", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", '=cmd|"/c calc"!A1'])
+def test_a_cell_that_a_spreadsheet_would_run_is_text(hostile: str) -> None:
+    text = chargeback([CostRow((hostile,), 1, 2, 3, 4_000_000)], ["project"], "USD", {})
+    header, line = csv.reader(io.StringIO(text))
+
+    assert header[:2] == ["project", "requests"]
+    assert line == [f"'{hostile}", "1", "2", "3", "4000000", "4.00 USD"]
