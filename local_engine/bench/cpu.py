@@ -131,7 +131,7 @@ def prefix_row(subject: Subject) -> Row:
 
 def scheduler_row(rounds: int) -> Row:
     """Planning and concluding a step with 256 running sequences, without computing it."""
-    scheduler = Scheduler(Limits(num_blocks=40_000, max_running=256, token_budget=4096))
+    scheduler = Scheduler(Limits(num_blocks=40_000, max_running=256, token_budget=20_000))
     params = SamplingParams(temperature=0.0, ignore_eos=True)
     for number in range(256):
         prompt = random_prompt(64, number)
