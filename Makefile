@@ -25,12 +25,15 @@ clients: ## other vendors' and frameworks' clients for tests/conformance, into .
 	.clients/python/bin/python -m pip --disable-pip-version-check --quiet install \
 	  langchain-openai==1.7.3 langchain-anthropic==1.7.7
 
-bench: install ## the load comparison; see benchmarks/README.md
+bench: install ## the load comparison, decisions, replicas; see benchmarks/README.md
 	$(BIN)/python -m benchmarks.run
 	$(BIN)/python -m benchmarks.conversion
+	$(BIN)/python -m benchmarks.decisions
+	$(BIN)/python -m benchmarks.replicas
 
 faults: install ## what a caller sees for each upstream fault, and the long races
 	$(BIN)/python -m benchmarks.run --faults
+	GATEWRIGHT_TEST_WORLDS=100000 $(BIN)/python -m pytest -q --timeout 3600 tests/faults/test_worlds.py
 	GATEWRIGHT_FAULT_SEEDS=100 GATEWRIGHT_FAULT_WORKERS=4 $(BIN)/python -m pytest -q -s tests/faults/test_overspending.py
 
 format: install

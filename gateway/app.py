@@ -19,7 +19,6 @@ from gateway.api.counting import CountingDoor
 from gateway.api.door import Door, Load
 from gateway.api.front import Front
 from gateway.api.responses import response_routes
-from gateway.breaker import Breakers
 from gateway.calibration import Calibration
 from gateway.catalogue import build_targets, shipped_catalogue
 from gateway.clock import Clock, SystemClock
@@ -29,6 +28,7 @@ from gateway.dialects.registry import DIALECTS
 from gateway.dialects.token_count import count_input_tokens
 from gateway.dispatch import Dispatcher
 from gateway.errors import ConfigurationInvalid
+from gateway.health import TargetHealth
 from gateway.identity import Peppers
 from gateway.inspection import Inspector, load_calibration
 from gateway.metrics import Metrics
@@ -108,7 +108,7 @@ class DataPlane:
         self._keys = KeyStore(self._database, self._peppers, clock)
         self._watcher = RevisionWatcher(self._database, clock)
         self._egress = make_egress(settings)
-        self._providers = make_providers(settings, self._egress)
+        self._providers = make_providers(settings, self._egress, clock.monotonic_s)
         self._hosts = model_hosts(self._providers)
         self._prober = Prober(
             self._providers,
@@ -120,6 +120,7 @@ class DataPlane:
         self.snapshots = SnapshotKeeper(policies, self._prober.board(), self._watcher.age_s)
         self._policies = PolicyStore(self._database, clock)
         self._trials = Trials()
+        self._health = TargetHealth()
         self._guard = CanaryGuard(self._trials, self._policies, self.snapshots)
         self._audit = make_audit_log(settings, clock)
         self._integration = Integration(
@@ -239,7 +240,7 @@ class DataPlane:
             ledger=self._ledger,
             rates=self._rates,
             audit=self._audit,
-            dispatcher=Dispatcher(self._providers, DIALECTS, Breakers(), self._clock),
+            dispatcher=Dispatcher(self._providers, DIALECTS, self._health, self._clock),
             conclusion=Conclusion(
                 self._ledger,
                 self._audit,

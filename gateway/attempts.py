@@ -6,19 +6,26 @@ the record and from the breaker.
 
 import asyncio
 
-from gateway.breaker import Breakers
 from gateway.clock import Clock
 from gateway.errors import ClientGone, GatewrightError
-from gateway.types import Attempt
+from gateway.health import TargetHealth
+from gateway.hedging import HEDGE
+from gateway.types import Attempt, Candidate
+
+
+HEDGED_CODE = "hedged_away"
+"""Another attempt of the same request answered first."""
 
 
 class AttemptLog:
     """The attempts of one request, in the order of their ends; append-only."""
 
-    __slots__ = ("_attempts",)
+    __slots__ = ("_attempts", "hedged")
 
     def __init__(self) -> None:
         self._attempts: list[Attempt] = []
+        self.hedged: list[tuple[Candidate, Candidate]] = []
+        """Who were asked at once: of each pair one answer is thrown away and paid."""
 
     def add(self, attempt: Attempt) -> None:
         self._attempts.append(attempt)
@@ -28,6 +35,11 @@ class AttemptLog:
         """The HTTP status of the last attempt; 0 when no header came."""
         return self._attempts[-1].status if self._attempts else 0
 
+    def last_status_of(self, target: str) -> int:
+        """The HTTP status of a target's last attempt; 0 when no header came, or none was made."""
+        of_target = [each.status for each in self._attempts if each.target == target]
+        return of_target[-1] if of_target else 0
+
     def as_tuple(self) -> tuple[Attempt, ...]:
         return tuple(self._attempts)
 
@@ -35,12 +47,13 @@ class AttemptLog:
 class RunningAttempt:
     """One upstream call while it lasts."""
 
-    __slots__ = ("_breakers", "_clock", "_first_byte_s", "_log", "_started_s", "_status", "_target")
+    __slots__ = ("_clock", "_first_byte_s", "_health", "_log", "_started_s", "_status", "_target")
 
-    def __init__(self, target: str, log: AttemptLog, breakers: Breakers, clock: Clock) -> None:
+    def __init__(self, target: str, log: AttemptLog, health: TargetHealth, clock: Clock) -> None:
         self._target = target
         self._log: AttemptLog | None = log
-        self._breakers = breakers
+        self._health = health
+        health.began(target)
         self._clock = clock
         self._status = 0
         self._started_s = self._first_byte_s = clock.monotonic_s()
@@ -59,9 +72,7 @@ class RunningAttempt:
             return
         log, self._log = self._log, None
         ended_s = self._clock.monotonic_s()
-        if error is None or isinstance(error, GatewrightError):
-            # A caller who leaves, or a defect of ours, says nothing about the upstream.
-            self._breakers.record(self._target, ended_s, error)
+        self._health.ended(self._target, ended_s, self._first_byte_s - self._started_s, error)
         log.add(
             Attempt(
                 target=self._target,
@@ -78,5 +89,5 @@ def end_code(error: BaseException) -> str:
     if isinstance(error, GatewrightError):
         return error.code
     if isinstance(error, asyncio.CancelledError):
-        return ClientGone.code
+        return HEDGED_CODE if HEDGE in error.args else ClientGone.code
     return GatewrightError.code

@@ -13,12 +13,14 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.errors import GatewrightError, UpstreamFailed, UpstreamRefused
+from gateway.errors import GatewrightError, PoolBusy, UpstreamFailed, UpstreamRefused
 
 
-Verdict = Literal["alive", "failing", "unknown"]
+Verdict = Literal["alive", "failing", "throttled", "unknown"]
 Position = Literal["closed", "open", "half_open"]
 SERVER_ERROR_MIN = 500
+TOO_MANY = 429
+OVERLOADED = frozenset({503, 529})
 
 
 class BreakerRules(Struct, frozen=True):
@@ -28,6 +30,10 @@ class BreakerRules(Struct, frozen=True):
     open_s: float = 5.0
     """After the first trip; doubles with each failed trial."""
     open_s_max: float = 120.0
+    throttle_s: float = 1.0
+    """Pause after an upstream said that it has too much to do, and not for how long."""
+    throttle_s_max: float = 120.0
+    """The longest `retry-after` that is believed."""
     trial_s: float = 10.0
     """While half-open, one caller per this time gets through: a trial may never come back."""
 
@@ -39,6 +45,8 @@ class Breaker(Struct, frozen=True):
     trips: int = 0
     open_until_s: float = 0.0
     trial_until_s: float = 0.0
+    is_throttled: bool = False
+    """The upstream asked for the pause: answers to earlier calls do not end it."""
 
     def position(self, now_s: float) -> Position:
         if not self.trips:
@@ -52,13 +60,19 @@ CLOSED = Breaker()
 def judge(error: GatewrightError | None) -> Verdict:
     """What the end of an attempt says about the upstream's health.
 
-    An answer, also one with a 4xx status, shows that it is alive: a refused credential or a rate
-    limit of one key must not take an upstream away from everybody. Errors of ours say nothing.
+    An answer, also one with a 4xx status, shows that it is alive: a refused credential must not
+    take an upstream away from everybody. Who says that it has too much to do gets a pause: the
+    limit is that of our account, so everybody would hear the same. Errors of ours say nothing.
     """
     if error is None:
         return "alive"
     if isinstance(error, UpstreamRefused):
+        status = error.upstream_status
+        if status == TOO_MANY or (status in OVERLOADED and error.retry_after_s is not None):
+            return "throttled"
         return "failing" if error.upstream_status >= SERVER_ERROR_MIN else "alive"
+    if isinstance(error, PoolBusy):
+        return "unknown"
     return "failing" if isinstance(error, UpstreamFailed) else "unknown"
 
 
@@ -72,12 +86,29 @@ def ask(state: Breaker, now_s: float, rules: BreakerRules) -> tuple[bool, Breake
     return True, replace(state, trial_until_s=now_s + rules.trial_s)
 
 
-def tell(state: Breaker, now_s: float, verdict: Verdict, rules: BreakerRules) -> Breaker:
-    """The state after an attempt ended."""
+def tell(
+    state: Breaker,
+    now_s: float,
+    verdict: Verdict,
+    rules: BreakerRules,
+    retry_after_s: float | None = None,
+) -> Breaker:
+    """The state after an attempt ended; of several pauses asked for, the latest end counts."""
     if verdict == "unknown":
         return state
     if verdict == "alive":
-        return CLOSED
+        is_late = state.is_throttled and state.position(now_s) == "open"
+        return state if is_late else CLOSED
+    if verdict == "throttled":
+        pause_s = rules.throttle_s if retry_after_s is None else max(retry_after_s, 0.0)
+        until_s = max(state.open_until_s, now_s + min(pause_s, rules.throttle_s_max))
+        return replace(
+            state,
+            trips=max(state.trips, 1),
+            open_until_s=until_s,
+            trial_until_s=0.0,
+            is_throttled=True,
+        )
     failures = state.failures + 1
     position = state.position(now_s)
     # Late failures of calls that began before the trip do not prolong it.
@@ -106,7 +137,9 @@ class Breakers:
     def record(self, target: str, now_s: float, error: GatewrightError | None) -> None:
         """How an attempt ended; None for a good answer."""
         verdict = judge(error)
-        state = tell(self._states.get(target, CLOSED), now_s, verdict, self._rules)
+        known = self._states.get(target, CLOSED)
+        pause_s = error.retry_after_s if error is not None else None
+        state = tell(known, now_s, verdict, self._rules, pause_s)
         if state == CLOSED:
             self._states.pop(target, None)
         else:

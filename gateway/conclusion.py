@@ -9,7 +9,7 @@ from msgspec import Struct
 from gateway import evidence
 from gateway.attempts import AttemptLog
 from gateway.calibration import Calibration
-from gateway.catalogue import cost
+from gateway.catalogue import cost, worst_cost
 from gateway.clock import Clock
 from gateway.errors import ClientGone, GatewrightError
 from gateway.evidence import Ending
@@ -89,7 +89,7 @@ class Conclusion:
             target=target,
             attempts=attempts.as_tuple(),
             usage=usage,
-            cost_microusd=cost(target.price, usage),
+            cost_microusd=cost(target.price, usage) + _thrown_away(passage, attempts, target),
             dropped=dropped,
         )
         return await self._conclude(passage, ending, content)
@@ -127,7 +127,7 @@ class Conclusion:
             target=target,
             attempts=attempts.as_tuple(),
             usage=usage,
-            cost_microusd=cost(target.price, usage),
+            cost_microusd=cost(target.price, usage) + _thrown_away(passage, attempts, target),
             error=error_code,
         )
         return await self._conclude(passage, ending, content)
@@ -222,3 +222,10 @@ class Conclusion:
             cost_microusd=ending.cost_microusd,
             duration_us=duration_us,
         )
+
+
+def _thrown_away(passage: Passage, attempts: AttemptLog, target: Target) -> int:
+    """What hedging costs beside the answer: the input that the other attempt has read."""
+    input_tokens = passage.request.input_tokens_estimate
+    others = [each for pair in attempts.hedged for each in pair if each.target.name != target.name]
+    return sum(worst_cost(each.target.price, input_tokens, 0) for each in others)

@@ -1,37 +1,31 @@
 """Walks a plan: one attempt per candidate until one answers; the gateway owns every retry.
 
-An onion with names, outside in: `complete | open_stream → _first_answer → _with_retry → _attempt`.
-After content has reached the caller no other target is tried. It knows no vendor, no money and no
-audit: it takes a plan and a request and gives back an answer, or raises what the last attempt said.
+The walk itself is in `walking`; here is what comes back from it: a whole answer or a live stream.
+It knows no vendor, no money and no audit: it takes a plan and a request and gives back an answer,
+or raises what the last attempt said.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
 
 from msgspec import Struct, structs
 
 from gateway.attempts import AttemptLog, RunningAttempt
-from gateway.breaker import Breakers
 from gateway.clock import Clock
 from gateway.errors import (
     FeatureUnsupported,
     GatewrightError,
-    NoTargetAvailable,
     StreamBroken,
-    UpstreamFailed,
-    UpstreamRefused,
-    UpstreamTimeout,
-    UpstreamUnreachable,
 )
+from gateway.health import TargetHealth
 from gateway.ports import (
     Dialect,
     Provider,
     StreamDecoder,
     UpstreamBody,
-    UpstreamCall,
     UpstreamReply,
 )
+from gateway.retrying import RetryBudget
 from gateway.types import (
     Candidate,
     ChatRequest,
@@ -42,16 +36,11 @@ from gateway.types import (
     Translation,
 )
 from gateway.veil import Veil
+from gateway.walking import Ground, Walk
 
 
-HTTP_ERROR_MIN = 400
 HELD_EVENTS_MAX = 64
 HELD_BYTES_MAX = 256 * 1024
-CONNECT_TRIES_MAX = 2
-"""A connection that broke before any header may have been a stale one: it is tried once more."""
-
-Answer = TypeVar("Answer")
-Receive = Callable[[Candidate, Dialect, UpstreamReply, RunningAttempt], Awaitable[Answer]]
 
 
 class Answered(Struct, frozen=True):
@@ -158,13 +147,15 @@ class Dispatcher:
         self,
         providers: Mapping[str, Provider],
         dialects: Mapping[DialectName, Dialect],
-        breakers: Breakers,
+        health: TargetHealth,
         clock: Clock,
+        budget: RetryBudget | None = None,
     ) -> None:
         self._providers = providers
         self._dialects = dialects
-        self._breakers = breakers
-        self._clock = clock
+        self._ground = Ground(
+            providers, self._dialect_of, health, budget or RetryBudget(), clock, self._encode
+        )
 
     def prepare(self, request: ChatRequest, plan: Plan, translation: Translation) -> Plan:
         """The plan without candidates at its head that cannot be asked what the caller asks.
@@ -231,7 +222,11 @@ class Dispatcher:
             attempt.end(None)
             return Answered(candidate, dialect.name, completion, ())
 
-        answer, dropped = await self._first_answer(request, plan, log, receive)
+        async def give_up(_: Answered) -> None:
+            """It came too late, and nothing of it is held."""
+
+        walk = Walk(self._ground, request, plan, log, receive, give_up)
+        answer, dropped = await walk.first_answer()
         return Answered(answer.candidate, answer.source, answer.completion, dropped)
 
     async def open_stream(
@@ -248,108 +243,10 @@ class Dispatcher:
             await live.hold_until_content()
             return live
 
-        live, live_dropped = await self._first_answer(request, plan, log, receive)
-        live.dropped = live_dropped
+        walk = Walk(self._ground, request, plan, log, receive, LiveStream.close)
+        live, dropped = await walk.first_answer()
+        live.dropped = dropped
         return live
-
-    async def _first_answer(
-        self, request: ChatRequest, plan: Plan, log: AttemptLog, receive: Receive[Answer]
-    ) -> tuple[Answer, tuple[str, ...]]:
-        """Candidates in the plan's order, those with an open breaker last."""
-        deadline_s = self._clock.monotonic_s() + plan.deadline_s
-        failure: GatewrightError | None = None
-        for candidate in self._in_order(plan):
-            try:
-                return await self._with_retry(request, plan, candidate, deadline_s, log, receive)
-            except UpstreamRefused as error:
-                if error.is_callers_fault:
-                    raise
-                failure = error
-            except (UpstreamFailed, FeatureUnsupported) as error:
-                failure = error
-            if self._clock.monotonic_s() >= deadline_s:
-                break
-        raise self._exhausted(plan, failure)
-
-    def _in_order(self, plan: Plan) -> list[Candidate]:
-        if len(plan.candidates) == 1:
-            return [*plan.candidates]
-        now_s = self._clock.monotonic_s()
-        return sorted(
-            plan.candidates,
-            key=lambda candidate: not self._breakers.permits(candidate.target.name, now_s),
-        )
-
-    async def _with_retry(
-        self,
-        request: ChatRequest,
-        plan: Plan,
-        candidate: Candidate,
-        deadline_s: float,
-        log: AttemptLog,
-        receive: Receive[Answer],
-    ) -> tuple[Answer, tuple[str, ...]]:
-        for _ in range(CONNECT_TRIES_MAX - 1):
-            try:
-                return await self._attempt(request, plan, candidate, deadline_s, log, receive)
-            except UpstreamUnreachable:
-                if log.last_status:
-                    # The upstream had begun to answer: it may have done, and billed, the work.
-                    raise
-        return await self._attempt(request, plan, candidate, deadline_s, log, receive)
-
-    async def _attempt(
-        self,
-        request: ChatRequest,
-        plan: Plan,
-        candidate: Candidate,
-        deadline_s: float,
-        log: AttemptLog,
-        receive: Receive[Answer],
-    ) -> tuple[Answer, tuple[str, ...]]:
-        """One upstream call, from bytes to an answer; whatever happens, it is logged."""
-        target = candidate.target
-        provider = self._providers[target.provider]
-        dialect = self._dialect_of(request, candidate)
-        upstream = self._encode(dialect, request, candidate, plan)
-        is_same = dialect.name == request.dialect
-        attempt = RunningAttempt(target.name, log, self._breakers, self._clock)
-        call = UpstreamCall(
-            target=target,
-            body=upstream.body,
-            stream=request.stream,
-            request_id=request.request_id,
-            clearance=plan.clearance,
-            deadline_s=max(deadline_s - attempt.started_s, 0.001),
-            dialect=dialect.name,
-            version=request.version if is_same else "",
-            betas=request.betas if is_same else (),
-        )
-        reply: UpstreamReply | None = None
-        try:
-            reply = await provider.open(call)
-            attempt.heard(reply.status)
-            if reply.status >= HTTP_ERROR_MIN:
-                raise dialect.decode_error(reply.status, await reply.read(), reply.retry_after_s)
-            answer = await receive(candidate, dialect, reply, attempt)
-        except BaseException as error:
-            attempt.end(error)
-            if reply is not None:
-                await reply.close()
-            raise
-        return answer, upstream.dropped
-
-    def _exhausted(self, plan: Plan, failure: GatewrightError | None) -> GatewrightError:
-        """What the caller is told when no candidate answered."""
-        if isinstance(failure, UpstreamUnreachable) or failure is None:
-            names = ", ".join(candidate.target.name for candidate in plan.candidates)
-            return NoTargetAvailable(
-                f"No permitted target can be reached now (tried: {names}). {plan.decision_reason}",
-                retry_after_s=2.0,
-            )
-        if isinstance(failure, UpstreamTimeout):
-            return UpstreamTimeout("No permitted target answered in time.")
-        return failure
 
 
 def _may_be_refused(request: ChatRequest) -> bool:

@@ -24,6 +24,7 @@ GatewrightError
 │   ├── UpstreamRefused         (the upstream's own status)
 │   ├── UpstreamTimeout         504
 │   ├── UpstreamUnreachable     502  refused, reset, name or TLS failure
+│   ├── PoolBusy                503  no member of a pool is up or has room for this service tier
 │   ├── UpstreamMalformed       502  not the wire format it promised
 │   └── StreamBroken            502  a stream that ended without its terminal event
 ├── SovereigntyViolation        500  the egress refused a destination that the plan had let through
@@ -202,6 +203,13 @@ class UpstreamTimeout(UpstreamFailed):
 
 class UpstreamUnreachable(UpstreamFailed):
     code = "upstream_unreachable"
+
+
+class PoolBusy(UpstreamFailed):
+    """Says nothing about the health of the pool as a whole: a higher tier may still get in."""
+
+    status = 503
+    code = "pool_busy"
 
 
 class UpstreamMalformed(UpstreamFailed):

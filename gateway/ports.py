@@ -36,6 +36,8 @@ class UpstreamCall(Struct, frozen=True):
     """Seconds left for the whole attempt."""
     dialect: DialectName = "openai_chat"
     """In which the body is written: an upstream may speak several, each at its own path."""
+    tenant: str = ""
+    service_tier: str = "standard"
     version: str = ""
     """The caller's protocol version, where the upstream speaks the caller's dialect."""
     betas: tuple[str, ...] = ()

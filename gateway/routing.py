@@ -217,7 +217,7 @@ def rule(
         _candidate(board.targets[name], decision, request, limits.output_tokens_default)
         for name in decision.candidates
     )
-    plan = _plan(decision, candidates, limits.request_deadline_s, facts.service_tier)
+    plan = _plan(decision, candidates, limits.request_deadline_s, facts)
     return Ruling(facts, decision, plan)
 
 
@@ -245,7 +245,7 @@ def _candidate(
 
 
 def _plan(
-    decision: Decision, candidates: tuple[Candidate, ...], deadline_s: float, service_tier: str
+    decision: Decision, candidates: tuple[Candidate, ...], deadline_s: float, facts: Facts
 ) -> Plan:
     obligations = decision.obligations
     return Plan(
@@ -256,7 +256,8 @@ def _plan(
         decision_reason=decision.reason,
         audit_content="none" if obligations.audit_content == "none" else "encrypted",
         hedge_after_s=None if decision.hedge_after_ms is None else decision.hedge_after_ms / 1000,
-        service_tier=service_tier,
+        service_tier=facts.service_tier,
+        tenant=facts.organisation,
     )
 
 

@@ -141,6 +141,10 @@ class ProviderSettings(Struct, frozen=True, forbid_unknown_fields=True):
     credential: SecretReference | None = None
     allow_plain_http: bool = False
     connect_timeout_s: float = 5.0
+    members: tuple[str, ...] = ()
+    """Of a pool: names of providers of kind `engine`, all in the pool's jurisdiction."""
+    engine: str = "gatewright"
+    """What kind of engine it is, for its paths and abilities."""
 
 
 class TargetSettings(Struct, frozen=True, forbid_unknown_fields=True):

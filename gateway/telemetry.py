@@ -51,6 +51,8 @@ class Event(StrEnum):
     INSPECTION_FAILED = "inspection:failed"
     PROBE_FAILED = "probe:failed"
     PROBE_RECOVERED = "probe:recovered"
+    MEMBER_SLOW = "pool:member_slow"
+    MEMBER_DIFFERS = "pool:member_differs"
     PROCESS_STARTED = "process:started"
     PROCESS_STOPPED = "process:stopped"
     ADMIN_SIGNED_IN = "admin:signed_in"

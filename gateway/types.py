@@ -178,6 +178,8 @@ class Plan(Struct, frozen=True):
     hedge_after_s: float | None = None
     """After this time without an answer the next candidate is asked as well."""
     service_tier: str = "standard"
+    tenant: str = ""
+    """Whose prompts may share a replica's cache."""
 
     @property
     def worst_cost_microusd(self) -> int:

@@ -1,5 +1,7 @@
 """Settings → parts of a worker that are built from nothing else: egress, upstreams, audit log."""
 
+from collections.abc import Callable
+
 from gateway.audit.device import AuditLimits
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
@@ -7,7 +9,7 @@ from gateway.credentials import master_key, provider_credential
 from gateway.ports import Provider
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress, EgressLimits
-from gateway.providers.registry import build_provider
+from gateway.providers.registry import build_pool, build_provider, is_pool
 from gateway.secrets.secret import Secret
 from gateway.settings import ProviderSettings, Settings
 
@@ -24,14 +26,24 @@ def make_egress(settings: Settings) -> Egress:
     )
 
 
-def make_providers(settings: Settings, egress: Egress) -> dict[str, Provider]:
-    """An adapter per configured upstream, its credential resolved."""
-    return {
-        name: build_provider(
-            provider_config(name, provider, provider_credential(settings, name)), egress
-        )
+def make_providers(
+    settings: Settings, egress: Egress, monotonic_s: Callable[[], float]
+) -> dict[str, Provider]:
+    """An adapter per configured upstream, its credential resolved; pools after their members."""
+    configs = {
+        name: provider_config(name, provider, provider_credential(settings, name))
         for name, provider in settings.providers.items()
     }
+    pools = {name: config for name, config in configs.items() if is_pool(config.kind)}
+    providers = {
+        name: build_provider(config, egress)
+        for name, config in configs.items()
+        if name not in pools
+    }
+    for name, config in pools.items():
+        members = settings.providers[name].members
+        providers[name] = build_pool(config, members, providers, monotonic_s)
+    return providers
 
 
 def make_audit_log(settings: Settings, clock: Clock) -> SegmentedAuditLog:
@@ -61,4 +73,5 @@ def provider_config(
         credential=credential,
         allow_plain_http=provider.allow_plain_http,
         connect_timeout_s=provider.connect_timeout_s,
+        engine=provider.engine,
     )

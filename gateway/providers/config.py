@@ -23,6 +23,7 @@ class ProviderConfig(Struct, frozen=True):
     allow_plain_http: bool = False
     connect_timeout_s: float = 5.0
     probe_timeout_s: float = 5.0
+    engine: str = "gatewright"
 
     @property
     def revealed_credential(self) -> str:

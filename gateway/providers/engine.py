@@ -6,7 +6,8 @@ from typing import ClassVar
 import msgspec
 from msgspec import Struct
 
-from gateway.errors import UpstreamFailed, UpstreamMalformed
+from gateway.errors import ConfigurationInvalid, UpstreamFailed, UpstreamMalformed
+from gateway.pool.capabilities import ENGINES, Capability
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress
 from gateway.providers.http_provider import HTTP_OK, HttpProvider, describe_status
@@ -47,7 +48,7 @@ class EngineProvider(HttpProvider):
     def __init__(self, config: ProviderConfig, egress: Egress) -> None:
         super().__init__(config, egress)
         headers = self.headers(config.revealed_credential)
-        self._ready_route = self._make_route(config, "/health/ready", headers)
+        self._ready_route = self._make_route(config, _capability(config).health_path, headers)
 
     async def probe(self) -> str:
         """Ready, and able to say what it serves."""
@@ -73,3 +74,11 @@ class EngineProvider(HttpProvider):
             return _DECODER.decode(body).data
         except msgspec.MsgspecError as error:
             raise UpstreamMalformed("it lists its models in an unknown form") from error
+
+
+def _capability(config: ProviderConfig) -> Capability:
+    found = ENGINES.get(config.engine)
+    if found is None:
+        reason = f"must be one of {', '.join(ENGINES)}"
+        raise ConfigurationInvalid(f"providers.{config.name}", "engine", reason)
+    return found

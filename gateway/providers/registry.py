@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from gateway.catalogue import Place
 from gateway.errors import ConfigurationInvalid
+from gateway.pool.provider import PoolProvider
 from gateway.ports import ModelHost, Provider
 from gateway.providers.anthropic import AnthropicProvider
 from gateway.providers.config import ProviderConfig
@@ -32,11 +33,16 @@ def _scripted(dialect: DialectName) -> Callable[[ProviderConfig, Egress], Provid
     return build
 
 
+def _pool(config: ProviderConfig, _: Egress) -> Provider:
+    raise ConfigurationInvalid(f"providers.{config.name}", "members", "a pool is built of members")
+
+
 KINDS: Mapping[str, Kind] = {
     "anthropic": Kind(AnthropicProvider),
     "openai": Kind(OpenAIProvider),
     "openai_compatible": Kind(OpenAICompatibleProvider),
     "engine": Kind(EngineProvider, in_house=True),
+    "pool": Kind(_pool, in_house=True),
     "scripted": Kind(_scripted("openai_chat"), target_prefix=TARGET_PREFIX),
     "scripted_anthropic": Kind(_scripted("anthropic_messages"), target_prefix=TARGET_PREFIX),
 }
@@ -65,10 +71,42 @@ def _kind(name: str, kind: str) -> Kind:
         raise ConfigurationInvalid(f"providers.{name}", "kind", reason) from None
 
 
+def build_pool(
+    config: ProviderConfig,
+    members: tuple[str, ...],
+    providers: Mapping[str, Provider],
+    monotonic_s: Callable[[], float],
+) -> PoolProvider:
+    """A pool of engines that were built before it.
+
+    Raises:
+        ConfigurationInvalid: a member is no engine, or in another jurisdiction than the pool.
+    """
+    source = f"providers.{config.name}"
+    engines: dict[str, ModelHost] = {}
+    for name in members:
+        member = providers.get(name)
+        if not isinstance(member, EngineProvider):
+            raise ConfigurationInvalid(source, "members", f"`{name}` is no provider of kind engine")
+        engines[name] = member
+    pool = PoolProvider(config.name, engines, monotonic_s)
+    if pool.jurisdiction != config.jurisdiction:
+        raise ConfigurationInvalid(source, "jurisdiction", "is not that of its members")
+    return pool
+
+
+def is_pool(kind: str) -> bool:
+    """Whether a configured kind is made of other providers."""
+    return KINDS.get(kind) is KINDS["pool"]
+
+
 def model_hosts(providers: Mapping[str, Provider]) -> dict[str, ModelHost]:
-    """Those providers that can be asked what they serve."""
+    """Those providers that can be asked what they serve; a pool asks its own members."""
+    pools = [each for each in providers.values() if isinstance(each, PoolProvider)]
+    inside = {member.name for pool in pools for member in pool.router.members}
     return {
         name: provider
         for name, provider in providers.items()
-        if isinstance(provider, EngineProvider)
+        if isinstance(provider, PoolProvider)
+        or (isinstance(provider, EngineProvider) and name not in inside)
     }

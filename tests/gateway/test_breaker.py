@@ -47,7 +47,10 @@ def tripped(breakers: Breakers, target: str = "t", now_s: float = 0.0) -> Breake
         (refused(401), "alive"),
         (refused(403), "alive"),
         (refused(404), "alive"),
-        (refused(429), "alive"),
+        (refused(429), "throttled"),
+        (UpstreamRefused("later", upstream_status=503, retry_after_s=3.0), "throttled"),
+        (UpstreamRefused("later", upstream_status=529, retry_after_s=3.0), "throttled"),
+        (UpstreamRefused("later", upstream_status=500, retry_after_s=3.0), "failing"),
         (ClientGone("gone"), "unknown"),
         (FeatureUnsupported("no"), "unknown"),
         (SovereigntyViolation("no"), "unknown"),
@@ -59,13 +62,39 @@ def test_only_faults_of_the_upstream_count_against_it(
     assert judge(error) == verdict
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 413, 422, 429])
+@pytest.mark.parametrize("status", [400, 401, 403, 413, 422])
 def test_refusals_of_one_key_or_request_never_trip(status: int) -> None:
     breakers = Breakers(RULES)
     for _ in range(100):
         breakers.record("t", 0.0, refused(status))
     assert breakers.permits("t", 0.0)
     assert breakers.position("t", 0.0) == "closed"
+
+
+def asks_for(pause_s: float | None) -> UpstreamRefused:
+    return UpstreamRefused("later", upstream_status=429, retry_after_s=pause_s)
+
+
+def test_of_several_pauses_that_were_asked_for_the_latest_end_counts() -> None:
+    breakers = Breakers(RULES)
+    breakers.record("t", 0.0, asks_for(5.0))
+    breakers.record("t", 1.0, asks_for(30.0))
+    breakers.record("t", 2.0, asks_for(1.0))
+    assert breakers.position("t", 30.9) == "open"
+    assert breakers.position("t", 31.0) == "half_open"
+    assert [breakers.permits("t", 31.0) for _ in range(3)] == [True, False, False]
+    breakers.record("t", 31.5, None)
+    assert breakers.position("t", 31.5) == "closed"
+
+
+def test_answers_to_earlier_calls_do_not_end_a_pause() -> None:
+    breakers = Breakers(RULES)
+    breakers.record("t", 0.0, asks_for(None))
+    breakers.record("t", 0.1, None)
+    assert not breakers.permits("t", 0.5)
+    assert breakers.permits("t", RULES.throttle_s)
+    breakers.record("t", 10.0, asks_for(1e12))
+    assert breakers.position("t", 10.0 + RULES.throttle_s_max) == "half_open"
 
 
 def test_it_trips_on_failures_in_a_row_and_a_good_answer_starts_the_count_again() -> None:

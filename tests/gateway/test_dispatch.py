@@ -22,6 +22,7 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+from gateway.health import TargetHealth
 from gateway.ports import UpstreamCall
 from gateway.providers.scripted import ScriptedProvider, ScriptedReply, ScriptedUpstreamReply
 from gateway.types import Candidate, ChatRequest, Plan
@@ -57,7 +58,8 @@ class Stage:
         self.providers = {name: ScriptedProvider(name, HOME) for name in "abc"}
         self.log = AttemptLog()
         self.clearance = clearance
-        self.dispatcher = Dispatcher(self.providers, DIALECTS, self.breakers, self.clock)
+        self.health = TargetHealth(self.breakers)
+        self.dispatcher = Dispatcher(self.providers, DIALECTS, self.health, self.clock)
 
     def plan(self, names: Sequence[str], deadline_s: float = 30.0) -> Plan:
         candidates = tuple(
@@ -185,7 +187,7 @@ async def test_no_candidate_is_tried_after_the_deadline() -> None:
             raise UpstreamTimeout("late")
 
     stage.providers["a"] = Slow("a", HOME)
-    stage.dispatcher = Dispatcher(stage.providers, DIALECTS, stage.breakers, stage.clock)
+    stage.dispatcher = Dispatcher(stage.providers, DIALECTS, stage.health, stage.clock)
 
     with pytest.raises(UpstreamTimeout):
         await stage.complete("ab", deadline_s=2.0)
@@ -202,7 +204,7 @@ async def test_each_attempt_gets_what_is_left_of_the_deadline() -> None:
             raise UpstreamTimeout("late")
 
     stage.providers["a"] = Slow("a", HOME)
-    stage.dispatcher = Dispatcher(stage.providers, DIALECTS, stage.breakers, stage.clock)
+    stage.dispatcher = Dispatcher(stage.providers, DIALECTS, stage.health, stage.clock)
 
     await stage.complete("ab", deadline_s=10.0)
 

@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from gateway.attempts import AttemptLog, RunningAttempt
 from gateway.audit.memory import MemoryAuditLog
-from gateway.breaker import Breakers
 from gateway.budgets import Limit, MemoryLedger
 from gateway.clock import StoppedClock
 from gateway.conclusion import Conclusion
@@ -16,6 +15,7 @@ from gateway.dialects.registry import DIALECTS
 from gateway.dispatch import LiveStream
 from gateway.errors import UpstreamTimeout
 from gateway.evidence import intent
+from gateway.health import TargetHealth
 from gateway.identity import KeyTable
 from gateway.metrics import Metrics
 from gateway.passage import Arrival, Passage
@@ -119,7 +119,7 @@ async def scene(*pieces: bytes, late: bool = False) -> Scene:
         ScriptedReply(pieces=pieces, break_off=UpstreamTimeout("late") if late else None),
     )
     candidate, log = ruling.plan.candidates[0], AttemptLog()
-    attempt = RunningAttempt(candidate.target.name, log, Breakers(), clock)
+    attempt = RunningAttempt(candidate.target.name, log, TargetHealth(), clock)
     live = LiveStream(candidate, "openai_chat", reply, dialect.stream_decoder(), attempt)
     conclusion = Conclusion(ledger, audit, clock, Metrics())
     return Scene(Relay(passage, log, live, conclusion, Limits(), keep_nothing), audit, ledger, [])

@@ -213,7 +213,7 @@ async def test_an_unknown_kind_is_refused_with_the_known_ones(egress: Egress) ->
 
 def test_places_tell_in_house_and_scripted_kinds_apart() -> None:
     found = {kind: place("p", kind, HOME) for kind in KINDS}
-    assert {kind for kind, one in found.items() if one.in_house} == {"engine"}
+    assert {kind for kind, one in found.items() if one.in_house} == {"engine", "pool"}
     assert {kind for kind, one in found.items() if one.target_prefix == "scripted/"} == {
         "scripted",
         "scripted_anthropic",

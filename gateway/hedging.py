@@ -1,0 +1,58 @@
+"""Two attempts at once: the second starts when the first is late, and the first answer counts."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+
+Answer = TypeVar("Answer")
+HEDGE = "hedge"
+"""Message of the cancellation that ends the slower attempt."""
+
+
+async def race(
+    first: Callable[[], Awaitable[Answer]],
+    second: Callable[[], Awaitable[Answer]],
+    after_s: float,
+    may_start: Callable[[], bool],
+    give_up: Callable[[Answer], Awaitable[None]],
+) -> Answer:
+    """The first answer of two attempts.
+
+    The second starts after `after_s`, or never when `may_start` says no. An answer that came too
+    late is handed to `give_up`. When both fail, the second's failure is raised; when the first
+    fails before the second began, the first's.
+    """
+    tasks = [asyncio.ensure_future(first())]
+    kept: asyncio.Future[Answer] | None = None
+    try:
+        done, _ = await asyncio.wait(tasks, timeout=after_s)
+        if not done and may_start():
+            tasks.append(asyncio.ensure_future(second()))
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if not any(_has_answered(task) for task in tasks):
+                # One failed: all depends on the other.
+                await asyncio.wait(tasks)
+        elif not done:
+            await asyncio.wait(tasks)
+        kept = next((task for task in tasks if _has_answered(task)), tasks[-1])
+        return kept.result()
+    finally:
+        await _end_others([task for task in tasks if task is not kept], give_up)
+
+
+def _has_answered(task: asyncio.Future[Answer]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
+
+
+async def _end_others(
+    tasks: list[asyncio.Future[Answer]], give_up: Callable[[Answer], Awaitable[None]]
+) -> None:
+    """Cancel what still runs, and give up what came too late."""
+    for task in tasks:
+        if not task.done():
+            task.cancel(HEDGE)
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for task in tasks:
+        if _has_answered(task):
+            await give_up(task.result())

@@ -1,0 +1,66 @@
+"""What each kind of engine can do and calls its metrics: one record each, no code per engine.
+
+Metric names are those of the Gateway API inference extension (docs/proposals/003) and of the
+engines' own documents. An engine without a name for its queue is judged by our own counts alone.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+
+class Capability(Struct, frozen=True):
+    """One kind of engine. Metric names are Prometheus families; empty where there is none."""
+
+    waiting_metric: str = ""
+    running_metric: str = ""
+    cache_use_metric: str = ""
+    """Share of the KV cache in use, 0 to 1."""
+    metrics_path: str = "/metrics"
+    health_path: str = "/health"
+    events: bool = False
+    """Publishes what its prefix cache holds."""
+    cache_salt: bool = False
+    """Isolates prefixes per tenant when the request carries a salt."""
+    priority: bool = False
+    """Takes a priority with the request."""
+
+
+ENGINES: Final[Mapping[str, Capability]] = {
+    "gatewright": Capability(
+        waiting_metric="gatewright_engine_requests_waiting",
+        running_metric="gatewright_engine_requests_running",
+        cache_use_metric="gatewright_engine_cache_use",
+        health_path="/health/ready",
+        events=True,
+        cache_salt=True,
+        priority=True,
+    ),
+    "vllm": Capability(
+        waiting_metric="vllm:num_requests_waiting",
+        running_metric="vllm:num_requests_running",
+        cache_use_metric="vllm:kv_cache_usage_perc",
+        events=True,
+        cache_salt=True,
+        priority=True,
+    ),
+    "sglang": Capability(
+        waiting_metric="sglang:num_queue_reqs",
+        running_metric="sglang:num_running_reqs",
+        cache_use_metric="sglang:token_usage",
+        events=True,
+    ),
+    "tensorrt-llm": Capability(
+        waiting_metric="trtllm_num_requests_waiting",
+        running_metric="trtllm_num_requests_running",
+        cache_use_metric="trtllm_kv_cache_utilization",
+        metrics_path="/prometheus/metrics",
+        events=True,
+    ),
+    "triton": Capability(
+        waiting_metric="nv_trt_llm_request_metrics", health_path="/v2/health/ready"
+    ),
+    "lmdeploy": Capability(),
+    "ollama": Capability(metrics_path="", health_path="/api/version"),
+}

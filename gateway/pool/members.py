@@ -1,0 +1,133 @@
+"""The members of a pool: what is under way at each, how fast it works, and whether it may get more.
+
+A member's load is what we sent it and have not seen end: counted when it is chosen and given back
+when the answer ends, however it ends. Scraped metrics are seconds old; they only ever add to it.
+"""
+
+from msgspec import Struct
+
+
+class PoolRules(Struct, frozen=True):
+    """How a pool shares its work."""
+
+    bytes_per_token: float = 4.0
+    prefill_tokens_per_s: float = 8_000.0
+    """Assumed until a member was measured."""
+    decode_tokens_per_s: float = 40.0
+    """Of one sequence; assumed until a member was measured."""
+    decode_weight: float = 0.25
+    """How much a token that is being generated elsewhere delays a new prompt."""
+    home_credit: float = 0.7
+    """Share of a prompt that a prefix's own member is believed to hold when it is not known."""
+    bound: float = 1.25
+    """A member gets no more while it has this many times the mean of calls under way."""
+    slack_calls: float = 4.0
+    """Beyond the bound: with a handful of calls under way the mean says little."""
+    shard_share: float = 0.5
+    """Of the members, at least two: those a tenant may use while they are well."""
+    slow_start_s: float = 30.0
+    slow_after_s: float = 120.0
+    slow_ratio: float = 1.2
+    """Slower than its peers by this much for that long: its weight falls with its speed."""
+    quarantine_s: float = 600.0
+    long_prompt_tokens: int = 16_384
+    """From here on a prompt belongs to the members for long contexts, where there are some."""
+    ewma: float = 0.2
+
+
+class Load:
+    """What one call puts on a member while it lasts."""
+
+    __slots__ = (
+        "ahead_tokens",
+        "member",
+        "output_tokens",
+        "prefill_tokens",
+        "prompt_tokens",
+        "started_s",
+    )
+
+    def __init__(
+        self,
+        member: "Member",
+        prompt_tokens: float,
+        prefill_tokens: float,
+        output_tokens: float,
+        started_s: float,
+    ) -> None:
+        self.member = member
+        self.prompt_tokens = prompt_tokens
+        self.prefill_tokens = prefill_tokens
+        self.output_tokens = output_tokens
+        self.started_s = started_s
+        self.ahead_tokens = 0.0
+        """To be worked off before its first token, itself included, as the member stood then."""
+
+
+class Member:
+    """One replica."""
+
+    def __init__(self, name: str, rules: PoolRules, *, long_context: bool = False) -> None:
+        self.name = name
+        self.long_context = long_context
+        self.rules = rules
+        self.calls = 0
+        self.prefill_tokens = 0.0
+        self.decode_tokens = 0.0
+        self.prefill_per_s = rules.prefill_tokens_per_s
+        self.is_up = True
+        self.is_draining = False
+        self.up_since_s = float("-inf")
+        self.scraped_waiting = 0
+        self.weight = 1.0
+        self.slow_since_s: float | None = None
+        self.model_digest = ""
+
+    def takes(self, *, is_long: bool, has_long: bool) -> bool:
+        """Whether it may get a new prompt at all."""
+        return (
+            self.is_up and not self.is_draining and (not has_long or is_long == self.long_context)
+        )
+
+    def ready_share(self, now_s: float) -> float:
+        """From 0.1 to 1 after it came back: its cache is empty and its first steps are slow."""
+        age_s = now_s - self.up_since_s
+        if age_s >= self.rules.slow_start_s:
+            return 1.0
+        return max(0.1, age_s / self.rules.slow_start_s)
+
+    def wait_ms(self, prefill_tokens: float) -> float:
+        """Estimated milliseconds until a prompt with so much left to prefill begins to answer."""
+        waiting = self.prefill_tokens + prefill_tokens
+        behind = self.rules.decode_weight * self.decode_tokens
+        return 1e3 * (waiting + behind) / (self.prefill_per_s * self.weight)
+
+    def begin(self, load: Load) -> None:
+        self.calls += 1
+        self.prefill_tokens += load.prefill_tokens
+        load.ahead_tokens = self.prefill_tokens + self.rules.decode_weight * self.decode_tokens
+        self.decode_tokens += load.output_tokens
+
+    def answered(self, load: Load, now_s: float) -> None:
+        """Its first token came: the prompt is read, and says how fast the member reads."""
+        self.prefill_tokens = max(self.prefill_tokens - load.prefill_tokens, 0.0)
+        load.prefill_tokens = 0.0
+        took_s = now_s - load.started_s
+        if load.ahead_tokens > 0 and took_s > 0:
+            rate = load.ahead_tokens / took_s
+            self.prefill_per_s += self.rules.ewma * (rate - self.prefill_per_s)
+
+    def end(self, load: Load) -> None:
+        self.calls = max(self.calls - 1, 0)
+        self.prefill_tokens = max(self.prefill_tokens - load.prefill_tokens, 0.0)
+        self.decode_tokens = max(self.decode_tokens - load.output_tokens, 0.0)
+        load.prefill_tokens = load.output_tokens = 0.0
+        if not self.calls:
+            self.prefill_tokens = self.decode_tokens = 0.0  # What rounding left behind.
+
+    def down(self) -> None:
+        self.is_up = False
+
+    def up(self, now_s: float) -> None:
+        if not self.is_up:
+            self.is_up, self.up_since_s = True, now_s

@@ -1,0 +1,228 @@
+"""The pool as one provider: every member is an adapter of its own, all in one jurisdiction.
+
+The dispatcher sees one upstream. A call goes to the member that the router chose; its load counts
+from that moment until the reply is closed, however it ends. The pool itself never tries again: the
+dispatcher does, and then a member that has just failed is avoided.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+from gateway.errors import (
+    ConfigurationInvalid,
+    GatewrightError,
+    UpstreamFailed,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from gateway.pool.members import Load, Member, PoolRules
+from gateway.pool.prefixes import Prompt, prompt_of
+from gateway.pool.router import Router
+from gateway.pool.speeds import SpeedWatch
+from gateway.ports import ModelHost, ServedModel, UpstreamCall, UpstreamReply
+from gateway.telemetry import Event, logger
+from gateway.types import ChatRequest, DialectName, Target
+
+
+OUTPUT_TOKENS_ASSUMED = 256.0
+"""What an answer is expected to have, for estimating load; never for prices."""
+RECENT_FAILURE_S = 2.0
+BAD_GATEWAY_MIN = 500
+
+
+class PoolProvider:
+    """Fulfils `gateway.ports.ModelHost` with several of them."""
+
+    def __init__(
+        self,
+        name: str,
+        members: Mapping[str, ModelHost],
+        monotonic_s: Callable[[], float],
+        rules: PoolRules | None = None,
+    ) -> None:
+        """Raises ConfigurationInvalid unless all members are of one jurisdiction and dialect."""
+        if not members:
+            raise ConfigurationInvalid(f"providers.{name}", "members", "a pool has members")
+        places = {(each.jurisdiction, each.dialect) for each in members.values()}
+        if len(places) > 1:
+            reason = "all members of a pool have one jurisdiction and one dialect"
+            raise ConfigurationInvalid(f"providers.{name}", "members", reason)
+        self.name = name
+        self.jurisdiction, self.dialect = places.pop()
+        self.rules = rules or PoolRules()
+        self._hosts = dict(members)
+        self.now_s = monotonic_s
+        self.router = Router([Member(each, self.rules) for each in members], self.rules)
+        self.speeds = SpeedWatch(self.router.members, self.rules)
+        self._failed_s: dict[str, float] = {}
+        self._log = logger()
+        self._served: dict[str, Sequence[ServedModel]] = {}
+
+    def speaks(self, request: ChatRequest, target: Target) -> DialectName:
+        """What its members speak: they are all of one kind of upstream."""
+        return next(iter(self._hosts.values())).speaks(request, target)
+
+    @property
+    def unavailable_reason(self) -> str:
+        """Empty while one member can be called."""
+        reasons = [each.unavailable_reason for each in self._hosts.values()]
+        return "" if not all(reasons) else reasons[0]
+
+    async def open(self, call: UpstreamCall) -> UpstreamReply:
+        """See `gateway.ports.Provider`; the egress of the member checks the clearance.
+
+        Raises:
+            PoolBusy: no member is up or has room; a sovereign pool never spills over by itself.
+            RequestInvalid: two members died with this request.
+        """
+        prompt = prompt_of(call.tenant.encode(), call.body, self.rules.bytes_per_token)
+        now_s = self.now_s()
+        recent = frozenset(
+            name for name, at_s in self._failed_s.items() if now_s - at_s < RECENT_FAILURE_S
+        )
+        load = self.router.choose(
+            prompt,
+            OUTPUT_TOKENS_ASSUMED,
+            now_s,
+            tenant=call.tenant,
+            tier=call.service_tier,
+            avoid=recent if len(recent) < len(self._hosts) else frozenset(),
+        )
+        try:
+            reply = await self._hosts[load.member.name].open(call)
+        except BaseException as error:
+            self.ended(load, prompt, error)
+            raise
+        if reply.status >= BAD_GATEWAY_MIN:
+            self._failed_s[load.member.name] = self.now_s()
+        return PoolReply(self, reply, load, prompt)
+
+    def ended(self, load: Load, prompt: Prompt, error: BaseException | None) -> None:
+        """Give the load back, and learn from how it ended."""
+        member, now_s = load.member, self.now_s()
+        member.end(load)
+        if isinstance(error, UpstreamUnreachable):
+            self._failed_s[member.name] = now_s
+            self.router.died(prompt, member, now_s)
+        elif isinstance(error, UpstreamTimeout):
+            self._failed_s[member.name] = now_s
+
+    async def probe(self) -> str:
+        """Ask every member; empty while one of them can answer. Also weighs slow members anew."""
+        names = list(self._hosts)
+        asked = await asyncio.gather(*(self._probe(name) for name in names))
+        for member, reason in zip(self.router.members, asked, strict=True):
+            if reason:
+                if member.is_up:
+                    self.router.prefixes.cleared(member.name)
+                member.down()
+            else:
+                member.up(self.now_s())
+        self._compare_models()
+        for member in self.speeds.tend(self.now_s()):
+            self._log.warning(Event.MEMBER_SLOW, provider=self.name, reason=member.name)
+        if any(member.is_up for member in self.router.members):
+            return ""
+        return next((reason for reason in asked if reason), "no member serves the same model")
+
+    async def list_models(self) -> Sequence[ServedModel]:
+        """The models of the members that agree on them."""
+        up = [self._served[each.name] for each in self.router.members if each.is_up]
+        return next((models for models in up if models), ())
+
+    def drain(self, member: str, *, is_draining: bool = True) -> None:
+        """Send nothing new there; what is under way ends by itself."""
+        for each in self.router.members:
+            if each.name == member:
+                each.is_draining = is_draining
+
+    async def close(self) -> None:
+        for host in self._hosts.values():
+            await host.close()
+
+    async def _probe(self, name: str) -> str:
+        host = self._hosts[name]
+        if reason := await host.probe():
+            return reason
+        try:
+            self._served[name] = await host.list_models()
+        except UpstreamFailed as error:
+            return error.message
+        return ""
+
+    def _compare_models(self) -> None:
+        """Members that serve other weights than most under the same name get nothing.
+
+        Answers of one target must not depend on which replica gave them.
+        """
+        votes: dict[tuple[str, str], int] = {}
+        for member in self.router.members:
+            if member.is_up:
+                for model in self._served.get(member.name, ()):
+                    key = (model.id, model.digest)
+                    votes[key] = votes.get(key, 0) + 1
+        best: dict[str, str] = {}
+        for (model_id, digest), _ in sorted(votes.items(), key=lambda item: (item[1], item[0])):
+            best[model_id] = digest
+        for member in self.router.members:
+            served = self._served.get(member.name, ())
+            if any(model.digest != best.get(model.id, model.digest) for model in served):
+                member.down()
+                self._log.warning(Event.MEMBER_DIFFERS, provider=self.name, reason=member.name)
+
+
+class PoolReply:
+    """A member's reply that gives its load back when it is closed."""
+
+    def __init__(
+        self, pool: PoolProvider, reply: UpstreamReply, load: Load, prompt: Prompt
+    ) -> None:
+        self._pool = pool
+        self._reply = reply
+        self._load: Load | None = load
+        self._member_load = load
+        self._prompt = prompt
+        self._answered_s = 0.0
+        self._pieces = 0
+        self.status = reply.status
+        self.retry_after_s = reply.retry_after_s
+        self.is_event_stream = reply.is_event_stream
+
+    @property
+    def member(self) -> str:
+        """Which replica answers."""
+        return self._member_load.member.name
+
+    async def read(self) -> bytes:
+        try:
+            return await self._reply.read()
+        except GatewrightError as error:
+            self._end(error)
+            raise
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._reply.chunks():
+                if not self._pieces:
+                    self._answered_s = self._pool.now_s()
+                    self._member_load.member.answered(self._member_load, self._answered_s)
+                self._pieces += 1
+                yield chunk
+        except GatewrightError as error:
+            self._end(error)
+            raise
+
+    async def close(self) -> None:
+        try:
+            await self._reply.close()
+        finally:
+            self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
+        load, self._load = self._load, None
+        if load is None:
+            return
+        if error is None and self._pieces > 1:
+            took_ms = 1e3 * (self._pool.now_s() - self._answered_s)
+            self._pool.speeds.note(load.member, took_ms / (self._pieces - 1))
+        self._pool.ended(load, self._prompt, error)
