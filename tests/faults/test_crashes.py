@@ -23,7 +23,7 @@ BEFORE_THE_INTENT = (
     "gateway.pipeline.evidence.intent",
 )
 AFTER_IT = (
-    "gateway.dispatch.Dispatcher._in_order",
+    "gateway.walking.Walk._in_order",
     "gateway.attempts.RunningAttempt.heard",
     ENCODING,
 )
