@@ -228,5 +228,10 @@ async def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
         await log.append(record(1), b"content")
     folder = tmp_path / "w0"
     assert folder.stat().st_mode & 0o077 == 0
-    assert {path.name for path in folder.iterdir()} == {"00000001.log", "keys.jsonl", "lock"}
+    assert {path.name for path in folder.iterdir()} == {
+        "00000001.log",
+        "keys.jsonl",
+        "keys.lock",
+        "lock",
+    }
     assert all(path.stat().st_mode & 0o077 == 0 for path in folder.iterdir())
