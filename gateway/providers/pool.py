@@ -49,7 +49,8 @@ class Origin:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self.end_turn()
-            else:
+            elif turn in self.waiting:
+                # Not when a turn ended meanwhile and passed over this one.
                 self.waiting.remove(turn)
             raise
 
@@ -179,10 +180,9 @@ class Pool:
         except ValueError:
             pass
         try:
-            found = await self._resolver.resolve(endpoint.host, endpoint.port)
+            return await self._resolver.resolve(endpoint.host, endpoint.port), ""
         except OSError as error:
             return (), str(error)
-        return tuple(one["host"] for one in found), ""
 
     def _forget(self, connection: Connection) -> None:
         """An idle connection has ended."""

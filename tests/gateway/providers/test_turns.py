@@ -2,7 +2,7 @@
 
 import asyncio
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.providers.endpoint import parse_endpoint
@@ -66,11 +66,13 @@ async def play(plan: list[tuple[str, int]]) -> None:
     while world.holding:
         world.end(0)
 
+    assert all(task.cancelled() or task.exception() is None for task in world.asked)
     assert world.origin.free == TURNS
     assert not world.origin.waiting
     assert world.got == sorted(world.got)
 
 
 @given(steps)
+@example([("ask", 0), ("ask", 0), ("ask", 0), ("rest", 0), ("leave", 0), ("end", 0), ("rest", 0)])
 def test_no_schedule_loses_or_doubles_a_turn(plan: list[tuple[str, int]]) -> None:
     asyncio.run(play(plan))
