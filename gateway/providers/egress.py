@@ -158,7 +158,6 @@ class Egress:
         pool, self._pool, self._is_closed = self._pool, None, True
         if pool is not None:
             pool.close()
-        await self._resolver.close()
 
     def _started_pool(self) -> Pool:
         if self._pool is None:

@@ -1,26 +1,37 @@
 """Names to addresses for the egress: what a host may not resolve to is never connected to."""
 
+import asyncio
 import ipaddress
 import socket
-
-from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.resolver import ThreadedResolver
+from collections.abc import Awaitable, Callable, Sequence
 
 from gateway.providers.endpoint import Endpoint, Reach, may_reach
 
 
 _STRICTNESS: tuple[Reach, ...] = ("anywhere", "private", "loopback")
 
+LookUp = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Host and port → addresses; raises OSError where there are none."""
 
-class GuardedResolver(AbstractResolver):
+
+async def ask_system(host: str, port: int) -> Sequence[str]:
+    """The system's own resolver, off the event loop."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(
+        host, port, family=socket.AF_INET, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
+    )
+    return [str(address[0]) for *_, address in found]
+
+
+class GuardedResolver:
     """Resolves admitted hosts only, and drops addresses out of their reach.
 
     The check sits between resolving and connecting, so a name cannot show one address to the check
     and another to the connection.
     """
 
-    def __init__(self, resolver: AbstractResolver | None = None) -> None:
-        self._resolver = resolver
+    def __init__(self, look_up: LookUp = ask_system) -> None:
+        self._look_up = look_up
         self._reach: dict[str, Reach] = {}
 
     def admit(self, endpoint: Endpoint) -> None:
@@ -28,20 +39,17 @@ class GuardedResolver(AbstractResolver):
         known = self._reach.get(endpoint.host, "anywhere")
         self._reach[endpoint.host] = max(known, endpoint.reach, key=_STRICTNESS.index)
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
+    async def resolve(self, host: str, port: int) -> tuple[str, ...]:
+        """The addresses of a host that a connection may be made to; never none.
+
+        Raises:
+            OSError: no endpoint has the host, or it has no address that it may have.
+        """
         reach = self._reach.get(host)
         if reach is None:
             raise OSError("no endpoint has this host")
-        if self._resolver is None:
-            self._resolver = ThreadedResolver()
-        found = await self._resolver.resolve(host, port, family)
-        kept = [one for one in found if may_reach(ipaddress.ip_address(one["host"]), reach)]
+        found = await self._look_up(host, port)
+        kept = tuple(one for one in found if may_reach(ipaddress.ip_address(one), reach))
         if not kept:
             raise OSError("the host has no address that it may have")
         return kept
-
-    async def close(self) -> None:
-        if self._resolver is not None:
-            await self._resolver.close()

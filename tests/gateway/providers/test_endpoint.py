@@ -1,15 +1,13 @@
 """Destinations: what may be configured, and what a host name may turn out to be."""
 
 import ipaddress
-import socket
 
 import pytest
-from aiohttp.abc import AbstractResolver, ResolveResult
 
 from gateway.errors import ConfigurationInvalid, UpstreamUnreachable
 from gateway.providers.egress import Egress
 from gateway.providers.endpoint import Reach, may_reach, parse_endpoint
-from gateway.providers.resolver import GuardedResolver
+from gateway.providers.resolver import GuardedResolver, ask_system
 from tests.gateway.providers.samples import HOME, make_call
 
 
@@ -156,28 +154,21 @@ def test_each_reach_includes_its_addresses_only(address: str, reaches: set[Reach
     assert {reach for reach in every if may_reach(parsed, reach)} == reaches
 
 
-class FixedResolver(AbstractResolver):
+class FixedAddresses:
     """Says what it is told about every name."""
 
     def __init__(self, *addresses: str) -> None:
         self.addresses = addresses
         self.asked: list[str] = []
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
+    async def __call__(self, host: str, port: int) -> tuple[str, ...]:
         self.asked.append(host)
-        return [
-            ResolveResult(hostname=host, host=one, port=port, family=family, proto=0, flags=0)
-            for one in self.addresses
-        ]
-
-    async def close(self) -> None: ...
+        return self.addresses
 
 
 @pytest.mark.anyio
 async def test_a_name_that_resolves_to_a_metadata_service_is_never_connected_to() -> None:
-    egress = Egress(resolver=GuardedResolver(FixedResolver("169.254.169.254")))
+    egress = Egress(resolver=GuardedResolver(FixedAddresses("169.254.169.254")))
     endpoint = parse_endpoint("s", "https://metadata.example", HOME)
     with pytest.raises(UpstreamUnreachable):
         await egress.open(egress.route(endpoint, "/", {}), make_call())
@@ -186,20 +177,24 @@ async def test_a_name_that_resolves_to_a_metadata_service_is_never_connected_to(
 
 @pytest.mark.anyio
 async def test_addresses_out_of_reach_are_dropped_and_the_stricter_rule_holds() -> None:
-    guarded = GuardedResolver(FixedResolver("8.8.8.8", "10.0.0.7"))
+    guarded = GuardedResolver(FixedAddresses("8.8.8.8", "10.0.0.7"))
     guarded.admit(parse_endpoint("a", "https://engine.example", HOME))
-    assert [found["host"] for found in await guarded.resolve("engine.example")] == [
-        "8.8.8.8",
-        "10.0.0.7",
-    ]
+    assert await guarded.resolve("engine.example", 443) == ("8.8.8.8", "10.0.0.7")
     guarded.admit(parse_endpoint("b", "https://engine.example", HOME, in_house=True))
     guarded.admit(parse_endpoint("c", "https://engine.example", HOME))
-    assert [found["host"] for found in await guarded.resolve("engine.example")] == ["10.0.0.7"]
+    assert await guarded.resolve("engine.example", 443) == ("10.0.0.7",)
 
 
 @pytest.mark.anyio
 async def test_a_host_that_no_endpoint_has_is_not_even_looked_up() -> None:
-    inner = FixedResolver("8.8.8.8")
+    inner = FixedAddresses("8.8.8.8")
     with pytest.raises(OSError, match="no endpoint"):
-        await GuardedResolver(inner).resolve("evil.example")
+        await GuardedResolver(inner).resolve("evil.example", 443)
     assert inner.asked == []
+
+
+@pytest.mark.anyio
+async def test_the_system_knows_its_own_name_and_says_so_of_one_nobody_has() -> None:
+    assert set(await ask_system("localhost", 80)) == {"127.0.0.1"}
+    with pytest.raises(OSError, match=r"."):
+        await ask_system("nobody.invalid", 80)
