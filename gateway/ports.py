@@ -37,6 +37,8 @@ class UpstreamCall(Struct, frozen=True):
     dialect: DialectName = "openai_chat"
     """In which the body is written: an upstream may speak several, each at its own path."""
     tenant: str = ""
+    data_class: str = ""
+    """Of the request; with the tenant it says which cached prefixes an engine may let it meet."""
     service_tier: str = "standard"
     version: str = ""
     """The caller's protocol version, where the upstream speaks the caller's dialect."""

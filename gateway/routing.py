@@ -25,7 +25,15 @@ from gateway.settings import Limits
 from gateway.types import Candidate, ChatRequest, Inspection, Plan, Principal, Purpose, Target
 from policies.decide import decide
 from policies.decision import Decision
-from policies.facts import AUTO, ROUTE_PREFIX, SERVICE_TIERS, Facts, TargetFacts
+from policies.facts import (
+    AUTO,
+    DATA_CLASSES,
+    ROUTE_PREFIX,
+    SERVICE_TIERS,
+    Facts,
+    TargetFacts,
+    data_class_rank,
+)
 from policies.program import PolicyDocument
 
 
@@ -258,6 +266,7 @@ def _plan(
         hedge_after_s=None if decision.hedge_after_ms is None else decision.hedge_after_ms / 1000,
         service_tier=facts.service_tier,
         tenant=facts.organisation,
+        data_class=DATA_CLASSES[data_class_rank(facts)],
     )
 
 

@@ -145,6 +145,8 @@ class ProviderSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Of a pool: names of providers of kind `engine`, all in the pool's jurisdiction."""
     engine: str = "gatewright"
     """What kind of engine it is, for its paths and abilities."""
+    priorities: bool = False
+    """Of an engine that was started to schedule by priority: calls carry their tier's number."""
 
 
 class TargetSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -180,6 +180,7 @@ class Plan(Struct, frozen=True):
     service_tier: str = "standard"
     tenant: str = ""
     """Whose prompts may share a replica's cache."""
+    data_class: str = ""
 
     @property
     def worst_cost_microusd(self) -> int:

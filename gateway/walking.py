@@ -185,6 +185,7 @@ class Walk(Generic[Answer]):
             version=request.version if is_same else "",
             betas=request.betas if is_same else (),
             tenant=plan.tenant,
+            data_class=plan.data_class,
             service_tier=plan.service_tier,
         )
         reply: UpstreamReply | None = None

@@ -74,4 +74,5 @@ def provider_config(
         allow_plain_http=provider.allow_plain_http,
         connect_timeout_s=provider.connect_timeout_s,
         engine=provider.engine,
+        priorities=provider.priorities,
     )

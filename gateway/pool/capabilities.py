@@ -19,6 +19,8 @@ class Capability(Struct, frozen=True):
     """Share of the KV cache in use, 0 to 1."""
     metrics_path: str = "/metrics"
     health_path: str = "/health"
+    caller_headers: bool = False
+    """Reads tenant, data class and service tier from our headers."""
     events: bool = False
     """Publishes what its prefix cache holds."""
     cache_salt: bool = False
@@ -29,10 +31,11 @@ class Capability(Struct, frozen=True):
 
 ENGINES: Final[Mapping[str, Capability]] = {
     "gatewright": Capability(
-        waiting_metric="gatewright_engine_requests_waiting",
-        running_metric="gatewright_engine_requests_running",
-        cache_use_metric="gatewright_engine_cache_use",
+        waiting_metric="gatewright_engine_num_requests_waiting",
+        running_metric="gatewright_engine_num_requests_running",
+        cache_use_metric="gatewright_engine_kv_cache_usage_ratio",
         health_path="/health/ready",
+        caller_headers=True,
         events=True,
         cache_salt=True,
         priority=True,

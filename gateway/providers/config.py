@@ -24,6 +24,7 @@ class ProviderConfig(Struct, frozen=True):
     connect_timeout_s: float = 5.0
     probe_timeout_s: float = 5.0
     engine: str = "gatewright"
+    priorities: bool = False
 
     @property
     def revealed_credential(self) -> str:

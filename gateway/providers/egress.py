@@ -99,8 +99,10 @@ class Egress:
         head = target + "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         return Route(endpoint, url, head.encode("ascii"), connect_timeout_s)
 
-    async def open(self, route: Route, call: UpstreamCall) -> "EgressReply":
-        """Send a call's body and wait for the reply's headers.
+    async def open(
+        self, route: Route, call: UpstreamCall, body: bytes | None = None
+    ) -> "EgressReply":
+        """Send a call's body, or what its provider made of it, and wait for the reply's headers.
 
         Raises:
             SovereigntyViolation: before anything else, also before a connection is taken.
@@ -108,7 +110,8 @@ class Egress:
             UpstreamMalformed: what came is not HTTP, a redirect or compressed.
         """
         check_clearance(route.endpoint.jurisdiction, call)
-        return await self._send(b"POST", route, call.body, call.deadline_s)
+        sent = call.body if body is None else body
+        return await self._send(b"POST", route, sent, call.deadline_s)
 
     async def ask(self, route: Route, deadline_s: float) -> "EgressReply":
         """A GET with nothing of any caller in it, hence without clearance; raises like `open`.

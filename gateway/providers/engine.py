@@ -1,17 +1,33 @@
-"""Our own engine, at a loopback or private address: the sovereign place."""
+"""Our own engine, at a loopback or private address: the sovereign place.
 
+An engine is told on whose behalf a call comes, so that prefixes are shared inside a tenant only and
+the higher service tiers go first: ours by headers, others by fields of the body where they have
+such. What a caller wrote into those fields never gets there.
+"""
+
+import hashlib
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 from msgspec import Struct
 
+from gateway.dialects.body import patch
 from gateway.errors import ConfigurationInvalid, UpstreamFailed, UpstreamMalformed
 from gateway.pool.capabilities import ENGINES, Capability
+from gateway.ports import UpstreamCall
 from gateway.providers.config import ProviderConfig
-from gateway.providers.egress import Egress
+from gateway.providers.egress import Egress, EgressReply, Route
 from gateway.providers.http_provider import HTTP_OK, HttpProvider, describe_status
 from gateway.types import DialectName
+from policies.facts import SERVICE_TIERS
+
+
+ROUTES_MAX = 256
+_PRIORITIES: Final[Mapping[str, bytes]] = {
+    tier: b"%d" % place for place, tier in enumerate(SERVICE_TIERS)
+}
+"""Engines that schedule by priority serve the lower number first."""
 
 
 class EngineModel(Struct, frozen=True):
@@ -47,8 +63,53 @@ class EngineProvider(HttpProvider):
 
     def __init__(self, config: ProviderConfig, egress: Egress) -> None:
         super().__init__(config, egress)
-        headers = self.headers(config.revealed_credential)
-        self._ready_route = self._make_route(config, _capability(config).health_path, headers)
+        self._config = config
+        self._headers = self.headers(config.revealed_credential)
+        self.capability = _capability(config)
+        self._ready_route = self._make_route(config, self.capability.health_path, self._headers)
+        self._routes: dict[tuple[str, ...], Route] = {}
+
+    async def open(self, call: UpstreamCall) -> EgressReply:
+        """See `gateway.ports.Provider`; an engine that takes no headers gets fields."""
+        return await self._egress.open(self.route_for(call), call, self._body(call))
+
+    def route_for(self, call: UpstreamCall) -> Route:
+        """The prepared way that says on whose behalf the call comes; few are ever made."""
+        if not self.capability.caller_headers:
+            return super().route_for(call)
+        caller = call.dialect, call.tenant, call.data_class, call.service_tier
+        route = self._routes.get(caller)
+        if route is None:
+            told = {
+                "x-gatewright-tenant": call.tenant,
+                "x-gatewright-data-class": call.data_class,
+                "x-gatewright-tier": call.service_tier,
+            }
+            headers = {**self._headers, **{name: text for name, text in told.items() if text}}
+            path = self.other_paths.get(call.dialect, self.path)
+            route = self._make_route(self._config, path, headers)
+            if len(self._routes) >= ROUTES_MAX:
+                self._routes.clear()
+            self._routes[caller] = route
+        return route
+
+    def _body(self, call: UpstreamCall) -> bytes:
+        """The call's body with salt and priority of ours; a caller's own are taken out."""
+        able = self.capability
+        if able.caller_headers:
+            return call.body
+        changes: dict[str, bytes | None] = {"cache_salt": None, "priority": None}
+        if able.cache_salt and call.tenant:
+            changes["cache_salt"] = b'"%b"' % self._salt(call.tenant, call.data_class).encode()
+        if able.priority and self._config.priorities:
+            changes["priority"] = _PRIORITIES.get(call.service_tier, b"1")
+        return patch(call.body, changes)
+
+    def _salt(self, tenant: str, data_class: str) -> str:
+        """Equal for one tenant and class on every worker; not to be guessed without the key."""
+        key = hashlib.sha256(self._config.revealed_credential.encode()).digest()
+        named = f"{tenant}\0{data_class}".encode()
+        return hashlib.blake2b(named, key=key, digest_size=24).hexdigest()
 
     async def probe(self) -> str:
         """Ready, and able to say what it serves."""

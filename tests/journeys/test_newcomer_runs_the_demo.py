@@ -118,6 +118,20 @@ async def test_both_sdks_stream_what_the_model_really_generated(demo: Demo) -> N
     assert usage.output_tokens > 10
 
 
+async def test_a_tenant_meets_its_own_prefixes_in_the_engine_again(demo: Demo) -> None:
+    question = "Say again: " + "one two three four five six seven eight " * 8
+    async with openai.AsyncOpenAI(base_url=f"{demo.url}/v1", api_key=demo.key) as gpt:
+        _, second = [
+            await gpt.chat.completions.create(
+                model="auto", max_tokens=4, messages=[{"role": "user", "content": question}]
+            )
+            for _ in range(2)
+        ]
+    assert second.usage is not None
+    assert second.usage.prompt_tokens_details is not None
+    assert second.usage.prompt_tokens_details.cached_tokens
+
+
 async def test_printed_snippets_work_when_pasted_and_their_receipt_holds(demo: Demo) -> None:
     curl = demo.snippet("curl -i", "}]}'")
     sdk = demo.snippet(f"{os.path.relpath(sys.executable)} - <<'EOF'", "\nEOF\n")

@@ -1,0 +1,114 @@
+"""An in-house engine is told on whose behalf a call comes, by us and by nobody else."""
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from gateway.providers.config import ProviderConfig
+from gateway.providers.egress import Egress
+from gateway.providers.engine import EngineProvider
+from gateway.secrets.secret import Secret
+from tests.gateway.providers.samples import HOME, make_call
+from tests.upstreams import RecordedRequest, RecordingUpstream
+
+
+pytestmark = pytest.mark.anyio
+
+CLAIMS = {"cache_salt": "somebody-else", "priority": -5, "messages": []}
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[RecordingUpstream]:
+    async with RecordingUpstream() as running:
+        yield running
+
+
+@pytest.fixture
+async def egress() -> AsyncIterator[Egress]:
+    running = Egress()
+    yield running
+    await running.close()
+
+
+def build(
+    upstream: RecordingUpstream, egress: Egress, engine: str, *, priorities: bool = False
+) -> EngineProvider:
+    config = ProviderConfig(
+        name="house",
+        kind="engine",
+        jurisdiction=HOME,
+        base_url=upstream.url,
+        credential=Secret("of-this-run"),
+        engine=engine,
+        priorities=priorities,
+    )
+    return EngineProvider(config, egress)
+
+
+async def asked(
+    engine: EngineProvider,
+    upstream: RecordingUpstream,
+    tenant: str = "acme",
+    data_class: str = "S1",
+    tier: str = "batch",
+) -> RecordedRequest:
+    """What the engine gets for a call whose caller claims a salt and a priority."""
+    call = msgspec.structs.replace(
+        make_call(),
+        body=msgspec.json.encode(CLAIMS),
+        tenant=tenant,
+        data_class=data_class,
+        service_tier=tier,
+    )
+    reply = await engine.open(call)
+    await reply.read()
+    await reply.close()
+    return upstream.requests[-1]
+
+
+async def test_our_engine_hears_tenant_class_and_tier_in_headers(
+    upstream: RecordingUpstream, egress: Egress
+) -> None:
+    engine = build(upstream, egress, "gatewright")
+    for tenant, tier in (("acme", "batch"), ("other", "priority"), ("acme", "batch")):
+        request = await asked(engine, upstream, tenant, "S2", tier)
+        assert request.headers["x-gatewright-tenant"] == tenant
+        assert request.headers["x-gatewright-data-class"] == "S2"
+        assert request.headers["x-gatewright-tier"] == tier
+        assert request.headers["authorization"] == "Bearer of-this-run"
+        assert request.path == "/v1/chat/completions"
+
+
+async def test_a_salt_is_ours_the_same_for_a_tenant_and_another_for_others(
+    upstream: RecordingUpstream, egress: Egress
+) -> None:
+    first, second = (build(upstream, egress, "vllm") for _ in range(2))
+    salt = (await asked(first, upstream)).json["cache_salt"]
+    assert salt == (await asked(second, upstream)).json["cache_salt"]
+    others = {
+        (await asked(first, upstream, tenant="other")).json["cache_salt"],
+        (await asked(first, upstream, data_class="S3")).json["cache_salt"],
+    }
+    assert len({salt, CLAIMS["cache_salt"], *others}) == 4
+    assert "x-gatewright-tenant" not in upstream.requests[-1].headers
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "ollama", "tensorrt-llm"])
+async def test_a_callers_salt_and_priority_reach_no_engine(
+    upstream: RecordingUpstream, egress: Egress, engine: str
+) -> None:
+    body = (await asked(build(upstream, egress, engine), upstream)).json
+    assert "priority" not in body
+    assert body.get("cache_salt") != CLAIMS["cache_salt"]
+
+
+async def test_an_engine_that_schedules_by_priority_gets_the_tiers_number(
+    upstream: RecordingUpstream, egress: Egress
+) -> None:
+    engine = build(upstream, egress, "vllm", priorities=True)
+    numbers = [
+        (await asked(engine, upstream, tier=tier)).json["priority"]
+        for tier in ("priority", "standard", "batch")
+    ]
+    assert numbers == [0, 1, 2]
