@@ -36,9 +36,9 @@ from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.engine import Database, open_database
 from gateway.store.keys import KeyStore
 from gateway.store.leases import LeaseTable
-from gateway.store.migrate import require_newest_schema
 from gateway.store.people import PeopleStore
 from gateway.store.revisions import current
+from gateway.store.schema import require_newest_schema
 from gateway.telemetry import Event, logger
 
 

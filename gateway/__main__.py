@@ -4,59 +4,36 @@ import sys
 
 import click
 
-from gateway.cli.audit import audit
-from gateway.cli.budgets import budgets
-from gateway.cli.calibrate import calibrate
-from gateway.cli.config import config
-from gateway.cli.costs import costs
-from gateway.cli.custody import CUSTODY
-from gateway.cli.database import database
-from gateway.cli.demo import demo
-from gateway.cli.engine import engine
-from gateway.cli.evidence import PROOFS
-from gateway.cli.init import init
-from gateway.cli.inspect import inspect
-from gateway.cli.keys import keys
-from gateway.cli.limits import limits
-from gateway.cli.policy import policy
-from gateway.cli.secrets import secrets
-from gateway.cli.serve import admin, serve
-from gateway.cli.train import train
-from gateway.cli.users import users
+from gateway.cli.lazy_group import LazyGroup
 from gateway.errors import GatewrightError
 
 
-@click.group()
+PLACES = {
+    "init": "gateway.cli.init:init",
+    "serve": "gateway.cli.serve:serve",
+    "admin": "gateway.cli.serve:admin",
+    "engine": "gateway.cli.engine:engine",
+    "demo": "gateway.cli.demo:demo",
+    "keys": "gateway.cli.keys:keys",
+    "budgets": "gateway.cli.budgets:budgets",
+    "costs": "gateway.cli.costs:costs",
+    "limits": "gateway.cli.limits:limits",
+    "users": "gateway.cli.users:users",
+    "secrets": "gateway.cli.secrets:secrets",
+    "policy": "gateway.cli.policy:policy",
+    "audit": "gateway.cli.audit:audit",
+    "database": "gateway.cli.database:database",
+    "config": "gateway.cli.config:config",
+    "inspect": "gateway.cli.inspect:inspect",
+    "train": "gateway.cli.train:train",
+    "calibrate": "gateway.cli.calibrate:calibrate",
+}
+
+
+@click.group(cls=LazyGroup, places=PLACES)
 @click.version_option(package_name="gatewright")
 def commands() -> None:
     """Gatewright: the enterprise AI gateway that keeps sovereign data home."""
-
-
-for command in (
-    init,
-    serve,
-    admin,
-    engine,
-    demo,
-    keys,
-    budgets,
-    costs,
-    limits,
-    users,
-    secrets,
-    policy,
-    audit,
-    database,
-    config,
-    inspect,
-    train,
-    calibrate,
-):
-    commands.add_command(command)
-
-
-for command in (*PROOFS, *CUSTODY):
-    audit.add_command(command)
 
 
 def main() -> None:

@@ -47,10 +47,10 @@ from gateway.store.kept_answers import DatabaseAnswers
 from gateway.store.keys import KeyStore
 from gateway.store.leased_ledger import LeasedLedger
 from gateway.store.leases import LeaseTable
-from gateway.store.migrate import require_newest_schema
 from gateway.store.policies import PolicyStore
 from gateway.store.rate_limits import RateLimitTable
 from gateway.store.revisions import RevisionWatcher
+from gateway.store.schema import require_newest_schema
 from gateway.telemetry import Event, logger
 from gateway.threads import Threads
 from gateway.trials import Trials

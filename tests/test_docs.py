@@ -27,7 +27,7 @@ from policies.functions import FUNCTIONS
 from policies.ordering import ORDERINGS
 from policies.render import render_report
 from policies.vocabulary import FACTS
-from tests.cli.operator import walk
+from tests.cli.operator import subcommands, walk
 
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -162,7 +162,7 @@ def test_every_command_and_option_stands_in_operations() -> None:
 
 def _options(command: click.Command) -> set[str]:
     if isinstance(command, click.Group):
-        return {name for each in command.commands.values() for name in _options(each)}
+        return {name for _, each in subcommands(command) for name in _options(each)}
     return {max(each.opts, key=len) for each in command.params if isinstance(each, click.Option)}
 
 

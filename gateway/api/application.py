@@ -18,6 +18,7 @@ from gateway.api.decisions import explain_decision
 from gateway.api.door import Door, new_request_id
 from gateway.api.front import Front
 from gateway.api.listing import find_model, list_models
+from gateway.api.plain_litestar import PlainLitestar
 from gateway.errors import GatewrightError, MethodRefused, NotReady, RouteUnknown
 from gateway.ports import Dialect
 
@@ -38,7 +39,7 @@ def build_application(
     def explain(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
         return _error_response(front.dialect, error, new_request_id(front.clock.utc_us()))
 
-    return Litestar(
+    return PlainLitestar(
         route_handlers=[*map(_door_route, doors), *_small_routes(front), *more_routes],
         on_startup=on_startup,
         on_shutdown=on_shutdown,

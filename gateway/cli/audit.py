@@ -10,11 +10,13 @@ import msgspec
 from gateway.audit.export import export_records
 from gateway.audit.projector import ProjectionBroken, Projector
 from gateway.audit.verify import VerifyReport, verify_directory, verify_receipt
+from gateway.cli.custody import CUSTODY
+from gateway.cli.evidence import PROOFS
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.settings import Settings, load_settings
 from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.engine import open_database
-from gateway.store.migrate import require_newest_schema
+from gateway.store.schema import require_newest_schema
 
 
 directory_option = click.option(
@@ -27,6 +29,10 @@ directory_option = click.option(
 @click.group()
 def audit() -> None:
     """The audit log."""
+
+
+for _command in (*PROOFS, *CUSTODY):
+    audit.add_command(_command)
 
 
 @audit.command()

@@ -15,7 +15,7 @@ from gateway.clock import SystemClock
 from gateway.settings import load_settings
 from gateway.store.engine import open_database
 from gateway.store.leases import LeaseTable
-from gateway.store.migrate import require_newest_schema
+from gateway.store.schema import require_newest_schema
 
 
 LIMIT_MICROUSD_MAX = 10**15

@@ -17,7 +17,7 @@ from gateway.clock import SystemClock
 from gateway.errors import RequestInvalid
 from gateway.settings import Settings, load_settings
 from gateway.store.engine import open_database
-from gateway.store.migrate import require_newest_schema
+from gateway.store.schema import require_newest_schema
 from gateway.store.spending import DIMENSIONS, Period, SpendingReader
 
 

@@ -27,7 +27,7 @@ from gateway.settings import Settings, load_settings
 from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.custody import Custody, CustodyRefused
 from gateway.store.engine import Database, open_database
-from gateway.store.migrate import require_newest_schema
+from gateway.store.schema import require_newest_schema
 
 
 WEEK_US = 7 * 86_400_000_000

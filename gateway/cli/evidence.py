@@ -24,7 +24,7 @@ from gateway.settings import Settings, load_settings
 from gateway.store.audit_sink import AuditQuery
 from gateway.store.engine import open_database
 from gateway.store.integration import Integration
-from gateway.store.migrate import require_newest_schema
+from gateway.store.schema import require_newest_schema
 from policies.check import check
 
 

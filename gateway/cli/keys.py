@@ -14,7 +14,7 @@ from gateway.identity import Peppers
 from gateway.settings import Settings, load_settings
 from gateway.store.engine import open_database
 from gateway.store.keys import KeyStore, NewKey, Place
-from gateway.store.migrate import require_newest_schema
+from gateway.store.schema import require_newest_schema
 from gateway.types import Translation
 
 

@@ -13,8 +13,8 @@ from gateway.cli.options import asynchronous, config_option
 from gateway.rates import RateLimit
 from gateway.settings import load_settings
 from gateway.store.engine import open_database
-from gateway.store.migrate import require_newest_schema
 from gateway.store.rate_limits import RateLimitTable
+from gateway.store.schema import require_newest_schema
 
 
 _NUMBER = click.IntRange(0, 10**12)

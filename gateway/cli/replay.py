@@ -16,8 +16,8 @@ from gateway.store.archive import DecisionArchive
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.engine import open_database
 from gateway.store.leases import LeaseTable
-from gateway.store.migrate import require_newest_schema
 from gateway.store.policies import PolicyStore
+from gateway.store.schema import require_newest_schema
 from policies.render import render_impact
 from policies.replay import Recorded, impact, reproduce
 

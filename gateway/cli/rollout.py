@@ -16,8 +16,8 @@ from gateway.rollout import Action, PolicyVersion
 from gateway.routing import TargetBoard
 from gateway.settings import Settings, load_settings
 from gateway.store.engine import open_database
-from gateway.store.migrate import require_newest_schema
 from gateway.store.policies import PolicyStore
+from gateway.store.schema import require_newest_schema
 from policies.check import check
 from policies.difference import difference
 from policies.document import canonical_json

@@ -16,7 +16,7 @@ from gateway.credentials import master_key
 from gateway.secrets.secret import Secret
 from gateway.settings import load_settings
 from gateway.store.engine import open_database
-from gateway.store.migrate import require_newest_schema
+from gateway.store.schema import require_newest_schema
 from gateway.store.sealed_secrets import SealedSecretTable
 
 

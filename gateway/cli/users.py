@@ -14,8 +14,8 @@ from gateway.clock import SystemClock
 from gateway.secrets.secret import Secret
 from gateway.settings import load_settings
 from gateway.store.engine import open_database
-from gateway.store.migrate import require_newest_schema
 from gateway.store.people import PeopleStore
+from gateway.store.schema import require_newest_schema
 
 
 organisation_option = click.option(

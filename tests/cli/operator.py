@@ -74,8 +74,11 @@ def walk(command: click.Command, name: str = "gatewright") -> list[str]:
     """The full names of a command and all below it that can be run."""
     if not isinstance(command, click.Group):
         return [name]
-    return [
-        found
-        for key, each in sorted(command.commands.items())
-        for found in walk(each, f"{name} {key}")
-    ]
+    return [found for key, each in subcommands(command) for found in walk(each, f"{name} {key}")]
+
+
+def subcommands(group: click.Group) -> list[tuple[str, click.Command]]:
+    """Name and command of each member of a group; every one of them is there."""
+    context = click.Context(group)
+    found = [(name, group.get_command(context, name)) for name in group.list_commands(context)]
+    return [(name, command) for name, command in found if command is not None]

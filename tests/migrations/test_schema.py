@@ -2,13 +2,14 @@
 
 import pytest
 from alembic import command
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect
 
 from gateway.errors import NotReady, StartupRefused
 from gateway.store.engine import open_database
-from gateway.store.migrate import (
-    alembic_config,
-    migrate,
+from gateway.store.migrate import alembic_config, migrate
+from gateway.store.schema import (
+    known_schemas,
     newest_schema,
     require_newest_schema,
     schema_of,
@@ -34,6 +35,12 @@ async def test_the_migrations_make_exactly_the_tables_that_the_code_declares(
     async with database.writing() as connection:
         await connection.run_sync(_check)  # raises when a column, an index or a type differs
     await database.close()
+
+
+def test_the_number_of_a_files_name_is_its_migrations_version() -> None:
+    scripts = ScriptDirectory.from_config(alembic_config())
+
+    assert [script.revision for script in scripts.walk_revisions()][::-1] == known_schemas()
 
 
 async def test_going_down_leaves_nothing_and_going_up_again_works(empty_database_url: str) -> None:

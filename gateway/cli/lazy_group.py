@@ -1,0 +1,35 @@
+"""A group of commands each of which is imported when it is called.
+
+The data plane is one command of many: it need not wait for, or carry, what the others import.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name and place; imports the one that is asked for."""
+
+    def __init__(self, *args: Any, places: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        """A group whose `places` give for each command's name `module:attribute`."""
+        super().__init__(*args, **kwargs)
+        self._places = dict(places or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click calls it
+        return sorted(self._places)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - as click calls it
+        cmd_name: str,
+    ) -> click.Command | None:
+        place = self._places.get(cmd_name)
+        if place is None:
+            return None
+        module, attribute = place.split(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command), place
+        return command

@@ -1,0 +1,58 @@
+"""Which version the schema of a database has, and which one this program works with.
+
+Asked at every start, so it is asked without Alembic: a version is the number in front of a
+migration's file name, and a migrated database holds its own in Alembic's table of one row.
+"""
+
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect, text
+
+import migrations
+from gateway.errors import StartupRefused
+from gateway.store.engine import Database
+
+
+def known_schemas() -> list[str]:
+    """Every version that the migrations of this program lead through, the newest last."""
+    scripts = Path(migrations.__path__[0], "versions").glob("[0-9]*_*.py")
+    return sorted(script.name.partition("_")[0] for script in scripts)
+
+
+def newest_schema() -> str:
+    """The version of the schema that this program works with."""
+    return known_schemas()[-1]
+
+
+async def schema_of(database: Database) -> str:
+    """The version of the schema that a database has; empty when it has none."""
+    async with database.reading() as connection:
+        return await connection.run_sync(current_schema)
+
+
+async def require_newest_schema(database: Database) -> None:
+    """Check that the schema fits this program.
+
+    Raises:
+        StartupRefused: it does not.
+        NotReady: the database cannot be asked.
+    """
+    found, needed = await schema_of(database), newest_schema()
+    if found == needed:
+        return
+    if not found:
+        problem = "the database has no schema yet"
+    elif found in known_schemas():
+        problem = f"the database has schema {found}, this program needs {needed}"
+    else:
+        raise StartupRefused(
+            f"the database has schema {found}, which is newer than this program knows: upgrade it"
+        )
+    raise StartupRefused(f"{problem}: run `gatewright database migrate`")
+
+
+def current_schema(connection: Connection) -> str:
+    """The version of the schema behind a connection; empty when it has none."""
+    if not inspect(connection).has_table("alembic_version"):
+        return ""
+    return connection.scalar(text("SELECT version_num FROM alembic_version")) or ""
