@@ -195,6 +195,7 @@ class DataPlane:
         await self._keep_board()
         await self._publish()
         self._upkeep.start()
+        self._inspector.warm()
         self._log.info(
             Event.PROCESS_STARTED,
             component="data_plane",

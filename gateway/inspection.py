@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from pathlib import Path
+from threading import Thread
 
 import msgspec
 
@@ -129,6 +130,13 @@ class Inspector:
             for f in result.findings
             if f.label not in SOFT
         )
+
+    def warm(self) -> None:
+        """Build tables that the first requests would wait for, beside the loop.
+
+        Whoever comes before it is done waits for the part that it needs, and is read all the same.
+        """
+        Thread(target=self._scanner.warm, name="inspection-warm", daemon=True).start()
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

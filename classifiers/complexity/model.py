@@ -1,27 +1,28 @@
 """The complexity score: linear heads over words, mixed per domain with the shape of the prompt.
 
 `score` is the calibrated probability that the strong model of a pair answers better than the weak
-one. It ranks; it does not know the tenant's models. Equal text gives equal score everywhere: all
-heads of a term are packed into one integer, so one sum adds them all, exactly and in any order.
+one. It ranks; it does not know the tenant's models. Equal text gives equal score everywhere: what
+terms weigh are whole numbers, whose sum is exact in any order.
 """
 
 from array import array
+from collections.abc import Iterable
 from math import exp, sqrt
 from operator import mul
 from pathlib import Path
-from struct import Struct as Layout
+from typing import Any
 
 import msgspec
+import numpy as np
 
 from classifiers.complexity import artefact
-from classifiers.complexity.artefact import HEADS, LANE_ZERO, Expert, Weights
+from classifiers.complexity.artefact import HEADS, LANE_ZERO, Expert, Weights, key_of
 from classifiers.complexity.features import SHAPE_NAMES, Features, features
 
 
 DOMAINS_MIXED = 2
 """A prompt is judged by this many of its likeliest domains."""
 
-_LANE_BYTES = 4
 _STEEPEST = 60.0
 
 
@@ -68,20 +69,10 @@ class ComplexityModel:
             for offset, shape in zip(expert.offset, expert.shape, strict=True)
         )
         self._weights = weights
-        self._lanes = len(HEADS) + len(weights.domains)
-        self._layout = Layout(f"<{self._lanes}I")
-        self._words: dict[bytes, int] = {}
-        self._pairs: dict[tuple[bytes, bytes], int] = {}
-        wide = array("I", list(weights.lanes))
-        packed = wide.tobytes()
-        size = self._lanes * _LANE_BYTES
-        for at, term in enumerate(weights.terms.split(b"\n")):
-            value = int.from_bytes(packed[at * size : (at + 1) * size], "little")
-            first, _, second = term.partition(b" ")
-            if second:
-                self._pairs[first, second] = value
-            else:
-                self._words[first] = value
+        lanes = len(HEADS) + len(weights.domains)
+        self._lanes = np.frombuffer(weights.lanes, np.uint8).reshape(-1, lanes)
+        # The one copy: at an even address, and with an end that no search runs over.
+        self._keys = np.append(np.frombuffer(weights.keys, "<u4"), np.uint32(0xFFFFFFFF))
 
     def assess(self, text: str) -> Complexity:
         """Judge a prompt (the newest user turn; with the system prompt in front if it matters)."""
@@ -118,27 +109,24 @@ class ComplexityModel:
         return ("words", words - self._always), *domains, ("shape", shape)
 
     def read(self, seen: Features) -> Reading:
-        """Sum the packed weights of all known terms; then domains, then shape within its bounds."""
+        """Sum the weights of all known terms; then domains, then shape within its bounds."""
         weights = self._weights
-        words = self._words.keys() & seen.words
-        pairs = self._pairs.keys() & seen.pairs
-        total = sum(map(self._words.__getitem__, words))
-        total += sum(map(self._pairs.__getitem__, pairs))
-        sums = self._layout.unpack(total.to_bytes(self._layout.size, "little"))
-        nothing = LANE_ZERO * (len(words) + len(pairs))
+        rows, words = self._known(seen.words, seen.pairs)
+        sums = np.add.reduce(self._lanes.take(rows, axis=0), axis=0, dtype=np.int32)
+        nothing = LANE_ZERO * len(rows)
         count = len(seen.words) or 1
         scale = 1.0 / sqrt(count)
         values = [
             (value - nothing) * unit * scale + offset
             for value, unit, offset in zip(
-                sums, weights.lane_unit, weights.lane_offset, strict=True
+                sums.tolist(), weights.lane_unit, weights.lane_offset, strict=True
             )
         ]
         return Reading(
             tuple(values[: len(HEADS)]),
             self._mixture(values[len(HEADS) :]),
             tuple(map(min, map(max, seen.shape, weights.shape_low), weights.shape_high)),
-            1.0 - len(words) / count,
+            1.0 - words / count,
         )
 
     def explain(self, seen: Features, most: int = 8) -> tuple[tuple[str, float], ...]:
@@ -149,13 +137,12 @@ class ComplexityModel:
         """
         weights = self._weights
         scale = 1.0 / sqrt(len(seen.words) or 1)
-        parts = [
-            (f"word:{b' '.join(term).decode('utf-8', 'replace')}", self._worth(packed) * scale)
-            for term, packed in [
-                *(((word,), self._words[word]) for word in self._words.keys() & seen.words),
-                *((pair, self._pairs[pair]) for pair in self._pairs.keys() & seen.pairs),
-            ]
-        ]
+        parts = []
+        for term in [*seen.words, *map(b" ".join, seen.pairs)]:
+            rows, known = self._known((term,), ())
+            if known:
+                worth = self._worth(self._lanes[rows[0]].tolist())
+                parts.append((f"word:{term.decode('utf-8', 'replace')}", worth * scale))
         parts += self._context(self.read(seen), weights.strong_needed)
         parts.sort(key=lambda part: (-abs(part[1]), part[0]))
         return tuple(parts[:most] if most else parts)
@@ -167,10 +154,22 @@ class ComplexityModel:
         rest = [part for part in parts if not part[0].startswith("word:")]
         return tuple(sorted([("words", words), *rest], key=lambda part: -abs(part[1]))[:most])
 
-    def _worth(self, packed: int) -> float:
+    def _known(
+        self, words: Iterable[bytes], pairs: Iterable[tuple[bytes, bytes]]
+    ) -> tuple[Any, int]:
+        """Rows of the terms that training knew, and how many of them are words."""
+        keys = array("I", map(key_of, words))
+        count = len(keys)
+        keys.extend(map(key_of, map(b" ".join, pairs)))
+        asked = np.frombuffer(keys, np.uint32)
+        rows = self._keys.searchsorted(asked)
+        # The end's key stands for no row.
+        known = (self._keys.take(rows) == asked) & (rows < len(self._lanes))
+        return rows[known], int(np.count_nonzero(known[:count]))
+
+    def _worth(self, lanes: list[int]) -> float:
         """What one term adds to the raw score, before scaling by the number of words."""
         weights = self._weights
-        lanes = self._layout.unpack(packed.to_bytes(self._layout.size, "little"))
         worth: float = sum(
             (lane - LANE_ZERO) * unit * factor
             for lane, unit, factor in zip(

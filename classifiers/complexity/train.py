@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from classifiers.complexity import artefact
-from classifiers.complexity.artefact import LANE_ZERO, Expert, Logistic, Tier, Weights
+from classifiers.complexity.artefact import LANE_ZERO, Expert, Logistic, Tier, Weights, key_of
 from classifiers.complexity.cascade import judge
 from classifiers.complexity.features import SHAPE_NAMES, features
 from classifiers.complexity.model import ComplexityModel
@@ -62,7 +62,7 @@ def train(rows: Sequence[Row], answers: Mapping[str, str], data: dict[str, str])
     scale = ShapeScale(seen)
     inputs, shape, labels = matrix(seen, terms), scale(seen), Labels(rows)
     fitted = Fitted(inputs, shape, labels, np.arange(len(rows)))
-    lanes, units = _packed(fitted.heads, terms)
+    keys, lanes, units = _packed(fitted.heads, terms)
     calibration = fitted.gain_calibration
     probability = stacking_sigmoid(calibration, fitted.scores)
     known = [sum(word in terms for word in one.words) / (len(one.words) or 1) for one in seen]
@@ -70,8 +70,8 @@ def train(rows: Sequence[Row], answers: Mapping[str, str], data: dict[str, str])
     return Weights(
         shape_names=SHAPE_NAMES,
         domains=DOMAINS,
-        terms=b"\n".join(terms),
-        lanes=lanes,
+        keys=memoryview(keys),
+        lanes=memoryview(lanes),
         lane_unit=units,
         lane_offset=_floats(fitted.heads[-1]),
         shape_low=_floats(scale.low),
@@ -96,12 +96,14 @@ def stacking_sigmoid(calibration: Logistic, raw: Array) -> Array:
     return result
 
 
-def _packed(heads: Array, terms: Terms) -> tuple[bytes, tuple[float, ...]]:
-    """One byte per term and head, and the step of each head."""
+def _packed(heads: Array, terms: Terms) -> tuple[bytes, bytes, tuple[float, ...]]:
+    """Keys in ascending order, one byte per key and head, and the step of each head."""
     weights = heads[:-1] * np.array([weight for _, weight in terms.values()])[:, None]
     units = _floats(np.quantile(np.abs(weights), LANE_CLIP, axis=0) / LANE_STEPS)
     steps = np.clip(np.rint(weights / np.array(units)), -LANE_STEPS, LANE_STEPS) + LANE_ZERO
-    return steps.astype(np.uint8).tobytes(), units
+    keys = np.array([key_of(term) for term in terms], "<u4")
+    order = np.argsort(keys)
+    return keys[order].tobytes(), steps[order].astype(np.uint8).tobytes(), units
 
 
 def _expert(stack: Stack, scale: ShapeScale, calibration: Logistic) -> Expert:

@@ -10,6 +10,7 @@ character stands for exactly one original character, so that finding a position 
 import re
 import unicodedata
 from bisect import bisect_right
+from functools import cache
 from itertools import accumulate
 
 from msgspec import Struct
@@ -60,8 +61,12 @@ def _folded(code: int) -> str:
     return plain if plain.isascii() and plain.isprintable() else _UNKNOWN
 
 
+@cache
 def _table() -> str:
-    """A string indexed by code point: the cheapest mapping that `str.translate` can read."""
+    """A string indexed by code point: the cheapest mapping that `str.translate` can read.
+
+    Built for the first text that is not ASCII: it takes as long as scanning a hundred texts.
+    """
     blocks = []
     for start in range(0, 0x10000, 0x100):
         # Hangul, Han, surrogates and private use fold to nothing useful: no look-ups for them.
@@ -72,13 +77,11 @@ def _table() -> str:
     return "".join(blocks)
 
 
-_TABLE = _table()
-# Digits and letters beyond the basic plane: mathematical styles are Latin in disguise.
-_ASTRAL = {
-    code: folded
-    for code in (*range(0x1D400, 0x1D800), *range(0x1FBF0, 0x1FBFA), *range(0xE0000, 0xE0080))
-    for folded in [_DROPPED if code >= 0xE0000 else _folded(code)]
-}
+@cache
+def _astral() -> dict[int, str]:
+    """Digits and letters beyond the basic plane: mathematical styles are Latin in disguise."""
+    codes = (*range(0x1D400, 0x1D800), *range(0x1FBF0, 0x1FBFA), *range(0xE0000, 0xE0080))
+    return {code: _DROPPED if code >= 0xE0000 else _folded(code) for code in codes}
 
 
 class View(Struct, frozen=True):
@@ -122,15 +125,22 @@ def readable(text: str) -> View:
 
 def _plain(char: str) -> str:
     code = ord(char)
-    return _TABLE[code] if code < len(_TABLE) else _ASTRAL.get(code, _UNKNOWN)
+    table = _table()
+    return table[code] if code < len(table) else _astral().get(code, _UNKNOWN)
+
+
+def warm() -> None:
+    """Build the tables now."""
+    _table()
+    _astral()
 
 
 def normalise(text: str) -> View:
     """The view of a text; an ASCII text without NUL is its own view."""
     if not text.isascii():
-        text = text.translate(_TABLE)
+        text = text.translate(_table())
         if not text.isascii():  # Characters beyond the basic plane are left over.
-            text = text.translate(_ASTRAL).encode("ascii", "replace").decode("ascii")
+            text = text.translate(_astral()).encode("ascii", "replace").decode("ascii")
     if _DROPPED not in text:
         return View(text)
     parts = text.split(_DROPPED)

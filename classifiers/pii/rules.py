@@ -5,7 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 
-class Rule(Struct, frozen=True):
+class Rule(Struct, frozen=True, eq=False):
     """One RE2 pattern over the ASCII view of a text, and what to believe when it matches.
 
     The finding is capture group 1 if the pattern has one, else the whole match. Repetitions in
@@ -19,6 +19,8 @@ class Rule(Struct, frozen=True):
     accepts: Callable[[str], bool] | None = None
     # A shorter pattern for the gate that matches at least wherever `regex` does.
     gate: str = ""
+    # What the finding is from its start on, read by Python's `re`; `regex` then finds its head.
+    whole: str = ""
     # Words one of which must be near when `needs_context`; they raise the score otherwise.
     context: tuple[str, ...] = ()
     needs_context: bool = False

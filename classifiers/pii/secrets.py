@@ -5,7 +5,7 @@
 import re
 from itertools import pairwise
 
-from classifiers.pii import validators
+from classifiers.pii import prefixes, validators
 from classifiers.pii.rules import Rule
 
 
@@ -36,46 +36,6 @@ _NO_SECRETS = (
     "color", "colour", "order", "invoice", "sku", "serial", "isbn", "http", "file", "path", "tag",
 )  # fmt: skip
 _LONG_VALUE = r"[A-Za-z0-9][A-Za-z0-9_\-+/=.~$!@#%^&*]{9,150}"
-_PREFIXED = (
-    r"(?:gh[pousr]_[A-Za-z0-9]{30,80}|github_pat_[A-Za-z0-9_]{40,100}"
-    r"|gl[a-z]{2,8}-[A-Za-z0-9_\-.=]{18,90}|GR1348941[A-Za-z0-9_\-]{18,40}"
-    r"|gw_(?:live|test)_[A-Za-z0-9_\-]{12,120}"
-    r"|xox[a-z](?:\.xox[a-z])?-[A-Za-z0-9\-]{10,250}|xapp-[0-9]-[A-Za-z0-9\-]{10,150}"
-    r"|[srpw]k_(?:live|test|prod)_[A-Za-z0-9]{10,120}|whsec_[A-Za-z0-9+/=]{20,80}"
-    r"|sk-[A-Za-z0-9_\-]{20,200}|AIza[A-Za-z0-9_\-]{32,40}|GOCSPX-[A-Za-z0-9_\-]{20,40}"
-    r"|ya29\.[A-Za-z0-9_\-]{20,200}|(?:AKIA|ASIA|ABIA|ACCA|AROA|AIDA|AGPA)[A-Z0-9]{16}"
-    r"|ABSK[A-Za-z0-9+/]{60,200}={0,2}|bedrock-api-key-[A-Za-z0-9+/=]{16,200}|LTAI[A-Za-z0-9]{16,24}"
-    r"|[A-Za-z0-9_~.]{3}8Q~[A-Za-z0-9_~.\-]{31,34}|hf_[A-Za-z0-9]{30,40}|api_org_[A-Za-z0-9]{30,40}"
-    r"|npm_[A-Za-z0-9]{30,40}|pypi-[A-Za-z0-9_\-]{50,200}|do[opr]_v1_[a-f0-9]{60,64}"
-    r"|SG\.[A-Za-z0-9_\-.=]{40,70}|shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{32}|lin_api_[A-Za-z0-9]{40}"
-    r"|hv[sb]\.[A-Za-z0-9_\-]{24,200}|gl(?:c|sa)_[A-Za-z0-9+/_]{20,200}={0,3}|dapi[a-f0-9]{32}(?:-[0-9])?"
-    r"|pul-[a-f0-9]{40}|PMAK-[a-f0-9\-]{50,60}|NR(?:AK|II|JS|RA)-[A-Za-z0-9\-]{15,40}|EZ[AT]K[A-Za-z0-9]{40,60}"
-    r"|dp\.(?:pt|st|ct|sa|scim|audit)\.[A-Za-z0-9.]{30,60}|pscale_(?:tkn|pw|oauth)_[A-Za-z0-9=._\-]{20,70}"
-    r"|SK[0-9a-fA-F]{32}|(?:pub)?key-[a-f0-9]{32}|dckr_pat_[A-Za-z0-9_\-]{20,40}|figd_[A-Za-z0-9_\-]{30,60}"
-    r"|sha256~[A-Za-z0-9_\-]{40,50}|FLWSECK_TEST-[A-Za-z0-9\-]{10,40}|ico-[A-Za-z0-9]{30,34}"
-    r"|CLOJARS_[A-Za-z0-9]{50,64}|p8e-[A-Za-z0-9]{30,34}|pat\.[A-Za-z0-9_\-]{20,24}\.[A-Za-z0-9.]{20,60}"
-    r"|sntr[yu]s_[A-Za-z0-9_=+/]{40,200}|tfp_[A-Za-z0-9_\-.=]{40,70}|sq0[a-z]{3}-[A-Za-z0-9_\-]{20,60}"
-    r"|dnkey-[A-Za-z0-9=_\-]{40,100}|(?:fo1|fm[12][ar]?)_[A-Za-z0-9+/_]{30,300}"
-    r"|access-(?:sandbox|development|production)-[a-f0-9\-]{36}"
-    # Formats that vendors document, most of them of the last few years.
-    r"|AT[AC]TT3[A-Za-z0-9_\-=]{30,250}|ATBB[A-Za-z0-9]{24,40}|AKC[A-Za-z0-9]{20,80}|EAA[A-Za-z0-9]{20,250}"
-    r"|pplx-[A-Za-z0-9]{30,60}|xkeysib-[a-f0-9]{40,70}-[A-Za-z0-9]{10,20}|rdme_[a-z0-9]{40,80}"
-    r"|rubygems_[a-f0-9]{40,60}|ntn_[A-Za-z0-9]{30,60}|secret_[A-Za-z0-9]{43}|pnu_[A-Za-z0-9]{30,40}"
-    r"|HRKU-[A-Za-z0-9_\-]{30,70}|shippo_(?:live|test)_[a-f0-9]{40}|duffel_(?:live|test)_[A-Za-z0-9_\-=]{30,50}"
-    r"|fio-u-[A-Za-z0-9_\-=]{40,80}|dt0[a-z][0-9]{2}\.[A-Za-z0-9]{20,30}\.[A-Za-z0-9]{50,80}"
-    r"|AGE-SECRET-KEY-1[A-Z0-9]{50,64}|A3-[A-Z0-9]{6}-(?:[A-Z0-9]{5,11}-?){3,6}|ops_eyJ[A-Za-z0-9+/=]{40,400}"
-    r"|sgp_(?:[a-f0-9]{16}_|local_)?[a-f0-9]{40}|sq[uap]_[a-f0-9]{40}|tk-us-[A-Za-z0-9_\-]{40,60}"
-    r"|s-s4t2(?:ud|af)-[a-f0-9]{60,70}|FLWPUBK_TEST-[A-Za-z0-9\-]{10,40}|API-[A-Z0-9]{24,30}|oy2[a-z0-9]{43}"
-    r"|[sp]k\.eyJ[A-Za-z0-9_\-]{40,200}\.[A-Za-z0-9_\-]{20,30}|v1\.0-[a-f0-9]{24}-[a-f0-9]{100,160}"
-    r"|[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_\-=]{40,80}|CFPAT-[A-Za-z0-9_\-]{40,50}|lin_oauth_[A-Za-z0-9]{30,70}"
-    r"|pat-(?:na|eu)[0-9]-[a-f0-9\-]{36}|sb[pst]_[A-Za-z0-9_\-]{30,60}|r8_[A-Za-z0-9]{30,45}|gsk_[A-Za-z0-9]{40,60}"
-    r"|xai-[A-Za-z0-9]{60,90}|nvapi-[A-Za-z0-9_\-]{50,80}|tvly-[A-Za-z0-9\-]{25,50}|AQVN[A-Za-z0-9_\-]{30,45}"
-    r"|t1\.[A-Z0-9a-z_\-]{5,200}[=]{0,2}\.[A-Z0-9a-z_\-]{80,90}={0,2}|sl\.[A-Za-z0-9_\-]{120,160}"
-    r"|sm_[a-z]at_[A-Za-z0-9]{16,40}|[0-9]{8,10}:AA[A-Za-z0-9_\-]{32,36}|[a-f0-9]{32}-us[0-9]{1,2}"
-    r"|AC[a-f0-9]{32}|[MNO][A-Za-z0-9_\-]{23,27}\.[A-Za-z0-9_\-]{6}\.[A-Za-z0-9_\-]{27,40}"
-    r"|[0-9]{15,25}-[A-Za-z0-9]{20,45}|1//0[A-Za-z0-9_\-]{40,120}|(?:live|test)_(?:pub_)?[a-f0-9]{31,35}"
-    r"|eyJrIjoi[A-Za-z0-9+/=]{60,400})"
-)
 _PREFIXED_GATE = (
     r"(?:gh[pousr]_[A-Za-z0-9]|github_pat_|gl[a-z]{2,8}-|GR1348941|gw_(?:live|test)_"
     r"|xox[a-z][.\-]|xapp-|[srpw]k_(?:live|test|prod)_|whsec_|sk-[A-Za-z0-9]|AIza|GOCSPX"
@@ -278,10 +238,11 @@ SECRETS: tuple[Rule, ...] = (
     Rule(
         "SECRET",
         "prefix",
-        rf"(?:^|[^A-Za-z0-9])({_PREFIXED})",
+        rf"(?:^|[^A-Za-z0-9])({prefixes.HEADS})",
         0.9,
         prefixed_secret,
         gate=_PREFIXED_GATE,
+        whole=prefixes.WHOLE,
     ),
     Rule(
         "SECRET",

@@ -71,7 +71,7 @@ def pieces_of(lowered: str, data: bytes) -> Iterable[int]:
 class NameFilter:
     """A Bloom filter of names: never misses one of them, and takes one other word in a hundred."""
 
-    def __init__(self, bits: bytes) -> None:
+    def __init__(self, bits: bytes | memoryview) -> None:
         self.bits = bits
         self._mask = len(bits) * 8 - 1
 

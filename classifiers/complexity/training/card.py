@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from classifiers.complexity.artefact import CARD_FILE, Weights, version
+from classifiers.complexity.artefact import CARD_FILE, KEY_BYTES, Weights, version
 
 
 BEGIN = "<!-- derived by training -->"
@@ -18,7 +18,7 @@ def write_card(raw: bytes, splits: str, prompts: int, directory: Path) -> None:
     text = path.read_text() if path.exists() else f"# Complexity score\n\n{BEGIN}\n{END}\n"
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    terms = weights.terms.count(b"\n") + 1
+    terms = len(weights.keys) // KEY_BYTES
     tiers = ", ".join(f"`{tier.name}` from {tier.least}" for tier in weights.tiers)
     size = (
         f"Version `{version(raw)}`, {len(raw):,} bytes: {terms:,} words and pairs, "

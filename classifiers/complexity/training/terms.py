@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse  # type: ignore[import-untyped]
 
+from classifiers.complexity.artefact import key_of
 from classifiers.complexity.features import Features
 from classifiers.complexity.training.linear import Array
 
@@ -25,7 +26,7 @@ def names(seen: Features) -> list[bytes]:
 
 
 def terms_of(prompts: Sequence[Features]) -> Terms:
-    """The terms that occur in enough prompts, in sorted order."""
+    """The terms that occur in enough prompts, in sorted order; of two with one key the first."""
     counts = Counter(name for seen in prompts for name in names(seen))
     kept = sorted(
         name
@@ -33,6 +34,7 @@ def terms_of(prompts: Sequence[Features]) -> Terms:
         if count >= (PAIR_DOCUMENTS_LEAST if b" " in name else WORD_DOCUMENTS_LEAST)
         and max(map(len, name.split(b" "))) <= WORD_LENGTH_MAX
     )
+    kept = sorted({key_of(name): name for name in reversed(kept)}.values())
     return {
         name: (at, TERM_WEIGHT * (1.0 + float(np.log(len(prompts) / counts[name]))))
         for at, name in enumerate(kept)

@@ -226,8 +226,8 @@ def artefact_of(
     return Artefact(
         tags=TAGS,
         vocabulary=tuple(lexicon.vocabulary),
-        first_names=first.bits,
-        surnames=last.bits,
+        first_names=memoryview(first.bits),
+        surnames=memoryview(last.bits),
         table=Matrix.of(weights.table),
         layers=tuple(Matrix.of(matrix) for matrix, _ in weights.layers),
         biases=tuple(tuple(map(float, bias)) for _, bias in weights.layers),
