@@ -10,7 +10,6 @@ from functools import partial
 from importlib import resources
 
 from litestar import Litestar
-from msgspec import structs
 
 from classifiers.complexity.model import load as load_complexity
 from classifiers.pii.scanner import load as load_scanner
@@ -20,7 +19,6 @@ from gateway.api.door import Door, Load
 from gateway.api.front import Front
 from gateway.api.responses import response_routes
 from gateway.calibration import Calibration
-from gateway.catalogue import build_targets, shipped_catalogue
 from gateway.clock import Clock, SystemClock
 from gateway.conclusion import Conclusion
 from gateway.credentials import master_key, pepper
@@ -34,8 +32,9 @@ from gateway.inspection import Inspector, load_calibration
 from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
 from gateway.places import Rotation, make_alerting, make_rates
+from gateway.pricing import PriceWatch, configured_targets
 from gateway.probing import Prober
-from gateway.providers.registry import model_hosts, place
+from gateway.providers.registry import model_hosts
 from gateway.rollout import PolicySet
 from gateway.settings import Settings
 from gateway.snapshot import SnapshotKeeper
@@ -54,7 +53,7 @@ from gateway.store.schema import require_newest_schema
 from gateway.telemetry import Event, logger
 from gateway.threads import Threads
 from gateway.trials import Trials
-from gateway.types import DialectName, Target
+from gateway.types import DialectName
 from gateway.upkeep import Duty, Upkeep
 from gateway.wiring import make_audit_log, make_egress, make_providers
 from policies.check import check
@@ -74,6 +73,7 @@ GUARD_PERIOD_S = 1.0
 FOLLOW_RETRY_S = 0.5
 HEALTH_PERIOD_S = 1.0
 ALERT_PERIOD_S = 5.0
+PRICES_PERIOD_S = 5.0
 ANSWERS_PERIOD_S = 600.0
 LOG_PERIOD_S = 0.1
 PROJECTION_PERIOD_S = 1.0
@@ -116,6 +116,7 @@ class DataPlane:
             targets=configured_targets(settings),
             publish=self._publish_board,
         )
+        self._prices = PriceWatch(settings, self._prober.retarget)
         policies = PolicySet(load_policy(settings), visible_headers=visible_headers(settings))
         self.snapshots = SnapshotKeeper(policies, self._prober.board(), self._watcher.age_s)
         self._policies = PolicyStore(self._database, clock)
@@ -262,6 +263,7 @@ class DataPlane:
             Duty("credentials", refresh_s, refresh, Event.CREDENTIAL_UNAVAILABLE),
             Duty("keys", FOLLOW_RETRY_S, self._follow_keys, Event.SNAPSHOT_FAILED),
             Duty("probe", PROBE_PERIOD_S, self._probe, Event.PROBE_FAILED),
+            Duty("prices", PRICES_PERIOD_S, self._prices.follow, Event.PRICES_REFUSED),
             Duty("guard", GUARD_PERIOD_S, self._guard.tend, Event.GUARD_FAILED),
             Duty(
                 "projection",
@@ -331,21 +333,6 @@ def make_threads(settings: Settings, database: Database, clock: Clock) -> Thread
     """What callers may continue, kept in the database."""
     answers = DatabaseAnswers(database, master_key(settings))
     return Threads(answers, clock, settings.responses, settings.limits)
-
-
-def configured_targets(settings: Settings) -> tuple[Target, ...]:
-    """The targets of a configuration, priced from the shipped catalogue."""
-    places = {
-        name: place(name, provider.kind, provider.jurisdiction)
-        for name, provider in settings.providers.items()
-    }
-    targets = build_targets(settings.targets, places, shipped_catalogue(), settings.source)
-    if settings.requests.prompt_cache:
-        return targets
-    return tuple(
-        structs.replace(target, capabilities=target.capabilities - {"prompt_cache"})
-        for target in targets
-    )
 
 
 def visible_headers(settings: Settings) -> dict[bytes, str]:

@@ -49,6 +49,11 @@ class Prober:
                 unavailable[target.name] = reason
         return TargetBoard(targets, unavailable)
 
+    def retarget(self, targets: tuple[Target, ...]) -> None:
+        """The same targets at other prices; published at once."""
+        self._targets = targets
+        self._publish()
+
     async def probe(self) -> None:
         """Ask once; publish a new board if an answer changed."""
         changed = False

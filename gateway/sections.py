@@ -71,6 +71,13 @@ class AlertSettings(Struct, frozen=True, forbid_unknown_fields=True):
     percents: tuple[int, ...] = (50, 80, 100)
 
 
+class PriceSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The enterprise's own prices."""
+
+    file: str = ""
+    """Entries in the form of `gateway/prices.toml`; each stands in front of the shipped one."""
+
+
 class CurrencySettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How amounts are shown in another currency; nothing is booked in it."""
 

@@ -22,6 +22,7 @@ from gateway.sections import (
     AwsSettings,
     CurrencySettings,
     OidcSettings,
+    PriceSettings,
     RatesSettings,
     SecretReference,
     SecretsSettings,
@@ -179,6 +180,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     aws: AwsSettings = AwsSettings()
     oidc: OidcSettings = OidcSettings()
     alerts: AlertSettings = AlertSettings()
+    prices: PriceSettings = PriceSettings()
     currencies: Mapping[str, CurrencySettings] = {}
     admin_url: str = ""
     """Where browsers reach the admin listener, e.g. behind a proxy."""

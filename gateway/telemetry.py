@@ -31,6 +31,8 @@ class Event(StrEnum):
     SNAPSHOT_FAILED = "snapshot:failed"
     CREDENTIAL_ROTATED = "credential:rotated"
     CREDENTIAL_UNAVAILABLE = "credential:unavailable"
+    PRICES_CHANGED = "prices:changed"
+    PRICES_REFUSED = "prices:refused"
     ALERT_SENT = "alert:sent"
     ALERT_NOT_TAKEN = "alert:not_taken"
     RATES_DEGRADED = "rates:degraded"

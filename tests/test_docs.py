@@ -14,10 +14,11 @@ from msgspec import NODEFAULT, Struct
 
 from gateway import errors
 from gateway.__main__ import commands, main
-from gateway.app import configured_targets, load_policy
+from gateway.app import load_policy
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import ConfigurationInvalid, GatewrightError, UpstreamRefused
 from gateway.metrics import Metrics
+from gateway.pricing import configured_targets
 from gateway.providers.registry import KINDS
 from gateway.settings import ProviderSettings, Settings, TargetSettings, load_settings
 from gateway.telemetry import LOG_KEYS, Event

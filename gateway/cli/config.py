@@ -4,9 +4,10 @@ from pathlib import Path
 
 import click
 
-from gateway.app import configured_targets, load_policy
+from gateway.app import load_policy
 from gateway.cli.options import config_option
 from gateway.credentials import provider_credential
+from gateway.pricing import configured_targets
 from gateway.settings import load_settings
 
 

@@ -11,10 +11,10 @@ from zoneinfo import ZoneInfo
 import click
 
 from gateway import costs as arithmetic
-from gateway.app import configured_targets
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.errors import RequestInvalid
+from gateway.pricing import configured_targets
 from gateway.settings import Settings, load_settings
 from gateway.store.engine import open_database
 from gateway.store.schema import require_newest_schema

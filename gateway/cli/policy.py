@@ -11,7 +11,6 @@ import msgspec
 from classifiers.complexity.model import load as load_complexity
 from classifiers.pii.scanner import load as load_scanner
 from gateway import routing
-from gateway.app import configured_targets
 from gateway.cli.options import Refused
 from gateway.cli.replay import replay
 from gateway.cli.rollout import COMMANDS
@@ -20,6 +19,7 @@ from gateway.credentials import provider_credential
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import RequestInvalid
 from gateway.inspection import Inspector
+from gateway.pricing import configured_targets
 from gateway.settings import InspectionSettings, Settings, load_settings
 from gateway.types import DialectName, Inspection, Principal
 from policies.check import check

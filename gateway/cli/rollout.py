@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from gateway.app import configured_targets
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.errors import GatewrightError
+from gateway.pricing import configured_targets
 from gateway.rollout import Action, PolicyVersion
 from gateway.routing import TargetBoard
 from gateway.settings import Settings, load_settings
