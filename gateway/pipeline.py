@@ -7,6 +7,7 @@ the end. Every stage takes the noun before it and adds one of its own.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from msgspec import Struct, structs
 
@@ -22,9 +23,10 @@ from gateway.errors import ClientGone, GatewrightError
 from gateway.identity import Peppers, authenticate
 from gateway.inspection import Inspector
 from gateway.passage import Arrival, Passage
-from gateway.ports import AuditLog, Ledger
+from gateway.pings import Pings, Write
+from gateway.ports import AuditLog, Ledger, StreamEncoder
 from gateway.rates import NO_LIMITS, Permit, Rates
-from gateway.relay import Relay, Write
+from gateway.relay import Relay
 from gateway.settings import Settings
 from gateway.tally import with_input_estimate
 from gateway.threads import Threads, at_least, without_keeping
@@ -40,10 +42,17 @@ class WholeAnswer(Struct, frozen=True):
 
 
 class StreamedAnswer(Struct, frozen=True):
-    """An answer that is still arriving; `relay` writes it to its end."""
+    """An answer that is still arriving; `relay` writes it to its end.
+
+    It says whether the body may end as if the answer were whole; where it may not, it is cut.
+    """
 
     headers: Mapping[str, str]
-    relay: Callable[[Write], Awaitable[None]]
+    relay: Callable[[Write], Awaitable[bool]]
+
+
+Begin = Callable[[Mapping[str, str]], Write]
+"""Sends the head of a stream, with what is known of it, and says where to write the rest."""
 
 
 class Pipeline:
@@ -76,9 +85,11 @@ class Pipeline:
         self._requests = settings.requests
 
     async def serve(
-        self, arrival: Arrival, read_body: Callable[[], Awaitable[bytes]]
+        self, arrival: Arrival, read_body: Callable[[], Awaitable[bytes]], begin: Begin
     ) -> WholeAnswer | StreamedAnswer:
         """Take one request from the door to its answer.
+
+        `begin` is called where a stream's caller must be told something before it has an answer.
 
         Raises:
             GatewrightError: the answer is an error; its outcome has been recorded.
@@ -116,7 +127,7 @@ class Pipeline:
                 self._conclusion.refused(arrival, principal, request, inspection, ended)
             )
             raise
-        return await (self._stream(passage) if request.stream else self._complete(passage))
+        return await (self._stream(passage, begin) if request.stream else self._complete(passage))
 
     async def _admit(
         self,
@@ -247,21 +258,37 @@ class Pipeline:
             headers["x-gatewright-cache-saved-microusd"] = str(saved)
         return WholeAnswer(body, headers)
 
-    async def _stream(self, passage: Passage) -> StreamedAnswer:
+    async def _stream(self, passage: Passage, begin: Begin) -> StreamedAnswer:
         attempts = AttemptLog()
+        pings = Pings(
+            self._limits.ping_every_s,
+            partial(_begin_early, passage, begin),
+            partial(_ping_early, passage),
+        )
         try:
             live = await self._dispatcher.open_stream(
                 passage.sent, passage.ruling.plan, attempts, passage.veil
             )
         except GatewrightError as error:
+            await pings.stop()
             await self._conclusion.failed(passage, attempts, error)
-            raise
+            if not pings.have_begun:
+                raise
+            return StreamedAnswer({}, partial(_fail_late, passage, error))
         except BaseException as error:
+            pings.cancel()
             await asyncio.shield(self._break_off(passage, attempts, error))
             raise
-        relay = Relay(passage, attempts, live, self._conclusion, self._limits, self._threads.keep)
-        headers = _headers(passage, live.candidate.target, live.dropped, None)
-        return StreamedAnswer(headers, relay.run)
+        relay = Relay(
+            passage,
+            attempts,
+            live,
+            self._conclusion,
+            kept_bytes_max=self._limits.audited_reply_bytes_max,
+            keep=self._threads.keep,
+            pings=pings,
+        )
+        return StreamedAnswer(_headers(passage, live.candidate.target, live.dropped), relay.run)
 
     async def _break_off(
         self, passage: Passage, attempts: AttemptLog, error: BaseException
@@ -289,16 +316,41 @@ def _ended_by(error: BaseException) -> GatewrightError:
     return GatewrightError("The gateway failed before anything was sent.")
 
 
+def _begin_early(passage: Passage, begin: Begin) -> Write:
+    return begin(_headers(passage, None))
+
+
+def _ping_early(passage: Passage) -> bytes:
+    return _unsourced(passage).ping()
+
+
+async def _fail_late(passage: Passage, error: GatewrightError, write: Write) -> bool:
+    """Tell inside a stream what came too late for a status; whether it may end as if whole."""
+    encoder = _unsourced(passage)
+    await write(encoder.fail(error, passage.request.request_id))
+    return not encoder.is_cut_on_failure
+
+
+def _unsourced(passage: Passage) -> StreamEncoder:
+    """An encoder for what is said to a caller while no target has said anything."""
+    dialect = passage.arrival.dialect
+    return dialect.stream_encoder(passage.request, dialect.name)
+
+
 def _headers(
-    passage: Passage, target: Target, dropped: tuple[str, ...], concluded: Concluded | None
+    passage: Passage,
+    target: Target | None,
+    dropped: tuple[str, ...] = (),
+    concluded: Concluded | None = None,
 ) -> dict[str, str]:
     """What every answer says about itself; a stream announces its intent's receipt."""
     receipt: Receipt = concluded.receipt if concluded else passage.intent
     headers = {
-        "x-gatewright-target": target.name,
         "x-gatewright-decision": passage.ruling.plan.decision_digest,
         "x-gatewright-receipt": str(receipt),
     }
+    if target is not None:
+        headers["x-gatewright-target"] = target.name
     if concluded:
         headers["x-gatewright-cost-microusd"] = str(concluded.cost_microusd)
     if dropped and passage.principal.translation != "lenient":

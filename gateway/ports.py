@@ -153,6 +153,11 @@ class StreamEncoder(Protocol):
         """After `finish`: the whole answer, in dialects whose last event holds it; else empty."""
         ...
 
+    @property
+    def is_cut_on_failure(self) -> bool:
+        """Whether the body is left unfinished after `fail`: its dialect has no event for errors."""
+        ...
+
     def encode(self, events: list[StreamEvent]) -> bytes:
         """Everything but the terminal event; may be empty."""
         ...

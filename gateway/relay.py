@@ -13,12 +13,11 @@ from gateway.conclusion import Conclusion
 from gateway.dispatch import LiveStream
 from gateway.errors import GatewrightError, UpstreamFailed
 from gateway.passage import Passage
+from gateway.pings import Pings, Write
 from gateway.ports import StreamEncoder
-from gateway.settings import Limits
 from gateway.tally import Tally
 
 
-Write = Callable[[bytes], Awaitable[None]]
 Keep = Callable[[Passage, bytes], Awaitable[None]]
 
 
@@ -31,28 +30,33 @@ class Relay:
         attempts: AttemptLog,
         live: LiveStream,
         conclusion: Conclusion,
-        limits: Limits,
+        *,
+        kept_bytes_max: int,
         keep: Keep,
+        pings: Pings,
     ) -> None:
         self._passage = passage
         self._attempts = attempts
         self._live = live
         self._conclusion = conclusion
-        self._tally = Tally(limits.audited_reply_bytes_max)
-        self._ping_every_s = limits.ping_every_s
+        self._tally = Tally(kept_bytes_max)
         self._keep = keep
+        self._pings = pings
 
-    async def run(self, write: Write) -> None:
-        """Write the whole answer, whatever its end."""
-        request = self._passage.request
+    async def run(self, write: Write) -> bool:
+        """Write the whole answer, whatever its end; whether the body may end as if it were whole.
+
+        Where a dialect has no event for an error, a body that just ends would look complete.
+        """
+        request, pings = self._passage.request, self._pings
         encoder = self._passage.arrival.dialect.stream_encoder(request, self._live.source)
-        pings = _Pings(encoder, write, self._ping_every_s)
+        pings.go_on(write, encoder.ping)
         try:
             await self._carry(encoder, write, pings)
         except UpstreamFailed as error:
             await pings.stop()
             await write(await self._failure(encoder, error))
-            return
+            return not encoder.is_cut_on_failure
         except BaseException as error:
             # The upstream is cut first: every token it still makes would be paid for.
             await self._live.close()
@@ -64,10 +68,12 @@ class Relay:
         try:
             ending = await self._finish(encoder)
         except GatewrightError as error:
-            ending = encoder.fail(error, request.request_id)
+            await write(encoder.fail(error, request.request_id))
+            return not encoder.is_cut_on_failure
         await write(ending)
+        return True
 
-    async def _carry(self, encoder: StreamEncoder, write: Write, pings: "_Pings") -> None:
+    async def _carry(self, encoder: StreamEncoder, write: Write, pings: Pings) -> None:
         while events := await self._live.next_batch():
             self._tally.add(events)
             if data := encoder.encode(events):
@@ -85,7 +91,9 @@ class Relay:
             self._tally.content,
             self._live.dropped,
         )
-        told = " x-gatewright-usage=estimated" if usage.estimated else ""
+        told = self._told_late()
+        if usage.estimated:
+            told += " x-gatewright-usage=estimated"
         if saved := saved_by_cache(candidate.target.price, usage):
             told += f" x-gatewright-cache-saved-microusd={saved}"
         ending = encoder.finish(
@@ -97,6 +105,15 @@ class Relay:
             # Before its caller sees the end: it may be continued at once.
             await self._keep(passage, encoder.response)
         return ending
+
+    def _told_late(self) -> str:
+        """What the head would have said, had it not been sent with a ping before the answer."""
+        if not self._pings.have_begun:
+            return ""
+        told = f" x-gatewright-target={self._live.candidate.target.name}"
+        if self._live.dropped and self._passage.principal.translation != "lenient":
+            told += f" x-gatewright-dropped={','.join(self._live.dropped)}"
+        return told
 
     async def _failure(self, encoder: StreamEncoder, error: GatewrightError) -> bytes:
         """The error event of a stream that broke, once that is on record."""
@@ -116,38 +133,3 @@ class Relay:
             self._tally.content,
             end_code(error),
         )
-
-
-class _Pings:
-    """Writes for the relay, and says something harmless whenever nothing was written for a while.
-
-    A timer looks once per period whether there was anything: a timer for each piece would cost more
-    than the piece.
-    """
-
-    __slots__ = ("_encoder", "_every_s", "_task", "_timer", "_write", "is_quiet")
-
-    def __init__(self, encoder: StreamEncoder, write: Write, every_s: float) -> None:
-        self._encoder = encoder
-        self._write = write
-        self._every_s = every_s
-        self.is_quiet = True
-        self._task: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(every_s, self._look)
-
-    def _look(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._every_s, self._look)
-        if self.is_quiet and (self._task is None or self._task.done()):
-            self._task = loop.create_task(self._ping())
-        self.is_quiet = True
-
-    async def _ping(self) -> None:
-        await self._write(self._encoder.ping())
-
-    async def stop(self) -> None:
-        """No ping after this; one under way is let through, so that no two writes mix."""
-        self._timer.cancel()
-        task, self._task = self._task, None
-        if task is not None:
-            await asyncio.wait((task,))

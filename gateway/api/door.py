@@ -6,6 +6,7 @@ caller gets an error in the dialect it speaks, with a request id and nothing of 
 
 import asyncio
 import secrets
+from collections.abc import Mapping
 
 from litestar.types import Receive, Scope, Send
 
@@ -15,6 +16,7 @@ from gateway.clock import Clock
 from gateway.errors import GatewrightError, MethodRefused, Unavailable
 from gateway.metrics import Metrics
 from gateway.passage import Arrival
+from gateway.pings import Write
 from gateway.pipeline import Pipeline, StreamedAnswer
 from gateway.ports import Dialect
 from gateway.settings import Limits
@@ -101,11 +103,19 @@ class Door:
             arrived_us=self._clock.utc_us(),
             snapshot=self._snapshots.current(),
         )
-        answer = await self._pipeline.serve(arrival, exchange.read_body)
+
+        def begin(headers: Mapping[str, str]) -> Write:
+            exchange.begin_stream({**STREAM_HEADERS, "x-request-id": request_id, **headers})
+            return exchange.write
+
+        answer = await self._pipeline.serve(arrival, exchange.read_body, begin)
         if isinstance(answer, StreamedAnswer):
-            exchange.begin_stream({**STREAM_HEADERS, "x-request-id": request_id, **answer.headers})
-            await answer.relay(exchange.write)
-            await exchange.end_stream()
+            if not exchange.started:
+                begin(answer.headers)
+            if await answer.relay(exchange.write):
+                await exchange.end_stream()
+            else:
+                await exchange.cut_stream()
         else:
             headers = {**JSON_HEADERS, "x-request-id": request_id, **answer.headers}
             await exchange.answer(200, headers, answer.body)

@@ -46,6 +46,9 @@ class Line(Protocol):
     def end(self) -> None:
         """End the answer that was started."""
 
+    def cut(self) -> None:
+        """Close the connection in the middle of the answer, once what was pushed is sent."""
+
 
 class Bounds(Struct, frozen=True):
     """What every exchange of a listener is held to."""
@@ -219,6 +222,13 @@ class Exchange:
             self._line.end()
         else:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def cut_stream(self) -> None:
+        """Leave the body without its end, so that nobody takes what came for the whole of it."""
+        self.close()
+        if self._on_line and self._line is not None:
+            self._line.cut()
+        # Over plain ASGI the server closes the connection of an answer that was not ended.
 
     async def _begin(self, status: int, headers: Mapping[str, str]) -> None:
         raw = [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]

@@ -140,6 +140,11 @@ class CallerLine:
             self._cycle.transport.write(b"0\r\n\r\n")
             self._complete()
 
+    def cut(self) -> None:
+        if not self._cycle.disconnected:
+            self._cycle.keep_alive = False
+            self._complete()
+
     def _can_begin(self) -> bool:
         cycle = self._cycle
         return (

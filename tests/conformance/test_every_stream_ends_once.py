@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gateway.dialects.sse import Splitter
-from tests.faults.envelopes import only_outcome
+from tests.faults.envelopes import only_outcome, read_to_end
 from tests.running_gateway import (
     CLAUDE_TARGET,
     ENGINE_TARGET,
@@ -72,12 +72,14 @@ def ends(stream: bytes) -> list[str]:
 
 async def stream_of(
     http: aiohttp.ClientSession, gateway: RunningGateway, key: str, dialect: str, target: str
-) -> tuple[bytes, str]:
+) -> tuple[bytes, str, bool]:
+    """What came, the request's id, and whether the body was cut."""
     headers = {"authorization": f"Bearer {key}"}
     url = gateway.url + PATHS[dialect]
     async with http.post(url, data=body(dialect, target), headers=headers) as reply:
         assert reply.status == 200
-        return await reply.read(), reply.headers["x-request-id"]
+        sent, is_cut = await read_to_end(reply)
+        return sent, reply.headers["x-request-id"], is_cut
 
 
 @pytest.mark.parametrize("dialect", PATHS)
@@ -95,11 +97,13 @@ async def test_a_broken_stream_ends_once_with_an_error_and_is_recorded_as_incomp
     for upstream in (upstreams.engine, *upstreams.managed):
         upstream.answer(Answer(text=WORDS, fault=fault, gap_s=0.005))
 
-    sent, request_id = await stream_of(http, gateway, shared_key, dialect, target)
+    sent, request_id, is_cut = await stream_of(http, gateway, shared_key, dialect, target)
 
     found = ends(sent)
     assert len(found) == 1, sent[-500:]
     assert found[0] in BAD_ENDS
+    # Chat completions have no word for a broken stream, so its body does not end like a whole one.
+    assert is_cut == (dialect == "chat")
     for word in (b'"finish_reason":"', b'"stop_reason":"', b'"status":"completed","error"'):
         assert word not in sent
     outcome = await only_outcome(gateway, request_id, "incomplete", FAULTS[fault])
@@ -117,11 +121,12 @@ async def test_a_whole_stream_ends_once_and_tells_its_usage(
     dialect: str,
     target: str,
 ) -> None:
-    sent, request_id = await stream_of(http, gateway, shared_key, dialect, target)
+    sent, request_id, is_cut = await stream_of(http, gateway, shared_key, dialect, target)
 
     found = ends(sent)
     assert len(found) == 1
     assert found[0] in GOOD_ENDS
+    assert not is_cut
     assert b'"completion_tokens":7' in sent or b'"output_tokens":7' in sent
     outcome = await only_outcome(gateway, request_id, "ok", "")
     assert outcome.usage is not None

@@ -89,6 +89,8 @@ class Reply(Struct, frozen=True):
     headers: Mapping[str, str]
     """Names in lower case."""
     body: bytes
+    is_cut: bool = False
+    """Whether the body broke off instead of ending."""
 
     @property
     def request_id(self) -> str:
@@ -143,7 +145,8 @@ class Caller:
             known = {name.lower(): value for name, value in response.headers.items()}
             first = await response.content.readany()
             on_first()
-            return Reply(response.status, known, first + await response.read())
+            rest, is_cut = await read_to_end(response)
+            return Reply(response.status, known, first + rest, is_cut)
 
     async def refused(
         self,
@@ -157,6 +160,18 @@ class Caller:
         check_error(reply, style, code)
         assert self.key not in reply.body.decode()
         return await only_outcome(self.gateway, reply.request_id, "refused", code)
+
+
+async def read_to_end(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
+    """What is left of a body, and whether it was cut: a broken chat stream is not ended."""
+    pieces = []
+    try:
+        while piece := await response.content.readany():
+            pieces.append(piece)
+    except aiohttp.ClientPayloadError:
+        # It does not give out what came together with the break.
+        return b"".join([*pieces, *response.content._buffer]), True
+    return b"".join(pieces), False
 
 
 def check_envelope(reply: Reply, style: Style) -> Mapping[str, Any]:

@@ -160,7 +160,7 @@ class InProcess:
         async def write(_: bytes) -> None:
             await asyncio.sleep(0)
 
-        answer = await self.pipeline.serve(arrival, body)
+        answer = await self.pipeline.serve(arrival, body, lambda _: write)
         if isinstance(answer, StreamedAnswer):
             await answer.relay(write)
 

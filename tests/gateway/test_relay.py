@@ -19,6 +19,7 @@ from gateway.health import TargetHealth
 from gateway.identity import KeyTable
 from gateway.metrics import Metrics
 from gateway.passage import Arrival, Passage
+from gateway.pings import Pings
 from gateway.providers.scripted import ScriptedProvider, ScriptedReply, ScriptedUpstreamReply
 from gateway.relay import Relay
 from gateway.rollout import PolicySet
@@ -122,7 +123,16 @@ async def scene(*pieces: bytes, late: bool = False) -> Scene:
     attempt = RunningAttempt(candidate.target.name, log, TargetHealth(), clock)
     live = LiveStream(candidate, "openai_chat", reply, dialect.stream_decoder(), attempt)
     conclusion = Conclusion(ledger, audit, clock, Metrics())
-    return Scene(Relay(passage, log, live, conclusion, Limits(), keep_nothing), audit, ledger, [])
+    written: list[bytes] = []
+
+    async def write(data: bytes) -> None:
+        written.append(data)
+
+    pings = Pings(60.0, lambda: write, lambda: b"")
+    relay = Relay(
+        passage, log, live, conclusion, kept_bytes_max=10_000, keep=keep_nothing, pings=pings
+    )
+    return Scene(relay, audit, ledger, written)
 
 
 async def test_a_whole_stream_is_recorded_before_its_terminal_event_is_written() -> None:

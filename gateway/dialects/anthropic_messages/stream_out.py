@@ -29,6 +29,7 @@ class MessagePassThrough:
 
     __slots__ = ("_failed", "_held")
     response = b""
+    is_cut_on_failure = False
 
     def __init__(self) -> None:
         self._held: list[bytes] = []
@@ -95,6 +96,7 @@ class MessageStreamEncoder:
     """
 
     response = b""
+    is_cut_on_failure = False
 
     def __init__(self, request: ChatRequest) -> None:
         self._request = request

@@ -30,6 +30,7 @@ class ChatPassThrough:
 
     __slots__ = ("_failed", "_first", "_held", "_hides_usage", "_holds")
     response = b""
+    is_cut_on_failure = True
 
     def __init__(self, request: ChatRequest) -> None:
         self._hides_usage = not request.wants_stream_usage
@@ -95,6 +96,7 @@ class ChatStreamEncoder:
     """Another dialect's events as chunks: role, content, finish, usage, `[DONE]`."""
 
     response = b""
+    is_cut_on_failure = True
 
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
