@@ -163,7 +163,11 @@ class DataPlane:
         )
         doors = [make_door(path, DIALECTS[name]) for path, name in ENDPOINTS.items()]
         counted = DIALECTS[ENDPOINTS[COUNTED_LIKE]]
-        doors.append(CountingDoor(counted, self._peppers, self._calibration, **make_door.keywords))
+        doors.append(
+            CountingDoor(
+                counted, self._peppers, self._calibration, self._rates, **make_door.keywords
+            )
+        )
         front = Front(
             snapshots=self.snapshots,
             peppers=self._peppers,

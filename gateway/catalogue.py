@@ -67,6 +67,8 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     capabilities: frozenset[str]
     source: str
     as_of: str
+    priority_percent: int = 0
+    flex_percent: int = 0
     priced_up_to_tokens: int = 0
     """Inputs longer than this cost more than stated here, so they are not offered; 0 = no limit."""
 
@@ -81,6 +83,8 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
             batch_percent=self.batch_percent,
             source=self.source,
             as_of=self.as_of,
+            priority_percent=self.priority_percent,
+            flex_percent=self.flex_percent,
         )
 
     @property
@@ -186,14 +190,22 @@ def cost(price: Price, usage: Usage, *, is_batch: bool = False) -> int:
         + usage.cache_write_1h_tokens * price.cache_write_1h_microusd_per_mtok
         + usage.output_tokens * price.output_microusd_per_mtok
     )
-    if is_batch:
-        return _rounded_up(total * price.batch_percent, _TOKENS_PER_MTOK * _PERCENT)
+    if is_batch or usage.service_tier:
+        # The tier that served, not the one that was asked for; one without a price is standard.
+        percent = price.batch_percent
+        if not is_batch:
+            percent = price.percent_of(usage.service_tier) or _PERCENT
+        return _rounded_up(total * percent, _TOKENS_PER_MTOK * _PERCENT)
     return _rounded_up(total, _TOKENS_PER_MTOK)
 
 
 def saved_by_cache(price: Price, usage: Usage) -> int:
     """Micro-dollars that an upstream's prompt cache saved; below zero where writing cost more."""
-    plain = Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+    plain = Usage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        service_tier=usage.service_tier,
+    )
     return cost(price, plain) - cost(price, usage)
 
 

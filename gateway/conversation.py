@@ -25,8 +25,8 @@ stop sequences                   exact; blanks drop   exact up to four, else ref
 top_k                            -                    `top_k` (3), else dropped
 json_schema                      exact (6)            exact
 json_object                      instruction          -
-user, metadata.user_id           as a hash            exact up to 64 characters, else a hash
-service tier                     auto, default only   auto, standard_only
+user, metadata.user_id           UUIDs and hashes exact, all else as a keyed digest, both ways
+service tier                     auto only; the tier that served comes back, both ways
 n above 1, logprobs, audio out   refused              -
 seed, logit_bias, penalties      dropped              -
 inference_geo, containers, MCP   -                    refused
@@ -177,6 +177,6 @@ class Conversation(Struct, frozen=True):
     reasoning: Reasoning | None = None
     user: str = ""
     service_tier: str = ""
-    """`auto` or `standard`; empty when nothing was said."""
+    """`auto`; empty when nothing was said, or nothing that every vendor means alike."""
     unplaced: tuple[str, ...] = ()
     """Fields of the source dialect that have no word here."""

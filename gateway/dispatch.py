@@ -251,4 +251,6 @@ class Dispatcher:
 
 def _may_be_refused(request: ChatRequest) -> bool:
     """Whether even a target of the caller's own dialect may not do what is asked."""
-    return request.wants_json_schema or bool(request.dropped)
+    tree = request.tree
+    is_plain = tree.get("service_tier") is None and tree.get("speed") is None
+    return request.wants_json_schema or bool(request.dropped) or not is_plain

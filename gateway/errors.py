@@ -37,7 +37,11 @@ What an operator needs beyond
 that goes into the chained cause and the log event.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
+
+
+NO_RATE_LIMITS: Mapping[str, str] = {}
 
 
 class GatewrightError(Exception):
@@ -52,6 +56,8 @@ class GatewrightError(Exception):
         super().__init__(message)
         self.message = message
         self.retry_after_s = retry_after_s
+        self.rate_limits: Mapping[str, str] = NO_RATE_LIMITS
+        """The upstream's own headers about its limits, where it refused."""
         self.denial: object = None
         """The decision behind a refusal of policy, for the record (`routing.Denial`)."""
 
@@ -166,8 +172,7 @@ class UpstreamFailed(GatewrightError):
 class UpstreamRefused(UpstreamFailed):
     """The upstream answered with an error status, which is kept.
 
-    What concerns our own credential or account (401, 402, 403, 407) becomes 502: the caller can
-    mend none of it.
+    What concerns our own credential (401, 403, 407) becomes 502: the caller's own key is good.
     """
 
     code = "upstream_refused"
@@ -188,7 +193,7 @@ class UpstreamRefused(UpstreamFailed):
 
     @property
     def http_status(self) -> int:
-        return 502 if self.upstream_status in (401, 402, 403, 407) else self.upstream_status
+        return 502 if self.upstream_status in (401, 403, 407) else self.upstream_status
 
     @property
     def is_callers_fault(self) -> bool:

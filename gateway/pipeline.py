@@ -156,6 +156,9 @@ class Pipeline:
         self._conclusion.decided(policies.governing(principal), ruling)
         if ruling.plan.audit_content == "none":
             request = without_keeping(request)
+        subject = self._subject(principal, request)
+        if subject:
+            request = structs.replace(request, end_user=subject)
         veil = await self._veil(arrival, principal, request, ruling)
         sent = request if veil is None else veil.request
         plan = self._dispatcher.prepare(sent, ruling.plan, principal.translation)
@@ -170,7 +173,7 @@ class Pipeline:
                 reservation,
                 arrival=arrival,
                 utc_us=now_us,
-                subject=self._subject(principal, request),
+                subject=subject,
             )
             content = request.raw if plan.audit_content == "encrypted" else None
             receipt = await self._audit.append(record, content)

@@ -3,7 +3,7 @@
 Every port has one contract suite in `tests/contracts` that runs against both.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -51,6 +51,11 @@ class UpstreamReply(Protocol):
     status: int
     retry_after_s: float | None
     is_event_stream: bool
+
+    @property
+    def rate_limits(self) -> Mapping[str, str]:
+        """What the upstream says of its limits, under its own header names; of refusals only."""
+        ...
 
     async def read(self) -> bytes:
         """The whole body, bounded.

@@ -22,7 +22,16 @@ from gateway.errors import (
     PolicyDenied,
 )
 from gateway.settings import Limits
-from gateway.types import Candidate, ChatRequest, Inspection, Plan, Principal, Purpose, Target
+from gateway.types import (
+    Candidate,
+    ChatRequest,
+    Inspection,
+    Plan,
+    Principal,
+    Purpose,
+    Target,
+    paid_tier,
+)
 from policies.decide import decide
 from policies.decision import Decision
 from policies.facts import (
@@ -44,6 +53,7 @@ EPOCH_WEEKDAY = 3
 PRIORITY, STANDARD, BATCH = SERVICE_TIERS
 NO_HEADERS: Mapping[str, str] = {}
 HEADER_CHARACTERS_MAX = 128
+PERCENT = 100
 
 
 Scope = frozenset[str] | None
@@ -249,6 +259,10 @@ def _candidate(
     output_tokens = cap * choices if isinstance(choices, int) and choices > 1 else cap
     writes_for_1h = b'"1h"' in request.raw
     worst = worst_cost(target.price, input_tokens, output_tokens, writes_for_1h=writes_for_1h)
+    tier = request.tree.get("service_tier")
+    if isinstance(tier, str):
+        # What is asked for may cost more than the standard tier, and that is what is reserved.
+        worst = -(-worst * max(target.price.percent_of(paid_tier(tier)), PERCENT) // PERCENT)
     return Candidate(target, cap, worst)
 
 

@@ -70,6 +70,7 @@ def add_usage(known: Usage | None, more: Usage) -> Usage:
         cache_write_1h_tokens=max(known.cache_write_1h_tokens, more.cache_write_1h_tokens),
         reasoning_tokens=max(known.reasoning_tokens, more.reasoning_tokens),
         estimated=more.estimated,
+        service_tier=more.service_tier or known.service_tier,
     )
 
 

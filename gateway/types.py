@@ -21,6 +21,9 @@ Tier = Literal["cheap", "mid", "frontier"]
 Stage = Literal["intent", "outcome", "admin"]
 Translation = Literal["strict", "warn", "lenient"]
 """Refuse what would be left out, say so in a header, or only in the audit record."""
+PLAIN_TIERS = frozenset({"", "auto", "default", "standard", "standard_only"})
+"""Service tiers at the price of the catalogue."""
+_STANDARD_PERCENT = 100
 OutcomeStatus = Literal["ok", "refused", "failed", "incomplete", "cancelled"]
 
 
@@ -68,6 +71,8 @@ class ChatRequest(Struct, frozen=True):
     """None in dialects that have no threads."""
     dropped: tuple[str, ...] = ()
     """What was left out before any target was chosen, e.g. a header that is not passed on."""
+    end_user: str = ""
+    """The end user that the body names, as a keyed digest: all that another dialect is told."""
 
 
 class Principal(Struct, frozen=True):
@@ -120,6 +125,20 @@ class Price(Struct, frozen=True):
     """What a batch request costs, in percent of the above (50 = half)."""
     source: str
     as_of: str
+    priority_percent: int = 0
+    """What the faster tier costs, in percent of the above; 0 where its price is not known."""
+    flex_percent: int = 0
+    """Likewise of the slower tier."""
+
+    def percent_of(self, service_tier: str) -> int:
+        """What a tier costs in percent of the standard one; 0 where that is not known."""
+        if service_tier == "priority":
+            return self.priority_percent
+        if service_tier == "flex":
+            return self.flex_percent
+        if service_tier == "batch":
+            return self.batch_percent
+        return _STANDARD_PERCENT if service_tier in PLAIN_TIERS else 0
 
 
 class Target(Struct, frozen=True):
@@ -198,6 +217,11 @@ class Reservation(Struct, frozen=True):
     leased_until_us: int
 
 
+def paid_tier(asked: str) -> str:
+    """The name under which a service tier is priced; `fast` is OpenAI's newer word for one."""
+    return "priority" if asked == "fast" else asked
+
+
 class Usage(Struct, frozen=True):
     """Tokens of one answer. `input_tokens` counts all input, cached parts included."""
 
@@ -209,6 +233,8 @@ class Usage(Struct, frozen=True):
     reasoning_tokens: int = 0
     estimated: bool = False
     """True when the upstream sent no usage and we counted characters instead."""
+    service_tier: str = ""
+    """The tier that served it: `default`, `priority`, `flex`, `batch`; empty where none is said."""
 
 
 class Attempt(Struct, frozen=True):

@@ -72,7 +72,9 @@ def veiled(
     if still_said(tree, names):
         raise ClosedByPolicy(_NOT_VEILED)
     changed = dialect.decode_request(msgspec.json.encode(tree), request.request_id, headers)
-    return Veil(msgspec.structs.replace(changed, thread=request.thread), names)
+    return Veil(
+        msgspec.structs.replace(changed, thread=request.thread, end_user=request.end_user), names
+    )
 
 
 def _restored(node: object, names: Pseudonyms, depth: int) -> object:

@@ -193,7 +193,11 @@ class Walk(Generic[Answer]):
             reply = await provider.open(call)
             attempt.heard(reply.status)
             if reply.status >= HTTP_ERROR_MIN:
-                raise dialect.decode_error(reply.status, await reply.read(), reply.retry_after_s)
+                refused = dialect.decode_error(
+                    reply.status, await reply.read(), reply.retry_after_s
+                )
+                refused.rate_limits = reply.rate_limits
+                raise refused
             answer = await self._receive(candidate, dialect, reply, attempt)
         except BaseException as error:
             attempt.end(error)

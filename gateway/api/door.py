@@ -125,7 +125,12 @@ class Door:
         if exchange.started:
             return
         status, body = self._dialect.encode_error(error, request_id)
-        headers = {**JSON_HEADERS, "x-request-id": request_id, "request-id": request_id}
+        headers = {
+            **error.rate_limits,
+            **JSON_HEADERS,
+            "x-request-id": request_id,
+            "request-id": request_id,
+        }
         if error.retry_after_s is not None:
             headers["retry-after"] = str(max(1, round(error.retry_after_s)))
         if not error.retryable:

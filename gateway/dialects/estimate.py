@@ -24,6 +24,11 @@ DOCUMENT_BYTES_PER_TOKEN = 32
 TURN_TOKENS = 4
 """Markers around each turn, block and tool."""
 
+TOOLS_TOKENS: Mapping[str, int] = {"anthropic": 346, "openai": 16}
+"""What a vendor writes around the definitions of tools, as soon as there is one: Anthropic's own
+figure for its current models (tool use overview, system prompt for `auto`); OpenAI publishes none,
+and the namespace that its open models' template puts around them is about this long."""
+
 _UPPER = bytes(range(65, 91))
 _LETTERS = _UPPER + bytes(range(97, 123))
 _DIGITS = b"0123456789"

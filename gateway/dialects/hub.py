@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from msgspec import structs
+
 from gateway.conversation import Conversation, ToolCallPart, ToolResultPart, Turn
 from gateway.dialects.anthropic_messages import reader as anthropic_messages
-from gateway.dialects.loss import unsupported
+from gateway.dialects.loss import is_opaque, unsupported
 from gateway.dialects.openai_chat import reader as openai_chat
 from gateway.dialects.openai_responses import reader as openai_responses
 from gateway.types import ChatRequest, DialectName
@@ -25,8 +27,10 @@ def read_conversation(request: ChatRequest) -> Conversation:
     """
     reader = _READERS.get(request.dialect)
     if reader is None:
-        raise unsupported("model", "This model does not do what is asked")
+        raise unsupported("model", "This model does not do what is asked", 59)
     talk = reader(request)
+    if talk.user and request.end_user and not is_opaque(talk.user):
+        talk = structs.replace(talk, user=request.end_user)
     if talk.turns:
         _check_pairs(talk.turns)
     return talk
@@ -39,10 +43,10 @@ def _check_pairs(turns: Iterable[Turn]) -> None:
         results = [part.tool_id for part in turn.parts if isinstance(part, ToolResultPart)]
         for tool_id in results:
             if tool_id not in waiting:
-                raise unsupported("messages", f"There is no open tool call {tool_id[:64]!r}")
+                raise unsupported("messages", f"There is no open tool call {tool_id[:64]!r}", 14)
             waiting.remove(tool_id)
         if waiting and not results and turn.role != "system":
             break
         waiting.update(part.tool_id for part in turn.parts if isinstance(part, ToolCallPart))
     if waiting:
-        raise unsupported("messages", f"Tool call {min(waiting)[:64]!r} has no result")
+        raise unsupported("messages", f"Tool call {min(waiting)[:64]!r} has no result", 14)

@@ -5,10 +5,14 @@ import re
 from collections.abc import Iterable, Mapping
 
 from gateway.errors import FeatureUnsupported
-from gateway.types import Target
+from gateway.types import PLAIN_TIERS, ChatRequest, Target, paid_tier
 
 
 NAMES_MAX = 32
+
+AUTO_TIER = "auto"
+"""The one service tier that means the same to every vendor."""
+
 
 _FIELD = re.compile(r"\A[A-Za-z0-9_.\-]{1,64}\Z")
 _OPAQUE = re.compile(r"\A[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12,44}\Z")
@@ -51,9 +55,12 @@ class Losses:
         return names if len(names) <= NAMES_MAX else (*names[:NAMES_MAX], "and_more")
 
 
-def unsupported(place: str, reason: str) -> FeatureUnsupported:
-    """To raise: refuses what cannot be left out without changing what the request means."""
-    return FeatureUnsupported(f"{place}: {reason}.", parameter=place)
+def unsupported(place: str, reason: str, rule: int) -> FeatureUnsupported:
+    """To raise: refuses what cannot be left out without changing what the request means.
+
+    `rule` is the one of the contract in docs/api.md that says so.
+    """
+    return FeatureUnsupported(f"{place}: {reason} (rule {rule}).", parameter=place)
 
 
 def check_schema_wanted(target: Target, *, is_wanted: bool) -> None:
@@ -63,12 +70,33 @@ def check_schema_wanted(target: Target, *, is_wanted: bool) -> None:
         FeatureUnsupported
     """
     if is_wanted and "json_schema" not in target.capabilities:
-        raise unsupported("response_format", "This model cannot be held to a schema")
+        raise unsupported("response_format", "This model cannot be held to a schema", 33)
+
+
+def check_tier_priced(request: ChatRequest, target: Target) -> None:
+    """Refuse a service tier whose price nobody knows: it could not be reserved, nor be billed.
+
+    Raises:
+        FeatureUnsupported
+    """
+    if target.in_house:
+        return
+    for name in ("service_tier", "speed"):
+        asked = request.tree.get(name)
+        if asked in PLAIN_TIERS or not isinstance(asked, str):
+            continue
+        if name == "speed" or not target.price.percent_of(paid_tier(asked)):
+            raise unsupported(name, "What this costs at this model is not known", rule=26)
+
+
+def is_opaque(user: str) -> bool:
+    """Whether an end user's name is a UUID or a hash, and so names nobody."""
+    return _OPAQUE.match(user) is not None
 
 
 def opaque_user(user: str) -> str:
     """An end user's name → at most 64 characters that name nobody; UUIDs and hashes stay."""
-    return user if _OPAQUE.match(user) else hashlib.sha256(user.encode()).hexdigest()
+    return user if is_opaque(user) else hashlib.sha256(user.encode()).hexdigest()
 
 
 def cache_life(control: Mapping[str, object] | None) -> str:

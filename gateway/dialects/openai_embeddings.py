@@ -67,7 +67,7 @@ class OpenAIEmbeddings:
         tree = decode_object(raw)
         given = tree.get("input")
         if isinstance(given, list) and any(not isinstance(each, str) for each in given):
-            raise unsupported("input", "Send text; token numbers cannot be inspected")
+            raise unsupported("input", "Send text; token numbers cannot be inspected", 59)
         wire = checked(tree, EmbeddingsBody)
         return ChatRequest(
             request_id=request_id,
@@ -92,7 +92,7 @@ class OpenAIEmbeddings:
     ) -> UpstreamBody:
         del output_tokens_cap
         if request.dialect != self.name:
-            raise unsupported("model", "This model makes embeddings only")
+            raise unsupported("model", "This model makes embeddings only", 59)
         return UpstreamBody(body.patch(request.raw, {"model": msgspec.json.encode(target.model)}))
 
     def decode_reply(self, raw: bytes) -> Completion:

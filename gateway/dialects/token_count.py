@@ -7,6 +7,7 @@ import msgspec
 from gateway.dialects.estimate import (
     DOCUMENT_TOKENS,
     IMAGE_TOKENS,
+    TOOLS_TOKENS,
     TURN_TOKENS,
     estimate_text_tokens,
 )
@@ -30,7 +31,7 @@ _AS_JSON = frozenset({"input_schema", "parameters", "input"})
 def count_input_tokens(tree: Mapping[str, object], vendor: str) -> int:
     """Estimated tokens of a request's instructions, turns and tools for a vendor's models."""
     texts: list[str] = []
-    tokens = 0
+    tokens = TOOLS_TOKENS.get(vendor, 0) if tree.get("tools") else 0
     for name in _COUNTED:
         for kind in _pieces(tree.get(name), texts):
             tokens += TURN_TOKENS + _ATTACHED.get(kind, 0)

@@ -187,6 +187,7 @@ class PoolReply:
         self.status = reply.status
         self.retry_after_s = reply.retry_after_s
         self.is_event_stream = reply.is_event_stream
+        self.rate_limits = reply.rate_limits
 
     @property
     def member(self) -> str:

@@ -20,9 +20,26 @@ HEAD_BYTES_MAX = 64 * 1024
 BUFFERED_BYTES_MAX = 256 * 1024
 """Beyond this nothing is read from the upstream until the caller has taken what there is."""
 
+RATE_LIMIT_HEADERS = frozenset(
+    {
+        *(
+            f"x-ratelimit-{what}-{of}"
+            for what in ("limit", "remaining", "reset")
+            for of in ("requests", "tokens")
+        ),
+        *(
+            f"anthropic-ratelimit-{of}-{what}"
+            for what in ("limit", "remaining", "reset")
+            for of in ("requests", "tokens", "input-tokens", "output-tokens")
+        ),
+    }
+)
+"""What the two vendors say of how much may still be asked, and from when."""
+
 _KEPT_HEADERS = {
     name.encode(): name
     for name in (
+        *RATE_LIMIT_HEADERS,
         "content-encoding",
         "content-length",
         "content-type",

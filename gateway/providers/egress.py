@@ -6,6 +6,7 @@ and never retries. What an upstream did wrong leaves here as one of our errors, 
 """
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from email.utils import parsedate_to_datetime
@@ -14,12 +15,13 @@ from msgspec import Struct
 from yarl import URL
 
 from gateway.errors import (
+    NO_RATE_LIMITS,
     SovereigntyViolation,
     UpstreamMalformed,
     UpstreamUnreachable,
 )
 from gateway.ports import UpstreamCall
-from gateway.providers.connection import Connection
+from gateway.providers.connection import RATE_LIMIT_HEADERS, Connection
 from gateway.providers.endpoint import Endpoint
 from gateway.providers.pool import Origin, Pool
 from gateway.providers.resolver import GuardedResolver
@@ -33,6 +35,9 @@ _COMMON_HEADERS = {
     "content-type": "application/json",
     "user-agent": USER_AGENT,
 }
+_HARMLESS = re.compile(r"[0-9A-Za-z.:+-]{1,40}")
+"""Numbers, durations and times: all that a limit's header says."""
+
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -220,6 +225,18 @@ class EgressReply:
             raise UpstreamMalformed("the upstream compressed its reply although it must not")
         if self.status // 100 != 2:  # noqa: PLR2004
             self.retry_after_s = parse_retry_after(headers)
+
+    @property
+    def rate_limits(self) -> Mapping[str, str]:
+        """Of a refusal only: on a good answer they would tell how busy other callers are."""
+        if self.status // 100 == 2:  # noqa: PLR2004
+            return NO_RATE_LIMITS
+        headers = self._connection.headers
+        return {
+            name: headers[name]
+            for name in headers.keys() & RATE_LIMIT_HEADERS
+            if _HARMLESS.fullmatch(headers[name])
+        }
 
     async def read(self) -> bytes:
         length = self._connection.headers.get("content-length", "")

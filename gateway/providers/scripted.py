@@ -5,13 +5,13 @@ It never poses as a model: its targets must be named `scripted/…`.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import ClassVar
 
 import msgspec
 from msgspec import Struct
 
-from gateway.errors import ConfigurationInvalid, UpstreamFailed
+from gateway.errors import NO_RATE_LIMITS, ConfigurationInvalid, UpstreamFailed
 from gateway.ports import UpstreamCall
 from gateway.providers.egress import check_clearance
 from gateway.types import ChatRequest, DialectName, Target
@@ -91,6 +91,7 @@ class ScriptedUpstreamReply:
         self.status = reply.status
         self.retry_after_s = reply.retry_after_s
         self.is_event_stream = reply.is_event_stream
+        self.rate_limits: Mapping[str, str] = NO_RATE_LIMITS
         self._provider = provider
         self._reply = reply
         self._pieces = iter(reply.pieces)

@@ -8,10 +8,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
+from gateway.catalogue import cost
 from gateway.dialects.naming import tool_name
 from gateway.dialects.sse import Splitter
 from gateway.errors import ContextTooLong, FeatureUnsupported
+from gateway.types import Usage
 from tests.gateway.dialects.samples import (
     ANTHROPIC,
     CHAT_TEXT_STREAM,
@@ -170,6 +173,71 @@ def test_rule_26_only_tiers_that_mean_the_same_cross() -> None:
     body, dropped = to_anthropic(chat(service_tier="flex"))
     assert "service_tier" not in body
     assert dropped == {"service_tier"}
+
+
+@pytest.mark.parametrize("tier", ["default", "flex", "priority", "scale", "fast"])
+def test_rule_26_no_other_tier_crosses_in_any_direction(tier: str) -> None:
+    body, dropped = to_anthropic(chat(service_tier=tier))
+    assert "service_tier" not in body
+    assert dropped == {"service_tier"}
+    back, lost = to_openai(messages(service_tier="standard_only", speed="fast"))
+    assert "service_tier" not in back
+    assert lost == {"service_tier", "speed"}
+
+
+def test_rule_26_the_tier_that_served_is_echoed_in_the_callers_words() -> None:
+    usage = {"prompt_tokens": 5, "completion_tokens": 9, "total_tokens": 14}
+    served = chat_reply({"content": "x"}, usage=usage, service_tier="priority")
+    whole = OPENAI.decode_reply(served)
+    assert whole.usage.service_tier == "priority"
+    told = json.loads(ANTHROPIC.encode_reply(whole, "openai_chat", messages()))
+    assert told["usage"]["service_tier"] == "priority"
+
+    counted = {"input_tokens": 5, "output_tokens": 9, "service_tier": "standard"}
+    said = ANTHROPIC.decode_reply(message_reply({"type": "text", "text": "x"}, usage=counted))
+    answer = json.loads(OPENAI.encode_reply(said, "anthropic_messages", chat()))
+    assert answer["service_tier"] == "default"
+
+    opening = MESSAGE_TEXT_STREAM.replace(
+        b'"input_tokens": 10', b'"service_tier": "batch", "input_tokens": 10', 1
+    )
+    asked = chat(stream=True, stream_options={"include_usage": True})
+    assert datas(recoded("anthropic_messages", opening, asked))[-1]["service_tier"] == "batch"
+
+
+def test_rule_26_the_tier_that_served_is_billed_and_a_dearer_one_reserved() -> None:
+    sold = structs.replace(target().price, priority_percent=200, flex_percent=50)
+    plain = Usage(input_tokens=4_000_000, output_tokens=4_000_000)
+    for tier, percent in (("default", 100), ("priority", 200), ("flex", 50), ("other", 100)):
+        billed = cost(sold, structs.replace(plain, service_tier=tier))
+        assert billed == cost(sold, plain) * percent // 100
+
+
+def test_rule_26_a_tier_whose_price_nobody_knows_is_not_asked_for() -> None:
+    managed = structs.replace(target(), in_house=False)
+    for asked in (chat(service_tier="priority"), chat(service_tier="scale")):
+        with pytest.raises(FeatureUnsupported, match=r"rule 26") as caught:
+            OPENAI.encode_request(asked, managed, 100)
+        assert caught.value.parameter == "service_tier"
+    sold = structs.replace(target().price, priority_percent=200)
+    priced = structs.replace(managed, price=sold)
+    assert b'"fast"' in OPENAI.encode_request(chat(service_tier="fast"), priced, 100).body
+    with pytest.raises(FeatureUnsupported, match="speed"):
+        ANTHROPIC.encode_request(messages(speed="fast"), priced, 100)
+
+
+def test_rule_25_another_dialect_is_told_a_keyed_digest_of_its_end_user_and_no_name() -> None:
+    digest = "0123456789abcdef0123456789abcdef"
+    name = "ann@bank.example"
+    for asked in (chat(user=name), chat(safety_identifier=name, metadata={"team": "x"})):
+        request = structs.replace(asked, end_user=digest)
+        sent = json.loads(ANTHROPIC.encode_request(request, target(), 100).body)
+        assert sent["metadata"] == {"user_id": digest}
+    request = structs.replace(messages(metadata={"user_id": name}), end_user=digest)
+    assert json.loads(OPENAI.encode_request(request, target(), 100).body)["user"] == digest
+    unnamed = structs.replace(chat(user="7d3c9b1e-0000-4000-8000-1234567890ab"), end_user=digest)
+    sent = json.loads(ANTHROPIC.encode_request(unnamed, target(), 100).body)
+    assert sent["metadata"] == {"user_id": "7d3c9b1e-0000-4000-8000-1234567890ab"}
 
 
 @pytest.mark.parametrize(

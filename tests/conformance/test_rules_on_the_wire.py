@@ -1,6 +1,7 @@
 """Rules of translation that only a whole gateway can keep: over HTTP, with recording upstreams."""
 
 import asyncio
+import hashlib
 from typing import Any
 
 import anthropic
@@ -8,6 +9,7 @@ import msgspec
 import pytest
 from anthropic import beta_async_tool
 
+from gateway.store.keys import Place
 from gateway.types import Translation
 from tests.faults.envelopes import STYLES, Caller, Style, ask, check_error, only_outcome, untouched
 from tests.running_gateway import CLAUDE_TARGET, DEMO, GPT_TARGET, RunningGateway, Upstreams
@@ -25,6 +27,7 @@ media_hosts = ["images.example.com"]
 deadline_s = 5.0
 tolerated_opaque = ["image"]
 """
+OTHER_ORGANISATION = Place("rival", "research", "assistant")
 URLS = [
     "http://images.example.com/a.png",
     "https://images.example.com.evil.test/a.png",
@@ -231,6 +234,45 @@ async def test_rule_56_the_official_tool_runner_works_through_a_gateway_that_hol
     roles = [turn["role"] for turn in upstreams.anthropic.calls[-1].json["messages"]]  # type: ignore[attr-defined]
     assert roles == ["user", "assistant", "user"]
     assert all(b'"thread"' not in call.body for call in upstreams.anthropic.calls)
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_rule_50_a_refusal_brings_what_its_upstream_says_of_its_limits(
+    caller: Caller, upstreams: Upstreams, style: Style, stream: bool
+) -> None:
+    said = (
+        ("x-ratelimit-remaining-requests", "0"),
+        ("x-ratelimit-reset-requests", "6m0s"),
+        ("anthropic-ratelimit-tokens-reset", "2026-11-21T10:00:00Z"),
+        ("x-ratelimit-limit-tokens", "<script>"),
+        ("x-ratelimit-bucket", "internal"),
+    )
+    # Longer than a gateway waits by itself.
+    upstreams.openai.answer(Answer(status=429, retry_after_s=90, headers=said))
+    refused = await caller.post(style, ask(style, model=GPT_TARGET, stream=stream))
+    assert refused.status == 429
+    assert refused.headers["retry-after"] == "90"
+    told = {name: value for name, value in refused.headers.items() if "ratelimit" in name}
+    assert told == dict(said[:3])
+
+    upstreams.anthropic.answer(Answer(headers=said))
+    served = await caller.post(style, ask(style, model=CLAUDE_TARGET, stream=stream))
+    assert not any("ratelimit" in name for name in served.headers)
+
+
+async def test_rule_25_an_upstream_of_another_dialect_learns_no_end_users_name(
+    caller: Caller, upstreams: Upstreams
+) -> None:
+    told = []
+    for key in (caller.key, caller.key, await caller.gateway.issue_key(OTHER_ORGANISATION)):
+        body = ask("openai", model=CLAUDE_TARGET, user="ann.lee")
+        assert (await caller.with_key(key).post("openai", body)).status == 200
+        told.append(upstreams.anthropic.calls[-1].json["metadata"])
+
+    assert all(b"ann" not in call.body for call in upstreams.anthropic.calls)
+    assert told[0] == told[1] != told[2]
+    assert told[0] != {"user_id": hashlib.sha256(b"ann.lee").hexdigest()}
 
 
 async def test_rule_63_a_plain_call_is_cancelled_upstream_when_its_caller_leaves(

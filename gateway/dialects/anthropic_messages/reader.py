@@ -28,7 +28,7 @@ from gateway.dialects.anthropic_messages.wire import (
     ToolWire,
     TurnWire,
 )
-from gateway.dialects.loss import Losses, cache_life, unsupported
+from gateway.dialects.loss import AUTO_TIER, Losses, cache_life, unsupported
 from gateway.dialects.strict_json import checked
 from gateway.types import ChatRequest
 
@@ -40,11 +40,13 @@ _PLACED = frozenset(
         *("service_tier",),
     }
 )
-_REFUSED: Mapping[str, str] = {
-    "inference_geo": "A place of inference cannot be promised there",
-    "container": "Containers do not exist there",
-    "mcp_servers": "MCP servers cannot be called from there",
+_REFUSED: Mapping[str, tuple[str, int]] = {
+    "inference_geo": ("A place of inference cannot be promised there", 55),
+    "container": ("Containers do not exist there", 56),
+    "mcp_servers": ("MCP servers cannot be called from there", 19),
 }
+"""Why they are refused, and the rule that says so."""
+
 _PLACED_OF_TURN = frozenset(TurnWire.__struct_fields__)
 _PLACED_OF_BLOCK = frozenset(Block.__struct_fields__)
 _PLACED_OF_TOOL = frozenset({"name", "type", "description", "input_schema", "strict"})
@@ -53,7 +55,6 @@ _MODES: Mapping[str, ToolChoice] = {
     "any": ToolChoice("any"),
     "none": ToolChoice("none"),
 }
-_TIERS = {"auto": "auto", "standard_only": "standard"}
 
 
 def read_conversation(request: ChatRequest) -> Conversation:
@@ -63,17 +64,17 @@ def read_conversation(request: ChatRequest) -> Conversation:
         FeatureUnsupported: dropping what it asks would change its meaning.
     """
     wire = checked(request.tree, MessagesBody)
-    for name, reason in _REFUSED.items():
+    for name, (reason, rule) in _REFUSED.items():
         if request.tree.get(name):
-            raise unsupported(name, reason)
+            raise unsupported(name, reason, rule)
     if wire.max_tokens == 0:
-        raise unsupported("max_tokens", "An answer of no tokens cannot be asked for there")
+        raise unsupported("max_tokens", "An answer of no tokens cannot be asked for there", 21)
     losses = Losses(request.dropped)
     if request.betas:
         losses.add("anthropic-beta")
     losses.add_unknown(request.tree, _PLACED)
     losses.add_unknown_inside(request.tree["messages"], _PLACED_OF_TURN, _PLACED_OF_BLOCK)
-    if wire.service_tier is not None and wire.service_tier not in _TIERS:
+    if wire.service_tier not in {None, AUTO_TIER}:
         losses.add("service_tier")
     choice = wire.tool_choice
     parallel = None
@@ -98,7 +99,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
         response_format=_response_format(wire),
         reasoning=_reasoning(wire),
         user=(wire.metadata.user_id or "") if wire.metadata is not None else "",
-        service_tier=_TIERS.get(wire.service_tier or "", ""),
+        service_tier=AUTO_TIER if wire.service_tier == AUTO_TIER else "",
         unplaced=losses.names(),
     )
 
@@ -115,7 +116,7 @@ def _tools(tree: Mapping[str, object], tools: list[ToolWire], losses: Losses) ->
     read = []
     for index, tool in enumerate(tools):
         if tool.type not in {None, "custom"} or not tool.name:
-            raise unsupported(f"tools[{index}].type", "A server tool has no equivalent there")
+            raise unsupported(f"tools[{index}].type", "A server tool has no equivalent there", 19)
         schema = tool.input_schema or {}
         cached = cache_life(tool.cache_control)
         read.append(Tool(tool.name, tool.description or "", schema, tool.strict, cached))
@@ -142,7 +143,7 @@ def _response_format(wire: MessagesBody) -> ResponseFormat | None:
     if asked is None:
         return None
     if asked.type != "json_schema":
-        raise unsupported("output_config.format.type", "This format has no equivalent there")
+        raise unsupported("output_config.format.type", "This format has no equivalent there", 33)
     return ResponseFormat("json_schema", schema=asked.schema or {}, strict=True)
 
 
@@ -209,7 +210,7 @@ def _attachment(block: Block | InnerBlock, place: str, losses: Losses) -> ImageP
             if isinstance(block, Block) and block.citations:
                 losses.add("messages.citations")
             return _document(source, block.title or "", place)
-    raise unsupported(f"{place}.type", "This kind of content has no equivalent there")
+    raise unsupported(f"{place}.type", "This kind of content has no equivalent there", 8)
 
 
 def _image(source: Source, place: str) -> ImagePart:
@@ -217,7 +218,7 @@ def _image(source: Source, place: str) -> ImagePart:
         return ImagePart("", source.media_type or "", source.data)
     if source.type == "url" and source.url is not None:
         return ImagePart(source.url)
-    raise unsupported(f"{place}.source.type", "Only images by URL or inline can be passed on")
+    raise unsupported(f"{place}.source.type", "Only images by URL or inline can be passed on", 6)
 
 
 def _document(source: Source, title: str, place: str) -> DocumentPart:
@@ -225,4 +226,4 @@ def _document(source: Source, title: str, place: str) -> DocumentPart:
         return DocumentPart(source.media_type or "", source.data, title=title)
     if source.type == "text" and source.data is not None:
         return DocumentPart(text=source.data, title=title)
-    raise unsupported(f"{place}.source.type", "Only documents sent inline can be passed on")
+    raise unsupported(f"{place}.source.type", "Only documents sent inline can be passed on", 8)

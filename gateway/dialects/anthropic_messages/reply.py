@@ -35,6 +35,9 @@ REFUSED = "The model declined to continue."
 _REPLY = msgspec.json.Decoder(Reply)
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
+_SERVED = {"standard": "default", "priority": "priority", "batch": "batch"}
+_SERVED_AS = {tier: word for word, tier in _SERVED.items()}
+
 
 def decode_reply(raw: bytes) -> Completion:
     """See `ports.Dialect.decode_reply`."""
@@ -98,6 +101,7 @@ def usage_of(wire: UsageWire | None) -> Usage | None:
         cache_write_tokens=written - hour,
         cache_write_1h_tokens=hour,
         reasoning_tokens=(details.thinking_tokens or 0) if details is not None else 0,
+        service_tier=_SERVED.get(wire.service_tier or "", ""),
     )
 
 
@@ -144,7 +148,7 @@ def encode_reply(completion: Completion, names: Mapping[str, str]) -> bytes:
         "stop_reason": STOPPED_BY.get(completion.stop_reason, "end_turn"),
         "stop_sequence": completion.stop_sequence,
         "stop_details": stop_details(completion.stop_reason, completion.refusal),
-        "usage": encode_usage(completion.usage),
+        "usage": encode_usage(completion.usage) | _tier(completion.usage),
     }
     return msgspec.json.encode(answer)
 
@@ -167,6 +171,12 @@ def _tool_use(call: ToolCall, name: str) -> dict[str, object]:
         except msgspec.DecodeError:
             arguments = {RAW_ARGUMENTS: text}
     return {"type": "tool_use", "id": call.tool_id, "name": name, "input": arguments}
+
+
+def _tier(usage: Usage) -> dict[str, object]:
+    """The tier that served, where this dialect has a word for it."""
+    word = _SERVED_AS.get(usage.service_tier)
+    return {"service_tier": word} if word else {}
 
 
 def encode_usage(usage: Usage) -> dict[str, object]:

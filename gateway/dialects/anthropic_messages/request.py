@@ -15,7 +15,7 @@ from gateway.dialects.anthropic_messages.wire import (
     TurnWire,
 )
 from gateway.dialects.estimate import estimate_input_tokens
-from gateway.dialects.loss import check_schema_wanted, unsupported
+from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, Target
@@ -41,7 +41,7 @@ def decode_request(
     """
     tree = decode_object(raw)
     if tree.get("thread") is not None:
-        raise unsupported("thread", "Send the whole history; threads are not held here")
+        raise unsupported("thread", "Send the whole history; threads are not held here", 56)
     wire = checked(tree, MessagesBody)
     _check(wire)
     destinations = _tool_servers(tree)
@@ -158,6 +158,7 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
         FeatureUnsupported: the model cannot do what is asked.
     """
     check_schema_wanted(target, is_wanted=request.wants_json_schema)
+    check_tier_priced(request, target)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
     fields["model"] = msgspec.json.encode(target.model)
     asked = request.max_output_tokens

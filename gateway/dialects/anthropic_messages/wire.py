@@ -132,6 +132,7 @@ class UsageWire(Struct):
     cache_creation_input_tokens: Count | None = None
     cache_creation: CacheCreation | None = None
     output_tokens_details: OutputDetails | None = None
+    service_tier: str | None = None
 
 
 class StopDetails(Struct):

@@ -31,7 +31,6 @@ from gateway.types import Target
 JSON_INSTRUCTION = "Answer with one JSON object and nothing else."
 
 _CHOICES = {"auto": "auto", "any": "any", "none": "none", "named": "tool"}
-_TIERS = {"auto": "auto", "standard": "standard_only"}
 BREAKPOINTS_MAX = 4
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NO_PLACE = ("seed", "presence_penalty", "frequency_penalty")
@@ -65,7 +64,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     if talk.user:
         fields["metadata"] = {"user_id": opaque_user(talk.user)}
     if talk.service_tier:
-        fields["service_tier"] = _TIERS[talk.service_tier]
+        fields["service_tier"] = talk.service_tier
     return UpstreamBody(msgspec.json.encode(fields), losses.names())
 
 
@@ -126,7 +125,7 @@ def _tool(tool: Tool) -> Json:
     if not schema:
         schema = {"type": "object", "properties": {}}
     elif schema.setdefault("type", "object") != "object":
-        raise unsupported("tools", "The parameters of a tool must be an object there")
+        raise unsupported("tools", "The parameters of a tool must be an object there", 10)
     written["input_schema"] = schema
     if tool.strict is not None:
         written["strict"] = tool.strict
@@ -157,7 +156,7 @@ def _check_breakpoints(fields: Json) -> None:
             count += "cache_control" in node
             pending.append(node.get("content"))
     if count > BREAKPOINTS_MAX:
-        raise unsupported("cache_control", f"At most {BREAKPOINTS_MAX} are possible there")
+        raise unsupported("cache_control", f"At most {BREAKPOINTS_MAX} are possible there", 52)
 
 
 def _messages(
@@ -187,11 +186,13 @@ def _messages(
 def _check_last(messages: list[Json], target: Target) -> None:
     """A last turn of the assistant is a prefill: only for models that know it, not ending blank."""
     if not messages:
-        raise unsupported("messages", "A conversation without text is not possible there")
+        raise unsupported("messages", "A conversation without text is not possible there", 4)
     if messages[-1]["role"] != "assistant":
         return
     if "prefill" not in target.capabilities:
-        raise unsupported("messages", "The last turn must not be the assistant's for this model")
+        raise unsupported(
+            "messages", "The last turn must not be the assistant's for this model", 27
+        )
     blocks = messages[-1]["content"]
     last = blocks[-1] if isinstance(blocks, list) else None
     if isinstance(last, dict) and last["type"] == "text":

@@ -8,6 +8,7 @@ from gateway.errors import BudgetExhausted, GatewrightError, RequestInvalid, Ups
 _TYPES = {
     400: "invalid_request_error",
     401: "invalid_request_error",
+    402: "insufficient_quota",
     403: "permission_error",
     404: "invalid_request_error",
     413: "invalid_request_error",

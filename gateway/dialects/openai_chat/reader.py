@@ -20,7 +20,7 @@ from gateway.conversation import (
     ToolResultPart,
     Turn,
 )
-from gateway.dialects.loss import Losses, cache_life, unsupported
+from gateway.dialects.loss import AUTO_TIER, Losses, cache_life, unsupported
 from gateway.dialects.naming import tool_id
 from gateway.dialects.openai_chat.wire import (
     ChatBody,
@@ -52,19 +52,20 @@ _PLACED = frozenset(
 _PLACED_OF_MESSAGE = frozenset(ChatMessage.__struct_fields__)
 _PLACED_OF_PART = frozenset(ContentPart.__struct_fields__)
 _PLACED_OF_FUNCTION = frozenset(FunctionTool.__struct_fields__)
-_REFUSED: Mapping[str, str] = {
-    "audio": "Spoken answers have no equivalent there",
-    "functions": "Use tools instead of the older functions",
-    "function_call": "Use tool_choice instead of the older function_call",
-    "web_search_options": "A server tool has no equivalent there",
-    "moderation": "Moderation has no equivalent there",
+_REFUSED: Mapping[str, tuple[str, int]] = {
+    "audio": ("Spoken answers have no equivalent there", 24),
+    "functions": ("Use tools instead of the older functions", 5),
+    "function_call": ("Use tool_choice instead of the older function_call", 5),
+    "web_search_options": ("A server tool has no equivalent there", 19),
+    "moderation": ("Moderation has no equivalent there", 24),
 }
+"""Why they are refused, and the rule that says so."""
+
 _MODES: Mapping[str, ToolChoice] = {
     "auto": ToolChoice("auto"),
     "none": ToolChoice("none"),
     "required": ToolChoice("any"),
 }
-_TIERS = {"auto": "auto", "default": "standard"}
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
@@ -81,7 +82,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
     losses.add_unknown_inside(request.tree["messages"], _PLACED_OF_MESSAGE, _PLACED_OF_PART)
     _note_tool_fields(request.tree.get("tools"), losses)
     system, turns = _turns(wire.messages, losses)
-    if wire.service_tier is not None and wire.service_tier not in _TIERS:
+    if wire.service_tier not in {None, AUTO_TIER}:
         losses.add("service_tier")
     return Conversation(
         system=system,
@@ -94,21 +95,21 @@ def read_conversation(request: ChatRequest) -> Conversation:
         response_format=_response_format(wire),
         reasoning=_reasoning(wire.reasoning_effort),
         user=wire.safety_identifier or wire.user or "",
-        service_tier=_TIERS.get(wire.service_tier or "", ""),
+        service_tier=AUTO_TIER if wire.service_tier == AUTO_TIER else "",
         unplaced=losses.names(),
     )
 
 
 def _refuse_unsupported(tree: Mapping[str, object], wire: ChatBody) -> None:
-    for name, reason in _REFUSED.items():
+    for name, (reason, rule) in _REFUSED.items():
         if tree.get(name):
-            raise unsupported(name, reason)
+            raise unsupported(name, reason, rule)
     if wire.n is not None and wire.n > 1:
-        raise unsupported("n", "Only one answer per request is possible there")
+        raise unsupported("n", "Only one answer per request is possible there", 24)
     if wire.logprobs:
-        raise unsupported("logprobs", "Token probabilities do not exist there")
+        raise unsupported("logprobs", "Token probabilities do not exist there", 24)
     if wire.modalities is not None and wire.modalities != ["text"]:
-        raise unsupported("modalities", "Only text can be answered there")
+        raise unsupported("modalities", "Only text can be answered there", 24)
 
 
 def _sampling(wire: ChatBody) -> Sampling:
@@ -136,7 +137,7 @@ def _response_format(wire: ChatBody) -> ResponseFormat | None:
     if asked.type == "json_object":
         return ResponseFormat("json_object")
     if asked.type != "json_schema" or asked.json_schema is None:
-        raise unsupported("response_format.type", "This format has no equivalent there")
+        raise unsupported("response_format.type", "This format has no equivalent there", 33)
     schema = asked.json_schema
     return ResponseFormat(
         "json_schema", schema.name, schema.schema or {}, schema.strict, schema.description or ""
@@ -147,7 +148,7 @@ def _tools(wire: ChatBody) -> tuple[Tool, ...]:
     tools = []
     for index, tool in enumerate(wire.tools or ()):
         if tool.type != "function" or tool.function is None:
-            raise unsupported(f"tools[{index}].type", "Only function tools exist there")
+            raise unsupported(f"tools[{index}].type", "Only function tools exist there", 19)
         asked = tool.function
         tools.append(
             Tool(
@@ -173,7 +174,7 @@ def _tool_choice(choice: str | NamedChoice | None) -> ToolChoice | None:
     if isinstance(choice, str):
         return _MODES[choice]
     if choice.type != "function" or choice.function is None:
-        raise unsupported("tool_choice.type", "Only function tools exist there")
+        raise unsupported("tool_choice.type", "Only function tools exist there", 19)
     return ToolChoice("named", choice.function.name)
 
 
@@ -230,7 +231,7 @@ def _texts(message: ChatMessage, place: str, losses: Losses) -> tuple[TextPart, 
     parts = _content(message.content, place, losses)
     texts = tuple(part for part in parts if isinstance(part, TextPart))
     if len(texts) != len(parts):
-        raise unsupported(f"{place}.content", "Only text is possible here")
+        raise unsupported(f"{place}.content", "Only text is possible here", 8)
     return texts
 
 
@@ -254,7 +255,7 @@ def _assistant_parts(message: ChatMessage, place: str, losses: Losses) -> tuple[
     for index, call in enumerate(message.tool_calls or ()):
         if call.function is None:
             raise unsupported(
-                f"{place}.tool_calls[{index}].type", "Only function tools exist there"
+                f"{place}.tool_calls[{index}].type", "Only function tools exist there", 19
             )
         parts.append(ToolCallPart(call.id, call.function.name, call.function.arguments))
     return tuple(parts)
@@ -286,8 +287,8 @@ def _part(part: ContentPart, place: str, losses: Losses) -> Part:
         media_type, data = _data_uri(part.file.file_data or "")
         if data:
             return DocumentPart(media_type, data, title=part.file.filename or "")
-        raise unsupported(f"{place}.file", "Only files sent inline can be passed on")
-    raise unsupported(f"{place}.type", "This kind of content has no equivalent there")
+        raise unsupported(f"{place}.file", "Only files sent inline can be passed on", 8)
+    raise unsupported(f"{place}.type", "This kind of content has no equivalent there", 8)
 
 
 def _data_uri(url: str) -> tuple[str, str]:

@@ -29,6 +29,8 @@ FINISH_REASONS = {
 }
 """A paused turn is not finished, and `length` is this dialect's only word for that."""
 
+SERVED_TIERS = frozenset({"default", "flex", "priority", "batch"})
+
 CREATED = 0
 """This layer has no clock; the gateway's own headers and audit carry the time."""
 
@@ -61,7 +63,7 @@ def decode_reply(raw: bytes) -> Completion:
         tool_calls=calls,
         stop_reason=stop_reason,
         stop_sequence=None,
-        usage=usage_of(wire.usage) or _estimated(wire),
+        usage=usage_of(wire.usage, wire.service_tier) or _estimated(wire),
         thinking=(Delta("thinking", reasoning),) if reasoning else (),
         refusal=message.refusal or "",
     )
@@ -74,7 +76,7 @@ def _tool_call(call: ReplyToolCall, identity: str, index: int) -> ToolCall:
     return ToolCall(call.id or tool_id(identity, index), call.function.name, arguments)
 
 
-def usage_of(wire: UsageWire | None) -> Usage | None:
+def usage_of(wire: UsageWire | None, service_tier: str | None = None) -> Usage | None:
     """None where the upstream counted nothing; its cached tokens are part of the input."""
     if wire is None or (wire.prompt_tokens is None and wire.completion_tokens is None):
         return None
@@ -85,7 +87,13 @@ def usage_of(wire: UsageWire | None) -> Usage | None:
         cache_read_tokens=(read.cached_tokens or 0) if read is not None else 0,
         cache_write_tokens=(read.cache_write_tokens or 0) if read is not None else 0,
         reasoning_tokens=(written.reasoning_tokens or 0) if written is not None else 0,
+        service_tier=served_tier(service_tier),
     )
+
+
+def served_tier(said: str | None) -> str:
+    """The tier that an upstream says it served with; nothing where it says one nobody knows."""
+    return said if said in SERVED_TIERS else ""
 
 
 def _estimated(wire: Reply) -> Usage:
@@ -151,7 +159,7 @@ def encode_reply(completion: Completion, names: Mapping[str, str]) -> bytes:
         "logprobs": None,
         "finish_reason": FINISH_REASONS.get(completion.stop_reason, "stop"),
     }
-    answer = {
+    answer: dict[str, object] = {
         "id": message_id("chatcmpl-", completion.message_id, completion.raw),
         "object": "chat.completion",
         "created": CREATED,
@@ -159,6 +167,8 @@ def encode_reply(completion: Completion, names: Mapping[str, str]) -> bytes:
         "choices": [choice],
         "usage": encode_usage(completion.usage),
     }
+    if tier := completion.usage.service_tier:
+        answer["service_tier"] = tier
     return msgspec.json.encode(answer)
 
 

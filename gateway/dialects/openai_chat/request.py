@@ -4,7 +4,7 @@ import msgspec
 
 from gateway.dialects import body
 from gateway.dialects.estimate import estimate_input_tokens
-from gateway.dialects.loss import check_schema_wanted
+from gateway.dialects.loss import check_schema_wanted, check_tier_priced
 from gateway.dialects.openai_chat.wire import ChatBody, ChatMessage, ContentPart, Link
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.errors import RequestInvalid
@@ -105,6 +105,7 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
         FeatureUnsupported: the model cannot do what is asked.
     """
     check_schema_wanted(target, is_wanted=request.wants_json_schema)
+    check_tier_priced(request, target)
     asked = request.max_output_tokens
     is_within = asked is not None and asked <= output_tokens_cap
     lacks_usage = request.stream and not request.wants_stream_usage

@@ -90,7 +90,10 @@ class ChatStreamDecoder:
         for choice in choices:
             has_content |= self._choice(choice, deltas)
             is_closing |= choice.finish_reason is not None
-        if chunk.usage is not None and (usage := usage_of(chunk.usage)) is not None:
+        if (
+            chunk.usage is not None
+            and (usage := usage_of(chunk.usage, chunk.service_tier)) is not None
+        ):
             deltas.append(Delta("usage", usage=usage))
             only = not choices
             return StreamEvent(

@@ -178,7 +178,10 @@ class ChatStreamEncoder:
         start = b"" if self._head else self._start(Delta("start"))
         counted = b""
         if self._request.wants_stream_usage:
-            counted = b'%b[],"usage":%b}\n\n' % (self._head, _encode(encode_usage(usage)))
+            tier = usage.service_tier
+            served = b',"service_tier":%b' % _encode(tier) if tier else b""
+            told = _encode(encode_usage(usage))
+            counted = b'%b[]%b,"usage":%b}\n\n' % (self._head, served, told)
         return start + self._stopped + counted + sse.comment(comment) + DONE
 
     def fail(self, error: GatewrightError, request_id: str) -> bytes:

@@ -181,6 +181,7 @@ class Reply(Struct):
     id: str | None = None
     model: str | None = None
     usage: UsageWire | None = None
+    service_tier: str | None = None
 
 
 class ChunkChoice(Struct):
@@ -194,4 +195,5 @@ class Chunk(Struct):
     id: str | None = None
     model: str | None = None
     usage: UsageWire | None = None
+    service_tier: str | None = None
     error: object = None

@@ -34,7 +34,6 @@ SCHEMA_NAME = "structured_output"
 """OpenAI wants a name for every schema; other dialects give none."""
 
 _MODES = {"auto": "auto", "any": "required", "none": "none"}
-_TIERS = {"auto": "auto", "standard": "default"}
 _EFFORTS = {"max": "xhigh"}
 _EFFORT_OF_BUDGET = ((4096, "low"), (16384, "medium"))
 """Thinking budgets up to so many tokens, and the effort that they ask for; above: `high`."""
@@ -50,7 +49,9 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     """
     losses = Losses(talk.unplaced)
     if talk.turns and talk.turns[-1].role == "assistant" and "prefill" not in target.capabilities:
-        raise unsupported("messages", "The last turn must not be the assistant's for this model")
+        raise unsupported(
+            "messages", "The last turn must not be the assistant's for this model", 27
+        )
     fields: Json = {"model": target.model, "messages": _messages(talk, losses)}
     fields[limit_field(target)] = output_tokens_cap
     if talk.stream:
@@ -72,7 +73,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
         is_short = len(talk.user) <= USER_LENGTH_MAX
         fields["user"] = talk.user if is_short else opaque_user(talk.user)
     if talk.service_tier:
-        fields["service_tier"] = _TIERS[talk.service_tier]
+        fields["service_tier"] = talk.service_tier
     return UpstreamBody(msgspec.json.encode(fields), losses.names())
 
 
@@ -93,7 +94,7 @@ def _add_sampling(fields: Json, talk: Conversation, target: Target, losses: Loss
             losses.add("top_k")
     if sampling.stop:
         if len(sampling.stop) > STOPS_MAX:
-            raise unsupported("stop_sequences", f"At most {STOPS_MAX} are possible there")
+            raise unsupported("stop_sequences", f"At most {STOPS_MAX} are possible there", 23)
         fields["stop"] = list(sampling.stop)
 
 
@@ -230,7 +231,7 @@ def _part(part: Part) -> Mapping[str, object]:
         return {"type": "image_url", "image_url": {"url": url}}
     if isinstance(part, DocumentPart):
         return _document(part)
-    raise unsupported("messages", "This kind of content has no place in its turn")
+    raise unsupported("messages", "This kind of content has no place in its turn", 8)
 
 
 def _document(part: DocumentPart) -> Json:

@@ -19,7 +19,7 @@ from gateway.conversation import (
     ToolResultPart,
     Turn,
 )
-from gateway.dialects.loss import Losses, unsupported
+from gateway.dialects.loss import AUTO_TIER, Losses, unsupported
 from gateway.dialects.openai_responses import wire
 from gateway.dialects.openai_responses.marks import thinking_of
 from gateway.dialects.strict_json import checked
@@ -42,7 +42,6 @@ _MODES: Mapping[str, ToolChoice] = {
     "none": ToolChoice("none"),
     "required": ToolChoice("any"),
 }
-_TIERS = {"auto": "auto", "default": "standard"}
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
@@ -54,11 +53,11 @@ def read_conversation(request: ChatRequest) -> Conversation:
     """
     body = checked(request.tree, wire.ResponsesBody)
     if body.top_logprobs:
-        raise unsupported("top_logprobs", "Token probabilities do not exist there")
+        raise unsupported("top_logprobs", "Token probabilities do not exist there", 24)
     losses = Losses(request.dropped)
     losses.add_unknown(request.tree, _PLACED)
     _note_inner_fields(request.tree, losses)
-    if body.service_tier is not None and body.service_tier not in _TIERS:
+    if body.service_tier not in {None, AUTO_TIER}:
         losses.add("service_tier")
     if body.text is not None and body.text.verbosity is not None:
         losses.add("text.verbosity")
@@ -74,7 +73,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
         response_format=_response_format(body.text),
         reasoning=_reasoning(body.reasoning),
         user=body.safety_identifier or body.user or "",
-        service_tier=_TIERS.get(body.service_tier or "", ""),
+        service_tier=AUTO_TIER if body.service_tier == AUTO_TIER else "",
         unplaced=losses.names(),
     )
 
@@ -104,7 +103,7 @@ def _response_format(text: wire.TextConfig | None) -> ResponseFormat | None:
     if asked.type == "json_object":
         return ResponseFormat("json_object")
     if asked.type != "json_schema":
-        raise unsupported("text.format.type", "This format has no equivalent there")
+        raise unsupported("text.format.type", "This format has no equivalent there", 33)
     return ResponseFormat(
         "json_schema",
         asked.name or "",
@@ -118,7 +117,7 @@ def _tools(body: wire.ResponsesBody) -> tuple[Tool, ...]:
     tools = []
     for index, tool in enumerate(body.tools or ()):
         if tool.type != "function" or not tool.name:
-            raise unsupported(f"tools[{index}].type", "Only function tools exist there")
+            raise unsupported(f"tools[{index}].type", "Only function tools exist there", 19)
         tools.append(Tool(tool.name, tool.description or "", tool.parameters or {}, tool.strict))
     return tuple(tools)
 
@@ -129,7 +128,7 @@ def _tool_choice(choice: str | wire.NamedChoice | None) -> ToolChoice | None:
     if isinstance(choice, str):
         return _MODES[choice]
     if choice.type != "function" or not choice.name:
-        raise unsupported("tool_choice.type", "Only function tools exist there")
+        raise unsupported("tool_choice.type", "Only function tools exist there", 19)
     return ToolChoice("named", choice.name)
 
 
@@ -175,12 +174,12 @@ def _turn(item: wire.Item, place: str, losses: Losses) -> Turn:
     if item.type == "function_call_output":
         return Turn("user", (_result(item, place, losses),))
     if item.type not in {None, "message"}:
-        raise unsupported(f"{place}.type", "This kind of item has no equivalent there")
+        raise unsupported(f"{place}.type", "This kind of item has no equivalent there", 8)
     parts = _content(item.content, f"{place}.content", losses)
     if item.role not in _SYSTEM_ROLES:
         return Turn("assistant" if item.role == "assistant" else "user", parts)
     if not all(isinstance(part, TextPart) for part in parts):
-        raise unsupported(f"{place}.content", "Only text is possible here")
+        raise unsupported(f"{place}.content", "Only text is possible here", 8)
     return Turn("system", parts)
 
 
@@ -216,7 +215,7 @@ def _part(part: wire.Part, place: str, losses: Losses) -> Part:
         media_type, data = data_uri(part.file_data)
         if data:
             return DocumentPart(media_type, data, title=part.filename or "")
-    raise unsupported(f"{place}.type", "This kind of content has no equivalent there")
+    raise unsupported(f"{place}.type", "This kind of content has no equivalent there", 8)
 
 
 def data_uri(url: str) -> tuple[str, str]:

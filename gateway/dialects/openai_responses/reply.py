@@ -6,6 +6,7 @@ import msgspec
 
 from gateway.dialects import body
 from gateway.dialects.estimate import estimate_output_tokens
+from gateway.dialects.openai_chat.reply import served_tier
 from gateway.dialects.openai_responses.marks import wrapped_block, wrapped_item
 from gateway.dialects.openai_responses.wire import Item, Part, Reply, UsageWire
 from gateway.errors import UpstreamFailed, UpstreamMalformed
@@ -56,7 +57,7 @@ def decode_reply(raw: bytes) -> Completion:
         tool_calls=calls,
         stop_reason=stop_reason(wire, has_calls=bool(calls), is_refused=bool(refusal)),
         stop_sequence=None,
-        usage=usage_of(wire.usage) or _estimated(wire),
+        usage=usage_of(wire.usage, wire.service_tier) or _estimated(wire),
         thinking=tuple(_thought(item) for item in wire.output if item.type == "reasoning"),
         refusal=refusal,
     )
@@ -87,7 +88,7 @@ def _thought(item: Item) -> Delta:
     return Delta("thinking", text, redacted=wrapped_item(item))
 
 
-def usage_of(wire: UsageWire | None) -> Usage | None:
+def usage_of(wire: UsageWire | None, service_tier: str | None = None) -> Usage | None:
     """None where the upstream counted nothing; its cached tokens are part of the input."""
     if wire is None or (wire.input_tokens is None and wire.output_tokens is None):
         return None
@@ -98,6 +99,7 @@ def usage_of(wire: UsageWire | None) -> Usage | None:
         cache_read_tokens=(read.cached_tokens or 0) if read is not None else 0,
         cache_write_tokens=(read.cache_write_tokens or 0) if read is not None else 0,
         reasoning_tokens=(written.reasoning_tokens or 0) if written is not None else 0,
+        service_tier=served_tier(service_tier),
     )
 
 
@@ -152,7 +154,7 @@ def encode_reply(completion: Completion, request: ChatRequest, names: Mapping[st
             call_item(request, len(output), (call.tool_id, name), call.arguments_json or "{}")
         )
     response = response_object(request, completion.model, completion.stop_reason)
-    response |= {"output": output, "usage": encode_usage(completion.usage)}
+    response |= {"output": output, **counted(completion.usage)}
     return msgspec.json.encode(response)
 
 
@@ -236,6 +238,12 @@ def reasoning_item(request: ChatRequest, index: int, thought: Delta) -> Json:
         "summary": summary,
         "encrypted_content": wrapped_block(thought),
     }
+
+
+def counted(usage: Usage) -> Json:
+    """What the end of a response says of its making: usage, and the tier that served it."""
+    tier = {"service_tier": usage.service_tier} if usage.service_tier else {}
+    return {"usage": encode_usage(usage), **tier}
 
 
 def encode_usage(usage: Usage) -> Json:

@@ -6,7 +6,7 @@ import msgspec
 
 from gateway.dialects import body
 from gateway.dialects.estimate import estimate_input_tokens
-from gateway.dialects.loss import check_schema_wanted, unsupported
+from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
 from gateway.dialects.openai_responses.wire import Item, Part, ResponsesBody
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.ports import UpstreamBody
@@ -40,7 +40,7 @@ def decode_request(raw: bytes, request_id: str) -> ChatRequest:
     tree = decode_object(raw)
     for name, reason in _HELD_ELSEWHERE.items():
         if tree.get(name):
-            raise unsupported(name, reason)
+            raise unsupported(name, reason, 56)
     wire = checked(tree, ResponsesBody)
     items = wire.input if isinstance(wire.input, list) else []
     _check(wire, items)
@@ -71,7 +71,9 @@ def _check(wire: ResponsesBody, items: Iterable[Item]) -> None:
     for index, item in enumerate(items):
         kind = item.type or "message"
         if kind == "item_reference":
-            raise unsupported(f"input[{index}]", "Send the item itself; references are not held")
+            raise unsupported(
+                f"input[{index}]", "Send the item itself; references are not held", 56
+            )
         for name in _REQUIRED_OF_ITEM.get(kind, ()):
             if getattr(item, name) is None:
                 raise invalid(f"input[{index}].{name}", "This field is required")
@@ -127,6 +129,7 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
         FeatureUnsupported: the model cannot do what is asked.
     """
     check_schema_wanted(target, is_wanted=request.wants_json_schema)
+    check_tier_priced(request, target)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
     fields.pop("previous_response_id", None)
     fields["model"] = msgspec.json.encode(target.model)
@@ -146,7 +149,7 @@ def check_limit(output_tokens_cap: int) -> int:
         FeatureUnsupported
     """
     if output_tokens_cap < OUTPUT_TOKENS_MIN:
-        raise unsupported("max_output_tokens", f"At least {OUTPUT_TOKENS_MIN} are needed there")
+        raise unsupported("max_output_tokens", f"At least {OUTPUT_TOKENS_MIN} are needed there", 21)
     return output_tokens_cap
 
 

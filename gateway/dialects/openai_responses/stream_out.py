@@ -10,6 +10,7 @@ from gateway.dialects.naming import renamed_tools
 from gateway.dialects.openai_responses.errors import error_event, response_error
 from gateway.dialects.openai_responses.reply import (
     call_item,
+    counted,
     encode_usage,
     item_id,
     message_item,
@@ -279,7 +280,7 @@ class ResponseStreamEncoder:
         pieces += [self._close(item) for item in self._calls.values()]
         response = response_object(self._request, self._model, self._stop)
         response["output"] = [self._output[index] for index in sorted(self._output)]
-        response["usage"] = encode_usage(usage)
+        response |= counted(usage)
         self.response = _encode(response)
         kind = f"response.{response['status']}"
         pieces += (sse.comment(comment), self._event(kind, {"response": response}))

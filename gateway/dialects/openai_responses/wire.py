@@ -135,6 +135,7 @@ class Reply(Struct):
     status: str | None = None
     incomplete_details: Incomplete | None = None
     usage: UsageWire | None = None
+    service_tier: str | None = None
 
 
 class StreamWire(Struct):

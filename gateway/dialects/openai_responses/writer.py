@@ -33,7 +33,6 @@ USER_LENGTH_MAX = 64
 SCHEMA_NAME = "structured_output"
 
 _MODES = {"auto": "auto", "any": "required", "none": "none"}
-_TIERS = {"auto": "auto", "standard": "default"}
 _EFFORTS = {"max": "xhigh"}
 _EFFORT_OF_BUDGET = ((4096, "low"), (16384, "medium"))
 _NO_PLACE = ("seed", "presence_penalty", "frequency_penalty", "top_k")
@@ -49,9 +48,11 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     """
     losses = Losses(talk.unplaced)
     if talk.turns and talk.turns[-1].role == "assistant":
-        raise unsupported("messages", "The last turn must not be the assistant's for this model")
+        raise unsupported(
+            "messages", "The last turn must not be the assistant's for this model", 27
+        )
     if talk.sampling.stop:
-        raise unsupported("stop", "Stop sequences do not exist there")
+        raise unsupported("stop", "Stop sequences do not exist there", 23)
     fields: Json = {"model": target.model}
     if talk.system:
         _note_cache_marks(talk.system, losses)
@@ -70,7 +71,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
         is_short = len(talk.user) <= USER_LENGTH_MAX
         fields["user"] = talk.user if is_short else opaque_user(talk.user)
     if talk.service_tier:
-        fields["service_tier"] = _TIERS[talk.service_tier]
+        fields["service_tier"] = talk.service_tier
     return UpstreamBody(msgspec.json.encode(fields), losses.names())
 
 
@@ -186,7 +187,7 @@ def _append_assistant(items: list[Json], parts: Iterable[Part], losses: Losses) 
             else:
                 items.append(item)
         else:
-            raise unsupported("messages", "This kind of content has no place in its turn")
+            raise unsupported("messages", "This kind of content has no place in its turn", 8)
 
 
 def _said(part: TextPart | RefusalPart) -> Json:
@@ -249,4 +250,4 @@ def _input(part: Part) -> Json:
             return {"type": "input_text", "text": text}
         data = f"data:{part.media_type};base64,{part.data}"
         return {"type": "input_file", "filename": part.title or "document", "file_data": data}
-    raise unsupported("messages", "This kind of content has no place in its turn")
+    raise unsupported("messages", "This kind of content has no place in its turn", 8)

@@ -332,13 +332,13 @@ def test_the_official_types_accept_what_is_sent() -> None:
         parallel_tool_calls=False,
         reasoning_effort="high",
         user="someone",
-        service_tier="default",
+        service_tier="auto",
         stop="END",
         response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": {}}},
     )
     body, _ = to_anthropic(request, "effort", "json_schema")
     exhaust(PARAMETERS.validate_json(json.dumps(body)))
-    assert body["service_tier"] == "standard_only"
+    assert body["service_tier"] == "auto"
 
 
 def test_a_stream_is_asked_for_as_a_stream() -> None:

@@ -68,6 +68,7 @@ def test_rule_50_openai_envelopes(
         (errors.NoTargetAvailable("m"), 529, "overloaded_error"),
         (errors.UpstreamTimeout("m"), 504, "timeout_error"),
         (errors.UpstreamUnreachable("m"), 502, "api_error"),
+        (refused(402), 402, "billing_error"),
         (refused(403), 502, "api_error"),
         (refused(422), 422, "invalid_request_error"),
         (refused(500), 500, "api_error"),

@@ -224,7 +224,7 @@ def test_sampling_stops_schema_and_user_cross() -> None:
             stop_sequences=["END"],
             stream=True,
             metadata={"user_id": "u1"},
-            service_tier="standard_only",
+            service_tier="auto",
             output_config={"format": {"type": "json_schema", "schema": schema}},
         ),
         "json_schema",
@@ -232,7 +232,7 @@ def test_sampling_stops_schema_and_user_cross() -> None:
     assert (body["temperature"], body["top_p"], body["stop"]) == (0.5, 0.9, ["END"])
     assert body["response_format"]["json_schema"]["schema"] == schema
     assert body["stream_options"] == {"include_usage": True}
-    assert (body["user"], body["service_tier"], dropped) == ("u1", "default", set())
+    assert (body["user"], body["service_tier"], dropped) == ("u1", "auto", set())
     assert len(to_openai(messages(metadata={"user_id": "u" * 80}))[0]["user"]) == 64
 
 

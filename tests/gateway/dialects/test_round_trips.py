@@ -72,7 +72,7 @@ def conversations(draw: st.DrawFn) -> dict[str, Any]:
         "top_p": st.floats(0, 1),
         "stop": st.lists(WORDS, min_size=1, max_size=4),
         "user": st.uuids().map(str),
-        "service_tier": st.sampled_from(["auto", "default"]),
+        "service_tier": st.just("auto"),
         "reasoning_effort": st.sampled_from(["low", "medium", "high"]),
     }
     for name, values in optional.items():
