@@ -11,7 +11,8 @@ from collections.abc import Callable
 import msgspec
 
 from gateway.dialects.registry import DIALECTS
-from gateway.types import ChatRequest, DialectName, Price, StreamEvent, Target
+from gateway.price import Price
+from gateway.types import ChatRequest, DialectName, StreamEvent, Target
 
 
 CHUNK_LIMIT_US = 15

@@ -12,8 +12,9 @@ import msgspec
 from msgspec import Struct
 
 from gateway.errors import ConfigurationInvalid
+from gateway.price import Price
 from gateway.settings import TargetSettings
-from gateway.types import Price, Target, Tier, Usage
+from gateway.types import Target, Tier, Usage
 
 
 CAPABILITIES = frozenset(

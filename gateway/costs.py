@@ -13,8 +13,9 @@ from decimal import Decimal
 from msgspec import Struct
 
 from gateway.errors import RequestInvalid
+from gateway.price import Price
 from gateway.sections import CurrencySettings
-from gateway.types import Price, Target
+from gateway.types import Target
 
 
 _TOKENS_PER_MTOK = 1_000_000

@@ -21,17 +21,9 @@ from gateway.errors import (
     NoTargetAvailable,
     PolicyDenied,
 )
+from gateway.price import paid_tier
 from gateway.settings import Limits
-from gateway.types import (
-    Candidate,
-    ChatRequest,
-    Inspection,
-    Plan,
-    Principal,
-    Purpose,
-    Target,
-    paid_tier,
-)
+from gateway.types import Candidate, ChatRequest, Inspection, Plan, Principal, Purpose, Target
 from policies.decide import decide
 from policies.decision import Decision
 from policies.facts import (

@@ -12,6 +12,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gateway.price import Price
+
 
 DialectName = Literal["openai_chat", "anthropic_messages", "openai_responses", "openai_embeddings"]
 Purpose = Literal["answer", "embedding"]
@@ -21,9 +23,6 @@ Tier = Literal["cheap", "mid", "frontier"]
 Stage = Literal["intent", "outcome", "admin"]
 Translation = Literal["strict", "warn", "lenient"]
 """Refuse what would be left out, say so in a header, or only in the audit record."""
-PLAIN_TIERS = frozenset({"", "auto", "default", "standard", "standard_only"})
-"""Service tiers at the price of the catalogue."""
-_STANDARD_PERCENT = 100
 OutcomeStatus = Literal["ok", "refused", "failed", "incomplete", "cancelled"]
 
 
@@ -113,34 +112,6 @@ class Inspection(Struct, frozen=True):
     """What the calibration table said of this organisation and route; empty where it has none."""
 
 
-class Price(Struct, frozen=True):
-    """Integer micro-dollars per million tokens, each with the date and place it was read."""
-
-    input_microusd_per_mtok: int
-    output_microusd_per_mtok: int
-    cache_read_microusd_per_mtok: int
-    cache_write_microusd_per_mtok: int
-    cache_write_1h_microusd_per_mtok: int
-    batch_percent: int
-    """What a batch request costs, in percent of the above (50 = half)."""
-    source: str
-    as_of: str
-    priority_percent: int = 0
-    """What the faster tier costs, in percent of the above; 0 where its price is not known."""
-    flex_percent: int = 0
-    """Likewise of the slower tier."""
-
-    def percent_of(self, service_tier: str) -> int:
-        """What a tier costs in percent of the standard one; 0 where that is not known."""
-        if service_tier == "priority":
-            return self.priority_percent
-        if service_tier == "flex":
-            return self.flex_percent
-        if service_tier == "batch":
-            return self.batch_percent
-        return _STANDARD_PERCENT if service_tier in PLAIN_TIERS else 0
-
-
 class Target(Struct, frozen=True):
     """A model at a place: what a plan may choose."""
 
@@ -215,11 +186,6 @@ class Reservation(Struct, frozen=True):
     accounts: tuple[str, ...]
     amount_microusd: int
     leased_until_us: int
-
-
-def paid_tier(asked: str) -> str:
-    """The name under which a service tier is priced; `fast` is OpenAI's newer word for one."""
-    return "priority" if asked == "fast" else asked
 
 
 class Usage(Struct, frozen=True):

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 from gateway.errors import FeatureUnsupported
-from gateway.types import PLAIN_TIERS, ChatRequest, Target, paid_tier
+from gateway.price import PLAIN_TIERS, paid_tier
+from gateway.types import ChatRequest, Target
 
 
 NAMES_MAX = 32

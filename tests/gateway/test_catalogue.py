@@ -18,8 +18,9 @@ from gateway.catalogue import (
     worst_cost,
 )
 from gateway.errors import ConfigurationInvalid
+from gateway.price import Price
 from gateway.settings import TargetSettings
-from gateway.types import Price, Usage
+from gateway.types import Usage
 
 
 SONNET = Price(2_000_000, 10_000_000, 100_000, 2_500_000, 4_000_000, 50, "test", "2026-11-21")

@@ -22,6 +22,7 @@ from gateway.costs import (
     total_of,
 )
 from gateway.errors import RequestInvalid
+from gateway.price import Price
 from gateway.sections import CurrencySettings
 from gateway.store.alerts import CLAIM_US, AlertTable
 from gateway.store.audit_sink import DatabaseAuditSink
@@ -30,7 +31,7 @@ from gateway.store.leased_ledger import LeasedLedger
 from gateway.store.leases import LeaseTable
 from gateway.store.spending import DIMENSIONS, Period, SpendingReader
 from gateway.store.tables import organisations
-from gateway.types import AuditRecord, Price, Target, Usage
+from gateway.types import AuditRecord, Target, Usage
 from tests.gateway.audit.samples import running
 
 

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.dialects.registry import DIALECTS
+from gateway.price import Price
 from gateway.tally import Tally
-from gateway.types import ChatRequest, DialectName, Price, StreamEvent, Target, Usage
+from gateway.types import ChatRequest, DialectName, StreamEvent, Target, Usage
 
 
 OPENAI = DIALECTS["openai_chat"]

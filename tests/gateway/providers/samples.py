@@ -5,8 +5,9 @@ import secrets
 import msgspec
 
 from gateway.ports import UpstreamCall
+from gateway.price import Price
 from gateway.secrets.secret import Secret
-from gateway.types import Price, Target
+from gateway.types import Target
 
 
 HOME = "home"

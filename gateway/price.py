@@ -1,0 +1,41 @@
+"""What a model costs: integer micro-dollars, and what each service tier costs beside them."""
+
+from msgspec import Struct
+
+
+PLAIN_TIERS = frozenset({"", "auto", "default", "standard", "standard_only"})
+"""Service tiers at the price of the catalogue."""
+_STANDARD_PERCENT = 100
+
+
+class Price(Struct, frozen=True):
+    """Integer micro-dollars per million tokens, each with the date and place it was read."""
+
+    input_microusd_per_mtok: int
+    output_microusd_per_mtok: int
+    cache_read_microusd_per_mtok: int
+    cache_write_microusd_per_mtok: int
+    cache_write_1h_microusd_per_mtok: int
+    batch_percent: int
+    """What a batch request costs, in percent of the above (50 = half)."""
+    source: str
+    as_of: str
+    priority_percent: int = 0
+    """What the faster tier costs, in percent of the above; 0 where its price is not known."""
+    flex_percent: int = 0
+    """Likewise of the slower tier."""
+
+    def percent_of(self, service_tier: str) -> int:
+        """What a tier costs in percent of the standard one; 0 where that is not known."""
+        if service_tier == "priority":
+            return self.priority_percent
+        if service_tier == "flex":
+            return self.flex_percent
+        if service_tier == "batch":
+            return self.batch_percent
+        return _STANDARD_PERCENT if service_tier in PLAIN_TIERS else 0
+
+
+def paid_tier(asked: str) -> str:
+    """The name under which a service tier is priced; `fast` is OpenAI's newer word for one."""
+    return "priority" if asked == "fast" else asked
