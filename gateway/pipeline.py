@@ -110,6 +110,7 @@ class Pipeline:
             check_destinations(request, self._requests)
             governed = arrival.snapshot.policies.document_for(principal)
             routing.check_model(request, arrival.snapshot.board, governed)
+            request = self._told_apart(principal, request)
             accounts = self._accounts(principal, request)
             permit = await self._rates.admit(accounts, _most_tokens(request))
             inspection = at_least(
@@ -156,9 +157,6 @@ class Pipeline:
         self._conclusion.decided(policies.governing(principal), ruling)
         if ruling.plan.audit_content == "none":
             request = without_keeping(request)
-        subject = self._subject(principal, request)
-        if subject:
-            request = structs.replace(request, end_user=subject)
         veil = await self._veil(arrival, principal, request, ruling)
         sent = request if veil is None else veil.request
         plan = self._dispatcher.prepare(sent, ruling.plan, principal.translation)
@@ -173,7 +171,7 @@ class Pipeline:
                 reservation,
                 arrival=arrival,
                 utc_us=now_us,
-                subject=subject,
+                subject=request.end_user,
             )
             content = request.raw if plan.audit_content == "encrypted" else None
             receipt = await self._audit.append(record, content)
@@ -209,12 +207,13 @@ class Pipeline:
             one_way=obligations.redact,
         )
 
-    def _subject(self, principal: Principal, request: ChatRequest) -> str:
-        """The end user that the request names, as the evidence knows it."""
+    def _told_apart(self, principal: Principal, request: ChatRequest) -> ChatRequest:
+        """The request with the end user it names as evidence and other dialects know him."""
         reference = end_user_reference(request.tree)
         if not reference:
-            return ""
-        return end_user_subject(principal.organisation, reference, self._peppers.keyed)
+            return request
+        subject = end_user_subject(principal.organisation, reference, self._peppers.keyed)
+        return structs.replace(request, end_user=subject)
 
     def _accounts(self, principal: Principal, request: ChatRequest) -> tuple[str, ...]:
         """Whose money it is: the key's levels, and the end user's where one is named."""
