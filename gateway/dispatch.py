@@ -26,6 +26,7 @@ from gateway.ports import (
     UpstreamReply,
 )
 from gateway.retrying import RetryBudget
+from gateway.rewriting import AnswerRewriter
 from gateway.types import (
     Candidate,
     ChatRequest,
@@ -35,7 +36,6 @@ from gateway.types import (
     StreamEvent,
     Translation,
 )
-from gateway.veil import Veil
 from gateway.walking import Ground, Walk
 
 
@@ -62,10 +62,10 @@ class LiveStream:
         reply: UpstreamReply,
         decoder: StreamDecoder,
         attempt: RunningAttempt,
-        veil: Veil | None = None,
+        rewriting: AnswerRewriter | None = None,
     ) -> None:
         self.candidate = candidate
-        self._lift = veil.lifted() if veil is not None else None
+        self._lift = rewriting.lifted() if rewriting is not None else None
         self.source = source
         self.dropped: tuple[str, ...] = ()
         self._reply = reply
@@ -209,7 +209,11 @@ class Dispatcher:
         return body
 
     async def complete(
-        self, request: ChatRequest, plan: Plan, log: AttemptLog, veil: Veil | None = None
+        self,
+        request: ChatRequest,
+        plan: Plan,
+        log: AttemptLog,
+        rewriting: AnswerRewriter | None = None,
     ) -> Answered:
         """A whole answer from the first candidate that gives one."""
 
@@ -217,7 +221,7 @@ class Dispatcher:
             candidate: Candidate, dialect: Dialect, reply: UpstreamReply, attempt: RunningAttempt
         ) -> Answered:
             raw = await reply.read()
-            completion = dialect.decode_reply(raw if veil is None else veil.unveiled(raw))
+            completion = dialect.decode_reply(raw if rewriting is None else rewriting.unveiled(raw))
             await reply.close()
             attempt.end(None)
             return Answered(candidate, dialect.name, completion, ())
@@ -230,7 +234,11 @@ class Dispatcher:
         return Answered(answer.candidate, answer.source, answer.completion, dropped)
 
     async def open_stream(
-        self, request: ChatRequest, plan: Plan, log: AttemptLog, veil: Veil | None = None
+        self,
+        request: ChatRequest,
+        plan: Plan,
+        log: AttemptLog,
+        rewriting: AnswerRewriter | None = None,
     ) -> LiveStream:
         """A stream from the first candidate whose content began to arrive; close it."""
 
@@ -238,7 +246,7 @@ class Dispatcher:
             candidate: Candidate, dialect: Dialect, reply: UpstreamReply, attempt: RunningAttempt
         ) -> LiveStream:
             live = LiveStream(
-                candidate, dialect.name, reply, dialect.stream_decoder(), attempt, veil
+                candidate, dialect.name, reply, dialect.stream_decoder(), attempt, rewriting
             )
             await live.hold_until_content()
             return live

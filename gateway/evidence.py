@@ -125,6 +125,7 @@ def outcome(passage: Passage, ending: Ending, *, utc_us: int) -> AuditRecord:
         duration_us=utc_us - passage.arrival.arrived_us,
         dropped=ending.dropped,
         subject=passage.subject,
+        output_findings=passage.output.found if passage.output is not None else {},
         detail={"model_digest": target.digest} if target and target.digest else {},
     )
 

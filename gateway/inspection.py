@@ -23,16 +23,18 @@ from classifiers.calibration.table import (
 from classifiers.complexity.model import Complexity, ComplexityModel
 from classifiers.extraction import extract
 from classifiers.inspection import inspect_extraction
-from classifiers.pii.labels import SOFT
+from classifiers.pii.labels import SOFT, DataClass
 from classifiers.pii.scanner import PATTERNS_ONLY, Scanner
 from classifiers.units import Unit
 from classifiers.verdicts import Verdict, digest, judge
 from gateway.clock import Clock
 from gateway.errors import ClosedByPolicy, ConfigurationInvalid
+from gateway.output_scan import OutputScan
 from gateway.remembered import Remembered
 from gateway.settings import InspectionSettings
 from gateway.telemetry import Event, logger, raised_at
 from gateway.types import ChatRequest, Inspection, Tier
+from policies.document import OutputScanning
 
 
 MOST_SENSITIVE = "S4"
@@ -70,6 +72,7 @@ class Inspector:
         self._deadline_s = settings.deadline_s
         self._deadline_s_per_byte = settings.deadline_s_per_mib / BYTES_PER_MIB
         self._inline_bytes_max = settings.inline_bytes_max
+        self._masked_from = DataClass[settings.output_masked_from]
         self._scorer = scorer
         self._scanner = scanner
         self._calibration = calibration
@@ -130,6 +133,15 @@ class Inspector:
             for f in result.findings
             if f.label not in SOFT
         )
+
+    def output_scan(
+        self, request: ChatRequest, scanning: OutputScanning | None
+    ) -> OutputScan | None:
+        """What reads the answer, as policy says; None where it says nothing."""
+        if scanning is None or request.purpose != "answer":
+            return None
+        masked_from = self._masked_from if scanning == "mask" else None
+        return OutputScan(self._scanner.scan, PATTERNS_ONLY.scan, masked_from)
 
     def warm(self) -> None:
         """Build tables that the first requests would wait for, beside the loop.

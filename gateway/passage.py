@@ -5,8 +5,10 @@ Both are frozen and only point at the nouns of `gateway.types`; they add none of
 
 from msgspec import Struct
 
+from gateway.output_scan import OutputScan
 from gateway.ports import Dialect
 from gateway.rates import NO_LIMITS, Permit
+from gateway.rewriting import AnswerRewriter, in_turn
 from gateway.routing import Ruling
 from gateway.snapshot import Snapshot
 from gateway.types import ChatRequest, Inspection, Principal, Receipt, Reservation
@@ -42,8 +44,15 @@ class Passage(Struct, frozen=True):
     veil: Veil | None = None
     subject: str = ""
     """The end user as a keyed digest; empty where the request names none."""
+    output: OutputScan | None = None
+    """Where policy says to scan the answer; afterwards it knows what that contained."""
 
     @property
     def sent(self) -> ChatRequest:
         """What targets get: the request itself, or its veiled form."""
         return self.request if self.veil is None else self.veil.request
+
+    @property
+    def rewriting(self) -> AnswerRewriter | None:
+        """What happens to the answer: scanned in the upstream's words, then unveiled."""
+        return in_turn(self.output, self.veil)

@@ -141,13 +141,12 @@ class Pipeline:
     ) -> Passage:
         """Decide, reserve, and write the intent down; after this bytes may leave."""
         snapshot, now_us = arrival.snapshot, self._clock.utc_us()
-        budget_left = self._ledger.left_microusd(accounts)
         policies = snapshot.policies
         facts = routing.gather(
             request,
             principal,
             inspection,
-            budget_left,
+            self._ledger.left_microusd(accounts),
             now_us,
             snapshot.board,
             headers=routing.visible_headers(arrival.headers, policies.visible_headers),
@@ -189,6 +188,7 @@ class Pipeline:
             permit,
             veil,
             record.subject,
+            self._inspector.output_scan(request, ruling.decision.obligations.scan_output),
         )
 
     async def _veil(
@@ -230,7 +230,7 @@ class Pipeline:
         request, attempts = passage.request, AttemptLog()
         try:
             answered = await self._dispatcher.complete(
-                passage.sent, passage.ruling.plan, attempts, passage.veil
+                passage.sent, passage.ruling.plan, attempts, passage.rewriting
             )
             usage = with_input_estimate(answered.completion.usage, request.input_tokens_estimate)
             completion = answered.completion
@@ -269,7 +269,7 @@ class Pipeline:
         )
         try:
             live = await self._dispatcher.open_stream(
-                passage.sent, passage.ruling.plan, attempts, passage.veil
+                passage.sent, passage.ruling.plan, attempts, passage.rewriting
             )
         except GatewrightError as error:
             await pings.stop()

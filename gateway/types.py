@@ -371,6 +371,8 @@ class AuditRecord(Struct, frozen=True, omit_defaults=True):
     classifier: str = ""
     complexity_parts_ppm: Mapping[str, int] = {}
     calibration: str = ""
+    output_findings: Mapping[str, int] = {}
+    """In the answer, by label, where policy says to scan it."""
 
 
 class Receipt(Struct, frozen=True):

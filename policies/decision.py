@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from policies.document import AuditContent, Effect, Refusal
+from policies.document import AuditContent, Effect, OutputScanning, Refusal
 
 
 # In the order in which they are looked at: a target closed by policy is never "unavailable".
@@ -34,6 +34,8 @@ class Obligations(msgspec.Struct, frozen=True):
     audit_content: AuditContent | None = None
     pseudonymise: bool = False
     redact: bool = False
+    scan_output: OutputScanning | None = None
+    """Count what the answer contains, or mask it as well."""
 
 
 class Decision(msgspec.Struct, frozen=True):

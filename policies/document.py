@@ -22,6 +22,7 @@ SCHEMA_VERSION: Final = 1
 
 WhenClosed: TypeAlias = Literal["substitute", "refuse"]
 AuditContent: TypeAlias = Literal["none", "encrypted"]
+OutputScanning: TypeAlias = Literal["count", "mask"]
 Effect: TypeAlias = Literal["allow", "deny"]
 Sticky: TypeAlias = Literal["key", "project", "workspace"]
 Refusal: TypeAlias = Literal[
@@ -61,6 +62,7 @@ class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
     require_approval: str | None = None
     pseudonymise: bool = False
     redact: bool = False
+    scan_output: OutputScanning | None = None
 
 
 class Canary(msgspec.Struct, frozen=True):
@@ -123,7 +125,7 @@ class PolicyBody(msgspec.Struct, frozen=True, omit_defaults=True):
     tests: tuple[Case, ...] = ()
 
 
-OBLIGATIONS: Final = ("pseudonymise", "redact", "no_cache")
+OBLIGATIONS: Final = ("pseudonymise", "redact", "no_cache", "scan_output")
 """Obligations that are there or not; a test case may expect them by name."""
 
 

@@ -14,6 +14,7 @@ from policies.document import (
     Defaults,
     Effect,
     Expectation,
+    OutputScanning,
     PolicyBody,
     Preference,
     Refusal,
@@ -48,6 +49,7 @@ from policies.texts import parse_text
 
 _WHEN_CLOSED: Final[Mapping[str, WhenClosed]] = {"substitute": "substitute", "refuse": "refuse"}
 _AUDIT_CONTENTS: Final[Mapping[str, AuditContent]] = {"none": "none", "encrypted": "encrypted"}
+_SCANNINGS: Final[Mapping[str, OutputScanning]] = {"count": "count", "mask": "mask"}
 _STICKY: Final[Mapping[str, Sticky]] = {
     "key": "key",
     "project": "project",
@@ -70,6 +72,7 @@ _EFFECT_KEYS: Final = (
     "cap_input_tokens",
     "audit_content",
     "require_approval",
+    "scan_output",
 )
 _FLAGS: Final = ("no_cache", "pseudonymise", "redact")
 _ROUTE: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -138,6 +141,7 @@ def _constraint(reader: TableReader) -> Constraint:
         require_approval=reader.text("require_approval"),
         pseudonymise=reader.flag("pseudonymise") or False,
         redact=reader.flag("redact") or False,
+        scan_output=reader.choice("scan_output", _SCANNINGS),
     )
     for key in ("deny", "require_approval"):
         reason: str | None = getattr(constraint, key)

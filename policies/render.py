@@ -93,6 +93,11 @@ def _obligations(decision: Decision) -> Iterator[tuple[str, str]]:
     ):
         if is_set:
             yield name, "every finding"
+    if obligations.scan_output is not None:
+        yield (
+            "findings in the answer",
+            "counted" + (" and masked" if obligations.scan_output == "mask" else ""),
+        )
     if obligations.audit_content is not None:
         yield "content in the audit record", obligations.audit_content
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from policies.decision import Exclusion, ExclusionKind, Obligations
-from policies.document import AuditContent
+from policies.document import AuditContent, OutputScanning
 from policies.facts import Facts, TargetFacts
 from policies.ordering import Ordering, Prepared
 from policies.program import ConstraintStep, PolicyDocument
@@ -76,6 +76,7 @@ class Matched:
         "names",
         "needing_approval",
         "output_cap",
+        "scan_output",
         "sieves",
         "steps",
     )
@@ -105,6 +106,12 @@ class Matched:
             self.audit_content = "none"
         elif "encrypted" in asked:
             self.audit_content = "encrypted"
+        scans = {rule.scan_output for rule in rules}
+        self.scan_output: OutputScanning | None = None
+        if "mask" in scans:
+            self.scan_output = "mask"
+        elif "count" in scans:
+            self.scan_output = "count"
         self.flags = {
             "no_cache": any(rule.no_cache for rule in rules),
             "pseudonymise": any(rule.pseudonymise for rule in rules),
@@ -118,6 +125,7 @@ class Matched:
             input_tokens_cap=self.input_cap,
             jurisdictions=jurisdictions,
             audit_content=self.audit_content,
+            scan_output=self.scan_output,
             **self.flags,
         )
 

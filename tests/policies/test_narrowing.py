@@ -108,6 +108,10 @@ def test_adding_a_constraint_never_widens(
     assert openness.index(after.obligations.audit_content) <= openness.index(
         before.obligations.audit_content
     )
+    strictness = [None, "count", "mask"]
+    assert strictness.index(after.obligations.scan_output) >= strictness.index(
+        before.obligations.scan_output
+    )
 
 
 def _cap(tokens: int | None) -> float:

@@ -147,6 +147,7 @@ _EFFECTS: Mapping[str, st.SearchStrategy[object]] = {
     "cap_input_tokens": st.integers(0, 2_000),
     "no_cache": st.just(value=True),
     "audit_content": st.sampled_from(["none", "encrypted"]),
+    "scan_output": st.sampled_from(["count", "mask"]),
 }
 
 

@@ -1,0 +1,70 @@
+"""A policy that has answers scanned: the outcome counts what they contain, and masking hides it."""
+
+import random
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.classifiers import samples
+from tests.faults.envelopes import STYLES, Caller, Style, ask, only_outcome
+from tests.running_gateway import CLAUDE_TARGET, GPT_TARGET, RunningGateway, Upstreams
+from tests.upstreams import Answer
+
+
+pytestmark = pytest.mark.anyio
+
+POLICY = """
+name = "answers"
+version = 1
+[defaults]
+order = ["cheapest"]
+[[constraints]]
+name = "read-what-comes-back"
+scan_output = "{mode}"
+"""
+CARD = samples.grouped(samples.card(random.Random(5)), " ")
+TARGETS = {"openai": GPT_TARGET, "anthropic": CLAUDE_TARGET}
+both = pytest.mark.parametrize("style", STYLES)
+
+
+@pytest.fixture(params=["count", "mask"])
+async def scanning(
+    request: pytest.FixtureRequest, tmp_path: Path, sqlite_template: Path, own_upstreams: Upstreams
+) -> AsyncIterator[tuple[str, RunningGateway]]:
+    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
+    (tmp_path / "policy.toml").write_text(POLICY.format(mode=request.param))
+    more = f'[policy]\nfile = "{tmp_path / "policy.toml"}"'
+    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
+    async with RunningGateway(tmp_path, url, own_upstreams, more=more) as running:
+        yield request.param, running
+
+
+@both
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_is_counted_and_where_policy_says_masked(
+    style: Style,
+    stream: bool,
+    scanning: tuple[str, RunningGateway],
+    own_upstreams: Upstreams,
+    http: aiohttp.ClientSession,
+) -> None:
+    mode, gateway = scanning
+    caller = Caller(gateway, http, await gateway.issue_key())
+    upstream = own_upstreams.openai if style == "openai" else own_upstreams.anthropic
+    upstream.answer(Answer(text=f"The card of the customer is {CARD} , it seems."))
+    messages = [{"role": "user", "content": "What do you know about the customer?"}]
+
+    reply = await caller.post(
+        style, ask(style, stream=stream, model=TARGETS[style], messages=messages)
+    )
+
+    assert reply.status == 200
+    assert (b"[REDACTED:CREDIT_CARD]" in reply.body) is (mode == "mask")
+    last_group = CARD.split()[-1].encode()
+    if mode == "mask":
+        assert b" " + last_group not in reply.body
+    outcome = await only_outcome(gateway, reply.request_id, "ok", "")
+    assert outcome.output_findings == {"CREDIT_CARD": 1}
