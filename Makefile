@@ -31,10 +31,12 @@ bench: install ## the load comparison, decisions, replicas; see benchmarks/READM
 	$(BIN)/python -m benchmarks.decisions
 	$(BIN)/python -m benchmarks.replicas
 
-faults: install ## what a caller sees for each upstream fault, and the long races
+faults: install ## what a caller sees for each upstream fault, the long races, kills and outages
 	$(BIN)/python -m benchmarks.run --faults
 	GATEWRIGHT_TEST_WORLDS=100000 $(BIN)/python -m pytest -q --timeout 3600 tests/faults/test_worlds.py
 	GATEWRIGHT_FAULT_SEEDS=100 GATEWRIGHT_FAULT_WORKERS=4 $(BIN)/python -m pytest -q -s tests/faults/test_overspending.py
+	GATEWRIGHT_FAULT_SIGKILLS=50 $(BIN)/python -m pytest -q tests/faults/test_kills.py
+	GATEWRIGHT_FAULT_OUTAGE_S=30 GATEWRIGHT_FAULT_KILLS=20 $(BIN)/python -m pytest -q -s --show-capture=no tests/faults/test_database_faults.py
 
 format: install
 	$(BIN)/ruff format .

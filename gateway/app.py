@@ -55,7 +55,7 @@ from gateway.threads import Threads
 from gateway.trials import Trials
 from gateway.types import DialectName
 from gateway.upkeep import Duty, Upkeep
-from gateway.wiring import make_audit_log, make_egress, make_providers
+from gateway.wiring import make_audit_log, make_egress, make_evidence, make_providers
 from policies.check import check
 from policies.program import PolicyDocument
 from policies.render import render_report
@@ -127,13 +127,9 @@ class DataPlane:
         self._integration = Integration(
             settings, self._database, clock, master_key(settings), self._audit
         )
+        self._evidence = make_evidence(settings, self._audit, self._database, clock)
         self._archive = DecisionArchive(self._integration.sink, self._policies)
-        self._ledger = LeasedLedger(
-            LeaseTable(self._database, clock),
-            clock,
-            settings.audit.worker,
-            flush_every_s=ALONE_FLUSH_S if self._database.kind == "sqlite" else SHARED_FLUSH_S,
-        )
+        self._ledger = make_ledger(settings, self._database, clock)
         self._rates = make_rates(settings, clock)
         self._alerting = make_alerting(settings, self._egress, self._database, clock)
         self._rotation = self._make_rotation()
@@ -245,11 +241,11 @@ class DataPlane:
             inspector=self._inspector,
             ledger=self._ledger,
             rates=self._rates,
-            audit=self._audit,
+            audit=self._evidence,
             dispatcher=Dispatcher(self._providers, DIALECTS, self._health, self._clock),
             conclusion=Conclusion(
                 self._ledger,
-                self._audit,
+                self._evidence,
                 self._clock,
                 self.metrics,
                 self._rates,
@@ -319,7 +315,8 @@ class DataPlane:
         self._drain_log()
 
     async def _report_health(self) -> None:
-        self.metrics.audit_healthy.set(1 if self._audit.healthy else 0)
+        await self._evidence.tend()
+        self.metrics.audit_healthy.set(1 if self._evidence.healthy else 0)
         if self._is_reporting and not self._ledger.is_reporting:
             self._log.warning(Event.LEDGER_FLUSH_FAILED, worker=self._settings.audit.worker)
         self._is_reporting = self._ledger.is_reporting
@@ -327,10 +324,20 @@ class DataPlane:
     def _audit_reason(self) -> str:
         if self._integration.problem:
             return "The audit log contradicts a signed checkpoint."
-        return "" if self._audit.healthy else "The audit log cannot be written."
+        return "" if self._evidence.healthy else "The audit log cannot be written."
 
     def _publish_board(self) -> None:
         self.snapshots.publish_board(self._prober.board())
+
+
+def make_ledger(settings: Settings, database: Database, clock: Clock) -> LeasedLedger:
+    """This worker's part of the budgets."""
+    return LeasedLedger(
+        LeaseTable(database, clock),
+        clock,
+        settings.audit.worker,
+        flush_every_s=ALONE_FLUSH_S if database.kind == "sqlite" else SHARED_FLUSH_S,
+    )
 
 
 def make_threads(settings: Settings, database: Database, clock: Clock) -> Threads:

@@ -44,6 +44,8 @@ class Event(StrEnum):
     AUDIT_PROJECTION_FAILED = "audit:projection_failed"
     AUDIT_WRITE_FAILED = "audit:write_failed"
     AUDIT_WRITE_RECOVERED = "audit:write_recovered"
+    AUDIT_SECOND_DEVICE = "audit:second_device"
+    AUDIT_FIRST_DEVICE = "audit:first_device"
     AUDIT_TAIL_CUT = "audit:tail_cut"
     AUDIT_SEGMENT_DAMAGED = "audit:segment_damaged"
     RESPONSE_NOT_KEPT = "response:not_kept"

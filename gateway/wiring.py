@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from gateway.audit.device import AuditLimits
+from gateway.audit.second import TwoDeviceLog
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.credentials import master_key, provider_credential
@@ -12,6 +13,8 @@ from gateway.providers.egress import Egress, EgressLimits
 from gateway.providers.registry import build_pool, build_provider, is_pool
 from gateway.secrets.secret import Secret
 from gateway.settings import ProviderSettings, Settings
+from gateway.store.engine import Database
+from gateway.store.second_device import DatabaseDevice
 
 
 def make_egress(settings: Settings) -> Egress:
@@ -53,11 +56,29 @@ def make_audit_log(settings: Settings, clock: Clock) -> SegmentedAuditLog:
         settings.audit.worker,
         keys=master_key(settings),
         clock=clock,
-        limits=AuditLimits(
-            segment_max_bytes=settings.audit.segment_bytes_max,
-            free_floor_bytes=settings.audit.free_bytes_min,
-            deadline_s=settings.audit.append_deadline_s,
-        ),
+        limits=_audit_limits(settings),
+    )
+
+
+def make_evidence(
+    settings: Settings, segments: SegmentedAuditLog, database: Database, clock: Clock
+) -> TwoDeviceLog:
+    """The log that requests are written to: segments, and the database while they cannot be."""
+    chosen = settings.audit.second_device
+    has_second = chosen == "database" or (chosen == "auto" and database.kind == "postgresql")
+    if not has_second:
+        return TwoDeviceLog(segments, None)
+    keys, limits = master_key(settings), _audit_limits(settings)
+    return TwoDeviceLog(
+        segments, DatabaseDevice(database, settings.audit.worker, keys, clock, limits)
+    )
+
+
+def _audit_limits(settings: Settings) -> AuditLimits:
+    return AuditLimits(
+        segment_max_bytes=settings.audit.segment_bytes_max,
+        free_floor_bytes=settings.audit.free_bytes_min,
+        deadline_s=settings.audit.append_deadline_s,
     )
 
 

@@ -116,7 +116,8 @@ class SegmentDevice:
         self._space_checked_at = 0
         self._is_draft = False
         """Whether the next segment's file exists because we failed to make it."""
-        self.end = ChainEnd(0, 0, GENESIS)
+        self.end = self.found = ChainEnd(0, 0, GENESIS)
+        """Where the chain ends now, and where it ended when this process began."""
 
     def open(self) -> None:
         """Take the worker's lock, find the end of its chain, and begin a segment there.
@@ -127,7 +128,7 @@ class SegmentDevice:
         try:
             self._disk.make_folder(self._folder)
             self._lock()
-            self.end = find_end(self._folder, self._disk)
+            self.end = self.found = find_end(self._folder, self._disk)
             self._begin_segment()
         except BlockingIOError as error:
             raise StartupRefused(

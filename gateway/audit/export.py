@@ -4,18 +4,34 @@ Rows come from the database (any async iterator of SequencedRecord) or straight 
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
+from msgspec import Struct
 
 from gateway.audit.entries import ContentReference, content_aad
 from gateway.audit.frames import HEAD_BYTES
-from gateway.audit.keys import ContentOpener, ContentUnreadable, KeyWrapper
+from gateway.audit.keys import ContentOpener, ContentUnreadable, KeyWrapper, WrappedKey
 from gateway.audit.memory import MemoryAuditSink
 from gateway.audit.projection import ProjectedRecord, SequencedRecord
 from gateway.audit.projector import Projector
-from gateway.audit.segments import segment_path
+from gateway.audit.second import is_second
+from gateway.audit.segments import Place, segment_path
+
+
+class SealedContent(Struct, frozen=True):
+    """Content that lies in the database, and its key; None when that was destroyed."""
+
+    sealed: bytes
+    key: WrappedKey | None
+
+
+class DatabaseContents(Protocol):
+    """Contents of records that the second device took."""
+
+    async def sealed(self, place: Place) -> SealedContent | None: ...
 
 
 async def export_records(
@@ -23,9 +39,11 @@ async def export_records(
     *,
     directory: Path | None = None,
     keys: KeyWrapper | None = None,
+    second: DatabaseContents | None = None,
 ) -> AsyncIterator[dict[str, object]]:
     """One flat object per row; with `directory` and `keys`, `content` is decrypted into it.
 
+    `second` has the contents of records that never were in a segment.
     Content that cannot be read is `content_error`, and a record that cannot is `record_error`, so
     that an export never stops half-way.
     """
@@ -34,7 +52,10 @@ async def export_records(
         line = export_line(row)
         projected = row.projected
         is_whole = bool(projected.raw_json)
-        if directory and keys and is_whole and projected.content is not None:
+        has_content = is_whole and keys is not None and projected.content is not None
+        if has_content and is_second(projected.worker):
+            line |= await _second_fields(projected, second, keys)
+        elif has_content and directory and keys:
             folder = directory / projected.worker
             if projected.worker not in openers:
                 openers[projected.worker] = await asyncio.to_thread(ContentOpener, folder, keys)
@@ -91,13 +112,31 @@ def read_content(
     return opener.open(reference.key, sealed, content_aad(projected.record))
 
 
+async def _second_fields(
+    projected: ProjectedRecord, second: DatabaseContents | None, keys: KeyWrapper | None
+) -> dict[str, object]:
+    place = (projected.worker, projected.segment, projected.offset_bytes)
+    found = await second.sealed(place) if second else None
+    if found is None or keys is None:
+        return {"content_error": "the content is in a database that was not asked"}
+    opener = ContentOpener.of_lines([found.key] if found.key else [], keys)
+    return _opened(projected, lambda key, aad: opener.open(key, found.sealed, aad))
+
+
 def _content_fields(
     folder: Path, projected: ProjectedRecord, opener: ContentOpener
 ) -> dict[str, object]:
+    reference = projected.content
+    if reference is None:
+        return {}
+    return _opened(projected, lambda _, __: read_content(folder, projected, reference, opener))
+
+
+def _opened(projected: ProjectedRecord, read: Callable[[str, bytes], bytes]) -> dict[str, object]:
     if projected.content is None:
         return {}
     try:
-        content = read_content(folder, projected, projected.content, opener)
+        content = read(projected.content.key, content_aad(projected.record))
     except ContentUnreadable as error:
         return {"content_error": str(error)}
     return {"content": content.decode("utf-8", "backslashreplace")}

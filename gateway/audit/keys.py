@@ -7,8 +7,9 @@ so every proof stays valid. A start never reuses an older key.
 import math
 import os
 import secrets
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -152,10 +153,17 @@ def _draw_nonces() -> list[bytes]:
 class ContentOpener:
     """Decrypts the content of one worker's records."""
 
-    def __init__(self, folder: Path, wrapper: KeyWrapper) -> None:
+    def __init__(self, folder: Path | None, wrapper: KeyWrapper) -> None:
         self._wrapper = wrapper
-        self._lines = {line.key: line for line in read_keys(folder)}
+        self._lines = {line.key: line for line in read_keys(folder)} if folder else {}
         self._ciphers: dict[str, AESGCM] = {}
+
+    @classmethod
+    def of_lines(cls, lines: Iterable[WrappedKey], wrapper: KeyWrapper) -> Self:
+        """For content whose keys do not lie in a worker's folder."""
+        opener = cls(None, wrapper)
+        opener._lines = {line.key: line for line in lines}
+        return opener
 
     def open(self, key: str, sealed: bytes, aad: bytes) -> bytes:
         """Raises ContentUnreadable; which of its reasons applies is in the message."""

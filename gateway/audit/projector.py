@@ -137,6 +137,9 @@ class Projector:
             return read_batch(self._directory, worker, here, limit, self._batch_records)
         except BadFrame as error:
             raise ProjectionBroken(f"worker {worker} at {here}: {error}") from error
+        except FileNotFoundError as error:
+            reason = "a segment is missing"
+            raise ProjectionBroken(f"worker {worker} at {here}: {reason}") from error
 
     async def _store(
         self, batch: list[ProjectedRecord], worker: str, here: Position, there: Position
@@ -162,6 +165,10 @@ def read_batch(
         sealed_at = declared_end(folder, number)
         if sealed_at is not None and offset > sealed_at:
             raise BadFrame(offset, f"segment {number} was sealed before this place")
+        if offset == sealed_at:
+            # Nothing is left in it to be read: it may be gone.
+            number, offset = number + 1, 0
+            continue
         end = limit[1] if limit and limit[0] == number else sealed_at
         path = segment_path(folder, number)
         if sealed_at is None:

@@ -17,7 +17,7 @@ from gateway.audit.device import AuditLimits, ChainEnd, SealContent, SegmentDevi
 from gateway.audit.disk import Disk
 from gateway.audit.entries import content_aad, encode_record
 from gateway.audit.keys import KeyWrapper
-from gateway.audit.projection import ProjectedRecord
+from gateway.audit.projection import START, ProjectedRecord
 from gateway.audit.recent import RecentRecords
 from gateway.audit.segments import is_worker_name
 from gateway.clock import Clock
@@ -130,7 +130,10 @@ class SegmentedAuditLog:
         self._loop = asyncio.get_running_loop()
         self._finished = self._loop.create_future()
         await asyncio.to_thread(self._device.open)
-        self._end = self._device.end
+        self._end, found = self._device.end, self._device.found
+        self.recent.add(
+            (found.segment, found.offset_bytes) if found.segment else START, self.position, []
+        )
         self._state = "open"
         Thread(target=self._write_until_closed, name=f"audit-{self._worker}", daemon=True).start()
         self._committed_s = self._loop.time()
@@ -216,6 +219,9 @@ class SegmentedAuditLog:
             self._records_total += len(written)
             self._groups_total += 1
             self.recent.add(before, self.position, list(map(self._answer, members, written)))
+        elif self.position != before:
+            # A probe began a new segment: without a word of it there would be a gap.
+            self.recent.add(before, self.position, [])
 
     def _answer(self, waiting: _Waiting, written: Written) -> ProjectedRecord:
         """Wake one caller, and keep what it wrote for the projection."""

@@ -28,6 +28,7 @@ from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.custody import Custody, CustodyRefused
 from gateway.store.engine import Database, open_database
 from gateway.store.schema import require_newest_schema
+from gateway.store.second_rows import SecondContents
 
 
 WEEK_US = 7 * 86_400_000_000
@@ -183,7 +184,10 @@ async def reveal_show(config_file: Path, reveal_id: str) -> None:
         await Projector(directory, sink).catch_up()
         query = AuditQuery(organisation=used.organisation, request_id=used.request_id or None)
         async for line in export_records(
-            sink.records(query), directory=directory, keys=master_key(settings)
+            sink.records(query),
+            directory=directory,
+            keys=master_key(settings),
+            second=SecondContents(database),
         ):
             click.echo(json.dumps(line, ensure_ascii=True))
 
@@ -211,10 +215,12 @@ async def erase(
     """Destroy the keys of an end user's, or an organisation's, content, for good."""
     settings = load_settings(config_file)
     directory = settings.path(settings.audit.directory)
-    async with _opened(settings) as (custody, _):
+    async with _opened(settings) as (custody, database):
         subject = _subject(settings, organisation, reference)
         await custody.require_no_hold(organisation, subject)
+        second = SecondContents(database)
         keys = await asyncio.to_thread(matching_keys, directory, organisation, subject)
+        keys += await second.matching_keys(organisation, subject)
         if not yes:
             click.echo(f"{len(keys)} keys would be destroyed; nothing was done without --yes")
             return
@@ -223,6 +229,7 @@ async def erase(
         folder = settings.path(settings.audit.checkpoint_directory)
         now_us = SystemClock().utc_us()
         await asyncio.to_thread(destroy_keys, directory, folder, keys, now_us, Disk())
+        await second.destroy([line.key for line in keys])
     click.echo(f"{len(keys)} keys destroyed")
 
 

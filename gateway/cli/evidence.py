@@ -15,6 +15,7 @@ from gateway.audit.integrator import LogForked, SignedCheckpoint, TreeDamaged
 from gateway.audit.merkle import HashesOfTile, inclusion_path
 from gateway.audit.pack import PackRefused, PackRequest, write_pack
 from gateway.audit.projection import SequencedRecord
+from gateway.audit.second import is_second
 from gateway.audit.segments import list_workers
 from gateway.audit.verify import parse_receipt, verify_receipt
 from gateway.cli.options import Refused, asynchronous, config_option
@@ -84,18 +85,22 @@ async def _row_of(parts: Integration, text: str) -> SequencedRecord:
     receipt = parse_receipt(text)
     if receipt is None:
         raise Refused("this is no receipt: worker.segment.offset.leafhash expected")
+    place = (receipt.worker, receipt.segment, receipt.offset_bytes)
+    if is_second(receipt.worker):
+        row = await parts.sink.at(place)
+        if row is None or row.projected.leaf_hash != receipt.leaf_hash:
+            raise Refused("the receipt does not hold: the record there is another one, or none")
+        return row
     if not (parts.directory / receipt.worker).is_dir():
         raise Refused("there is no such worker here")
     found = verify_receipt(parts.directory, text)
     if not found.ok:
         raise Refused(f"the receipt does not hold: {found.reason}")
     await parts.projector.catch_up()
-    query = AuditQuery(request_id=found.records[0].request_id)
-    async for row in parts.sink.records(query):
-        place = (row.projected.worker, row.projected.segment, row.projected.offset_bytes)
-        if place == (receipt.worker, receipt.segment, receipt.offset_bytes):
-            return row
-    raise Refused(NOT_YET)
+    row = await parts.sink.at(place)
+    if row is None:
+        raise Refused(NOT_YET)
+    return row
 
 
 @click.command()

@@ -7,10 +7,8 @@ so it only says where they are: a copy would cost more than all the rest.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import cache
-from itertools import chain, islice
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -32,55 +30,20 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.audit.projection import START, Position, ProjectedRecord, SequencedRecord
+from gateway.audit.second import is_second
 from gateway.audit.segments import Place, read_entries
+from gateway.store.audit_rows import COLUMNS, INSERTS, INSERTS_OF_PLACES, chunks, clean, rows_of
 from gateway.store.audit_tree import grow, save
 from gateway.store.engine import Database
+from gateway.store.second_rows import without_taken
 from gateway.store.tables import audit_positions, audit_records
-from gateway.types import AuditRecord, Usage
 
 
-_INT64_MAX = 2**63 - 1
-_INT32_MAX = 2**31 - 1
 _PAGE = 500
 _Row = tuple[Any, ...]
+Also = Callable[[AsyncConnection], Awaitable[None]]
 _Counts = list[tuple[str, int]]
 """How many rows each organisation has, ascending by its name."""
-_TEXTS = (
-    "organisation",
-    "stage",
-    "request_id",
-    "workspace",
-    "project",
-    "key_id",
-    "actor",
-    "action",
-    "target",
-    "provider",
-    "jurisdiction",
-    "data_class",
-    "status",
-    "error",
-)
-_NUMBERS = ("http_status", "utc_us", "cost_microusd", "duration_us")
-_COLUMNS = (
-    *_TEXTS,
-    *_NUMBERS,
-    "input_tokens",
-    "output_tokens",
-    "worker",
-    "segment",
-    "offset_bytes",
-    "sequence",
-    "raw",
-)
-_texts_of: Callable[[AuditRecord], tuple[str, ...]] = attrgetter(*_TEXTS)
-_numbers_of: Callable[[AuditRecord], tuple[int, ...]] = attrgetter(*_NUMBERS)
-_NO_USAGE = Usage()
-_ESCAPED_NUL = b"\\u0000"
-"""The only way in which JSON can hold one."""
-# SQLite's driver gives the interpreter away for each execution and must wait for it again, under a
-# busy event loop up to its switch interval (5 ms): row by row, the projection would fall behind.
-_CHUNK_SIZES = (256, 64, 16, 4, 1)
 _STORED = (
     audit_records.c.sequence,
     audit_records.c.organisation,
@@ -130,16 +93,6 @@ _NUMBER_POSTGRESQL = text("""
 """)
 
 
-def _inserts(columns: tuple[str, ...]) -> dict[int, str]:
-    row = f"({', '.join('?' * len(columns))})"
-    first = f"INSERT INTO audit_records ({', '.join(columns)}) VALUES {row}"  # noqa: S608 - our own names
-    return {size: first + f", {row}" * (size - 1) for size in _CHUNK_SIZES}
-
-
-_INSERTS = _inserts(_COLUMNS)
-_INSERTS_OF_PLACES = _inserts(_COLUMNS[:-1])
-
-
 class AuditQuery(Struct, frozen=True):
     """Which records; every field that is not None must hold."""
 
@@ -171,10 +124,12 @@ class DatabaseAuditSink:
         self._database = database
         self._directory = directory
         self._keeps_bytes = directory is None or database.kind == "postgresql"
+        self._may_repeat = database.kind == "postgresql"
 
     async def positions(self) -> Mapping[str, Position]:
         async with self._database.reading() as connection:
             rows = (await connection.execute(select(audit_positions))).all()
+        self._may_repeat |= any(is_second(worker) for worker, _, _ in rows)
         return {worker: (segment, offset) for worker, segment, offset in rows}
 
     async def store(
@@ -183,15 +138,20 @@ class DatabaseAuditSink:
         worker: str,
         from_position: Position,
         to_position: Position,
+        *,
+        also: Also | None = None,
     ) -> bool:
         if any(projected.known_record is None for projected in batch):
             # Before the transaction: nobody else's writes wait for the decoding.
             batch = await asyncio.to_thread(_decoded, batch)
-        names = [_clean(projected.record.organisation) for projected in batch]
         try:
             async with self._database.writing() as connection:
                 await self._move(connection, worker, from_position, to_position)
-                await self._insert(connection, batch, names)
+                if also is not None:
+                    await also(connection)
+                elif self._may_repeat:
+                    batch = await without_taken(connection, batch)
+                await self._insert(connection, batch)
         except _TakenError:
             return False
         return True
@@ -213,6 +173,16 @@ class DatabaseAuditSink:
             if len(rows) < _PAGE:
                 return
             place = (rows[-1]["organisation"], rows[-1]["sequence"])
+
+    async def at(self, place: Place) -> SequencedRecord | None:
+        """The record that a receipt names."""
+        columns = audit_records.c
+        query = select(*_STORED).where(
+            tuple_(columns.worker, columns.segment, columns.offset_bytes) == place
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return (await self._records_of(rows))[0] if rows else None
 
     async def span(self, organisation: str, since_us: int, until_us: int) -> tuple[int, int] | None:
         """First and last number of an organisation's records of a time; None if there are none."""
@@ -282,27 +252,26 @@ class DatabaseAuditSink:
         rows: list[tuple[Any, ...]] = await driver.execute_fetchall(_for_sqlite(statement), values)
         return rows
 
-    async def _insert(
-        self, connection: AsyncConnection, batch: list[ProjectedRecord], names: list[str]
-    ) -> None:
+    async def _insert(self, connection: AsyncConnection, batch: list[ProjectedRecord]) -> None:
         if not batch:
             return
+        names = [clean(projected.record.organisation) for projected in batch]
         before = await self._number(connection, sorted(Counter(names).items()))
         await save(connection, await asyncio.to_thread(grow, batch, names, before))
         following = {name: size + 1 for name, (size, _) in before.items()}
-        rows = _rows(batch, following, with_bytes=self._keeps_bytes)
+        rows = rows_of(batch, following, with_bytes=self._keeps_bytes)
         driver = (await connection.get_raw_connection()).driver_connection
         assert driver is not None
         # Past SQLAlchemy, whose inserts cost twice (SQLite) and four times (COPY) the time.
         if self._database.kind == "postgresql":
-            await driver.copy_records_to_table(audit_records.name, columns=_COLUMNS, records=rows)
+            await driver.copy_records_to_table(audit_records.name, columns=COLUMNS, records=rows)
             return
         left = len(batch)
-        for size, statement in (_INSERTS if self._keeps_bytes else _INSERTS_OF_PLACES).items():
+        for size, statement in (INSERTS if self._keeps_bytes else INSERTS_OF_PLACES).items():
             count, left = divmod(left, size)
             if count:
                 # The driver's thread draws from the generators.
-                await driver.executemany(statement, _chunks(rows, count, size))
+                await driver.executemany(statement, chunks(rows, count, size))
 
 
 def _matching(query: AuditQuery) -> Select[tuple[object, ...]]:
@@ -333,58 +302,6 @@ def _decoded(batch: list[ProjectedRecord]) -> list[ProjectedRecord]:
     ]
 
 
-def _rows(
-    batch: list[ProjectedRecord], following: dict[str, int], *, with_bytes: bool
-) -> Iterator[_Row]:
-    """Whole rows in the order of _COLUMNS, each with its organisation's next number."""
-    for projected in batch:
-        row = _row(projected)
-        number = following[row[0]]
-        following[row[0]] = number + 1
-        yield (*row, number, projected.raw_json) if with_bytes else (*row, number)
-
-
-def _row(projected: ProjectedRecord) -> _Row:
-    """One value per column of the table but the last two."""
-    record = projected.record
-    usage = record.usage or _NO_USAGE
-    input_tokens, output_tokens = usage.input_tokens, usage.output_tokens
-    texts, numbers = _texts_of(record), _numbers_of(record)
-    status, utc_us, cost, duration = numbers
-    if _ESCAPED_NUL in projected.raw_json:
-        texts = tuple(map(_clean, texts))
-    # A union of bits is negative when one of its numbers is, and not below the largest of them.
-    widest = utc_us | cost | duration | input_tokens | output_tokens
-    if not (0 <= status <= _INT32_MAX and 0 <= widest <= _INT64_MAX):
-        numbers = (_within(status, _INT32_MAX), *(_within(n, _INT64_MAX) for n in numbers[1:]))
-        input_tokens = _within(input_tokens, _INT64_MAX)
-        output_tokens = _within(output_tokens, _INT64_MAX)
-    return (
-        *texts,
-        *numbers,
-        input_tokens,
-        output_tokens,
-        projected.worker,
-        projected.segment,
-        projected.offset_bytes,
-    )
-
-
-def _chunks(rows: Iterator[_Row], count: int, size: int) -> Iterator[_Row]:
-    """The values of the next `size` rows together, `count` times."""
-    for _ in range(count):
-        yield tuple(chain.from_iterable(islice(rows, size)))
-
-
 @cache
 def _for_sqlite(statement: Executable) -> str:
     return str(statement.compile(dialect=sqlite.dialect(paramstyle="named")))  # type: ignore[attr-defined]
-
-
-def _clean(text: str) -> str:
-    # PostgreSQL keeps no NUL in text; a record that holds one must not stop the projection.
-    return text.replace("\x00", "\ufffd")
-
-
-def _within(number: int, limit: int) -> int:
-    return max(-limit, min(limit, number))

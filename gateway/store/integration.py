@@ -7,7 +7,7 @@ import asyncio
 
 from gateway.audit.checkpoints import open_signer
 from gateway.audit.disk import Disk
-from gateway.audit.erasure import apply_list
+from gateway.audit.erasure import apply_list, erased_keys
 from gateway.audit.integrator import (
     CheckpointFiles,
     Integrator,
@@ -24,6 +24,7 @@ from gateway.settings import Settings
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.audit_tree import DatabaseAuditTrees
 from gateway.store.engine import Database
+from gateway.store.second_rows import SecondContents
 from gateway.telemetry import Event, logger
 
 
@@ -50,6 +51,7 @@ class Integration:
         self.directory = settings.path(settings.audit.directory)
         self.sink = DatabaseAuditSink(database, self.directory)
         self.trees = DatabaseAuditTrees(database)
+        self._second = SecondContents(database)
         self.files = CheckpointFiles(settings.path(settings.audit.checkpoint_directory), Disk())
         if log is None:
             self.projector = Projector(self.directory, self.sink, batch_records=PROJECTION_RECORDS)
@@ -78,8 +80,10 @@ class Integration:
         try:
             folder = self.files.directory
             again = await asyncio.to_thread(apply_list, self.directory, folder, Disk())
+            erased = await asyncio.to_thread(erased_keys, folder)
         except OSError as error:
             raise StartupRefused(f"audit: the list of erased keys: {error.strerror}") from error
+        again += await self._second.destroy(list(erased))
         if again:
             self._log.warning(Event.AUDIT_ERASED_AGAIN, count=again)
         try:

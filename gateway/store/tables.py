@@ -280,6 +280,31 @@ audit_checkpoints = Table(
     Column("note", Text, nullable=False),
 )
 
+audit_second_records = Table(
+    "audit_second_records",
+    metadata,
+    Column("worker", Text, primary_key=True),
+    Column("segment", BigInteger, primary_key=True, autoincrement=False),
+    Column("offset_bytes", BigInteger, primary_key=True, autoincrement=False),
+    Column("request_id", Text, nullable=False),
+    Column("stage", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Index(None, "request_id"),
+)
+"""Records that the database took itself while a worker's disk could not: their sealed content."""
+
+audit_second_keys = Table(
+    "audit_second_keys",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("organisation", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("line", Text, nullable=False),
+    Index(None, "organisation", "subject"),
+)
+"""Their data keys, wrapped, as lines of `keys.jsonl` are."""
+
 audit_holds = Table(
     "audit_holds",
     metadata,

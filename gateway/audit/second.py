@@ -1,0 +1,78 @@
+"""Two devices under one log: segments on disk first, and another place when they cannot be written.
+
+The first device says within its deadline that it cannot; from then on, until its thread answers
+again, it says so at once. A record that neither takes is refused: nothing is done unrecorded.
+"""
+
+from typing import Protocol
+
+from gateway.audit.writer import SegmentedAuditLog
+from gateway.errors import AuditUnavailable
+from gateway.telemetry import Event, logger
+from gateway.types import AuditRecord, Receipt
+
+
+SECOND_SUFFIX = "_db"
+"""Ends the worker's name in receipts of the second device; no configured worker's name can."""
+SECOND_SEGMENT = 1
+
+
+def is_second(worker: str) -> bool:
+    """Whether a receipt's or a record's worker is a second device."""
+    return worker.endswith(SECOND_SUFFIX)
+
+
+class SecondDevice(Protocol):
+    """Where records go while the first device cannot be written."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the last thing asked of it was done."""
+        ...
+
+    async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
+        """Raises AuditUnavailable when it cannot write within its deadline either."""
+        ...
+
+    async def probe(self) -> None:
+        """Find out whether it could be written; `healthy` says so afterwards."""
+        ...
+
+
+class TwoDeviceLog:
+    """An AuditLog over both; the first one is started and closed by its owner."""
+
+    def __init__(self, first: SegmentedAuditLog, second: SecondDevice | None) -> None:
+        self._first = first
+        self._second = second
+        self._log = logger()
+        self.is_carried = False
+        """Whether the second device took the last record that the first refused."""
+
+    @property
+    def healthy(self) -> bool:
+        return self._first.healthy or (self._second is not None and self._second.healthy)
+
+    async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
+        try:
+            receipt = await self._first.append(record, content)
+        except AuditUnavailable:
+            if self._second is None:
+                raise
+            receipt = await self._second.append(record, content)
+            self._note(carried=True)
+        else:
+            if self.is_carried:
+                self._note(carried=False)
+        return receipt
+
+    async def tend(self) -> None:
+        """Once a second: ask the second device whether it could write, while it is needed."""
+        if self._second is not None and not self._first.healthy:
+            await self._second.probe()
+
+    def _note(self, *, carried: bool) -> None:
+        if carried != self.is_carried:
+            self.is_carried = carried
+            event = Event.AUDIT_SECOND_DEVICE if carried else Event.AUDIT_FIRST_DEVICE
+            self._log.warning(event, worker=self._first.worker)

@@ -1,0 +1,311 @@
+"""The database stops, dies, freezes, turns read-only or is locked: requests go on, nothing is lost.
+
+Rows 5 to 14 of the fault matrix. `make faults` stops it for 30 seconds and kills it twenty times.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import asyncpg
+import pytest
+from sqlalchemy.engine import make_url
+
+from gateway.audit.disk import Disk
+from gateway.audit.segments import segment_path
+from gateway.errors import NotReady
+from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
+from gateway.store.engine import open_database
+from gateway.types import AuditRecord
+from tests.faults.envelopes import Caller, Reply, ask, check_error, untouched
+from tests.faults.own_postgres import OwnPostgres, own_postgres
+from tests.running_gateway import CLAUDE_TARGET, RunningGateway, Upstreams
+
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.timeout(600)]
+OUTAGE_S = float(os.environ.get("GATEWRIGHT_FAULT_OUTAGE_S", "1.5"))
+KILLS = int(os.environ.get("GATEWRIGHT_FAULT_KILLS", "2"))
+CALLERS = 8
+ACCOUNT = "org:acme"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[OwnPostgres]:
+    with own_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def url(server: OwnPostgres) -> Iterator[str]:
+    url = server.create_migrated()
+    yield url
+    server.drop(url)
+
+
+@pytest.fixture
+async def running(
+    tmp_path: Path, url: str, own_upstreams: Upstreams
+) -> AsyncIterator[RunningGateway]:
+    more = "append_deadline_s = 3.0"
+    async with RunningGateway(tmp_path, url, own_upstreams, more=more) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+async def one(running: RunningGateway, http: aiohttp.ClientSession) -> Caller:
+    return Caller(running, http, await running.issue_key())
+
+
+async def issue_until_refused(gateway: RunningGateway) -> None:
+    """The server hears of a setting a moment after it was told."""
+    while True:
+        await gateway.issue_key()
+
+
+def question(*, stream: bool = False) -> dict[str, object]:
+    return ask("openai", model=CLAUDE_TARGET, stream=stream)
+
+
+class Load:
+    """Callers who ask again and again, and what they were told."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self.replies: list[Reply] = []
+        self._is_over = False
+
+    async def _ask(self, number: int) -> None:
+        while not self._is_over:
+            reply = await self._caller.post("openai", question(stream=number % 2 == 0))
+            self.replies.append(reply)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Load"]:
+        tasks = [asyncio.create_task(self._ask(number)) for number in range(CALLERS)]
+        try:
+            yield self
+        finally:
+            self._is_over = True
+            await asyncio.gather(*tasks)
+
+    async def goes_on(self, count: int) -> None:
+        """Until so many more requests were answered."""
+        wanted = len(self.replies) + count
+        while len(self.replies) < wanted:
+            await asyncio.sleep(0.01)
+
+    @property
+    def served(self) -> set[str]:
+        return {reply.request_id for reply in self.replies if reply.status == 200}
+
+
+async def numbered(gateway: RunningGateway) -> list[AuditRecord]:
+    """What the database has of the log, in its order."""
+    database = open_database(gateway.settings.database_url, pooled=False)
+    try:
+        sink = DatabaseAuditSink(database, gateway.audit_folder)
+        rows = [row async for row in sink.records(AuditQuery(organisation="acme"))]
+        assert [row.sequence for row in rows] == list(range(1, len(rows) + 1))
+        return [row.projected.record for row in rows]
+    finally:
+        await database.close()
+
+
+async def until_numbered(gateway: RunningGateway, wanted: set[str]) -> None:
+    """Until every one of these requests has its outcome there, and none has two."""
+    while True:
+        try:
+            records = await numbered(gateway)
+        except NotReady:
+            records = []
+        outcomes = [record.request_id for record in records if record.stage == "outcome"]
+        if wanted <= set(outcomes):
+            break
+        await asyncio.sleep(0.1)
+    assert len(outcomes) == len(set(outcomes))
+
+
+async def test_requests_go_on_while_the_database_is_stopped_and_the_backlog_drains(
+    running: RunningGateway, one: Caller, server: OwnPostgres
+) -> None:
+    await running.limit(ACCOUNT, 10**9)
+    async with Load(one).running() as load:
+        await load.goes_on(2 * CALLERS)
+        server.stop()
+        try:
+            await asyncio.sleep(OUTAGE_S)
+            await load.goes_on(CALLERS)
+            with pytest.raises((NotReady, OSError)):
+                await running.issue_key()
+        finally:
+            server.start()
+        await load.goes_on(CALLERS)
+    assert {reply.status for reply in load.replies} == {200}
+    await until_numbered(running, load.served)
+    spent = sum(r.cost_microusd for r in await numbered(running) if r.stage == "outcome")
+    while (left := running.plane.budget_left((ACCOUNT,))) != 10**9 - spent:
+        assert left is not None
+        await asyncio.sleep(0.05)
+    print(f"\nstopped for {OUTAGE_S:g} s: {len(load.replies)} requests, all served, none lost")  # noqa: T201
+
+
+async def test_a_killed_database_comes_back_without_a_stuck_pool(
+    running: RunningGateway, one: Caller, server: OwnPostgres
+) -> None:
+    async with Load(one).running() as load:
+        for _ in range(KILLS):
+            await load.goes_on(CALLERS)
+            server.kill()
+            await load.goes_on(CALLERS)
+            server.start()
+            await until_numbered(running, load.served)
+    assert {reply.status for reply in load.replies} == {200}
+    await until_numbered(running, load.served)
+    print(f"\nkilled {KILLS} times: {len(load.replies)} requests, all served, none lost")  # noqa: T201
+
+
+async def test_a_database_that_turned_read_only_is_left_and_found_again(
+    running: RunningGateway, one: Caller, server: OwnPostgres
+) -> None:
+    async with Load(one).running() as load:
+        await load.goes_on(CALLERS)
+        with server.read_only():
+            with pytest.raises(NotReady):
+                await issue_until_refused(running)
+            await load.goes_on(4 * CALLERS)
+        await until_numbered(running, load.served)
+    assert {reply.status for reply in load.replies} == {200}
+    await running.issue_key()
+
+
+async def test_a_locked_or_frozen_database_holds_no_request_up(
+    running: RunningGateway, one: Caller, server: OwnPostgres, url: str
+) -> None:
+    holder = await asyncpg.connect(_plain(url))
+    async with Load(one).running() as load:
+        async with holder.transaction():
+            await holder.execute("LOCK TABLE audit_records, audit_sequences, audit_positions")
+            await load.goes_on(4 * CALLERS)
+        with server.frozen():
+            await load.goes_on(4 * CALLERS)
+        await until_numbered(running, load.served)
+    await holder.close()
+    assert {reply.status for reply in load.replies} == {200}
+
+
+async def test_when_all_connections_are_taken_requests_go_on_and_operators_are_refused(
+    running: RunningGateway, one: Caller, server: OwnPostgres, url: str
+) -> None:
+    held: list[asyncpg.Connection] = []
+    async with Load(one).running() as load:
+        with pytest.raises(asyncpg.PostgresError):
+            await take_all(url, held)
+        with pytest.raises(NotReady):
+            await running.issue_key()
+        await load.goes_on(4 * CALLERS)
+        for connection in held:
+            await connection.close()
+        await until_numbered(running, load.served)
+    assert {reply.status for reply in load.replies} == {200}
+
+
+async def take_all(url: str, held: list[asyncpg.Connection]) -> None:
+    while True:
+        held.append(await asyncpg.connect(_plain(url)))
+
+
+def is_carried(gateway: RunningGateway) -> bool:
+    """Whether the second device took the last record."""
+    return gateway.plane._evidence.is_carried
+
+
+class BadDisk(Disk):
+    """A disk that hangs or fails from some moment on."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        self.is_full = False
+
+    def sync(self, descriptor: int) -> None:
+        self.goes_on.wait()
+        if self.is_full:
+            raise OSError(28, "No space left on device")
+        super().sync(descriptor)
+
+
+@pytest.fixture
+def disk(running: RunningGateway) -> Iterator[BadDisk]:
+    """The running worker's, from now on."""
+    disk = BadDisk()
+    running.plane._audit._device._disk = disk
+    yield disk
+    disk.goes_on.set()
+    disk.is_full = False
+
+
+@pytest.mark.parametrize("how", ["hangs", "is_full"])
+async def test_while_the_audit_disk_cannot_the_database_carries_the_log(
+    running: RunningGateway, one: Caller, disk: BadDisk, how: str
+) -> None:
+    async with Load(one).running() as load:
+        await load.goes_on(CALLERS)
+        if how == "hangs":
+            disk.goes_on.clear()
+        else:
+            disk.is_full = True
+        await load.goes_on(4 * CALLERS)
+        assert is_carried(running)
+        disk.goes_on.set()
+        disk.is_full = False
+        while is_carried(running):
+            await asyncio.sleep(0.02)
+    assert {reply.status for reply in load.replies} == {200}
+    await until_numbered(running, load.served)
+    receipts = [reply.headers["x-gatewright-receipt"] for reply in load.replies]
+    assert len({receipt.split(".")[0] for receipt in receipts}) == 2
+
+
+async def test_with_neither_disk_nor_database_nothing_is_sent_and_both_are_found_again(
+    running: RunningGateway,
+    own_upstreams: Upstreams,
+    one: Caller,
+    server: OwnPostgres,
+    disk: BadDisk,
+) -> None:
+    disk.is_full = True
+    server.stop()
+    try:
+        replies = await asyncio.gather(*(one.post("openai", question()) for _ in range(CALLERS)))
+        for reply in replies:
+            check_error(reply, "openai", "audit_unavailable")
+        assert untouched(own_upstreams)
+    finally:
+        server.start()
+    while (await one.post("openai", question())).status != 200:
+        await asyncio.sleep(0.05)
+    assert is_carried(running)
+    disk.is_full = False
+    while is_carried(running):
+        await one.post("openai", question())
+
+
+async def test_a_segment_deleted_under_load_loses_no_numbered_record(
+    running: RunningGateway, one: Caller
+) -> None:
+    async with Load(one).running() as load:
+        await load.goes_on(2 * CALLERS)
+        segment, _ = running.plane._audit.position
+        segment_path(running.audit_folder / "w0", segment).unlink()
+        await load.goes_on(4 * CALLERS)
+    assert {reply.status for reply in load.replies} == {200}
+    assert running.plane._audit.position[0] > segment
+    await until_numbered(running, load.served)
+
+
+def _plain(url: str) -> str:
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)

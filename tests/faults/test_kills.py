@@ -1,0 +1,198 @@
+"""SIGKILL to a whole data plane under 64 clients: every end that a caller saw is on record, once.
+
+And every request that an upstream saw has its intent. Fifty kills are `make faults`.
+"""
+
+import asyncio
+import os
+import random
+import re
+import secrets
+import socket
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from gateway.audit.export import export_records, segment_rows
+from gateway.audit.verify import verify_directory
+from gateway.cli.init import prepare
+from gateway.clock import SystemClock
+from gateway.credentials import master_key, pepper
+from gateway.identity import Peppers
+from gateway.settings import Settings, load_settings
+from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
+from gateway.store.engine import open_database
+from gateway.store.keys import KeyStore, NewKey
+from tests.faults.envelopes import PATHS, TERMINALS, ask
+from tests.running_gateway import CLAUDE_TARGET, CONFIG, DEMO, Upstreams
+
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(3600)]
+KILLS = int(os.environ.get("GATEWRIGHT_FAULT_SIGKILLS", "2"))
+CLIENTS = 64
+MARK = re.compile(r"mark \d+ end")
+
+
+class Clients:
+    """Sixty-four of them: half stream, each request carries a mark of its own."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self._url, self._headers = url, {"authorization": f"Bearer {key}"}
+        self.ended: list[str] = []
+        """Ids of requests whose caller saw the end of a good answer."""
+        self.sent = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with aiohttp.ClientSession() as http:
+            tasks = [asyncio.create_task(self._client(http, n)) for n in range(CLIENTS)]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _client(self, http: aiohttp.ClientSession, number: int) -> None:
+        while True:
+            try:
+                await self._ask(http, stream=number % 2 == 0)
+            except (aiohttp.ClientError, ConnectionError):
+                await asyncio.sleep(0.05)
+
+    async def _ask(self, http: aiohttp.ClientSession, *, stream: bool) -> None:
+        self.sent += 1
+        message = {"role": "user", "content": f"mark {self.sent} end"}
+        body = ask("openai", model=CLAUDE_TARGET, stream=stream, messages=[message])
+        url = self._url + PATHS["openai"]
+        async with http.post(url, json=body, headers=self._headers) as response:
+            request_id = response.headers["x-request-id"]
+            seen = await response.read()
+        if response.status == 200 and (not stream or TERMINALS["openai"] in seen):
+            self.ended.append(request_id)
+
+
+@asynccontextmanager
+async def serving(config_file: Path, url: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The data plane as a process of its own, ready; killed at the end if it still lives."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", "serve", "--config", str(config_file)),
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with aiohttp.ClientSession() as http:
+            while not await _is_ready(http, url):
+                assert process.returncode is None, "it ended instead of getting ready"
+                await asyncio.sleep(0.05)
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def _is_ready(http: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with http.get(f"{url}/health/ready") as answer:
+            return answer.ok
+    except aiohttp.ClientError:
+        return False
+
+
+async def configured(folder: Path, database_url: str, upstreams: Upstreams, port: int) -> Path:
+    (folder / "var").mkdir()
+    key_file = folder / "var" / "upstream.key"
+    key_file.touch(mode=0o600)
+    key_file.write_text(f"up-{secrets.token_hex(8)}")
+    text = CONFIG.format(
+        database_url=database_url,
+        engine_url=upstreams.engine.url,
+        anthropic_url=upstreams.anthropic.url,
+        openai_url=upstreams.openai.url,
+        worker="w0",
+        more="[inspection]\ndeadline_s = 30.0",
+    )
+    config_file = folder / "gatewright.toml"
+    config_file.write_text(text.replace("port = 0", f"port = {port}"))
+    await prepare(folder, config_file.name)
+    return config_file
+
+
+async def issued(settings: Settings) -> str:
+    database = open_database(settings.database_url, pooled=False)
+    try:
+        keys = KeyStore(database, Peppers({1: pepper(settings)}), SystemClock())
+        return (await keys.issue(NewKey(DEMO, "test", "a test"))).reveal()
+    finally:
+        await database.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+async def test_kills_under_64_clients_lose_and_double_nothing(
+    tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port, dice = _free_port(), random.Random(11)
+    url = f"http://127.0.0.1:{port}"
+    config_file = await configured(tmp_path, sqlite_url, own_upstreams, port)
+    settings = load_settings(config_file)
+    clients = Clients(url, await issued(settings))
+    for _ in range(KILLS):
+        async with serving(config_file, url) as process, clients.running():
+            before = len(clients.ended)
+            while len(clients.ended) < before + CLIENTS:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(dice.uniform(0.0, 0.5))
+            process.kill()
+            await process.wait()
+    async with serving(config_file, url):
+        pass  # A last start finds the end of the log and numbers what was left.
+
+    folder = settings.path(settings.audit.directory)
+    assert verify_directory(folder).bad == ()
+    lines = [
+        line
+        async for line in export_records(
+            segment_rows(folder), directory=folder, keys=master_key(settings)
+        )
+    ]
+    outcomes = Counter(line["request_id"] for line in lines if line["stage"] == "outcome")
+    lost = set(clients.ended) - set(outcomes)
+    doubled = [request for request, count in outcomes.items() if count > 1]
+    intents = [str(line.get("content")) for line in lines if line["stage"] == "intent"]
+    recorded = set(MARK.findall(" ".join(intents)))
+    marks = [MARK.findall(call.body.decode())[0] for call in own_upstreams.anthropic.calls]
+    unrecorded = [mark for mark in marks if mark not in recorded]
+    numbered = await numbers(settings, folder)
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\n{KILLS} kills, {CLIENTS} clients: {len(clients.ended)} ends seen, lost "
+            f"{len(lost)}, doubled {len(doubled)}; {len(marks)} upstream calls, "
+            f"without an intent {len(unrecorded)}\n"
+        )
+    assert (lost, doubled, unrecorded) == (set(), [], [])
+    assert len(clients.ended) >= KILLS * CLIENTS
+    assert numbered == len([line for line in lines if line["organisation"] == DEMO.organisation])
+
+
+async def numbers(settings: Settings, folder: Path) -> int:
+    """How many records the database has numbered, without a gap."""
+    database = open_database(settings.database_url, pooled=False)
+    try:
+        sink = DatabaseAuditSink(database, folder)
+        query = AuditQuery(organisation=DEMO.organisation)
+        found = [row.sequence async for row in sink.records(query)]
+    finally:
+        await database.close()
+    assert found == list(range(1, len(found) + 1))
+    return len(found)
