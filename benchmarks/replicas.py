@@ -1,10 +1,11 @@
 """The replica simulator: the pool's router against round robin and others, on one trace.
 
-    python -m benchmarks.replicas [--quick]
+    python -m benchmarks.replicas [--seeds 10] [--requests 10000] [--sglang PYTHON]
 
 Deterministic: a seed draws the trace and a discrete clock runs it; no network, no sleeping. A
-replica prefills one chunk at a time and decodes beside it at the measured pace of a batch; its
-prefix cache has a bounded number of blocks. Only the router under test is real.
+replica prefills one prompt at a time and decodes beside it at the measured pace of a batch; its
+prefix cache has a bounded number of blocks. Only the router under test is real. `--sglang` names
+the interpreter of an environment with the `sglang-router` wheel, which is then asked too.
 """
 
 import argparse
@@ -14,9 +15,11 @@ import statistics
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from msgspec import Struct
 
+from benchmarks.sglang import SglangPolicy
 from gateway.errors import PoolBusy
 from gateway.pool.members import Load, Member, PoolRules
 from gateway.pool.prefixes import BLOCK_BYTES, Prompt, chained, prompt_of
@@ -32,12 +35,25 @@ DECODE_S_PER_TOKEN = 0.012
 CACHE_BLOCKS = 1_600
 """All replicas together can hold about what all system prompts have; one holds an eighth of it."""
 SYSTEM_PROMPTS = 192
-SYSTEM_BLOCKS = (32, 96)
-TURN_BLOCKS = (1, 4)
-TURNS = (1, 8)
 OUTPUT_TOKENS = (32, 256)
 ZIPF = 0.6
 THINK_S = (2.0, 20.0)
+
+
+class Workload(Struct, frozen=True):
+    """Conversations over system prompts drawn by Zipf; lengths in blocks of 128 tokens."""
+
+    name: str
+    system_blocks: tuple[int, int]
+    turn_blocks: tuple[int, int]
+    turns: tuple[int, int]
+
+
+WORKLOADS = (
+    Workload("assistants: long instructions, short turns", (32, 96), (1, 4), (1, 8)),
+    Workload("agents: many turns with tool results", (8, 48), (4, 16), (4, 16)),
+    Workload("documents: a few turns with long texts", (8, 32), (8, 24), (2, 6)),
+)
 
 
 class Turn(Struct, frozen=True):
@@ -61,7 +77,7 @@ class Result(Struct, frozen=True):
     p50_first_s: float
     p90_first_s: float
     busiest: float
-    """Work of the busiest replica over the mean, in tokens prefilled and decoded."""
+    """Work of the busiest replica over the mean, in seconds of its device."""
     refused: int
 
 
@@ -100,12 +116,14 @@ class Replica:
         return first_s, first_s + decode_s, cached
 
 
-def make_trace(count: int, seed: int = 7, load: float = LOAD) -> list[Turn]:
-    """Multi-turn conversations over system prompts drawn by Zipf, at a share of the capacity."""
+def make_trace(workload: Workload, count: int, seed: int, load: float = LOAD) -> list[Turn]:
+    """Multi-turn conversations at a share of the capacity."""
     draw = random.Random(seed)
     weights = [1.0 / (rank + 1) ** ZIPF for rank in range(SYSTEM_PROMPTS)]
     systems = [
-        chained(b"system", (b"%d-%d" % (n, at) for at in range(draw.randint(*SYSTEM_BLOCKS))))
+        chained(
+            b"system", (b"%d-%d" % (n, at) for at in range(draw.randint(*workload.system_blocks)))
+        )
         for n in range(SYSTEM_PROMPTS)
     ]
     conversations: list[list[tuple[float, tuple[int, ...], int, str]]] = []
@@ -114,8 +132,8 @@ def make_trace(count: int, seed: int = 7, load: float = LOAD) -> list[Turn]:
         which = draw.choices(range(SYSTEM_PROMPTS), weights)[0]
         blocks, at_s = systems[which], 0.0
         turns = []
-        for _ in range(draw.randint(*TURNS)):
-            fresh = (b"%d-%d" % (number, at) for at in range(draw.randint(*TURN_BLOCKS)))
+        for _ in range(draw.randint(*workload.turns)):
+            fresh = (b"%d-%d" % (number, at) for at in range(draw.randint(*workload.turn_blocks)))
             number += 1
             blocks += chained(blocks[-1].to_bytes(8), fresh)
             output = draw.randint(*OUTPUT_TOKENS)
@@ -132,6 +150,23 @@ def make_trace(count: int, seed: int = 7, load: float = LOAD) -> list[Turn]:
         start_s = draw.uniform(0.0, span_s)
         trace += [Turn(start_s + at, blocks, out, who) for at, blocks, out, who in turns]
     return sorted(trace, key=lambda turn: turn.at_s)
+
+
+BLIND = ("round robin", "least calls", "hash of the first block")
+
+
+class Policy(Protocol):
+    """A router under test: it chooses, and hears of first tokens and ends as in service."""
+
+    name: str
+
+    def choose(self, turn: Turn, now_s: float) -> tuple[int, Any]:
+        """The replica's place, and what `first` and `end` get back."""
+        ...
+
+    def first(self, handle: Any, now_s: float) -> None: ...
+
+    def end(self, handle: Any) -> None: ...
 
 
 class PoolPolicy:
@@ -186,7 +221,7 @@ class BlindPolicy:
         self.calls[place] -= 1
 
 
-def simulate(policy: PoolPolicy | BlindPolicy, trace: Sequence[Turn]) -> Result:
+def simulate(policy: Policy, trace: Sequence[Turn]) -> Result:
     """Run a trace to its end."""
     replicas = [Replica() for _ in range(REPLICAS)]
     events: list[tuple[float, int, Callable[[], None]]] = []
@@ -217,47 +252,93 @@ def simulate(policy: PoolPolicy | BlindPolicy, trace: Sequence[Turn]) -> Result:
     )
 
 
-def _first(policy: PoolPolicy | BlindPolicy, handle: object, at_s: float) -> Callable[[], None]:
-    return lambda: policy.first(handle, at_s)  # type: ignore[arg-type]
+def _first(policy: Policy, handle: Any, at_s: float) -> Callable[[], None]:
+    return lambda: policy.first(handle, at_s)
 
 
-def _end(policy: PoolPolicy | BlindPolicy, handle: object) -> Callable[[], None]:
-    return lambda: policy.end(handle)  # type: ignore[arg-type]
+def _end(policy: Policy, handle: Any) -> Callable[[], None]:
+    return lambda: policy.end(handle)
+
+
+def ceiling(trace: Sequence[Turn]) -> float:
+    """The share that one cache without bounds would have: no router finds more."""
+    seen: set[int] = set()
+    found = asked = 0
+    for turn in trace:
+        found += sum(block in seen for block in turn.blocks)
+        asked += len(turn.blocks)
+        seen.update(turn.blocks)
+    return found / asked
 
 
 def decision_us(members: int = 16, tokens: int = 8_192) -> tuple[float, float]:
-    """Microseconds of one choice among members that know the prompt, and of hashing it."""
+    """Microseconds of one choice among members, and of hashing the prompt.
+
+    Conversations go on: each prompt is one of a hundred known beginnings with a new end, and time
+    passes, so that what is known has to be noted down again.
+    """
     rules = PoolRules(shard_share=1.0)
     router = Router([Member(str(place), rules) for place in range(members)], rules)
-    body = b'{"messages":[{"role":"user","content":"' + b"abcdefg " * (tokens // 2) + b'"}]}'
-    prompt = prompt_of(b"tenant", body, 4.0)
-    best = best_hash = float("inf")
-    for _ in range(200):
+    best_hash, took = float("inf"), []
+    for at in range(2_000):
+        text = b"%d " % (at % 100) + b"abcdefg " * (tokens // 2) + b"%d " % at * 400
+        body = b'{"messages":[{"role":"user","content":"' + text + b'"}]}'
         began_s = time.perf_counter()
         prompt = prompt_of(b"tenant", body, 4.0)
         best_hash = min(best_hash, time.perf_counter() - began_s)
+        assert len(prompt.blocks) >= tokens * 4 // BLOCK_BYTES
         began_s = time.perf_counter()
-        load = router.choose(prompt, 144.0, 0.0, tenant="tenant")
-        best = min(best, time.perf_counter() - began_s)
+        load = router.choose(prompt, 144.0, at * 0.05, tenant="tenant")
+        took.append(time.perf_counter() - began_s)
         load.member.end(load)
-    assert len(prompt.blocks) >= tokens * 4 // BLOCK_BYTES
-    return 1e6 * best, 1e6 * best_hash
+    return 1e6 * statistics.median(took), 1e6 * best_hash
+
+
+def compare(workload: Workload, seeds: Sequence[int], count: int, sglang: str) -> None:
+    """Print what each router makes of a workload: means over the seeds, and the worst ratios."""
+    rows: dict[str, list[Result]] = {}
+    ideal = []
+    for seed in seeds:
+        trace = make_trace(workload, count, seed)
+        ideal.append(ceiling(trace))
+        results = [simulate(PoolPolicy(), trace), *(simulate(BlindPolicy(n), trace) for n in BLIND)]
+        if sglang:
+            with SglangPolicy(sglang, REPLICAS) as policy:
+                results.append(simulate(policy, trace))
+        for each in results:
+            rows.setdefault(each.name, []).append(each)
+    print(f"\n{workload.name}; at most {statistics.mean(ideal):.1%} of the tokens can be found")
+    print(f"{'router':26} {'hits':>6} {'TTFT p50':>9} {'p90':>8} {'max/mean':>9} {'refused':>8}")
+    for name, results in rows.items():
+        hits, p50, p90, busiest, refused = (
+            statistics.mean(getattr(each, field) for each in results)
+            for field in ("hit_share", "p50_first_s", "p90_first_s", "busiest", "refused")
+        )
+        print(f"{name:26} {hits:6.1%} {p50:8.3f}s {p90:7.3f}s {busiest:9.2f} {refused:8.0f}")
+    ours, blind = rows[PoolPolicy.name], rows[BLIND[0]]
+    more = [one.hit_share / other.hit_share for one, other in zip(ours, blind, strict=True)]
+    late = [one.p90_first_s / other.p90_first_s for one, other in zip(ours, blind, strict=True)]
+    print(
+        f"to round robin: hits {statistics.mean(more):.2f}x (least {min(more):.2f}x, sought 3), "
+        f"p90 {statistics.mean(late):.2f}x (most {max(late):.2f}x, sought 0.3), "
+        f"max/mean at most {max(each.busiest for each in ours):.2f} (sought 1.25)"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the trace")
-    trace = make_trace(4_000 if parser.parse_args().quick else 40_000)
-    names = ("round robin", "least calls", "hash of the first block")
-    results = [simulate(PoolPolicy(), trace), *(simulate(BlindPolicy(n), trace) for n in names)]
-    print(f"{len(trace)} requests, {REPLICAS} replicas, load {LOAD:.0%}")
-    print(f"{'router':26} {'hits':>6} {'TTFT p50':>9} {'p90':>8} {'max/mean':>9} {'refused':>8}")
-    for each in results:
-        times = f"{each.p50_first_s:8.3f}s {each.p90_first_s:7.3f}s"
-        shares = f"{each.hit_share:6.1%} {times} {each.busiest:9.2f} {each.refused:8}"
-        print(f"{each.name:26} {shares}")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=1_001)
+    parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--sglang", default="", help="an interpreter that has sglang-router")
+    options = parser.parse_args()
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    print(f"{options.requests} requests, {REPLICAS} replicas, load {LOAD:.0%}, {len(seeds)} seeds")
+    for workload in WORKLOADS:
+        compare(workload, seeds, options.requests, options.sglang)
     choice, hashing = decision_us()
-    print(f"decision at 16 members, 8k tokens: {choice:.1f} us; hashing it: {hashing:.1f} us")
+    print(f"\ndecision at 16 members, 8k tokens: {choice:.1f} us (sought 50); ", end="")
+    print(f"hashing the prompt: {hashing:.1f} us")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ nothing about another's. Engines' own hashes are never trusted: they differ by e
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -21,8 +21,16 @@ BLOCK_BYTES: Final = 512
 BLOCKS_MAX: Final = 512
 """The longest prefix that is looked at: 256 KiB."""
 BLOCKS_PER_MEMBER_MAX: Final = 65_536
-KEPT_S: Final = 120.0
-"""How long a prefix that we sent is believed to be kept (Dynamo's approximate index)."""
+KEPT_S: Final = 600.0
+"""How long a prefix that we sent is believed to be kept.
+
+Dynamo's approximate index forgets after 120 s; engines that are not full keep them for longer, and
+a wrong belief costs only a worse estimate (`benchmarks.replicas`).
+"""
+FRESH_SHARE: Final = 0.875
+"""Of that time: what will be believed for longer than this is not noted down again."""
+EXPIRY_LOOK_S: Final = 0.5
+"""How often it is looked for what is believed no longer."""
 
 
 def chained(salt: bytes, blocks: Iterable[bytes | memoryview]) -> tuple[int, ...]:
@@ -68,23 +76,31 @@ class PrefixIndex:
         self._precision: list[Precision] = ["approximate" for _ in members]
         self._expected: list[int | None] = [None for _ in members]
         self._kept_s = kept_s
+        self._fresh_s = kept_s * FRESH_SHARE
+        self._next_look_s = float("-inf")
 
     def precision(self, member: str) -> Precision:
         return self._precision[self._places[member]]
 
     def depths(self, blocks: Sequence[int], now_s: float) -> list[int]:
         """Leading blocks that each member holds, in the order of the members."""
-        self._expire(now_s)
+        if now_s >= self._next_look_s:
+            self._next_look_s = now_s + EXPIRY_LOOK_S
+            self._expire(now_s)
         found = [0] * len(self._held)
         alive = (1 << len(self._held)) - 1
-        depth, masks = 0, self._masks
-        for block in blocks:
-            mask = masks.get(block, 0) & alive
-            if mask != alive:
-                _note(found, alive & ~mask, depth)
-                alive = mask
-                if not alive:
-                    break
+        depth, last = 0, -1
+        # Most neighbours are held by the same members: a run of equal masks is passed over.
+        for found_mask in map(self._masks.get, blocks):
+            mask = found_mask or 0
+            if mask != last:
+                last = mask
+                still = mask & alive
+                if still != alive:
+                    _note(found, alive & ~still, depth)
+                    alive = still
+                    if not alive:
+                        break
             depth += 1
         _note(found, alive, depth)
         return found
@@ -93,7 +109,8 @@ class PrefixIndex:
         """A prompt went there: believed for a while, unless the member says what it holds."""
         place = self._places[member]
         if self._precision[place] == "approximate":
-            self._store(place, blocks, now_s + self._kept_s)
+            fresh = _fresh(self._held[place], blocks, now_s + self._fresh_s)
+            self._store(place, blocks[fresh:] if fresh else blocks, now_s + self._kept_s)
 
     def stored(self, member: str, blocks: Sequence[int]) -> None:
         """The member says that it holds these."""
@@ -138,13 +155,13 @@ class PrefixIndex:
         return False
 
     def _store(self, place: int, blocks: Sequence[int], until_s: float) -> None:
+        """The ends of prefixes first: what is dropped for want of room shortens a prefix only."""
         held, masks, bit = self._held[place], self._masks, 1 << place
-        for block in blocks:
-            mask = masks.get(block, 0)
-            if mask & bit:
+        for block in reversed(blocks):
+            if block in held:
                 held.move_to_end(block)
             else:
-                masks[block] = mask | bit
+                masks[block] = masks.get(block, 0) | bit
             held[block] = until_s
         while len(held) > BLOCKS_PER_MEMBER_MAX:
             self._forget(place, next(iter(held)))
@@ -165,6 +182,21 @@ class PrefixIndex:
             self._masks[block] = mask
         else:
             del self._masks[block]
+
+
+def _fresh(held: Mapping[int, float], blocks: Sequence[int], until_s: float) -> int:
+    """How many leading blocks need not be noted again.
+
+    A block is never noted without those before it, so they are as fresh as it is.
+    """
+    low, high = 0, len(blocks)
+    while low < high:
+        middle = (low + high) // 2
+        if held.get(blocks[middle], 0.0) > until_s:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def _note(found: list[int], members: int, depth: int) -> None:

@@ -6,7 +6,7 @@ stays within its shard while the shard is well, and what killed two members is n
 """
 
 from collections.abc import Mapping, Sequence
-from math import ceil
+from math import ceil, exp
 
 from gateway.errors import PoolBusy, RequestInvalid
 from gateway.pool.members import Load, Member, PoolRules
@@ -19,6 +19,8 @@ DEATHS_MAX = 2
 QUARANTINED_MAX = 10_000
 _ODD = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
+WORK_LOOK_S = 0.25
+_NEVER = float("inf")
 RETRY_AFTER_S: Mapping[str, float] = dict(zip(SERVICE_TIERS, (1.0, 2.0, 10.0), strict=True))
 CALLS_MAX: Mapping[str, float] = dict(zip(SERVICE_TIERS, (1.0, 0.9, 0.5), strict=True))
 """Share of a pool's places that each service tier may fill."""
@@ -43,6 +45,8 @@ class Router:
         self._has_long = any(member.long_context for member in members)
         self._shards: dict[str, frozenset[int]] = {}
         self._deaths: dict[int, tuple[frozenset[str], float]] = {}
+        self._decay_s = self._mean_work = 0.0
+        self._none = [0.0] * len(self.members)
 
     def choose(
         self,
@@ -60,29 +64,46 @@ class Router:
             PoolBusy: no member is up, or the pool is full for this tier.
             RequestInvalid: this prompt was under way when two members died.
         """
-        killed = self._killed(prompt.fingerprint, now_s)
-        places = self._places(prompt.tokens, tenant, avoid | killed)
+        if self._deaths and (killed := self._killed(prompt.fingerprint, now_s)):
+            avoid |= killed
+        places = self._places(prompt.tokens, tenant, avoid)
         if not places:
             raise PoolBusy("No engine of the pool is up.", retry_after_s=2.0)
         places = self._within_bound(places, now_s, tier)
-        depths = self.prefixes.depths(prompt.blocks, now_s)
-        best, best_cost, best_left = None, float("inf"), prompt.tokens
-        held_tokens = BLOCK_BYTES / self.rules.bytes_per_token
-        home = self._home(prompt, places) if prompt.blocks else -1
-        for place in places:
-            member = self.members[place]
-            depth: float = depths[place]
-            if place == home:
-                depth = max(depth, self.rules.home_credit * len(prompt.blocks))
-            left = max(prompt.tokens - depth * held_tokens, 1.0)
-            cost = member.wait_ms(left)
-            if cost < best_cost or (cost == best_cost and best and member.calls < best.calls):
-                best, best_cost, best_left = member, cost, left
-        assert best is not None
-        load = Load(best, prompt.tokens, best_left, output_tokens, now_s)
+        best, left = self._soonest(places, prompt, now_s)
+        load = Load(best, prompt.tokens, left, output_tokens, now_s)
         best.begin(load)
         self.prefixes.sent(best.name, prompt.blocks, now_s)
         return load
+
+    def _soonest(self, places: Sequence[int], prompt: Prompt, now_s: float) -> tuple[Member, float]:
+        """The member with the least estimated wait, and how many tokens it has to read.
+
+        `Member.wait_ms` written out: this loop runs for every member and every request.
+        """
+        rules, members, blocks, tokens = self.rules, self.members, prompt.blocks, prompt.tokens
+        depths: Sequence[float] = self.prefixes.depths(blocks, now_s) if blocks else self._none
+        if now_s >= self._decay_s:
+            self._forget_work(now_s)
+        mean_work, excess_cost = self._mean_work, rules.excess_cost
+        block_tokens = BLOCK_BYTES / rules.bytes_per_token
+        home, home_depth = -1, 0.0
+        if blocks and max(depths) < (home_depth := rules.home_credit * len(blocks)):
+            home = self._home(blocks[0], places)
+        best, best_wait, best_left = members[places[0]], _NEVER, tokens
+        for place in places:
+            member, depth = members[place], depths[place]
+            if place == home and depth < home_depth:
+                depth = home_depth
+            left = tokens - depth * block_tokens
+            left = max(left, 1.0)
+            behind = member.backlog_tokens + left
+            if member.work_tokens > mean_work:
+                behind += excess_cost * (member.work_tokens - mean_work)
+            wait = behind / (member.prefill_per_s * member.weight)
+            if wait < best_wait or (wait == best_wait and member.calls < best.calls):
+                best, best_wait, best_left = member, wait, left
+        return best, best_left
 
     def died(self, prompt: Prompt, member: Member, now_s: float) -> None:
         """A member died with this prompt under way: its cache is gone, the prompt is suspect."""
@@ -109,13 +130,18 @@ class Router:
 
     def _places(self, prompt_tokens: float, tenant: str, avoid: frozenset[str]) -> list[int]:
         """Members that may get it: the tenant's shard, or everybody when the shard is down."""
-        is_long = prompt_tokens >= self.rules.long_prompt_tokens
+        wanted = prompt_tokens >= self.rules.long_prompt_tokens if self._has_long else None
         up = [
             place
             for place, member in enumerate(self.members)
-            if member.takes(is_long=is_long, has_long=self._has_long) and member.name not in avoid
+            if member.is_up
+            and not member.is_draining
+            and (wanted is None or member.long_context is wanted)
+            and (not avoid or member.name not in avoid)
         ]
         shard = self._shard(tenant)
+        if len(shard) == len(self.members):
+            return up
         return [place for place in up if place in shard] or up
 
     def _shard(self, tenant: str) -> frozenset[int]:
@@ -130,33 +156,58 @@ class Router:
             known = self._shards[tenant] = frozenset(ranked[:size])
         return known
 
-    def _home(self, prompt: Prompt, places: Sequence[int]) -> int:
+    def _forget_work(self, now_s: float) -> None:
+        """Let what was given lately fade; a few times a second is often enough."""
+        passed_s = now_s - self._decay_s + WORK_LOOK_S
+        fade = exp(-passed_s / self.rules.work_kept_s)
+        for member in self.members:
+            member.work_tokens *= fade
+        self._mean_work = sum(each.work_tokens for each in self.members) / len(self.members)
+        self._decay_s = now_s + WORK_LOOK_S
+
+    def _home(self, first: int, places: Sequence[int]) -> int:
         """The member a prefix belongs to when nobody remembers it, by rendezvous.
 
         Engines keep prefixes longer than we believe they do: asked at the same place again, an old
         one is often still there, and a new one has a place where it will be looked for.
         """
-        first = prompt.blocks[0]
-        return max(places, key=lambda place: ((first ^ self._salts[place]) * _ODD) & _MASK)
+        salts, home, highest = self._salts, -1, -1
+        for place in places:
+            drawn = ((first ^ salts[place]) * _ODD) & _MASK
+            if drawn > highest:
+                home, highest = place, drawn
+        return home
 
     def _within_bound(self, places: list[int], now_s: float, tier: str) -> list[int]:
         """Those with less than their share; a member that just came back has a smaller one."""
         members = self.members
-        under_way = sum(members[place].calls for place in places)
-        ceiling = self._calls_max * CALLS_MAX.get(tier, 1.0)
-        if under_way >= ceiling * len(places):
+        rules = self.rules
+        warm_since_s = now_s - rules.slow_start_s
+        under_way = most = 0
+        is_even = True
+        for place in places:
+            member = members[place]
+            calls = member.calls
+            under_way += calls
+            most = max(most, calls)
+            if member.weight != 1.0 or member.up_since_s > warm_since_s:
+                is_even = False
+        if under_way >= self._calls_max * CALLS_MAX.get(tier, 1.0) * len(places):
             raise PoolBusy(
                 f"The pool is full for the service tier {tier}.",
                 retry_after_s=RETRY_AFTER_S.get(tier, 1.0),
             )
-        shares = {
-            place: members[place].weight * members[place].ready_share(now_s) for place in places
-        }
-        each = self.rules.bound * (under_way + 1) / sum(shares.values())
-        slack = self.rules.slack_calls
+        slack = rules.slack_calls
+        if is_even:
+            limit = ceil(rules.bound * (under_way + 1) / len(places)) + slack
+            if most < limit:
+                return places
+            return [place for place in places if members[place].calls < limit] or places
+        shares = [members[at].weight * members[at].ready_share(now_s) for at in places]
+        each = rules.bound * (under_way + 1) / sum(shares)
         within = [
             place
-            for place in places
-            if members[place].calls < max(ceil(each * shares[place]), 1) + slack * shares[place]
+            for place, own in zip(places, shares, strict=True)
+            if members[place].calls < max(ceil(each * own), 1) + slack * own
         ]
         return within or places
