@@ -22,16 +22,17 @@ ROUNDS = 60
 REPEATS = 300
 CONDITIONS = (
     'data_class >= "S3"',
-    '"trial" in labels',
-    "input_tokens_estimate > 100000 and stream",
-    "findings.EMAIL > 3",
-    'project == "payroll"',
-    "complexity > 0.95",
+    '"trial-{n}" in labels',
+    "input_tokens_estimate > 10{n:04} and stream",
+    "findings.EMAIL > {n}",
+    'project == "payroll-{n}"',
+    "complexity > 0.95{n:04}",
     "hour_utc >= 23",
-    'startswith(model_requested, "gpt")',
+    'startswith(model_requested, "gpt-{n}")',
     "has_tools and not stream",
-    'matches(workspace, "^secret-.*")',
+    'matches(workspace, "^secret-{n}-.*")',
 )
+"""No two rules ask the same where they could differ."""
 EFFECTS = (
     "allow_only = { in_house = true }",
     'forbid = { tiers = ["frontier"] }',
@@ -46,7 +47,7 @@ def make_document(rules: int) -> PolicyDocument:
     lines = ['name = "bench"', "version = 1"]
     constraints = rules * 3 // 4
     for number in range(constraints):
-        when = CONDITIONS[number % len(CONDITIONS)]
+        when = CONDITIONS[number % len(CONDITIONS)].format(n=number)
         lines += ["[[constraints]]", f'name = "c{number}"', f"when = '{when}'"]
         lines.append(EFFECTS[number % len(EFFECTS)])
     for number in range(rules - constraints):

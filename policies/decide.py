@@ -56,18 +56,21 @@ def decide(document: PolicyDocument, facts: Facts) -> Decision:
 
 def preferences_asked(document: PolicyDocument, facts: Facts) -> Sequence[PreferenceStep]:
     """The preferences that are looked at: those of the requested route, then the general ones."""
-    route = facts.model_requested.removeprefix(ROUTE_PREFIX)
-    if route == facts.model_requested or not route:
-        route = ""
-    return document.preferences_by_route.get(route, ())
+    return document.preferences_by_route.get(_route(facts), ())
 
 
 def matching_preference(document: PolicyDocument, facts: Facts) -> PreferenceStep | None:
     """The first of the preferences looked at that matches."""
-    for step in preferences_asked(document, facts):
-        if step.applies(facts):
-            return step
-    return None
+    route = _route(facts)
+    guard = document.preference_guards.get(route)
+    bit = guard.first(facts) if guard is not None else 0
+    return document.preferences_by_route[route][bit.bit_length() - 1] if bit else None
+
+
+def _route(facts: Facts) -> str:
+    """What was asked for after `auto:`; empty for everything else."""
+    requested = facts.model_requested
+    return requested.removeprefix(ROUTE_PREFIX) if requested.startswith(ROUTE_PREFIX) else ""
 
 
 def _denial(matched: Matched, facts: Facts) -> Choice | None:

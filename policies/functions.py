@@ -71,24 +71,36 @@ def _matches(arguments: Arguments) -> Value:
 
 
 def _search(subject: Callable[[Facts], str], pattern: str) -> Condition:
+    is_found = text_test("matches", pattern)
+    return lambda facts: is_found(subject(facts))
+
+
+def text_test(function: str, written: str) -> Callable[[str], bool]:
+    """Whether a text has a written part; raises Mismatch on a pattern that RE2 does not accept."""
+    if function != "matches":
+        holds = _PARTS[function]
+        return lambda text: holds(text, written)
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True
     options.max_mem = PATTERN_MEMORY_MAX_BYTES
     try:
-        search = re2.compile(pattern, options).search
+        search = re2.compile(written, options).search
     except re2.error as problem:
         reason = shown(problem.args[0].decode("utf-8", "replace"))
         raise Mismatch(f"not a pattern that RE2 accepts: {reason}") from None
     # Bytes, because a lone surrogate in a fact must neither raise nor match.
-    return lambda facts: search(subject(facts).encode("utf-8", "replace")) is not None
+    return lambda text: search(text.encode("utf-8", "replace")) is not None
 
 
+_PARTS: Final[Mapping[str, Callable[[str, str], bool]]] = {
+    "startswith": str.startswith,
+    "endswith": str.endswith,
+    "contains": str.__contains__,
+}
 FUNCTIONS: Final[Mapping[str, Callable[[Arguments], Value]]] = {
     "has": _has,
     "size": _size,
-    "startswith": _two_texts("startswith", str.startswith),
-    "endswith": _two_texts("endswith", str.endswith),
-    "contains": _two_texts("contains", str.__contains__),
+    **{name: _two_texts(name, holds) for name, holds in _PARTS.items()},
     "matches": _matches,
 }

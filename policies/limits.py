@@ -22,6 +22,9 @@ CONDITIONS_COST_MAX: Final = 10_000
 PATTERN_COST: Final = 20
 NUMBER_LENGTH_MAX: Final = 32
 PATTERN_MEMORY_MAX_BYTES: Final = 1 << 20
+# What was found in short texts is remembered: workspaces and models come again and again.
+REMEMBERED_LENGTH_MAX: Final = 128
+REMEMBERED_TEXTS_MAX: Final = 1_024
 
 # A document with ten thousand mistakes is reported with the first of them.
 PROBLEMS_MAX: Final = 200

@@ -8,6 +8,7 @@ import msgspec
 from policies.document import Constraint, PolicyBody, Preference, digest_of
 from policies.expressions import Reading, compile_expression
 from policies.facts import Facts
+from policies.guards import Guard, make_guard
 from policies.ordering import Ordering, make_ordering
 from policies.selectors import Selects, compile_selector
 from policies.vocabulary import Condition
@@ -50,10 +51,10 @@ class PolicyDocument(msgspec.Struct, frozen=True):
     default_ordering: Ordering
     # Per route its own preferences and then the general ones; under "" only the general ones.
     preferences_by_route: Mapping[str, tuple[PreferenceStep, ...]]
-    always: int
-    """Bits, by place, of the constraints that look at nothing and hold."""
-    conditions: tuple[tuple[int, Condition], ...]
-    """The other constraints: bit and condition."""
+    guard: Guard
+    """Which constraints hold, by their places."""
+    preference_guards: Mapping[str, Guard]
+    """The same for the preferences of each route."""
     memory: dict[int, Any] = msgspec.field(default_factory=dict)
     """What `policies.sifting` remembers, by the bits of the constraints that matched."""
 
@@ -84,7 +85,6 @@ def compile_policy(body: PolicyBody) -> PolicyDocument:
         )
         for route in ["", *routes]
     }
-    bits = [(1 << place, step) for place, step in enumerate(constraints)]
     return PolicyDocument(
         body=body,
         digest=digest_of(body),
@@ -92,10 +92,11 @@ def compile_policy(body: PolicyBody) -> PolicyDocument:
         preferences=preferences,
         default_ordering=make_ordering(Preference(""), default_order),
         preferences_by_route=by_route,
-        always=sum(bit for bit, step in bits if step.constraint.when is None),
-        conditions=tuple(
-            (bit, step.applies) for bit, step in bits if step.constraint.when is not None
-        ),
+        guard=make_guard([step.constraint.when for step in constraints]),
+        preference_guards={
+            route: make_guard([step.preference.when for step in steps])
+            for route, steps in by_route.items()
+        },
     )
 
 

@@ -158,10 +158,7 @@ class Matched:
 
 def matching(document: PolicyDocument, facts: Facts) -> Matched:
     """The constraints that hold for a request."""
-    mask = document.always
-    for bit, applies in document.conditions:
-        if applies(facts):
-            mask |= bit
+    mask = document.guard.matching(facts)
     known: Matched | None = document.memory.get(mask)
     if known is None:
         if len(document.memory) >= MATCHES_KEPT:

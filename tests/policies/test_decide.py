@@ -220,6 +220,15 @@ def test_a_requested_model_that_cannot_answer_is_refused_with_its_own_kind(
     assert decision.reason == f"Refused because {words}."
 
 
+def test_a_long_request_after_a_short_one_is_measured_by_itself() -> None:
+    policy = document()
+    short = request()
+    long = msgspec.structs.replace(short, input_tokens_estimate=10**6)
+    assert decide(policy, short).effect == "allow"
+    assert decide(policy, long).refusal == "context_too_long"
+    assert decide(policy, short).effect == "allow"
+
+
 def test_a_fitting_request_is_not_too_long() -> None:
     targets = _with("managed-mid", context_window_tokens=501)
     decision = _decide(targets=targets, model_requested="managed-mid", input_tokens_estimate=500)
