@@ -6,8 +6,9 @@ and counts; the values that were found stay inside the classifiers.
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from math import inf
 from pathlib import Path
 from threading import Thread
@@ -22,6 +23,9 @@ from classifiers.calibration.table import (
 )
 from classifiers.complexity.model import Complexity, ComplexityModel
 from classifiers.extraction import extract
+from classifiers.injection.model import InjectionModel
+from classifiers.injection.model import load as load_injection
+from classifiers.injection.untrusted import untrusted_texts
 from classifiers.inspection import inspect_extraction
 from classifiers.pii.labels import SOFT, DataClass
 from classifiers.pii.scanner import PATTERNS_ONLY, Scanner
@@ -39,6 +43,7 @@ from policies.document import OutputScanning
 
 MOST_SENSITIVE = "S4"
 TIERS: Mapping[str, Tier] = {"light": "cheap", "standard": "mid", "demanding": "frontier"}
+INJECTION_FACTS = ("injection", "injection_suspected")
 US_PER_S = 1e6
 BYTES_PER_MIB = 1 << 20
 
@@ -55,6 +60,16 @@ def load_calibration(file: Path | None) -> CalibrationTable:
         return load_table(file.read_bytes())
     except (OSError, msgspec.DecodeError) as error:
         raise ConfigurationInvalid(str(file), "", f"not a calibration table: {error}") from error
+
+
+@cache
+def injection_model() -> InjectionModel:
+    """Read when somebody first asks for it: most installations do not."""
+    return load_injection()
+
+
+def _digest_of(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 class Inspector:
@@ -77,13 +92,17 @@ class Inspector:
         self._scanner = scanner
         self._calibration = calibration
         self._verdicts: Remembered[Verdict] = Remembered(settings.verdicts_kept)
+        self._reads_injection = settings.injection
+        self._injections: Remembered[float] = Remembered(settings.verdicts_kept)
         self._scores: Remembered[Complexity] = Remembered(settings.verdicts_kept)
         self._clock = clock
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="inspection")
         self._log = logger()
 
-    async def inspect(self, request: ChatRequest, organisation: str) -> Inspection:
-        """Look at every string of the request.
+    async def inspect(
+        self, request: ChatRequest, organisation: str, facts_read: Collection[str] = ()
+    ) -> Inspection:
+        """Look at every string of the request; `facts_read` are those that policy looks at.
 
         A conversation repeats its history with every turn, and an agent its task with every tool
         result: what this organisation has sent before is known by its digest and not read again.
@@ -91,13 +110,22 @@ class Inspector:
         started_s = self._clock.monotonic_s()
         try:
             if len(request.raw) <= self._inline_bytes_max:
-                return self._classify(request, organisation, started_s)
+                inspection = self._classify(request, organisation, started_s)
+                return self._with_injection(inspection, request, organisation, facts_read)
             loop = asyncio.get_running_loop()
             limit_s = self._deadline_s + len(request.raw) * self._deadline_s_per_byte
             async with asyncio.timeout(limit_s):
                 due_s = started_s + limit_s
-                return await loop.run_in_executor(
+                inspection = await loop.run_in_executor(
                     self._threads, self._classify, request, organisation, started_s, due_s
+                )
+                return await loop.run_in_executor(
+                    self._threads,
+                    self._with_injection,
+                    inspection,
+                    request,
+                    organisation,
+                    facts_read,
                 )
         except TimeoutError:
             return self._unknown("deadline", started_s)
@@ -175,6 +203,34 @@ class Inspector:
             calibration=promise,
         )
 
+    def _with_injection(
+        self,
+        inspection: Inspection,
+        request: ChatRequest,
+        organisation: str,
+        facts_read: Collection[str],
+    ) -> Inspection:
+        """The score of the worst untrusted text, where a policy or a setting asks. Advice only."""
+        if not (self._reads_injection or any(name in facts_read for name in INJECTION_FACTS)):
+            return inspection
+        worst = max(
+            (self._injection_score(text, organisation) for text in untrusted_texts(request.tree)),
+            default=0.0,
+        )
+        return msgspec.structs.replace(
+            inspection,
+            injection=round(worst, 4),
+            injection_suspected=worst >= injection_model().threshold,
+        )
+
+    def _injection_score(self, text: str, organisation: str) -> float:
+        name = _digest_of(text)
+        score = self._injections.get(organisation, name)
+        if score is None:
+            score = injection_model().score(text)
+            self._injections.keep(organisation, name, score)
+        return score
+
     def _tier(self, complexity: Complexity, scope: Scope) -> tuple[Tier, str]:
         """The smallest tier that is probably enough; by a guarantee where one was asked for."""
         verdict = self._calibration.verdict(
@@ -198,7 +254,7 @@ class Inspector:
         return verdict
 
     def _score(self, text: str, organisation: str) -> Complexity:
-        name = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        name = _digest_of(text)
         score = self._scores.get(organisation, name)
         if score is None:
             score = self._scorer.assess(text)

@@ -114,7 +114,8 @@ class Pipeline:
             accounts = self._accounts(principal, request)
             permit = await self._rates.admit(accounts, _most_tokens(request))
             inspection = at_least(
-                await self._inspector.inspect(request, principal.organisation), request
+                await self._inspector.inspect(request, principal.organisation, governed.facts_read),
+                request,
             )
             passage = await self._admit(arrival, principal, request, inspection, accounts, permit)
         except GatewrightError as error:

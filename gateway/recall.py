@@ -39,6 +39,8 @@ def record_facts(
         service_tier=facts.service_tier,
         headers=facts.headers,
         decided_us=decided_us,
+        injection=facts.injection,
+        injection_suspected=facts.injection_suspected,
     )
 
 
@@ -88,6 +90,8 @@ class Recaller:
             targets=targets,
             service_tier=kept.service_tier,
             headers=kept.headers,
+            injection=kept.injection,
+            injection_suspected=kept.injection_suspected,
         )
 
     def _targets(

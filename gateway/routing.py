@@ -156,6 +156,8 @@ def gather(
         targets=board.facts_for(principal.models, request.purpose),
         service_tier=service_tier(request.tree.get("service_tier"), principal.labels),
         headers=headers,
+        injection=inspection.injection,
+        injection_suspected=inspection.injection_suspected,
     )
 
 

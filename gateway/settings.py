@@ -96,6 +96,8 @@ class InspectionSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Longer requests are inspected in a worker thread, off the event loop."""
     calibration_file: str = ""
     """A calibration table: which organisations and routes have a guarantee for the cheap tier."""
+    injection: bool = False
+    """Score untrusted text of every request, also where no policy asks."""
     output_masked_from: Literal["S1", "S2", "S3", "S4"] = "S3"
     """Where policy says to mask answers: from which class of findings on."""
     verdicts_kept: int = 10_000

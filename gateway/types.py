@@ -110,6 +110,9 @@ class Inspection(Struct, frozen=True):
     """What words, domains and shape of the prompt added to the raw score; never a word itself."""
     calibration: str = ""
     """What the calibration table said of this organisation and route; empty where it has none."""
+    injection: float = 0.0
+    """How much untrusted text reads like orders to a model; 0 where nobody asked."""
+    injection_suspected: bool = False
 
 
 class Target(Struct, frozen=True):
@@ -319,6 +322,8 @@ class RecordedFacts(Struct, frozen=True, omit_defaults=True):
     headers: Mapping[str, str] = {}
     decided_us: int = 0
     """When the decision was made, where the record's own time is another."""
+    injection: float = 0.0
+    injection_suspected: bool = False
 
 
 class AuditRecord(Struct, frozen=True, omit_defaults=True):

@@ -83,6 +83,7 @@ EXAMPLE_FACTS: Final = Facts(
 
 _LIMITS: Final[Mapping[str, tuple[float, float]]] = {
     "complexity": (0, 1),
+    "injection": (0, 1),
     "hour_utc": (0, 23),
     "weekday": (0, 6),
     "input_tokens_estimate": (0, COUNT_MAX),

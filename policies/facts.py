@@ -66,6 +66,10 @@ class Facts(msgspec.Struct, frozen=True):
     service_tier: str = "standard"
     headers: Mapping[str, str] = {}
     """Request headers that the settings let policies see, by name with `_` for `-`."""
+    injection: float = 0.0
+    """How much the worst result of a tool, or document, reads like orders to a model: 0 to 1."""
+    injection_suspected: bool = False
+    """Whether that is more than hardly any harmless text has."""
 
 
 def data_class_rank(facts: Facts) -> int:

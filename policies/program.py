@@ -58,6 +58,9 @@ class PolicyDocument(msgspec.Struct, frozen=True):
     memory: dict[int, Any] = msgspec.field(default_factory=dict)
     """What `policies.sifting` remembers, by the bits of the constraints that matched."""
 
+    facts_read: frozenset[str] = frozenset()
+    """Names of the facts that any rule looks at: what nobody reads need not be found out."""
+
     @property
     def name(self) -> str:
         return self.body.name
@@ -97,6 +100,12 @@ def compile_policy(body: PolicyBody) -> PolicyDocument:
             route: make_guard([step.preference.when for step in steps])
             for route, steps in by_route.items()
         },
+        facts_read=frozenset(
+            reading.fact
+            for readings in [step.readings for step in constraints]
+            + [step.readings for step in preferences]
+            for reading in readings
+        ),
     )
 
 

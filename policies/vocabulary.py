@@ -123,6 +123,8 @@ FACTS: Final[Mapping[str, Value]] = {
     "budget_left_microusd": OptionalNumber(attrgetter("budget_left_microusd")),
     "service_tier": Text(attrgetter("service_tier")),
     "headers": Headers(attrgetter("headers")),
+    "injection": Number(attrgetter("injection")),
+    "injection_suspected": Truth(attrgetter("injection_suspected")),
     "hour_utc": Number(attrgetter("hour_utc")),
     "weekday": Number(attrgetter("weekday")),
 }
