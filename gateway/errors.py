@@ -3,6 +3,7 @@
 GatewrightError
 ├── RequestInvalid              400  the request cannot be understood
 │   ├── BodyTooLarge            413
+│   ├── EncodingRefused         415  compressed in a way that cannot be opened safely
 │   ├── RouteUnknown            404  nothing is at this path
 │   ├── MethodRefused           405  not with this method
 │   ├── ModelUnknown            404
@@ -79,6 +80,11 @@ class RequestInvalid(GatewrightError):
 class BodyTooLarge(RequestInvalid):
     status = 413
     code = "request_too_large"
+
+
+class EncodingRefused(RequestInvalid):
+    status = 415
+    code = "unsupported_encoding"
 
 
 class RouteUnknown(RequestInvalid):

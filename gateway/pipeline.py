@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 
 from gateway import evidence, routing
 from gateway.attempts import AttemptLog, end_code
+from gateway.bounds import check_bounds
 from gateway.budgets import end_user_account, end_user_reference, end_user_subject
 from gateway.catalogue import saved_by_cache
 from gateway.clock import Clock
@@ -108,6 +109,7 @@ class Pipeline:
             if request.thread is not None:
                 request = await self._threads.resume(arrival, principal, request)
             check_destinations(request, self._requests)
+            check_bounds(request, self._limits)
             governed = arrival.snapshot.policies.document_for(principal)
             routing.check_model(request, arrival.snapshot.board, governed)
             request = self._told_apart(principal, request)

@@ -119,6 +119,13 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     reply_bytes_max: int = 32 * 1024 * 1024
     concurrent_requests_max: int = 2048
     audited_reply_bytes_max: int = 1024 * 1024
+    messages_max: int = 2000
+    tools_max: int = 256
+    keys_max: int = 100_000
+    attachments_max: int = 200
+    schema_bytes_max: int = 256 * 1024
+    choices_max: int = 16
+    input_tokens_max: int = 2_000_000
 
 
 class RequestSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,6 +12,7 @@ from litestar.types import Receive, Scope, Send
 from msgspec import Struct
 
 from gateway.api.deadlines import Deadlines
+from gateway.api.inflating import check_encoding, inflated
 from gateway.errors import BodyTooLarge, RequestInvalid
 
 
@@ -99,12 +100,15 @@ class Exchange:
         """The whole body; from here on the caller's leaving cancels the current task.
 
         Raises:
-            BodyTooLarge: it is, or says it is, longer than the limit.
-            RequestInvalid: it is encoded, or did not arrive in time.
+            BodyTooLarge: it is, or says it is, longer than the limit, inflated or not.
+            EncodingRefused, RequestInvalid: it cannot be inflated, or did not arrive in time.
         """
+        encoding = b""
         for name, value in self.headers:
             if name == b"content-encoding" and value not in (b"", b"identity"):
-                raise RequestInvalid("Send the body without content-encoding.")
+                # Encodings listed in several headers are several in a row as well.
+                encoding = value.lower() if not encoding else b"several"
+                check_encoding(encoding)
             if name == b"content-length" and self._is_too_long(value):
                 raise self._too_large()
         self._serving = asyncio.current_task()
@@ -115,7 +119,7 @@ class Exchange:
             raise self._too_large()
         self._bounds.deadlines.add(self, self._give_up)
         self._watch()
-        return body
+        return await inflated(body, encoding, self._bounds.body_bytes_max) if encoding else body
 
     def _is_too_long(self, length: bytes) -> bool:
         return length.isdigit() and int(length) > self._bounds.body_bytes_max

@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import msgspec
 from msgspec import Meta
 
+from gateway.dialects.flaws import path_of_ambiguity, path_of_depth, path_of_half_pair
 from gateway.errors import RequestInvalid
 
 
@@ -97,7 +98,11 @@ def _read_strictly(raw: bytes) -> dict[str, object]:
     except json.JSONDecodeError as error:
         raise RequestInvalid(f"The body is not JSON: error at character {error.pos}.") from None
     except _Ambiguous as error:
-        raise RequestInvalid(f"The body is not acceptable JSON: {error}.") from None
+        place = path_of_ambiguity(raw.decode())
+        where = f"{place}: " if place else ""
+        raise RequestInvalid(
+            f"{where}The body is not acceptable JSON: {error}.", parameter=place or None
+        ) from None
     except RecursionError:
         raise RequestInvalid("The body is nested too deeply.") from None
     except ValueError:
@@ -119,7 +124,10 @@ def _check_depth(tree: object) -> None:
         ]
         if not level:
             return
-    raise RequestInvalid(f"The body is nested more than {DEPTH_MAX} levels deep.")
+    place = path_of_depth(tree, DEPTH_MAX)
+    raise RequestInvalid(
+        f"{place}: The body is nested more than {DEPTH_MAX} levels deep.", parameter=place
+    )
 
 
 def _check_surrogates(tree: dict[str, object]) -> None:
@@ -127,7 +135,10 @@ def _check_surrogates(tree: dict[str, object]) -> None:
     try:
         json.dumps(tree, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise RequestInvalid("The body holds half of a surrogate pair.") from None
+        place = path_of_half_pair(tree)
+        raise RequestInvalid(
+            f"{place}: The body holds half of a surrogate pair.", parameter=place
+        ) from None
 
 
 def checked(tree: Mapping[str, object], wire: type[Wire]) -> Wire:

@@ -27,6 +27,10 @@ SHAPES: Mapping[str, Mapping[Style, tuple[int, str]]] = {
         "openai": (400, "invalid_request_error"),
         "anthropic": (400, "invalid_request_error"),
     },
+    "unsupported_encoding": {
+        "openai": (415, "invalid_request_error"),
+        "anthropic": (415, "invalid_request_error"),
+    },
     "context_length_exceeded": {
         "openai": (400, "invalid_request_error"),
         "anthropic": (400, "invalid_request_error"),

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import math
+import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -207,15 +208,76 @@ async def test_a_chunked_body_within_the_limit_is_served(
 
 
 @both
-@pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "deflate", "gzip, gzip"])
-async def test_a_compressed_body_is_refused_unopened(
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "x-snappy"])
+async def test_a_body_compressed_in_a_way_that_cannot_be_bounded_is_refused_unopened(
     caller: Caller, upstreams: Upstreams, style: Style, encoding: str
 ) -> None:
-    bomb = gzip.compress(bytes(50_000))
     headers = caller.headers(style) | {"content-encoding": encoding}
 
-    await caller.refused(style, bomb, "invalid_request", headers)
+    await caller.refused(style, gzip.compress(bytes(50_000)), "unsupported_encoding", headers)
 
+    assert untouched(upstreams)
+
+
+@both
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_a_compressed_body_is_served_like_a_plain_one(
+    caller: Caller, upstreams: Upstreams, style: Style, encoding: str
+) -> None:
+    plain = msgspec.json.encode(ask(style))
+    body = gzip.compress(plain) if encoding == "gzip" else zlib.compress(plain)
+    headers = caller.headers(style) | {"content-encoding": encoding}
+
+    assert (await caller.post(style, body, headers)).status == 200
+    assert b"Good morning" in upstreams.engine.calls[0].body
+
+
+@both
+async def test_a_bomb_is_put_down_at_the_limit_and_a_strangers_is_never_opened(
+    caller: Caller, upstreams: Upstreams, style: Style
+) -> None:
+    bomb = gzip.compress(GOOD[:-1] + b',"x":"' + b"x" * 50 * BODY_BYTES_MAX + b'"}')
+    assert len(bomb) < BODY_BYTES_MAX // 10
+    headers = caller.headers(style) | {"content-encoding": "gzip"}
+
+    await caller.refused(style, bomb, "request_too_large", headers)
+    await caller.with_key("wrong").refused(
+        style, bomb, "invalid_api_key", caller.with_key("wrong").headers(style) | headers_of("gzip")
+    )
+    assert untouched(upstreams)
+
+
+def headers_of(encoding: str) -> dict[str, str]:
+    return {"content-encoding": encoding}
+
+
+PATHS_OF_FLAWS: dict[str, tuple[bytes, str]] = {
+    "a key twice": (GOOD.replace(b'"role":"user"', b'"role":"a","role":"b"'), "messages[0].role"),
+    "a number that is none": (GOOD[:-1] + b',"tools":[{"x":NaN}]}', "tools[0].x"),
+    "a number beyond a float": (GOOD[:-1] + b',"temperature":1e999}', "temperature"),
+    "half of a pair": (GOOD.replace(b"Good", b"\\ud800"), "messages[0].content"),
+    "a key that may be content": (GOOD[:-1] + b',"x":{"Ann Lee":1,"Ann Lee":2}}', "x.*"),
+    "too deep": (GOOD[:-1] + b',"x":' + b"[" * 99 + b"]" * 99 + b"}", "x" + "[0]" * 63),
+    "too many messages": (
+        msgspec.json.encode(ask("openai", messages=[{"role": "user", "content": "x"}] * 2001)),
+        "messages",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PATHS_OF_FLAWS)
+async def test_what_is_wrong_is_told_by_its_path(
+    caller: Caller, upstreams: Upstreams, name: str
+) -> None:
+    body, path = PATHS_OF_FLAWS[name]
+    reply = await caller.post("openai", body)
+
+    assert reply.status == 400
+    assert reply.tree["error"]["param"] == path
+    assert reply.tree["error"]["message"].startswith(f"{path}: ")
+    other = await caller.post("anthropic", body)
+    assert other.status == 400
+    assert other.tree["error"]["message"].startswith(f"{path}: ")
     assert untouched(upstreams)
 
 

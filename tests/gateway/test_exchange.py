@@ -1,6 +1,9 @@
 """One exchange: a bounded body in, pieces out, and a caller who may leave at any moment."""
 
 import asyncio
+import gzip
+import tracemalloc
+import zlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -8,7 +11,8 @@ import pytest
 
 from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import Bounds, Exchange
-from gateway.errors import BodyTooLarge, RequestInvalid
+from gateway.api.inflating import PIECE_BYTES, inflated
+from gateway.errors import BodyTooLarge, EncodingRefused, RequestInvalid
 
 
 pytestmark = pytest.mark.anyio
@@ -80,9 +84,39 @@ async def test_a_body_that_does_not_come_in_time_is_refused(
         await Wire(*begun).exchange().read_body()
 
 
-async def test_an_encoded_body_is_refused() -> None:
+@pytest.mark.parametrize("encodings", [(b"br",), (b"zstd",), (b"gzip, gzip",), (b"gzip", b"gzip")])
+async def test_an_encoding_that_cannot_be_bounded_is_refused_unread(
+    encodings: tuple[bytes, ...],
+) -> None:
+    wire = Wire(piece(b"x"))
+
+    with pytest.raises(EncodingRefused, match="gzip, deflate"):
+        await wire.exchange(*((b"content-encoding", each) for each in encodings)).read_body()
+    assert wire.coming.qsize() == 1
+
+
+@pytest.mark.parametrize(
+    "body", [b"x", gzip.compress(b"ab")[:-4], gzip.compress(b"a") + gzip.compress(b"b")]
+)
+async def test_a_broken_cut_or_doubled_compressed_body_is_refused(body: bytes) -> None:
     with pytest.raises(RequestInvalid, match="content-encoding"):
-        await Wire(piece(b"x")).exchange((b"content-encoding", b"gzip")).read_body()
+        await inflated(body, b"gzip", 100)
+
+
+@pytest.mark.parametrize("encoding", [b"gzip", b"deflate"])
+async def test_a_compressed_body_is_inflated_up_to_the_limit_and_not_a_piece_further(
+    encoding: bytes,
+) -> None:
+    compress = gzip.compress if encoding == b"gzip" else zlib.compress
+    plain = bytes(3 * PIECE_BYTES)
+    assert await inflated(compress(plain), encoding, len(plain)) == plain
+    bomb = compress(bytes(40 * PIECE_BYTES))
+    tracemalloc.start()
+    with pytest.raises(BodyTooLarge, match="inflated"):
+        await inflated(bomb, encoding, PIECE_BYTES)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most_bytes < 4 * PIECE_BYTES
 
 
 @pytest.mark.parametrize("before", [(), (piece(b"x", more=True),)])

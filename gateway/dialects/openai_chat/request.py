@@ -7,7 +7,6 @@ from gateway.dialects.estimate import estimate_input_tokens
 from gateway.dialects.loss import check_schema_wanted, check_tier_priced
 from gateway.dialects.openai_chat.wire import ChatBody, ChatMessage, ContentPart, Link
 from gateway.dialects.strict_json import checked, decode_object, invalid
-from gateway.errors import RequestInvalid
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, Target
 
@@ -151,4 +150,4 @@ def _with_usage(options: msgspec.Raw | bytes | None) -> bytes:
     try:
         return body.patch(bytes(options), {"include_usage": b"true"})
     except msgspec.DecodeError:
-        raise RequestInvalid("stream_options: An object is expected.") from None
+        raise invalid("stream_options", "An object is expected") from None

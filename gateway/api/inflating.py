@@ -1,0 +1,55 @@
+"""Compressed bodies, opened only for callers we know and never beyond the limit of plain ones.
+
+`gzip` and `deflate` are in the standard library. `br` and `zstd` are refused: a few bytes of theirs
+stand for gigabytes, and nothing here could stop in their middle.
+"""
+
+import asyncio
+import zlib
+
+from gateway.errors import BodyTooLarge, EncodingRefused, RequestInvalid
+
+
+PIECE_BYTES = 256 * 1024
+"""What is inflated before others get their turn: about a millisecond of work."""
+
+OFFERED = "gzip, deflate"
+_WINDOW_BITS = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
+_BROKEN = "The body is not what its content-encoding says."
+
+
+def check_encoding(encoding: bytes) -> None:
+    """Refuse an encoding before a byte of the body is read.
+
+    Raises:
+        EncodingRefused: it is unknown, or several in a row.
+    """
+    if encoding not in _WINDOW_BITS:
+        raise EncodingRefused(f"Send the body plain, or in one of these encodings: {OFFERED}.")
+
+
+async def inflated(body: bytes, encoding: bytes, bytes_max: int) -> bytes:
+    """The plain body; stops as soon as it is longer than `bytes_max`.
+
+    Raises:
+        BodyTooLarge: it would be longer.
+        RequestInvalid: it is cut, broken, or more than one stream.
+    """
+    inflater = zlib.decompressobj(_WINDOW_BITS[encoding])
+    pieces: list[bytes] = []
+    length, rest = 0, body
+    try:
+        while rest and not inflater.eof:
+            piece = inflater.decompress(rest, PIECE_BYTES)
+            rest = inflater.unconsumed_tail
+            length += len(piece)
+            if length > bytes_max:
+                raise BodyTooLarge(f"The body is longer than {bytes_max} bytes when inflated.")
+            pieces.append(piece)
+            await asyncio.sleep(0)
+    except zlib.error:
+        raise RequestInvalid(_BROKEN) from None
+    if not inflater.eof or inflater.unused_data:
+        # Two readers could disagree about where a second stream, or what is missing, belongs.
+        raise RequestInvalid(_BROKEN)
+    return b"".join(pieces)

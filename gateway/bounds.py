@@ -1,0 +1,97 @@
+"""How much of everything one request may hold: counts of messages, tools, keys, attachments.
+
+The body's size alone is no bound on the work: ten megabytes can be a million keys.
+"""
+
+import msgspec
+
+from gateway.errors import ContextTooLong, RequestInvalid
+from gateway.settings import Limits
+from gateway.types import ChatRequest
+
+
+_TURNS = ("messages", "input")
+_ATTACHED = frozenset({"image", "image_url", "input_image", "document", "file", "input_file"})
+
+
+def check_bounds(request: ChatRequest, limits: Limits) -> None:
+    """Refuse a request that holds more of something than any honest one does.
+
+    Raises:
+        RequestInvalid: with the path of what is too much, and how much there may be.
+        ContextTooLong: no model of today reads that much.
+    """
+    tree = request.tree
+    for name in _TURNS:
+        _check_length(name, tree.get(name), limits.messages_max)
+    if request.has_tools:
+        _check_length("tools", tree.get("tools"), limits.tools_max)
+    choices = tree.get("n")
+    if isinstance(choices, int) and choices > limits.choices_max:
+        raise _too_many("n", limits.choices_max)
+    if request.has_images or request.has_documents:
+        _check_attachments(request, limits.attachments_max)
+    if len(request.raw) > limits.schema_bytes_max:
+        _check_schemas(request, limits.schema_bytes_max)
+    # Every key needs a colon; texts hold them too, so only then are all keys counted.
+    if request.raw.count(b":") > limits.keys_max and _keys_of(tree) > limits.keys_max:
+        raise RequestInvalid(f"The body holds more than {limits.keys_max} keys.", parameter="$")
+    if request.input_tokens_estimate > limits.input_tokens_max:
+        raise ContextTooLong(
+            f"The input is about {request.input_tokens_estimate} tokens long; "
+            f"{limits.input_tokens_max} are possible here."
+        )
+
+
+def _check_length(place: str, value: object, most: int) -> None:
+    if isinstance(value, list) and len(value) > most:
+        raise _too_many(place, most)
+
+
+def _too_many(place: str, most: int) -> RequestInvalid:
+    return RequestInvalid(f"{place}: At most {most} are possible here.", parameter=place)
+
+
+def _check_attachments(request: ChatRequest, most: int) -> None:
+    """Images and documents, those in tool results too."""
+    count = 0
+    for name in _TURNS:
+        turns = request.tree.get(name)
+        for index, turn in enumerate(turns if isinstance(turns, list) else ()):
+            count += _attachments_of(turn)
+            if count > most:
+                raise _too_many(f"{name}[{index}].content", most)
+
+
+def _attachments_of(turn: object) -> int:
+    count, pending = 0, [turn]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, list):
+            pending += node
+        elif isinstance(node, dict):
+            count += node.get("type") in _ATTACHED
+            pending += (node.get("content"), node.get("output"))
+    return count
+
+
+def _check_schemas(request: ChatRequest, most_bytes: int) -> None:
+    """Schemas of tools and answers, which become grammars upstream: not the size of a book."""
+    for name in ("tools", "response_format", "output_config", "text"):
+        value = request.tree.get(name)
+        for index, each in enumerate(value if isinstance(value, list) else (value,)):
+            if each is not None and len(msgspec.json.encode(each)) > most_bytes:
+                place = f"{name}[{index}]" if isinstance(value, list) else name
+                raise RequestInvalid(f"{place}: Longer than {most_bytes} bytes.", parameter=place)
+
+
+def _keys_of(tree: object) -> int:
+    count, pending = 0, [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, list):
+            pending += node
+        elif isinstance(node, dict):
+            count += len(node)
+            pending += node.values()
+    return count

@@ -1,0 +1,100 @@
+"""How much of everything a request may hold, one bound at a time, at it and one beyond it."""
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from gateway.bounds import check_bounds
+from gateway.dialects.registry import DIALECTS
+from gateway.errors import ContextTooLong, RequestInvalid
+from gateway.settings import Limits
+from gateway.types import ChatRequest, DialectName
+
+
+LIMITS = Limits(
+    messages_max=3,
+    tools_max=2,
+    keys_max=40,
+    attachments_max=2,
+    schema_bytes_max=400,
+    choices_max=4,
+    input_tokens_max=5000,
+)
+USER = {"role": "user", "content": "Hi"}
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+BLOCK = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+RESULT = {"type": "tool_result", "tool_use_id": "t", "content": [BLOCK]}
+TOOL = {"type": "function", "function": {"name": "f"}}
+
+
+def request(dialect: DialectName = "openai_chat", **fields: Any) -> ChatRequest:
+    body: dict[str, Any] = {"model": "m"}
+    body |= {"input": "Hi"} if dialect == "openai_responses" else {"messages": [USER]}
+    if dialect == "anthropic_messages":
+        body["max_tokens"] = 9
+    return DIALECTS[dialect].decode_request(json.dumps(body | fields).encode(), "req_1")
+
+
+def tool(length: int) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", "description": "x" * length}}
+
+
+CASES: list[tuple[str, dict[str, Any], dict[str, Any], DialectName, str]] = [
+    ("messages", {"messages": [USER] * 3}, {"messages": [USER] * 4}, "openai_chat", "messages"),
+    ("items", {"input": [USER] * 3}, {"input": [USER] * 4}, "openai_responses", "input"),
+    ("tools", {"tools": [TOOL] * 2}, {"tools": [TOOL] * 3}, "openai_chat", "tools"),
+    ("choices", {"n": 4}, {"n": 5}, "openai_chat", "n"),
+    (
+        "images",
+        {"messages": [USER, {"role": "user", "content": [IMAGE] * 2}]},
+        {"messages": [USER, {"role": "user", "content": [IMAGE] * 3}]},
+        "openai_chat",
+        "messages[1].content",
+    ),
+    (
+        "images in results",
+        {"messages": [{"role": "user", "content": [RESULT, BLOCK]}]},
+        {"messages": [{"role": "user", "content": [RESULT, RESULT, BLOCK]}]},
+        "anthropic_messages",
+        "messages[0].content",
+    ),
+    (
+        "schemas",
+        {"tools": [tool(300)]},
+        {"tools": [tool(20), tool(500)]},
+        "openai_chat",
+        "tools[1]",
+    ),
+    (
+        "keys",
+        {"metadata": {f"a{n}": "x" for n in range(30)}},
+        {"metadata": {f"a{n}": "x" for n in range(40)}},
+        "openai_chat",
+        "$",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
+def test_what_is_within_a_bound_passes_and_one_more_is_refused_by_its_path(
+    case: tuple[str, dict[str, Any], dict[str, Any], DialectName, str],
+) -> None:
+    _, within, beyond, dialect, path = case
+    check_bounds(request(dialect, **within), LIMITS)
+    with pytest.raises(RequestInvalid) as caught:
+        check_bounds(request(dialect, **beyond), LIMITS)
+
+    assert caught.value.parameter == path
+
+
+def test_colons_in_texts_are_no_keys() -> None:
+    check_bounds(request(messages=[{"role": "user", "content": ":" * 500}]), LIMITS)
+
+
+def test_an_input_longer_than_any_model_reads_is_refused_before_anything_is_reserved() -> None:
+    long = structs.replace(request(), input_tokens_estimate=5001)
+
+    with pytest.raises(ContextTooLong):
+        check_bounds(long, LIMITS)
