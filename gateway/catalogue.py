@@ -19,6 +19,7 @@ from gateway.types import Target, Tier, Usage
 
 CAPABILITIES = frozenset(
     {
+        "cache_breakpoints",
         "documents",
         "effort",
         "embeddings",
@@ -41,6 +42,7 @@ CAPABILITIES = frozenset(
 
 `max_completion_tokens`: the limit's name upstream. `tools_in_responses`: chat completions take no
 function tools for this model, responses do. `embeddings`: the model makes vectors, and no answers.
+`cache_breakpoints`: OpenAI's explicit breakpoints are known.
 `prompt_cache`: a breakpoint is set in conversations whose caller set none. `fixed_sampling`:
 temperature and its kin are refused there, so they are dropped and reported. `effort`,
 `reasoning_effort`, `top_k`, `prefill` and `mid_system`: fields and shapes of one dialect that a

@@ -24,13 +24,13 @@ temperature, top_p               exact (4)            exact (4)
 stop sequences                   exact; blanks drop   exact up to four, else refused
 top_k                            -                    `top_k` (3), else dropped
 json_schema                      exact (6)            exact
-json_object                      instruction          -
+json_object                      instruction (7)      -
 user, metadata.user_id           UUIDs and hashes exact, all else as a keyed digest, both ways
 service tier                     auto only; the tier that served comes back, both ways
 n above 1, logprobs, audio out   refused              -
 seed, logit_bias, penalties      dropped              -
 inference_geo, containers, MCP   -                    refused
-cache_control                    exact                dropped
+cache_control, breakpoints       exact                breakpoints (3), else dropped
 unknown fields                   dropped              dropped
 assistant turn last (prefill)    `prefill` (3)        `prefill` (3), else refused
 ===============================  ===================  ==========================================
@@ -42,8 +42,10 @@ assistant turn last (prefill)    `prefill` (3)        `prefill` (3), else refuse
 (3) Only where the target has the capability of that name.
 (4) Dropped where the target has the capability `fixed_sampling`: its models know no other value.
 (5) Names that the other side does not allow are renamed, and restored in the answer.
-(6) Keywords that only one side enforces move into descriptions, reported; refused where the
-    target lacks the capability `json_schema`.
+(6) Keywords that only one side enforces move into descriptions, reported (7). Where the target
+    lacks the capability `json_schema` but has `tools`, an older model of Anthropic's is asked by a
+    tool, reported (7); refused where it has neither.
+(7) What no upstream enforces is compared with the answer here, and told where it differs.
 """
 
 from collections.abc import Mapping

@@ -3,6 +3,8 @@
 Both are frozen and only point at the nouns of `gateway.types`; they add none of their own.
 """
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from gateway.output_scan import OutputScan
@@ -56,3 +58,22 @@ class Passage(Struct, frozen=True):
     def rewriting(self) -> AnswerRewriter | None:
         """What happens to the answer: scanned in the upstream's words, then unveiled."""
         return in_turn(self.output, self.veil)
+
+UNMET = "response_format.unmet"
+"""In a record: an answer that nothing upstream held to its schema, and that differs from it."""
+
+
+def is_unenforced(dropped: Iterable[str]) -> bool:
+    """Whether the answer's format was left out or weakened, so that it has to be looked at."""
+    return any(name.startswith("response_format") for name in dropped)
+
+
+def unmet_format(passage: Passage, dropped: Iterable[str], text: str) -> str:
+    """Where an answer differs from the format that its request asked for and no upstream enforced.
+
+    A path in ASCII without line breaks; empty where it is as asked.
+    """
+    if not is_unenforced(dropped):
+        return ""
+    path = passage.arrival.dialect.unmet(passage.request, text)
+    return "".join(each if each.isascii() and each.isprintable() else "*" for each in path)[:100]

@@ -23,7 +23,7 @@ from gateway.dispatch import Dispatcher
 from gateway.errors import ClientGone, GatewrightError
 from gateway.identity import Peppers, authenticate
 from gateway.inspection import Inspector
-from gateway.passage import Arrival, Passage
+from gateway.passage import UNMET, Arrival, Passage, unmet_format
 from gateway.pings import Pings, Write
 from gateway.ports import AuditLog, Ledger, StreamEncoder
 from gateway.rates import NO_LIMITS, Permit, Rates
@@ -247,18 +247,21 @@ class Pipeline:
             await asyncio.shield(self._break_off(passage, attempts, error))
             raise
         target = answered.candidate.target
+        unmet = unmet_format(passage, answered.dropped, completion.text)
         concluded = await self._conclusion.answered(
             passage,
             attempts,
             target,
             usage,
             completion.raw[: self._limits.audited_reply_bytes_max],
-            answered.dropped,
+            (*answered.dropped, UNMET) if unmet else answered.dropped,
         )
         await self._threads.keep(passage, body)
         headers = _headers(passage, target, answered.dropped, concluded)
         if usage.estimated:
             headers["x-gatewright-usage"] = "estimated"
+        if unmet:
+            headers["x-gatewright-schema"] = f"unmet at {unmet}"
         if saved := saved_by_cache(target.price, usage):
             headers["x-gatewright-cache-saved-microusd"] = str(saved)
         return WholeAnswer(body, headers)

@@ -227,6 +227,13 @@ class Dialect(Protocol):
         """The upstream's own bytes where `source` is this dialect, else the same in this one."""
         ...
 
+    def unmet(self, request: ChatRequest, text: str) -> str:
+        """Where an answer's text differs from the JSON or the schema that was asked for.
+
+        Empty if it does not, or if nothing was asked.
+        """
+        ...
+
     def decode_error(self, status: int, raw: bytes, retry_after_s: float | None) -> GatewrightError:
         """An upstream's error body → our tree; keeps status and `retry-after`, not addresses."""
         ...

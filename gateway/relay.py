@@ -12,7 +12,7 @@ from gateway.catalogue import saved_by_cache
 from gateway.conclusion import Conclusion
 from gateway.dispatch import LiveStream
 from gateway.errors import GatewrightError, UpstreamFailed
-from gateway.passage import Passage
+from gateway.passage import UNMET, Passage, is_unenforced, unmet_format
 from gateway.pings import Pings, Write
 from gateway.ports import StreamEncoder
 from gateway.tally import Tally
@@ -41,6 +41,8 @@ class Relay:
         self._conclusion = conclusion
         self._tally = Tally(kept_bytes_max)
         self._keep = keep
+        self._said: list[str] | None = [] if is_unenforced(live.dropped) else None
+        """The answer's text, where its format has to be looked at in the end."""
         self._pings = pings
 
     async def run(self, write: Write) -> bool:
@@ -76,6 +78,10 @@ class Relay:
     async def _carry(self, encoder: StreamEncoder, write: Write, pings: Pings) -> None:
         while events := await self._live.next_batch():
             self._tally.add(events)
+            if self._said is not None:
+                self._said += [
+                    delta.text for event in events for delta in event.deltas if delta.kind == "text"
+                ]
             if data := encoder.encode(events):
                 pings.is_quiet = False
                 await write(data)
@@ -83,17 +89,21 @@ class Relay:
     async def _finish(self, encoder: StreamEncoder) -> bytes:
         passage, candidate = self._passage, self._live.candidate
         usage = self._tally.usage(passage.request.input_tokens_estimate)
+        dropped = self._live.dropped
+        unmet = unmet_format(passage, dropped, "".join(self._said or ()))
         concluded = await self._conclusion.answered(
             passage,
             self._attempts,
             candidate.target,
             usage,
             self._tally.content,
-            self._live.dropped,
+            (*dropped, UNMET) if unmet else dropped,
         )
         told = self._told_late()
         if usage.estimated:
             told += " x-gatewright-usage=estimated"
+        if unmet:
+            told += f" x-gatewright-schema=unmet at {unmet}"
         if saved := saved_by_cache(candidate.target.price, usage):
             told += f" x-gatewright-cache-saved-microusd={saved}"
         ending = encoder.finish(

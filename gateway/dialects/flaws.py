@@ -1,18 +1,41 @@
 """Where a refused body is wrong: the path of its first flaw, found only after it was refused.
 
-A second look with markers instead of errors: whoever sends good bodies pays nothing for it. A key
-that is no plain word might be content, and becomes a star.
+A second look with markers instead of errors: whoever sends good bodies pays nothing for it. Only
+words of the dialects are repeated; any other key might be content, and becomes a star.
 """
 
 import json
-import re
 from collections.abc import Iterator
 
 from msgspec import Struct
 
 
 PATH_LENGTH_MAX = 200
-_WORD = re.compile(r"[A-Za-z_$][A-Za-z0-9_.$-]{0,63}")
+_WORDS = frozenset(
+    {
+        *(
+            "model",
+            "messages",
+            "input",
+            "instructions",
+            "system",
+            "role",
+            "content",
+            "type",
+            "text",
+        ),
+        *("tools", "tool_choice", "tool_calls", "tool_call_id", "tool_use_id", "function", "name"),
+        *("arguments", "parameters", "input_schema", "description", "strict", "schema", "id"),
+        *("temperature", "top_p", "top_k", "seed", "stop", "stop_sequences", "n", "logit_bias"),
+        *("max_tokens", "max_completion_tokens", "max_output_tokens", "logprobs", "top_logprobs"),
+        *("stream", "stream_options", "include_usage", "response_format", "json_schema", "format"),
+        *("output_config", "effort", "thinking", "budget_tokens", "reasoning", "reasoning_effort"),
+        *("image_url", "url", "detail", "source", "media_type", "data", "file", "file_data"),
+        *("metadata", "user", "user_id", "store", "include", "service_tier", "output", "call_id"),
+        *("presence_penalty", "frequency_penalty", "dimensions", "encoding_format"),
+        *("properties", "items", "required", "enum", "minimum", "maximum", "cache_control"),
+    }
+)
 
 
 class _Flaw(Struct):
@@ -76,6 +99,6 @@ def _nodes(tree: object, from_depth: int) -> Iterator[tuple[str, object]]:
 
 
 def _joined(path: str, key: str) -> str:
-    word = key if _WORD.fullmatch(key) else "*"
+    word = key if key in _WORDS else "*"
     # A path that is too long to be told need not be built any further.
     return path if len(path) > PATH_LENGTH_MAX else f"{path}.{word}" if path else word

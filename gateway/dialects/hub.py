@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import structs
 
 from gateway.conversation import Conversation, ToolCallPart, ToolResultPart, Turn
+from gateway.dialects import schema_check
 from gateway.dialects.anthropic_messages import reader as anthropic_messages
 from gateway.dialects.loss import is_opaque, unsupported
 from gateway.dialects.openai_chat import reader as openai_chat
@@ -34,6 +35,12 @@ def read_conversation(request: ChatRequest) -> Conversation:
     if talk.turns:
         _check_pairs(talk.turns)
     return talk
+
+
+def unmet(request: ChatRequest, text: str) -> str:
+    """See `ports.Dialect.unmet`."""
+    asked = read_conversation(request).response_format
+    return schema_check.unmet(asked, text) if asked is not None else ""
 
 
 def _check_pairs(turns: Iterable[Turn]) -> None:

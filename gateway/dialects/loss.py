@@ -100,6 +100,16 @@ def opaque_user(user: str) -> str:
     return user if is_opaque(user) else hashlib.sha256(user.encode()).hexdigest()
 
 
+def breakpoint_life(mark: Mapping[str, object] | None, losses: Losses) -> str:
+    """The same for OpenAI's breakpoints, whose lives are of other lengths."""
+    if mark is None:
+        return ""
+    if mark.get("ttl") is None:
+        return "5m"
+    losses.add("prompt_cache_breakpoint.ttl")
+    return "1h"
+
+
 def cache_life(control: Mapping[str, object] | None) -> str:
     """How long a cache breakpoint lives: `5m` or `1h`; empty where there is none."""
     if control is None:

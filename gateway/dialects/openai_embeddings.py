@@ -130,6 +130,11 @@ class OpenAIEmbeddings:
                 changes["data"] = msgspec.json.encode([_in_base64(vector) for vector in vectors])
         return body.patch(completion.raw, changes) if changes else completion.raw
 
+    def unmet(self, request: ChatRequest, text: str) -> str:
+        """Vectors have no schema."""
+        del request, text
+        return ""
+
     def decode_error(self, status: int, raw: bytes, retry_after_s: float | None) -> GatewrightError:
         return upstream_errors.decode_error(status, raw, retry_after_s)
 

@@ -19,8 +19,6 @@ from tests.upstreams import Answer
 pytestmark = pytest.mark.anyio
 
 SETTINGS = """
-[limits]
-ping_every_s = 0.05
 [requests]
 media_hosts = ["images.example.com"]
 [inspection]
@@ -147,65 +145,6 @@ async def test_rule_51_the_callers_pinned_version_reaches_an_upstream_of_its_dia
     assert "anthropic-beta" not in second
 
 
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("target", [CLAUDE_TARGET, GPT_TARGET])
-async def test_pings_are_sent_while_an_answer_pauses(
-    caller: Caller, upstreams: Upstreams, style: Style, target: str
-) -> None:
-    for upstream in upstreams.managed:
-        upstream.answer(Answer(text="one two", gap_s=0.3))
-    reply = await caller.post(style, ask(style, model=target, stream=True))
-
-    ping = b": ping\n\n" if style == "openai" else b"event: ping\n"
-    assert ping in reply.body
-    assert reply.body.rstrip().endswith((b"[DONE]", b'{"type":"message_stop"}'))
-
-
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("target", [CLAUDE_TARGET, GPT_TARGET])
-async def test_pings_are_sent_before_an_answer_begins_and_its_target_is_told_at_the_end(
-    caller: Caller, upstreams: Upstreams, style: Style, target: str
-) -> None:
-    hold = asyncio.Event()
-    for upstream in upstreams.managed:
-        upstream.answer(Answer(text="one two", hold=hold))
-    reply = await caller.post(style, ask(style, model=target, stream=True), on_first=hold.set)
-
-    ping = b": ping\n\n" if style == "openai" else b"event: ping\n"
-    assert reply.body.startswith(ping)
-    assert "x-gatewright-target" not in reply.headers
-    assert f" x-gatewright-target={target}\n".encode() in reply.body
-    assert reply.body.rstrip().endswith((b"[DONE]", b'{"type":"message_stop"}'))
-    assert not reply.is_cut
-    await only_outcome(caller.gateway, reply.request_id, "ok", "")
-
-
-@pytest.mark.parametrize("style", STYLES)
-async def test_an_error_after_a_ping_falls_back_and_the_last_one_is_told_inside_the_stream(
-    caller: Caller, upstreams: Upstreams, style: Style
-) -> None:
-    hold = asyncio.Event()
-    upstreams.engine.answer_once(Answer(status=500, hold=hold))
-    body = ask(style, model="auto", stream=True)
-    reply = await caller.post(style, body, on_first=hold.set)
-    assert b" x-gatewright-target=claude" in reply.body
-    # Good news of the engine, so that its breaker does not keep later tests from it.
-    assert (await caller.post(style, ask(style))).status == 200
-
-    late = asyncio.Event()
-    upstreams.anthropic.answer(Answer(status=529, hold=late))
-    failed = await caller.post(
-        style, ask(style, model=CLAUDE_TARGET, stream=True), on_first=late.set
-    )
-    assert failed.status == 200
-    assert failed.body.count(b'"error":{') == 1
-    assert b"[DONE]" not in failed.body
-    assert b"message_stop" not in failed.body
-    assert failed.is_cut == (style == "openai")
-    outcome = await only_outcome(caller.gateway, failed.request_id, "failed", "upstream_refused")
-    assert outcome.cost_microusd == 0
-
-
 async def test_rule_56_the_official_tool_runner_works_through_a_gateway_that_holds_no_threads(
     gateway: RunningGateway, shared_key: str, upstreams: Upstreams
 ) -> None:
@@ -273,6 +212,23 @@ async def test_rule_25_an_upstream_of_another_dialect_learns_no_end_users_name(
     assert all(b"ann" not in call.body for call in upstreams.anthropic.calls)
     assert told[0] == told[1] != told[2]
     assert told[0] != {"user_id": hashlib.sha256(b"ann.lee").hexdigest()}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("said", "is_met"), [('{"age": 5}', True), ('{"age": -5}', False)])
+async def test_rule_34_the_caller_and_the_record_learn_that_an_answer_is_not_as_asked(
+    caller: Caller, upstreams: Upstreams, said: str, is_met: bool, stream: bool
+) -> None:
+    schema = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 0}}}
+    form = {"type": "json_schema", "json_schema": {"name": "fact", "schema": schema}}
+    upstreams.anthropic.answer(Answer(text=said))
+    body = ask("openai", model=CLAUDE_TARGET, response_format=form, stream=stream)
+    reply = await caller.post("openai", body)
+
+    told = reply.body.decode() if stream else reply.headers.get("x-gatewright-schema", "")
+    assert ("unmet at $.age" in told) != is_met
+    outcome = await only_outcome(caller.gateway, reply.request_id, "ok", "")
+    assert ("response_format.unmet" in outcome.dropped) != is_met
 
 
 async def test_rule_63_a_plain_call_is_cancelled_upstream_when_its_caller_leaves(

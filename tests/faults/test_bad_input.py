@@ -253,11 +253,11 @@ def headers_of(encoding: str) -> dict[str, str]:
 
 PATHS_OF_FLAWS: dict[str, tuple[bytes, str]] = {
     "a key twice": (GOOD.replace(b'"role":"user"', b'"role":"a","role":"b"'), "messages[0].role"),
-    "a number that is none": (GOOD[:-1] + b',"tools":[{"x":NaN}]}', "tools[0].x"),
+    "a number that is none": (GOOD[:-1] + b',"tools":[{"name":NaN}]}', "tools[0].name"),
     "a number beyond a float": (GOOD[:-1] + b',"temperature":1e999}', "temperature"),
     "half of a pair": (GOOD.replace(b"Good", b"\\ud800"), "messages[0].content"),
-    "a key that may be content": (GOOD[:-1] + b',"x":{"Ann Lee":1,"Ann Lee":2}}', "x.*"),
-    "too deep": (GOOD[:-1] + b',"x":' + b"[" * 99 + b"]" * 99 + b"}", "x" + "[0]" * 63),
+    "a key that may be content": (GOOD[:-1] + b',"metadata":{"Ann":1,"Ann":2}}', "metadata.*"),
+    "too deep": (GOOD[:-1] + b',"stop":' + b"[" * 99 + b"]" * 99 + b"}", "stop" + "[0]" * 63),
     "too many messages": (
         msgspec.json.encode(ask("openai", messages=[{"role": "user", "content": "x"}] * 2001)),
         "messages",

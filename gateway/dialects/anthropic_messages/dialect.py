@@ -48,6 +48,9 @@ class AnthropicMessages:
             return reply.with_usage(completion)
         return reply.encode_reply(completion, renamed_tools(request.tree))
 
+    def unmet(self, request: ChatRequest, text: str) -> str:
+        return hub.unmet(request, text)
+
     def decode_error(self, status: int, raw: bytes, retry_after_s: float | None) -> GatewrightError:
         return upstream_errors.decode_error(status, raw, retry_after_s)
 

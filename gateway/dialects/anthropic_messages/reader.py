@@ -37,7 +37,7 @@ _PLACED = frozenset(
     {
         *("model", "messages", "max_tokens", "stream", "system", "temperature", "top_p", "top_k"),
         *("stop_sequences", "tools", "tool_choice", "thinking", "output_config", "metadata"),
-        *("service_tier",),
+        *("service_tier", "cache_control"),
     }
 )
 _REFUSED: Mapping[str, tuple[str, int]] = {
@@ -76,16 +76,19 @@ def read_conversation(request: ChatRequest) -> Conversation:
     losses.add_unknown_inside(request.tree["messages"], _PLACED_OF_TURN, _PLACED_OF_BLOCK)
     if wire.service_tier not in {None, AUTO_TIER}:
         losses.add("service_tier")
+    turns = tuple(
+        Turn(turn.role, _parts(turn.content, f"messages[{index}]", losses))
+        for index, turn in enumerate(wire.messages)
+    )
+    if wire.cache_control is not None:
+        turns = (*turns[:-1], _marked(turns[-1], cache_life(wire.cache_control), losses))
     choice = wire.tool_choice
     parallel = None
     if choice is not None and choice.disable_parallel_tool_use is not None:
         parallel = not choice.disable_parallel_tool_use
     return Conversation(
         system=_system(wire),
-        turns=tuple(
-            Turn(turn.role, _parts(turn.content, f"messages[{index}]", losses))
-            for index, turn in enumerate(wire.messages)
-        ),
+        turns=turns,
         stream=request.stream,
         tools=_tools(request.tree, wire.tools or [], losses),
         tool_choice=_tool_choice(wire),
@@ -102,6 +105,21 @@ def read_conversation(request: ChatRequest) -> Conversation:
         service_tier=AUTO_TIER if wire.service_tier == AUTO_TIER else "",
         unplaced=losses.names(),
     )
+
+
+def _marked(turn: Turn, life: str, losses: Losses) -> Turn:
+    """The last turn with a breakpoint at its end: what one at the top of a request means."""
+    last = turn.parts[-1] if turn.parts else None
+    if isinstance(last, ToolResultPart) and last.parts:
+        inner = last.parts[-1]
+        if isinstance(inner, TextPart):
+            parts = (*last.parts[:-1], TextPart(inner.text, inner.cached or life))
+            last = ToolResultPart(last.tool_id, parts, last.is_error)
+            return Turn(turn.role, (*turn.parts[:-1], last))
+    if not isinstance(last, TextPart):
+        losses.add("cache_control")
+        return turn
+    return Turn(turn.role, (*turn.parts[:-1], TextPart(last.text, last.cached or life)))
 
 
 def _system(wire: MessagesBody) -> tuple[TextPart, ...]:

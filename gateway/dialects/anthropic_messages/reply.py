@@ -6,6 +6,7 @@ import msgspec
 
 from gateway.conversation import RAW_ARGUMENTS
 from gateway.dialects import body
+from gateway.dialects.answer_tool import ANSWER_TOOL
 from gateway.dialects.anthropic_messages.wire import Reply, ReplyBlock, StopDetails, UsageWire
 from gateway.dialects.estimate import estimate_output_tokens
 from gateway.dialects.naming import message_id
@@ -47,12 +48,17 @@ def decode_reply(raw: bytes) -> Completion:
         raise UpstreamMalformed("The upstream's answer is not a message.") from error
     stop_reason = STOP_REASONS.get(wire.stop_reason or "", "end")
     text = "".join(block.text or "" for block in wire.content if block.type == "text")
+    calls = tuple(_tool_call(block) for block in wire.content if block.type == "tool_use")
+    if any(call.name == ANSWER_TOOL for call in calls):
+        text += "".join(call.arguments_json for call in calls if call.name == ANSWER_TOOL)
+        calls = tuple(call for call in calls if call.name != ANSWER_TOOL)
+        stop_reason = "end" if stop_reason == "tool_use" and not calls else stop_reason
     return Completion(
         raw=raw,
         message_id=wire.id or "",
         model=wire.model or "",
         text=text,
-        tool_calls=tuple(_tool_call(block) for block in wire.content if block.type == "tool_use"),
+        tool_calls=calls,
         stop_reason=stop_reason,
         stop_sequence=wire.stop_sequence,
         usage=usage_of(wire.usage) or _estimated(wire.content),

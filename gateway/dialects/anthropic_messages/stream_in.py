@@ -4,6 +4,7 @@ import msgspec
 from msgspec import structs
 
 from gateway.dialects import sse
+from gateway.dialects.answer_tool import ANSWER_TOOL
 from gateway.dialects.anthropic_messages.reply import STOP_REASONS, refusal_of, usage_of
 from gateway.dialects.anthropic_messages.wire import (
     Piece,
@@ -25,12 +26,14 @@ _USAGE_FIELDS = UsageWire.__struct_fields__
 class MessageStreamDecoder:
     """See `ports.StreamDecoder`. Nothing is reported after the terminal event."""
 
-    __slots__ = ("_calls", "_calls_count", "_ended", "_splitter", "_usage")
+    __slots__ = ("_answer", "_calls", "_calls_count", "_ended", "_splitter", "_usage")
 
     def __init__(self) -> None:
         self._splitter = sse.Splitter()
         self._ended = False
         self._usage: UsageWire | None = None
+        self._answer = -1
+        """Index of the block in which the answer comes as a tool's arguments."""
         self._calls: dict[int, int] = {}
         self._calls_count = 0
 
@@ -75,7 +78,8 @@ class MessageStreamDecoder:
             start = Delta("start", message_id=message.id or "", model=message.model or "")
             return StreamEvent(raw, (start, *self._opening(message.usage)))
         if wire.type == "message_delta":
-            deltas = (*_stop(wire.delta), *self._counted(wire.usage))
+            is_answer = self._answer >= 0 and not self._calls
+            deltas = (*_stop(wire.delta, is_answer=is_answer), *self._counted(wire.usage))
             return StreamEvent(raw, deltas, is_closing=True)
         if wire.type == "error":
             word = (wire.error.type if wire.error is not None else None) or "error"
@@ -119,6 +123,9 @@ class MessageStreamDecoder:
     def _tool_start(self, raw: bytes, index: int, block: ReplyBlock) -> StreamEvent:
         if not block.id or not block.name:
             raise UpstreamMalformed("The upstream called a tool without a name or an id.")
+        if block.name == ANSWER_TOOL:
+            self._answer = index
+            return StreamEvent(raw, ())
         ordinal = self._calls_count
         self._calls_count += 1
         self._calls[index] = ordinal
@@ -134,6 +141,11 @@ class MessageStreamDecoder:
         if piece.text is not None:
             return StreamEvent(raw, (Delta("text", piece.text),), has_content=True)
         if piece.partial_json is not None:
+            if index == self._answer:
+                text = piece.partial_json
+                return StreamEvent(
+                    raw, (Delta("text", text),) if text else (), has_content=bool(text)
+                )
             ordinal = self._calls.get(index)
             if ordinal is None:
                 return StreamEvent(raw, _OPAQUE, has_content=True)
@@ -148,10 +160,13 @@ class MessageStreamDecoder:
         return StreamEvent(raw, _OPAQUE, has_content=True)
 
 
-def _stop(piece: Piece | None) -> tuple[Delta, ...]:
+def _stop(piece: Piece | None, *, is_answer: bool) -> tuple[Delta, ...]:
+    """Why it stopped; a call that was the answer itself is no call to the caller."""
     if piece is None or piece.stop_reason is None:
         return ()
     reason = STOP_REASONS.get(piece.stop_reason, "end")
+    if is_answer and reason == "tool_use":
+        reason = "end"
     stop = Delta("stop", stop_reason=reason, stop_sequence=piece.stop_sequence)
     if reason == "content_filter":
         return Delta("refusal", refusal_of(piece.stop_details)), stop

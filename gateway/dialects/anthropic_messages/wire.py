@@ -114,6 +114,7 @@ class MessagesBody(Struct):
     output_config: OutputConfig | None = None
     metadata: Metadata | None = None
     service_tier: str | None = None
+    cache_control: Object | None = None
 
 
 class CacheCreation(Struct):

@@ -20,6 +20,7 @@ from gateway.conversation import (
     ToolResultPart,
     Turn,
 )
+from gateway.dialects.answer_tool import asked_by_tool
 from gateway.dialects.anthropic_messages.schemas import enforceable
 from gateway.dialects.anthropic_messages.thinking import add_reasoning
 from gateway.dialects.loss import Losses, check_schema_wanted, opaque_user, unsupported
@@ -45,6 +46,9 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
         FeatureUnsupported: it holds something a messages request cannot say.
     """
     losses = Losses(talk.unplaced)
+    if _is_asked_by_tool(talk, target):
+        losses.add("response_format.strict")
+        talk = asked_by_tool(talk)
     hoisted: list[Part] = list(talk.system)
     messages = _messages(talk, hoisted, target, losses)
     fields: Json = {"model": target.model, "max_tokens": output_tokens_cap}
@@ -66,6 +70,14 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     if talk.service_tier:
         fields["service_tier"] = talk.service_tier
     return UpstreamBody(msgspec.json.encode(fields), losses.names())
+
+
+def _is_asked_by_tool(talk: Conversation, target: Target) -> bool:
+    """Whether the answer's schema has to be a tool's: only older models need that."""
+    asked = talk.response_format
+    if asked is None or asked.kind != "json_schema" or "json_schema" in target.capabilities:
+        return False
+    return "tools" in target.capabilities
 
 
 def _add_sampling(fields: Json, talk: Conversation, target: Target, losses: Losses) -> None:

@@ -20,7 +20,7 @@ from gateway.conversation import (
     ToolResultPart,
     Turn,
 )
-from gateway.dialects.loss import AUTO_TIER, Losses, cache_life, unsupported
+from gateway.dialects.loss import AUTO_TIER, Losses, breakpoint_life, cache_life, unsupported
 from gateway.dialects.naming import tool_id
 from gateway.dialects.openai_chat.wire import (
     ChatBody,
@@ -275,7 +275,10 @@ def _content(
 
 def _part(part: ContentPart, place: str, losses: Losses) -> Part:
     if part.type == "text" and part.text is not None:
-        return TextPart(part.text, cache_life(part.cache_control))
+        life = cache_life(part.cache_control) or breakpoint_life(
+            part.prompt_cache_breakpoint, losses
+        )
+        return TextPart(part.text, life)
     if part.type == "refusal" and part.refusal is not None:
         return RefusalPart(part.refusal)
     if part.type == "image_url" and part.image_url is not None:

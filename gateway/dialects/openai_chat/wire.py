@@ -33,6 +33,7 @@ class ContentPart(Struct):
     file: File | None = None
     cache_control: Object | None = None
     """A breakpoint in the other vendor's words, as its clients send it through this dialect."""
+    prompt_cache_breakpoint: Object | None = None
 
 
 class FunctionCall(Struct):

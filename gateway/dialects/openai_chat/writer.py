@@ -21,6 +21,7 @@ from gateway.conversation import (
     ToolResultPart,
     Turn,
 )
+from gateway.dialects.breakpoints import marked, settled
 from gateway.dialects.loss import Losses, check_schema_wanted, opaque_user, unsupported
 from gateway.dialects.naming import tool_name
 from gateway.dialects.openai_chat.request import limit_field
@@ -48,6 +49,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
         FeatureUnsupported: it holds something a chat completion cannot say.
     """
     losses = Losses(talk.unplaced)
+    talk = settled(talk, target, losses)
     if talk.turns and talk.turns[-1].role == "assistant" and "prefill" not in target.capabilities:
         raise unsupported(
             "messages", "The last turn must not be the assistant's for this model", 27
@@ -58,8 +60,6 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
         fields["stream"] = True
         fields["stream_options"] = {"include_usage": True}
     _add_sampling(fields, talk, target, losses)
-    if any(tool.cached for tool in talk.tools):
-        losses.add("cache_control")
     if talk.tools:
         fields["tools"] = [_tool(tool) for tool in talk.tools]
         if talk.tool_choice is not None:
@@ -147,7 +147,6 @@ def _response_format(asked: ResponseFormat, target: Target) -> Json:
 def _messages(talk: Conversation, losses: Losses) -> list[Json]:
     messages: list[Json] = []
     if talk.system:
-        _note_cache_marks(talk.system, losses)
         messages.append({"role": "system", "content": _content(talk.system)})
     for turn in talk.turns:
         if turn.role == "assistant":
@@ -155,14 +154,8 @@ def _messages(talk: Conversation, losses: Losses) -> list[Json]:
         elif turn.role == "system":
             messages.append({"role": "system", "content": _content(turn.parts)})
         else:
-            _append_user(messages, turn, losses)
-        _note_cache_marks(turn.parts, losses)
+            _append_user(messages, turn)
     return messages
-
-
-def _note_cache_marks(parts: Iterable[Part], losses: Losses) -> None:
-    if any(isinstance(part, TextPart) and part.cached for part in parts):
-        losses.add("cache_control")
 
 
 def _append_assistant(messages: list[Json], turn: Turn, losses: Losses) -> None:
@@ -188,7 +181,7 @@ def _tool_call(part: ToolCallPart) -> Json:
     return {"id": part.tool_id, "type": "function", "function": function}
 
 
-def _append_user(messages: list[Json], turn: Turn, losses: Losses) -> None:
+def _append_user(messages: list[Json], turn: Turn) -> None:
     """Tool results first, as the calls before them demand; what is left is one user message."""
     rest: list[Part] = []
     for part in turn.parts:
@@ -197,7 +190,6 @@ def _append_user(messages: list[Json], turn: Turn, losses: Losses) -> None:
             messages.append({"role": "tool", "tool_call_id": part.tool_id, "content": texts})
             if others:
                 rest += (TextPart(f"Attached to the result of tool call {part.tool_id}:"), *others)
-            _note_cache_marks(part.parts, losses)
     rest += (part for part in turn.parts if not isinstance(part, ToolResultPart))
     if rest:
         messages.append({"role": "user", "content": _content(rest)})
@@ -209,21 +201,23 @@ def _split_result(result: ToolResultPart) -> tuple[object, list[Part]]:
     others: list[Part] = [part for part in result.parts if not isinstance(part, TextPart)]
     if result.is_error:
         first = texts[0].text if texts else ""
-        texts = [TextPart(ERROR_MARK + first), *texts[1:]]
+        life = texts[0].cached if texts else ""
+        texts = [TextPart(ERROR_MARK + first, life), *texts[1:]]
     return (_content(texts) if texts else ""), others
 
 
 def _content(parts: Iterable[Part]) -> object:
     """A plain string for one text, which every server understands, else a list of parts."""
     listed = tuple(parts)
-    if len(listed) == 1 and isinstance(listed[0], TextPart):
-        return listed[0].text
+    only = listed[0] if len(listed) == 1 else None
+    if isinstance(only, TextPart) and not only.cached:
+        return only.text
     return [_part(part) for part in listed]
 
 
 def _part(part: Part) -> Mapping[str, object]:
     if isinstance(part, TextPart):
-        return {"type": "text", "text": part.text}
+        return marked({"type": "text", "text": part.text}, part)
     if isinstance(part, RefusalPart):
         return {"type": "refusal", "refusal": part.text}
     if isinstance(part, ImagePart):

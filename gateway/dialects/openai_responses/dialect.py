@@ -46,6 +46,9 @@ class OpenAIResponses:
             return reply.patched(completion, request)
         return reply.encode_reply(completion, request, renamed_tools(request.tree))
 
+    def unmet(self, request: ChatRequest, text: str) -> str:
+        return hub.unmet(request, text)
+
     def decode_error(self, status: int, raw: bytes, retry_after_s: float | None) -> GatewrightError:
         return upstream_errors.decode_error(status, raw, retry_after_s)
 

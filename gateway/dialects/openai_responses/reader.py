@@ -19,7 +19,7 @@ from gateway.conversation import (
     ToolResultPart,
     Turn,
 )
-from gateway.dialects.loss import AUTO_TIER, Losses, unsupported
+from gateway.dialects.loss import AUTO_TIER, Losses, breakpoint_life, unsupported
 from gateway.dialects.openai_responses import wire
 from gateway.dialects.openai_responses.marks import thinking_of
 from gateway.dialects.strict_json import checked
@@ -203,7 +203,7 @@ def _content(content: str | list[wire.Part] | None, place: str, losses: Losses) 
 
 def _part(part: wire.Part, place: str, losses: Losses) -> Part:
     if part.type in {"input_text", "output_text", "text"} and part.text is not None:
-        return TextPart(part.text, "5m" if part.prompt_cache_breakpoint is not None else "")
+        return TextPart(part.text, breakpoint_life(part.prompt_cache_breakpoint, losses))
     if part.type == "refusal" and part.refusal is not None:
         return RefusalPart(part.refusal)
     if part.type == "input_image" and part.image_url is not None:

@@ -21,6 +21,7 @@ from gateway.conversation import (
     ToolResultPart,
     Turn,
 )
+from gateway.dialects.breakpoints import marked, settled
 from gateway.dialects.loss import Losses, check_schema_wanted, opaque_user, unsupported
 from gateway.dialects.naming import tool_name
 from gateway.dialects.openai_responses.marks import unwrapped_item
@@ -47,6 +48,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
         FeatureUnsupported: it holds something a response cannot be asked for.
     """
     losses = Losses(talk.unplaced)
+    talk = settled(talk, target, losses)
     if talk.turns and talk.turns[-1].role == "assistant":
         raise unsupported(
             "messages", "The last turn must not be the assistant's for this model", 27
@@ -54,16 +56,18 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     if talk.sampling.stop:
         raise unsupported("stop", "Stop sequences do not exist there", 23)
     fields: Json = {"model": target.model}
-    if talk.system:
-        _note_cache_marks(talk.system, losses)
+    system = Turn("system", talk.system)
+    is_marked = any(part.cached for part in talk.system)
+    if talk.system and not is_marked:
         fields["instructions"] = "\n".join(part.text for part in talk.system)
-    fields["input"] = _items(talk.turns, losses)
+    # Instructions cannot hold a breakpoint, so a marked system goes in front of the turns.
+    fields["input"] = _items((system, *talk.turns) if is_marked else talk.turns, losses)
     fields["max_output_tokens"] = check_limit(output_tokens_cap)
     fields["store"] = False
     if talk.stream:
         fields["stream"] = True
     _add_sampling(fields, talk, target, losses)
-    _add_tools(fields, talk, losses)
+    _add_tools(fields, talk)
     if talk.response_format is not None:
         fields["text"] = {"format": _format(talk.response_format, target)}
     _add_reasoning(fields, talk.reasoning, target, losses)
@@ -89,11 +93,9 @@ def _add_sampling(fields: Json, talk: Conversation, target: Target, losses: Loss
             fields[name] = value
 
 
-def _add_tools(fields: Json, talk: Conversation, losses: Losses) -> None:
+def _add_tools(fields: Json, talk: Conversation) -> None:
     if not talk.tools:
         return
-    if any(tool.cached for tool in talk.tools):
-        losses.add("cache_control")
     fields["tools"] = [_tool(tool) for tool in talk.tools]
     if talk.tool_choice is not None:
         fields["tool_choice"] = _tool_choice(talk.tool_choice)
@@ -149,15 +151,9 @@ def _format(asked: ResponseFormat, target: Target) -> Json:
     return written
 
 
-def _note_cache_marks(parts: Iterable[Part], losses: Losses) -> None:
-    if any(isinstance(part, TextPart) and part.cached for part in parts):
-        losses.add("cache_control")
-
-
 def _items(turns: Iterable[Turn], losses: Losses) -> list[Json]:
     items: list[Json] = []
     for turn in turns:
-        _note_cache_marks(turn.parts, losses)
         if turn.role == "assistant":
             _append_assistant(items, turn.parts, losses)
         else:
@@ -175,6 +171,8 @@ def _append_assistant(items: list[Json], parts: Iterable[Part], losses: Losses) 
                 continue
             if not said:
                 items.append({"type": "message", "role": "assistant", "content": said})
+            if isinstance(part, TextPart) and part.cached:
+                losses.add("cache_control")
             said.append(_said(part))
             continue
         said = []
@@ -207,10 +205,7 @@ def _call(part: ToolCallPart) -> Json:
 
 def _append_user(items: list[Json], turn: Turn, losses: Losses) -> None:
     """Results first, as the calls before them demand; what is left is one message."""
-    for part in turn.parts:
-        if isinstance(part, ToolResultPart):
-            _note_cache_marks(part.parts, losses)
-            items.append(_result(part))
+    items += [_result(part) for part in turn.parts if isinstance(part, ToolResultPart)]
     rest = [part for part in turn.parts if not isinstance(part, ToolResultPart)]
     content = [_input(part) for part in rest if not _is_blank(part)]
     if len(content) < len(rest):
@@ -226,7 +221,7 @@ def _is_blank(part: Part) -> bool:
 
 def _result(part: ToolResultPart) -> Json:
     output: object = [_input(each) for each in part.parts]
-    if all(isinstance(each, TextPart) for each in part.parts):
+    if all(isinstance(each, TextPart) and not each.cached for each in part.parts):
         output = "".join(each.text for each in part.parts if isinstance(each, TextPart))
         if part.is_error:
             output = f"{ERROR_MARK}{output}"
@@ -240,7 +235,7 @@ def _result(part: ToolResultPart) -> Json:
 
 def _input(part: Part) -> Json:
     if isinstance(part, TextPart):
-        return {"type": "input_text", "text": part.text}
+        return marked({"type": "input_text", "text": part.text}, part)
     if isinstance(part, ImagePart):
         url = f"data:{part.media_type};base64,{part.data}" if part.data else part.url
         return {"type": "input_image", "image_url": url, "detail": "auto"}

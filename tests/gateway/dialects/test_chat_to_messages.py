@@ -255,13 +255,13 @@ def test_rule_24_what_can_be_left_out_is_reported() -> None:
 
 
 def test_rule_55_unknown_fields_inside_messages_and_tools_are_reported() -> None:
-    part = text("Hi") | {"prompt_cache_breakpoint": {"mode": "explicit"}, "x": None}
+    part = text("Hi") | {"future_field": {"mode": "explicit"}, "x": None}
     tool = {"type": "function", "function": {"name": "f", "x_hint": 1}}
     body, dropped = to_anthropic(
         chat(messages=[turn("user", [part], x_note=1, name="Ada")], tools=[tool])
     )
     assert dropped == {
-        *("messages.content.prompt_cache_breakpoint", "messages.x_note", "messages.name"),
+        *("messages.content.future_field", "messages.x_note", "messages.name"),
         "tools.x_hint",
     }
     assert body["messages"] == [turn("user", [text("Hi")])]

@@ -1,0 +1,189 @@
+"""Whether an answer is what its request asked for: JSON, and of the schema. Pure and bounded.
+
+For targets that were not, or not wholly, made to obey. Keywords of JSON Schema that nobody can
+decide here (`format`, remote references) count as met.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+import re2
+
+from gateway.conversation import ResponseFormat
+
+
+STEPS_MAX = 20_000
+"""Values compared with schemas, recursion included: more is given up, and counts as met."""
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_TYPES: Mapping[str, Callable[[object], bool]] = {
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "string": lambda value: isinstance(value, str),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "number": _is_number,
+    "integer": lambda value: _is_number(value) and float(value).is_integer(),  # type: ignore[arg-type]
+}
+_BOUNDS: Mapping[str, Callable[[float, float], bool]] = {
+    "minimum": lambda value, bound: value >= bound,
+    "maximum": lambda value, bound: value <= bound,
+    "exclusiveMinimum": lambda value, bound: value > bound,
+    "exclusiveMaximum": lambda value, bound: value < bound,
+    "multipleOf": lambda value, bound: (
+        bound == 0 or math.isclose(value / bound, round(value / bound))
+    ),
+}
+_LENGTHS = {
+    str: ("minLength", "maxLength"),
+    list: ("minItems", "maxItems"),
+    dict: ("minProperties", "maxProperties"),
+}
+
+
+class _GivenUpError(Exception):
+    pass
+
+
+def unmet(asked: ResponseFormat, text: str) -> str:
+    """Where an answer differs from what was asked, `$` for all of it; empty for nowhere."""
+    try:
+        value: object = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return "$"
+    if asked.kind == "json_object":
+        return "" if isinstance(value, dict) else "$"
+    try:
+        return next(_Check(asked.schema).differences(value, asked.schema, "$"), "")
+    except (_GivenUpError, RecursionError):
+        return ""
+
+
+class _Check:
+    """One answer and its schema, with what has been spent on them."""
+
+    def __init__(self, root: Mapping[str, object]) -> None:
+        self._root = root
+        self._steps = 0
+
+    def differences(self, value: object, schema: object, path: str) -> Iterator[str]:
+        self._steps += 1
+        if self._steps > STEPS_MAX:
+            raise _GivenUpError
+        if schema is False:
+            yield path
+        if not isinstance(schema, dict):
+            return
+        if not _is_of_type(value, schema.get("type")) or not _is_listed(value, schema):
+            yield path
+        if not _is_within(value, schema):
+            yield path
+        yield from self._combined(value, schema, path)
+        if isinstance(value, dict):
+            yield from self._members(value, schema, path)
+        elif isinstance(value, list):
+            yield from self._items(value, schema, path)
+
+    def _fits(self, value: object, schema: object) -> bool:
+        return next(self.differences(value, schema, "$"), None) is None
+
+    def _combined(self, value: object, schema: dict[str, object], path: str) -> Iterator[str]:
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            yield from self.differences(value, self._found(reference), path)
+        for each in _listed(schema.get("allOf")):
+            yield from self.differences(value, each, path)
+        fitting = [self._fits(value, each) for each in _listed(schema.get("anyOf"))]
+        if fitting and not any(fitting):
+            yield path
+        fitting = [self._fits(value, each) for each in _listed(schema.get("oneOf"))]
+        if fitting and sum(fitting) != 1:
+            yield path
+        if "not" in schema and self._fits(value, schema["not"]):
+            yield path
+
+    def _found(self, reference: str) -> object:
+        """What a reference inside the schema points to; anything else counts as met."""
+        node: object = self._root
+        for word in reference.removeprefix("#").split("/")[1:]:
+            key = word.replace("~1", "/").replace("~0", "~")
+            node = node.get(key) if isinstance(node, dict) else None
+        return node
+
+    def _members(
+        self, value: dict[str, object], schema: dict[str, object], path: str
+    ) -> Iterator[str]:
+        for name in _listed(schema.get("required")):
+            if isinstance(name, str) and name not in value:
+                yield f"{path}.{name}"
+        properties = schema.get("properties")
+        known: dict[str, object] = properties if isinstance(properties, dict) else {}
+        for name, each in value.items():
+            # What the model made up is content, and is not repeated in a header.
+            at = f"{path}.{name}" if name in known else f"{path}.*"
+            inner = known.get(name, schema.get("additionalProperties", True))
+            yield from self.differences(each, inner, at)
+
+    def _items(self, value: list[object], schema: dict[str, object], path: str) -> Iterator[str]:
+        if schema.get("uniqueItems") is True:
+            seen = {msgspec.json.encode(each, order="deterministic") for each in value}
+            if len(seen) < len(value):
+                yield path
+        if "contains" in schema and not any(self._fits(each, schema["contains"]) for each in value):
+            yield path
+        first = _listed(schema.get("prefixItems"))
+        for index, each in enumerate(value):
+            inner = first[index] if index < len(first) else schema.get("items", True)
+            yield from self.differences(each, inner, f"{path}[{index}]")
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _is_of_type(value: object, wanted: object) -> bool:
+    words = wanted if isinstance(wanted, list) else [wanted]
+    checks = [_TYPES[word] for word in words if isinstance(word, str) and word in _TYPES]
+    return not checks or any(check(value) for check in checks)
+
+
+def _is_listed(value: object, schema: dict[str, object]) -> bool:
+    def same(other: object) -> bool:
+        return value == other and isinstance(value, bool) == isinstance(other, bool)
+
+    options = schema.get("enum")
+    if isinstance(options, list) and not any(same(each) for each in options):
+        return False
+    return "const" not in schema or same(schema["const"])
+
+
+def _is_within(value: object, schema: dict[str, object]) -> bool:
+    """Bounds on numbers and lengths, and patterns of texts."""
+    if _is_number(value):
+        for word, holds in _BOUNDS.items():
+            bound = schema.get(word)
+            if _is_number(bound) and not holds(value, bound):  # type: ignore[arg-type]
+                return False
+        return True
+    if not isinstance(value, str | list | dict):
+        return True
+    least, most = (schema.get(word) for word in _LENGTHS[type(value)])
+    if isinstance(least, int) and len(value) < least:
+        return False
+    if isinstance(most, int) and len(value) > most:
+        return False
+    pattern = schema.get("pattern")
+    return not isinstance(value, str) or not isinstance(pattern, str) or _matches(pattern, value)
+
+
+def _matches(pattern: str, text: str) -> bool:
+    """In linear time; a pattern that this engine does not know counts as met."""
+    try:
+        return re2.search(pattern, text) is not None
+    except re2.error:
+        return True
