@@ -59,6 +59,7 @@ class Passage(Struct, frozen=True):
         """What happens to the answer: scanned in the upstream's words, then unveiled."""
         return in_turn(self.output, self.veil)
 
+
 UNMET = "response_format.unmet"
 """In a record: an answer that nothing upstream held to its schema, and that differs from it."""
 
