@@ -34,6 +34,8 @@ class BreakerRules(Struct, frozen=True):
     """Pause after an upstream said that it has too much to do, and not for how long."""
     throttle_s_max: float = 120.0
     """The longest `retry-after` that is believed."""
+    settle_s: float = 60.0
+    """Who trips again within this time after it recovered stays out for longer each time."""
     trial_s: float = 10.0
     """While half-open, one caller per this time gets through: a trial may never come back."""
 
@@ -47,6 +49,10 @@ class Breaker(Struct, frozen=True):
     trial_until_s: float = 0.0
     is_throttled: bool = False
     """The upstream asked for the pause: answers to earlier calls do not end it."""
+    flaps: int = 0
+    """How often it recovered and tripped again; what goes up and down all the time is no help."""
+    settled_s: float = 0.0
+    """When the flaps are forgotten."""
 
     def position(self, now_s: float) -> Position:
         if not self.trips:
@@ -98,7 +104,7 @@ def tell(
         return state
     if verdict == "alive":
         is_late = state.is_throttled and state.position(now_s) == "open"
-        return state if is_late else CLOSED
+        return state if is_late else _recovered(state, now_s, rules)
     if verdict == "throttled":
         pause_s = rules.throttle_s if retry_after_s is None else max(retry_after_s, 0.0)
         until_s = max(state.open_until_s, now_s + min(pause_s, rules.throttle_s_max))
@@ -115,8 +121,25 @@ def tell(
     if position == "open" or (position == "closed" and failures < rules.failures_in_a_row):
         return replace(state, failures=failures)
     # The exponent is bounded so that years of failures do not overflow a float.
-    open_s = min(rules.open_s * 2.0 ** min(state.trips, 32), rules.open_s_max)
-    return Breaker(failures=failures, trips=state.trips + 1, open_until_s=now_s + open_s)
+    flaps = state.flaps if state.trips or now_s < state.settled_s else 0
+    open_s = min(rules.open_s * 2.0 ** min(state.trips + flaps, 32), rules.open_s_max)
+    return Breaker(
+        failures=failures,
+        trips=state.trips + 1,
+        open_until_s=now_s + open_s,
+        flaps=flaps,
+        settled_s=state.settled_s,
+    )
+
+
+def _recovered(state: Breaker, now_s: float, rules: BreakerRules) -> Breaker:
+    """Closed, but not all forgotten: a good trial shows little of the next minute."""
+    is_recent = now_s < state.settled_s
+    if state.trips and not state.is_throttled:
+        return Breaker(
+            flaps=state.flaps + 1 if is_recent else 1, settled_s=now_s + rules.settle_s
+        )
+    return Breaker(flaps=state.flaps, settled_s=state.settled_s) if is_recent else CLOSED
 
 
 class Breakers:

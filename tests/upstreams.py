@@ -38,6 +38,7 @@ Fault = Literal[
     "mid_hang",  # silence after half of the body or events
     "cut",  # the connection is closed after half of the body or events
     "truncated",  # a clean end without the dialect's terminal event
+    "silent",  # the head of a good reply, then nothing
     "error_event",  # an error event after half of the events, then a clean end
 ]
 
@@ -248,6 +249,12 @@ class _Reply:
         elif answer.fault == "slow_headers":
             self._writer.write(b"HTTP/1.1 200 OK\r\ncontent-ty")
             await self._wait(None)
+        elif answer.fault == "silent":
+            kind = "text/event-stream" if self._wants_stream() else "application/json"
+            _write_head(
+                self._writer, 200, (("content-type", kind), ("transfer-encoding", "chunked"))
+            )
+            await self._wait(None)
         elif answer.fault == "bad_head":
             self._writer.write(b"this is not HTTP\r\n\r\n")
             await self._end()
@@ -412,6 +419,12 @@ def _error_body(status: int, *, is_anthropic: bool) -> bytes:
     error = {"type": name, "message": f"fake failure {status}"}
     tree = {"type": "error", "error": error} if is_anthropic else {"error": {**error, "code": name}}
     return msgspec.json.encode(tree)
+
+
+def events_of(answer: Answer, request: dict[str, object], dialect: str) -> list[bytes]:
+    """The events of a good answer, for tests that send them in their own way."""
+    make = _anthropic_events if dialect == "anthropic_messages" else _openai_events
+    return make(answer, request)
 
 
 def _openai_usage(answer: Answer) -> dict[str, object]:

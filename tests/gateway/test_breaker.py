@@ -129,8 +129,24 @@ def test_a_good_trial_closes_and_a_bad_one_opens_for_longer() -> None:
     assert breakers.permits("t", 30.0)
     breakers.record("t", 30.0, None)
     assert breakers.position("t", 30.0) == "closed"
-    tripped(breakers, now_s=30.0)
-    assert breakers.position("t", 40.0) == "half_open", "the waiting time starts over"
+    tripped(breakers, now_s=30.0 + RULES.settle_s)
+    assert breakers.position("t", 40.0 + RULES.settle_s) == "half_open", "it starts over"
+
+
+def test_what_goes_up_and_down_stays_out_for_longer_each_time() -> None:
+    breakers, now_s, waits = Breakers(RULES), 0.0, []
+    for _ in range(4):
+        tripped(breakers, now_s=now_s)
+        wait_s = next(n for n in range(1, 100) if breakers.position("t", now_s + n) == "half_open")
+        waits.append(wait_s)
+        now_s += wait_s
+        breakers.record("t", now_s, None)
+        assert breakers.position("t", now_s) == "closed"
+        now_s += 1.0
+        breakers.record("t", now_s, None)
+    assert waits == [10, 20, 40, 40]
+    breakers.record("t", now_s + RULES.settle_s, None)
+    assert not breakers._states
 
 
 def test_late_failures_of_earlier_calls_do_not_prolong_the_opening() -> None:
@@ -195,7 +211,8 @@ class BreakerMachine(RuleBasedStateMachine):
         self.state = tell(self.state, self.now_s, "alive", RULES)
         self.failures_since_alive = 0
         self.granted_at_s = None
-        assert self.state == CLOSED
+        assert (self.state.failures, self.state.trips) == (0, 0)
+        assert self.state.position(self.now_s) == "closed"
 
     @rule()
     def a_call_fails(self) -> None:
