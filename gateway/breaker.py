@@ -136,9 +136,7 @@ def _recovered(state: Breaker, now_s: float, rules: BreakerRules) -> Breaker:
     """Closed, but not all forgotten: a good trial shows little of the next minute."""
     is_recent = now_s < state.settled_s
     if state.trips and not state.is_throttled:
-        return Breaker(
-            flaps=state.flaps + 1 if is_recent else 1, settled_s=now_s + rules.settle_s
-        )
+        return Breaker(flaps=state.flaps + 1 if is_recent else 1, settled_s=now_s + rules.settle_s)
     return Breaker(flaps=state.flaps, settled_s=state.settled_s) if is_recent else CLOSED
 
 

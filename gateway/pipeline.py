@@ -29,7 +29,7 @@ from gateway.ports import AuditLog, Ledger, StreamEncoder
 from gateway.rates import NO_LIMITS, Permit, Rates
 from gateway.relay import Relay
 from gateway.settings import Settings
-from gateway.tally import with_input_estimate
+from gateway.tally import content_bytes, with_estimates
 from gateway.threads import Threads, at_least, without_keeping
 from gateway.types import ChatRequest, Inspection, Principal, Receipt, Target, Usage
 from gateway.veil import Veil, veiled
@@ -235,8 +235,9 @@ class Pipeline:
             answered = await self._dispatcher.complete(
                 passage.sent, passage.ruling.plan, attempts, passage.rewriting
             )
-            usage = with_input_estimate(answered.completion.usage, request.input_tokens_estimate)
             completion = answered.completion
+            written = 0 if completion.usage.output_tokens else content_bytes(completion)
+            usage = with_estimates(completion.usage, request.input_tokens_estimate, written)
             if usage is not completion.usage:
                 completion = structs.replace(completion, usage=usage)
             body = passage.arrival.dialect.encode_reply(completion, answered.source, request)

@@ -3,7 +3,7 @@
 It knows no price and no dialect.
 """
 
-from gateway.types import StreamEvent, Usage
+from gateway.types import Completion, StreamEvent, Usage
 
 
 BYTES_PER_TOKEN = 4
@@ -43,7 +43,7 @@ class Tally:
         """What the upstream said, or an estimate that says it is one; never zero for content."""
         usage = self._usage
         if usage is not None and (usage.output_tokens or not self._content_bytes):
-            return usage
+            return with_estimates(usage, input_tokens_estimate)
         return self.usage_so_far(input_tokens_estimate)
 
     def usage_so_far(self, input_tokens_estimate: int) -> Usage:
@@ -53,9 +53,10 @@ class Tally:
             return Usage(
                 input_tokens=input_tokens_estimate, output_tokens=output_tokens, estimated=True
             )
-        if self._usage.output_tokens >= output_tokens > 0:
-            return self._usage
-        return add_usage(self._usage, Usage(output_tokens=output_tokens, estimated=True))
+        usage = with_estimates(self._usage, input_tokens_estimate)
+        if usage.output_tokens >= output_tokens > 0:
+            return usage
+        return add_usage(usage, Usage(output_tokens=output_tokens, estimated=True))
 
 
 def add_usage(known: Usage | None, more: Usage) -> Usage:
@@ -74,8 +75,24 @@ def add_usage(known: Usage | None, more: Usage) -> Usage:
     )
 
 
-def with_input_estimate(usage: Usage, input_tokens_estimate: int) -> Usage:
-    """An estimated usage knows the answer's length only; the request's is added here."""
-    if not usage.estimated or usage.input_tokens:
+def with_estimates(usage: Usage, input_tokens_estimate: int, content_bytes: int = 0) -> Usage:
+    """What an upstream left at zero is estimated: nobody answers nothing, or says it for nothing.
+
+    Estimated usage knows the answer's length only; the request's is added here as well.
+    """
+    if usage.input_tokens and (usage.output_tokens or not content_bytes):
         return usage
-    return add_usage(usage, Usage(input_tokens=input_tokens_estimate, estimated=True))
+    missing = Usage(
+        input_tokens=0 if usage.input_tokens else input_tokens_estimate,
+        output_tokens=0 if usage.output_tokens else -(-content_bytes // BYTES_PER_TOKEN),
+        estimated=True,
+    )
+    return add_usage(usage, missing)
+
+
+def content_bytes(completion: Completion) -> int:
+    """How much of a whole answer was written by the model."""
+    texts = [completion.text, completion.refusal]
+    texts += [delta.text for delta in completion.thinking]
+    texts += [part for call in completion.tool_calls for part in (call.name, call.arguments_json)]
+    return sum(len(text) for text in texts)

@@ -427,6 +427,12 @@ def events_of(answer: Answer, request: dict[str, object], dialect: str) -> list[
     return make(answer, request)
 
 
+def reply_of(answer: Answer, model: str, dialect: str) -> dict[str, object]:
+    """A good answer as a tree, for tests that change it."""
+    make = _anthropic_message if dialect == "anthropic_messages" else _openai_completion
+    return make(answer, model)
+
+
 def _openai_usage(answer: Answer) -> dict[str, object]:
     return {
         "prompt_tokens": answer.input_tokens,
