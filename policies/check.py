@@ -15,9 +15,10 @@ from policies.examples import EXAMPLE_FACTS, EXAMPLE_TARGETS, facts_from_example
 from policies.expressions import compile_expression
 from policies.facts import TargetFacts
 from policies.loading import load_document
-from policies.problems import DocumentInvalid, Problem, shown, suggestion
+from policies.problems import DocumentInvalid, Position, Problem, shown, suggestion
 from policies.program import ConstraintStep, PolicyDocument
 from policies.selectors import Selector
+from policies.texts import place_finder
 
 
 class CaseResult(msgspec.Struct, frozen=True):
@@ -25,6 +26,8 @@ class CaseResult(msgspec.Struct, frozen=True):
 
     name: str
     failures: tuple[str, ...]
+    at: Position | None = None
+    """Where the test case stands."""
 
     @property
     def has_passed(self) -> bool:
@@ -55,20 +58,28 @@ def check(text: str, source_name: str, targets: tuple[TargetFacts, ...] = ()) ->
         document = load_document(text)
     except DocumentInvalid as error:
         return CheckReport(source_name, None, errors=error.problems)
+    find = place_finder(text)
+    errors = [*_shadowed(document.body.preferences)]
+    if targets:
+        errors += _catalogue_errors(document, targets)
+    cases = [
+        run_case(document, case, find(Problem(f"tests[{place}]", "", case.name)).rule_at)
+        for place, case in enumerate(document.body.tests)
+    ]
     return CheckReport(
         source_name,
         document,
-        errors=tuple(_catalogue_errors(document, targets)) if targets else (),
-        warnings=tuple(_warnings(document.body)),
-        tests=tuple(run_case(document, case) for case in document.body.tests),
+        errors=tuple(map(find, errors)),
+        warnings=tuple(map(find, _warnings(document.body))),
+        tests=tuple(cases),
     )
 
 
-def run_case(document: PolicyDocument, case: Case) -> CaseResult:
+def run_case(document: PolicyDocument, case: Case, at: Position | None = None) -> CaseResult:
     """Decide a test case's example request and compare with what the case expects."""
     targets = document.body.example_targets or EXAMPLE_TARGETS
     decision = decide(document, facts_from_example(case.facts, targets))
-    return CaseResult(case.name, tuple(_failures(case.expect, decision)))
+    return CaseResult(case.name, tuple(_failures(case.expect, decision)), at)
 
 
 def _failures(expect: Expectation, decision: Decision) -> Iterator[str]:
@@ -114,7 +125,9 @@ def _catalogue_errors(
     closing = [step for step in always if step.closures]
     if all(any(_closes(step, target) for step in closing) for target in targets):
         rules = ", ".join(step.name for step in closing)
-        yield Problem("constraints", f"every target is closed for every request by: {rules}")
+        message = f"every target is closed for every request by: {rules}"
+        first = closing[0]
+        yield Problem(f"constraints[{document.constraints.index(first)}]", message, first.name)
 
 
 def _holds(step: ConstraintStep) -> bool:
@@ -144,7 +157,6 @@ def _warnings(body: PolicyBody) -> Iterator[Problem]:
         yield from _constant(f"constraints[{place}].when", constraint.name, constraint.when)
     for place, preference in enumerate(body.preferences):
         yield from _constant(f"preferences[{place}].when", preference.name, preference.when)
-    yield from _shadowed(body.preferences)
     if not body.tests:
         yield Problem("tests", "the document has no test cases")
 

@@ -44,7 +44,7 @@ from policies.problems import (
 from policies.program import PolicyDocument, compile_policy
 from policies.reading import TableReader
 from policies.selectors import Selector
-from policies.texts import parse_text
+from policies.texts import parse_text, place_finder
 
 
 _WHEN_CLOSED: Final[Mapping[str, WhenClosed]] = {"substitute": "substitute", "refuse": "refuse"}
@@ -80,14 +80,13 @@ _ROUTE: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 def load_document(text: str) -> PolicyDocument:
     """Read TOML, JSON or YAML; raises DocumentInvalid with all problems."""
-    table, find = parse_text(text)
+    table = parse_text(text)
     problems: list[Problem] = []
     body = _body(TableReader(table, "", problems))
     _report_twins(body, problems)
     _report_cost(body, problems)
-    problems = [find(problem) for problem in problems]
     if problems:
-        raise DocumentInvalid(problems)
+        raise DocumentInvalid(map(place_finder(text), problems))
     return compile_policy(body)
 
 

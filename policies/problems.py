@@ -22,28 +22,30 @@ class Position(msgspec.Struct, frozen=True):
     line: int
     column: int
 
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}"
+
 
 class Problem(msgspec.Struct, frozen=True):
     """One finding about a document; a position in `when` or `matches` is one inside the text.
 
-    `rule_line` is the line of the document on which the rule begins.
+    `rule_at` is the place in the document where the rule, or the key of it that is meant, begins.
     """
 
     path: str
     message: str
     rule: str | None = None
     position: Position | None = None
-    rule_line: int | None = None
+    rule_at: Position | None = None
 
     def __str__(self) -> str:
         where = self.path
         if self.rule is not None:
             where += f" (rule {self.rule!r})" if where else f"rule {self.rule!r}"
-        if self.rule_line is not None:
-            where = f"line {self.rule_line}: {where}"
+        if self.rule_at is not None:
+            where = f"{self.rule_at}: {where}"
         if self.position is not None:
-            place = f"line {self.position.line}, column {self.position.column}"
-            where = f"{where}, {place}" if where else place
+            where = f"{where}, {self.position}" if where else str(self.position)
         return f"{where}: {self.message}" if where else self.message
 
 

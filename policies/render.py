@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from policies.check import CheckReport
+from policies.check import CaseResult, CheckReport
 from policies.decision import Decision
 from policies.explain import Explanation, RuleExplanation, TargetExplanation
 from policies.replay import Impact, Reproduction
@@ -28,12 +28,16 @@ def render_report(report: CheckReport) -> str:
     lines = [f"{report.source_name}: error: {problem}" for problem in report.errors]
     lines += [f"{report.source_name}: warning: {problem}" for problem in report.warnings]
     for result in report.tests:
-        lines.append(f"{'pass' if result.has_passed else 'FAIL'}  {result.name}")
+        lines.append(f"pass  {result.name}" if result.has_passed else _failed(result))
         lines.extend(f"      {failure}" for failure in result.failures)
     if report.document is not None:
         lines.append(f"sha256 {report.document.digest}")
     lines.append("ok" if report.is_ok else "not ok")
     return "\n".join(lines)
+
+
+def _failed(result: CaseResult) -> str:
+    return f"FAIL  {result.name}" + (f" ({result.at})" if result.at is not None else "")
 
 
 def render_impact(impact: Impact, again: Reproduction) -> str:

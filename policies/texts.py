@@ -8,7 +8,7 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NoReturn
 
 import msgspec
@@ -30,7 +30,7 @@ _PLACE: Final = re.compile(r"\(at line (\d+), column (\d+)\)$")
 _YAML_START: Final = re.compile(r"\s*(?:---\s|(?:#[^\n]*\n\s*)*[A-Za-z_]+[ \t]*:(?:\s|$))")
 _YAML_INTEGER: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _YAML_DECIMAL: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+]?[0-9]+)?")
-_RULE_PATH: Final = re.compile(r"(constraints|preferences|tests)\[(\d+)\]")
+_RULE_PATH: Final = re.compile(r"(constraints|preferences|tests)\[(\d+)\](?:\.(\w+))?")
 _PLAIN_TAGS: Final = frozenset(
     f"tag:yaml.org,2002:{kind}"
     for kind in ("str", "int", "float", "bool", "null", "map", "seq", "timestamp")
@@ -42,42 +42,72 @@ _YAML_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _YAML_TRUTHS: Final = {"true": True, "false": False}
 
 
-def parse_text(text: str) -> tuple[Mapping[str, object], Find]:
-    """The document's tables, and a function that adds the line of its rule to a problem.
-
-    Raises:
-        DocumentInvalid: it is none of the three forms, or beyond their limits.
-    """
-    table = _parse(text)
-    lines: list[Mapping[str, tuple[int, ...]]] = []
+def place_finder(text: str) -> Find:
+    """A function that adds to a problem where its rule stands in this text."""
+    lines: list[str] = []
+    headers: dict[str, list[int]] = {}
 
     def find(problem: Problem) -> Problem:
         place = _RULE_PATH.match(problem.path)
         if place is None:
             return problem
         if not lines:
-            lines.append(_rule_lines(text))
-        known, number = lines[0].get(place[1], ()), int(place[2])
-        line = known[number] if number < len(known) else _line_of_name(text, problem.rule)
-        return msgspec.structs.replace(problem, rule_line=line)
+            lines.extend(text.splitlines())
+            headers.update(_headers(lines))
+        known, number = headers.get(place[1], []), int(place[2])
+        at = _place_of_name(text, problem.rule)
+        if number < len(known):
+            at = _key_after(lines, known[number], place[3] or "")
+        return msgspec.structs.replace(problem, rule_at=at)
 
-    return table, find
+    return find
 
 
-def _line_of_name(text: str, rule: str | None) -> int | None:
+def _place_of_name(text: str, rule: str | None) -> Position | None:
     """Where a rule's name stands first, in JSON and YAML."""
     if rule is None:
         return None
     pattern = r"name[\"']?\s*:\s*[\"']?" + re2.escape(rule)
     found = re2.search(pattern, text)
-    return text.count("\n", 0, found.start()) + 1 if found is not None else None
+    if found is None:
+        return None
+    start = found.start()
+    return Position(text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
+
+
+def _headers(lines: Sequence[str]) -> Mapping[str, list[int]]:
+    """Line of the n-th rule of each list, where the text shows it plainly: TOML's `[[list]]`."""
+    found: dict[str, list[int]] = {}
+    for number, line in enumerate(lines, start=1):
+        header = line.strip()
+        if header.startswith("[[") and header.partition("#")[0].rstrip().endswith("]]"):
+            name = header.partition("]]")[0].removeprefix("[[").strip()
+            found.setdefault(name, []).append(number)
+    return found
+
+
+def _key_after(lines: Sequence[str], header: int, key: str) -> Position:
+    """The line of a rule's key, or of the rule where the key is written in another way."""
+    for number, line in enumerate(lines[header:], start=header + 1):
+        written = line.lstrip()
+        if written.startswith("[["):
+            break
+        if key and written.startswith(key) and written[len(key) :].lstrip()[:1] in {"=", "."}:
+            return Position(number, len(line) - len(written) + 1)
+    line = lines[header - 1]
+    return Position(header, len(line) - len(line.lstrip()) + 1)
 
 
 def _refuse(message: str, position: Position | None = None) -> NoReturn:
     raise DocumentInvalid([Problem("", message, position=position)])
 
 
-def _parse(text: str) -> Mapping[str, object]:
+def parse_text(text: str) -> Mapping[str, object]:
+    """The document's tables.
+
+    Raises:
+        DocumentInvalid: it is none of the three forms, or beyond their limits.
+    """
     if len(text) > DOCUMENT_LENGTH_MAX:
         _refuse(f"the document is longer than {DOCUMENT_LENGTH_MAX} characters")
     try:
@@ -178,14 +208,3 @@ def _yaml_scalar(node: yaml.ScalarNode, place: Position) -> object:
     if _YAML_INTEGER.fullmatch(text):
         return int(text)
     return float(text) if _YAML_DECIMAL.fullmatch(text) else text
-
-
-def _rule_lines(text: str) -> Mapping[str, tuple[int, ...]]:
-    """Line of the n-th rule of each list, where the text shows it plainly: TOML's `[[list]]`."""
-    found: dict[str, list[int]] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        header = line.strip()
-        if header.startswith("[[") and header.partition("#")[0].rstrip().endswith("]]"):
-            name = header.partition("]]")[0].removeprefix("[[").strip()
-            found.setdefault(name, []).append(number)
-    return {name: tuple(numbers) for name, numbers in found.items()}

@@ -56,7 +56,10 @@ def test_a_failing_case_is_shown_with_what_was_decided_instead(newcomer: Operato
     ended = newcomer.types("policy", "check", file)
 
     assert ended.status == 1
-    assert "FAIL  tools are denied\n      first: expected x, got nothing" in ended.output
+    assert (
+        "FAIL  tools are denied (line 11, column 1)\n      first: expected x, got nothing"
+        in ended.output
+    )
     assert ended.last_line == "not ok"
 
 

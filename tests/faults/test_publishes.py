@@ -25,10 +25,8 @@ CAPS = {ENGINE_TARGET: 11, CLAUDE_TARGET: 22}
 
 def sends_to(target: str) -> PolicyDocument:
     """A document that leaves its mark twice: in who answers, and in how long the answer may be."""
-    return document(
-        {"name": "short", "cap_output_tokens": CAPS[target]},
-        preferences=({"name": "one", "targets": [target]},),
-    )
+    only = {"allow_only": {"targets": [target]}}
+    return document({"name": "only", "cap_output_tokens": CAPS[target], **only})
 
 
 async def on_loop_of(gateway: RunningGateway, work: Awaitable[None]) -> None:

@@ -218,7 +218,10 @@ async def test_a_header_that_policy_may_see_decides_and_is_recorded(
         (NOBODY, "no target of the catalogue is named 'nobody'"),
         (CLOSED, "every target is closed for every request by: c, d"),
         (HOME.replace("excluded: [managed-mid]", "excluded: [in-house]"), "FAIL"),
-        (HOME.replace("headers.x_team ==", "headers.x_team >"), "line 5: constraints[0].when"),
+        (
+            HOME.replace("headers.x_team ==", "headers.x_team >"),
+            "line 5, column 5: constraints[0].when",
+        ),
     ],
 )
 async def test_a_document_that_is_wrong_is_refused_and_nothing_changes(

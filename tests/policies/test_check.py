@@ -1,5 +1,7 @@
 """Checking a document before it is published, example requests, and the texts for a terminal."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -67,7 +69,8 @@ def test_a_document_that_does_not_load_has_errors_and_no_document() -> None:
     assert not report.is_ok
     assert render_report(report).splitlines() == [
         (
-            "draft.toml: error: line 1: constraints[0].when (rule 'c0'), line 1, column 1: "
+            "draft.toml: error: line 1, column 50: constraints[0].when (rule 'c0'), line 1, "
+            "column 1: "
             "unknown fact 'x'"
         ),
         "not ok",
@@ -98,16 +101,16 @@ def test_a_failing_test_case_says_what_it_got() -> None:
     report = check(document_text(*rules, tests=cases), "draft.toml")
     assert not report.is_ok
     assert render_report(report).splitlines()[:10] == [
-        "FAIL  wishes",
+        "FAIL  wishes (line 1, column 211)",
         "      effect: expected deny, got allow",
         "      refusal: expected denied, got nothing",
         "      candidates: expected managed-mid, in-house, got in-house",
         "      output_tokens_cap: expected 5, got nothing",
         "      excluded: in-house was not excluded",
         "      matched: c1 did not match",
-        "FAIL  another",
+        "FAIL  another (line 1, column 446)",
         "      first: expected managed-mid, got in-house",
-        "FAIL  nothing left",
+        "FAIL  nothing left (line 1, column 503)",
     ]
     assert report.tests[2].failures == ("candidates: expected a, got nothing",)
 
@@ -126,57 +129,131 @@ def test_test_cases_run_against_the_documents_own_targets() -> None:
 def test_rules_that_can_have_no_effect_are_warned_about() -> None:
     preferences: tuple[dict[str, object], ...] = (
         {"when": "stream", "order": ["mid"]},
-        {"when": " stream ", "order": ["cheap"]},
-        {"when": "1 < 2", "order": ["mid"]},
-        {"when": "has_tools", "order": ["mid"]},
-        {"route": "a", "order": ["mid"]},
-        {"route": "a", "when": "stream", "order": ["mid"]},
         {"route": "b", "when": "2 < 1", "order": ["mid"]},
+        {"when": "1 < 2", "order": ["mid"]},
     )
-    report = check(document_text({"when": "false", "deny": "No."}, preferences=preferences), "d")
+    report = check(lined({"when": "false", "deny": "No."}, preferences=preferences), "d")
     assert [str(warning) for warning in report.warnings] == [
-        "constraints[0].when (rule 'c0'): the condition is always false",
-        "preferences[2].when (rule 'p2'): the condition is always true",
-        "preferences[6].when (rule 'p6'): the condition is always false",
-        "preferences[1] (rule 'p1'): never reached: 'p0' matches before it",
-        "preferences[3] (rule 'p3'): never reached: 'p2' matches before it",
-        "preferences[5] (rule 'p5'): never reached: 'p4' matches before it",
+        "line 6, column 5: constraints[0].when (rule 'c0'): the condition is always false",
+        "line 20, column 5: preferences[1].when (rule 'p1'): the condition is always false",
+        "line 28, column 5: preferences[2].when (rule 'p2'): the condition is always true",
         "tests: the document has no test cases",
     ]
     assert report.is_ok
     assert "d: warning: tests: the document has no test cases" in render_report(report)
 
 
-def test_names_that_the_catalogue_lacks_are_errors() -> None:
-    text = document_text(
-        {"allow_only": {"targets": ["in-house", "managed-mdi"]}, "when": "stream"},
-        {"forbid": {"targets": ["x"]}},
-        preferences=({"targets": ["in-house", "y"]},),
+def lined(*rules: dict[str, object], preferences: tuple[dict[str, object], ...] = ()) -> str:
+    """A document with every key on a line of its own."""
+    return json.dumps(json.loads(document_text(*rules, preferences=preferences)), indent=1)
+
+
+def test_a_rule_in_the_shadow_of_another_is_refused_where_it_stands() -> None:
+    preferences: tuple[dict[str, object], ...] = (
+        {"when": "stream", "order": ["mid"]},
+        {"when": " stream ", "order": ["cheap"]},
+        {"when": "1 < 2", "order": ["mid"]},
+        {"when": "has_tools", "order": ["mid"]},
+        {"route": "a", "order": ["mid"]},
+        {"route": "a", "when": "stream", "order": ["mid"]},
     )
-    report = check(text, "draft.toml", EXAMPLE_TARGETS)
+    report = check(document_text({"deny": "No."}, preferences=preferences), "d")
+    assert not report.is_ok
+    assert [re.sub(r"column \d+", "column N", str(error)) for error in report.errors] == [
+        "line 1, column N: preferences[1] (rule 'p1'): never reached: 'p0' matches before it",
+        "line 1, column N: preferences[3] (rule 'p3'): never reached: 'p2' matches before it",
+        "line 1, column N: preferences[5] (rule 'p5'): never reached: 'p4' matches before it",
+    ]
+
+
+CATALOGUE_FLAWS = """name = "d"
+version = 1
+
+[[constraints]]
+name = "typo"
+when = "stream"
+allow_only = { targets = ["in-house", "managed-mdi"] }
+
+[[constraints]]
+  name = "gone"
+  forbid.targets = ["x"]
+
+[[preferences]]
+name = "order"
+targets = ["in-house", "y"]
+"""
+
+
+def test_names_that_the_catalogue_lacks_are_errors_where_they_stand() -> None:
+    report = check(CATALOGUE_FLAWS, "draft.toml", EXAMPLE_TARGETS)
     assert [str(error) for error in report.errors] == [
         (
-            "constraints[0].allow_only.targets (rule 'c0'): no target of the catalogue is named "
-            "'managed-mdi'; did you mean 'managed-mid'?"
+            "line 7, column 1: constraints[0].allow_only.targets (rule 'typo'): no target of the "
+            "catalogue is named 'managed-mdi'; did you mean 'managed-mid'?"
         ),
-        "constraints[1].forbid.targets (rule 'c1'): no target of the catalogue is named 'x'",
-        "preferences[0].targets (rule 'p0'): no target of the catalogue is named 'y'",
+        (
+            "line 11, column 3: constraints[1].forbid.targets (rule 'gone'): no target of the "
+            "catalogue is named 'x'"
+        ),
+        (
+            "line 15, column 1: preferences[0].targets (rule 'order'): no target of the catalogue "
+            "is named 'y'"
+        ),
     ]
-    assert check(text, "draft.toml").errors == ()
+    assert check(CATALOGUE_FLAWS, "draft.toml").errors == ()
+
+
+CONTRADICTION = """name = "d"
+version = 1
+
+[[constraints]]
+name = "no-cache"
+no_cache = true
+
+[[constraints]]
+name = "home"
+allow_only = { in_house = true }
+
+[[constraints]]
+name = "away"
+when = "true"
+forbid = { in_house = true }
+
+[[constraints]]
+name = "sometimes"
+when = "stream"
+forbid = { in_house = true }
+"""
 
 
 def test_rules_that_together_close_everything_for_everyone_are_an_error() -> None:
-    contradiction = (
-        {"allow_only": {"in_house": True}},
-        {"forbid": {"in_house": True}, "when": "true"},
-        {"forbid": {"in_house": True}, "when": "stream"},
-        {"no_cache": True},
+    (error,) = check(CONTRADICTION, "draft.toml", EXAMPLE_TARGETS).errors
+    assert str(error) == (
+        "line 8, column 1: constraints[1] (rule 'home'): "
+        "every target is closed for every request by: home, away"
     )
-    report = check(document_text(*contradiction), "draft.toml", EXAMPLE_TARGETS)
-    (error,) = report.errors
-    assert str(error) == "constraints: every target is closed for every request by: c0, c1"
-    sometimes = ({**contradiction[1], "when": "false"}, contradiction[0])
-    assert check(document_text(*sometimes), "draft.toml", EXAMPLE_TARGETS).errors == ()
+    sometimes = CONTRADICTION.replace('when = "true"', 'when = "false"')
+    assert check(sometimes, "draft.toml", EXAMPLE_TARGETS).errors == ()
+
+
+FAILING = """name = "d"
+version = 1
+
+[[tests]]
+name = "good"
+expect = { first = "in-house" }
+
+[[tests]]
+name = "bad"
+expect = { first = "managed-mid" }
+"""
+
+
+def test_a_test_case_that_fails_is_named_with_its_place() -> None:
+    report = check(FAILING, "draft.toml")
+    assert not report.is_ok
+    assert "FAIL  bad (line 8, column 1)" in render_report(report)
+    assert "pass  good\n" in render_report(report)
 
 
 def test_an_example_differs_from_a_harmless_request_only_where_it_says_so() -> None:

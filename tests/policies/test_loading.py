@@ -192,8 +192,13 @@ def test_every_mistake_is_reported_at_once() -> None:
         )
     )
     assert len(problems) == 8
-    assert "line 1: constraints[0].when (rule 'c0'), line 2, column 5: unknown fact 'x'" in problems
-    assert "line 1: preferences[0].name (rule 'c0'): constraints[0] has the same name" in problems
+    assert any(
+        problem.startswith("line 1, column ")
+        and problem.endswith("constraints[0].when (rule 'c0'), line 2, column 5: unknown fact 'x'")
+        for problem in problems
+    )
+    twin = "preferences[0].name (rule 'c0'): constraints[0] has the same name"
+    assert any(problem.endswith(twin) for problem in problems)
 
 
 @pytest.mark.parametrize(

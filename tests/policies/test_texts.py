@@ -110,12 +110,18 @@ def test_words_that_yaml_once_took_for_truth_values_stay_words() -> None:
 def test_a_problem_names_the_line_of_its_rule_in_every_form() -> None:
     toml = 'name="x"\nversion=1\n[[constraints]] # one\nname="r"\nwhen="stroem"\nno_cache=true\n'
     assert problems(toml).startswith(
-        "line 3: constraints[0].when (rule 'r'), line 1, column 1: unknown fact 'stroem'"
+        "line 5, column 1: constraints[0].when (rule 'r'), line 1, column 1: unknown fact 'stroem'"
     )
+    indented = toml.replace("[[", "  [[").replace("when=", "  when  = ")
+    assert problems(indented).startswith("line 5, column 3: constraints[0].when (rule 'r')")
+    elsewhere = toml.replace('when="stroem"', '"when"="stroem"').replace("[[", "  [[")
+    assert problems(elsewhere).startswith("line 3, column 3: constraints[0].when (rule 'r')")
+    behind = toml.replace('when="stroem"\n', "colour=1\n") + '[[constraints]]\nname="s"\ncolour=2\n'
+    assert problems(behind).startswith("line 3, column 1: constraints[0] (rule 'r')")
     yaml = "name: x\nversion: 1\nconstraints:\n  - name: r\n    when: stroem\n    no_cache: true\n"
-    assert problems(yaml).startswith("line 4: constraints[0].when (rule 'r')")
+    assert problems(yaml).startswith("line 4, column 5: constraints[0].when (rule 'r')")
     table = {"name": "x", "version": 1, "constraints": [{"name": "r", "colour": 1, "deny": "no"}]}
-    assert problems(json.dumps(table, indent=1)).startswith("line 6: constraints[0] (rule 'r')")
+    assert problems(json.dumps(table, indent=1)).startswith("line 6, column 5: constraints")
     nameless = {"name": "x", "version": 1, "constraints": [{"no_cache": True}]}
     assert problems(json.dumps(nameless)).startswith("constraints[0].name")
     escaped = {"name": "x", "version": 1, "constraints": [{"name": "ü", "deny": " "}]}
