@@ -40,9 +40,16 @@ SIGNED_IN: dict[str, Any] = {"access": "signed in"}
 _SESSION = "gatewright.session"
 
 
-def needs(permission: Permission, where: Where = "organisation") -> dict[str, Any]:
-    """The declaration of a handler that needs a permission."""
-    return {"access": permission, "where": where}
+def needs(
+    permission: Permission, where: Where = "organisation", records: str = ""
+) -> dict[str, Any]:
+    """The declaration of a handler that needs a permission; `records` is what it leaves behind."""
+    return {"access": permission, "where": where, "records": records}
+
+
+def recording(access: dict[str, Any], records: str) -> dict[str, Any]:
+    """A declaration of a handler that changes something."""
+    return access | {"records": records}
 
 
 class StepUpRequired(PermissionDeniedException):
@@ -124,7 +131,8 @@ def require_declarations(application: Litestar) -> None:
     """Check that every handler says who may use it.
 
     Raises:
-        StartupRefused: one does not, or asks for an organisation that its path does not name.
+        StartupRefused: one does not, asks for an organisation that its path does not name, or
+            changes something without saying which admin record it leaves.
     """
     for route in application.routes:
         for handler in getattr(route, "route_handlers", [getattr(route, "route_handler", None)]):
@@ -137,6 +145,9 @@ def require_declarations(application: Litestar) -> None:
             )
             if not is_declared or (where == "organisation") != named:
                 raise StartupRefused(f"{route.path}: a handler does not say who may use it")
+            methods = {str(method) for method in handler.http_methods}
+            if not methods <= SAFE_METHODS and not handler.opt.get("records"):
+                raise StartupRefused(f"{route.path}: a handler does not say what it records")
 
 
 def _is_options(handler: HTTPRouteHandler) -> bool:

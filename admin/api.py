@@ -12,7 +12,9 @@ from msgspec import Struct
 from admin.access import needs, session_of
 from gateway.access import EVERYWHERE, Grant, Permission, Role, organisations_of
 from gateway.budgets import Limit, WindowKind
+from gateway.deeds import Deeds
 from gateway.errors import RequestInvalid
+from gateway.identity import new_key_id
 from gateway.store.keys import KeyStore, NewKey, Place
 from gateway.store.leases import LeaseTable
 from gateway.store.people import PeopleStore
@@ -47,16 +49,16 @@ class GrantOrder(Struct, frozen=True, forbid_unknown_fields=True):
     role: Role
 
 
-def api_routes(keys: KeyStore, budgets: LeaseTable, people: PeopleStore) -> list[Any]:
-    """All routes of the API; each says what it needs."""
+def api_routes(keys: KeyStore, budgets: LeaseTable, people: PeopleStore, deeds: Deeds) -> list[Any]:
+    """All routes of the API; each says what it needs, and what it records."""
     return [
-        *_key_routes(keys),
-        *_budget_routes(keys, budgets),
-        *_people_routes(people),
+        *_key_routes(keys, deeds),
+        *_budget_routes(keys, budgets, deeds),
+        *_people_routes(people, deeds),
     ]
 
 
-def _key_routes(keys: KeyStore) -> list[Any]:
+def _key_routes(keys: KeyStore, deeds: Deeds) -> list[Any]:
     @get("/api/organisations/{organisation:str}/keys", opt=needs(_P.KEYS_READ))
     async def list_keys(organisation: FromPath[str]) -> list[dict[str, Any]]:
         return [
@@ -72,32 +74,41 @@ def _key_routes(keys: KeyStore) -> list[Any]:
             for record in await keys.keys(organisation)
         ]
 
-    @post("/api/organisations/{organisation:str}/keys", opt=needs(_P.KEYS_ISSUE))
+    @post(
+        "/api/organisations/{organisation:str}/keys",
+        opt=needs(_P.KEYS_ISSUE, records="key.issued"),
+    )
     async def issue_key(
         request: Request[Any, Any, Any], organisation: FromPath[str]
     ) -> dict[str, str]:
         order = await _order(request, KeyOrder)
         place = Place(organisation, order.workspace, order.project)
-        issued = await keys.issue(
-            NewKey(place, order.name, created_by=session_of(request).person.name)
-        )
+        actor, key_id = session_of(request).person.name, new_key_id()
+        after = msgspec.to_builtins(order) | {"key_id": key_id}
+        async with deeds.doing(actor, "key.issued", organisation, after=after):
+            issued = await keys.issue(NewKey(place, order.name, actor, key_id=key_id))
         return {"key_id": issued.key_id, "key": issued.reveal()}
 
     @post(
         "/api/organisations/{organisation:str}/keys/{key_id:str}/revoke",
-        opt=needs(_P.KEYS_ISSUE),
+        opt=needs(_P.KEYS_ISSUE, records="key.revoked"),
         status_code=NO_CONTENT,
     )
-    async def revoke_key(organisation: FromPath[str], key_id: FromPath[str]) -> None:
-        try:
+    async def revoke_key(
+        request: Request[Any, Any, Any], organisation: FromPath[str], key_id: FromPath[str]
+    ) -> None:
+        found = [each for each in await keys.keys(organisation) if each.key_id == key_id]
+        if not found:
+            raise NotFoundException
+        before = {"name": found[0].principal.key_name, "revoked_us": found[0].revoked_us}
+        actor, after = session_of(request).person.name, {"key_id": key_id}
+        async with deeds.doing(actor, "key.revoked", organisation, before=before, after=after):
             await keys.revoke(key_id, organisation)
-        except RequestInvalid:
-            raise NotFoundException from None
 
     return [list_keys, issue_key, revoke_key]
 
 
-def _budget_routes(keys: KeyStore, budgets: LeaseTable) -> list[Any]:
+def _budget_routes(keys: KeyStore, budgets: LeaseTable, deeds: Deeds) -> list[Any]:
     @get("/api/organisations/{organisation:str}/budgets", opt=needs(_P.BUDGETS_READ))
     async def list_budgets(organisation: FromPath[str]) -> list[Any]:
         own = {f"key:{record.key_id}" for record in await keys.keys(organisation)}
@@ -109,7 +120,7 @@ def _budget_routes(keys: KeyStore, budgets: LeaseTable) -> list[Any]:
 
     @post(
         "/api/organisations/{organisation:str}/budgets",
-        opt=needs(_P.BUDGETS_SET),
+        opt=needs(_P.BUDGETS_SET, records="budget.set"),
         status_code=NO_CONTENT,
     )
     async def set_budget(request: Request[Any, Any, Any], organisation: FromPath[str]) -> None:
@@ -119,12 +130,21 @@ def _budget_routes(keys: KeyStore, budgets: LeaseTable) -> list[Any]:
             raise NotFoundException
         if order.limit_microusd > LIMIT_MICROUSD_MAX:
             raise RequestInvalid("the limit is too large", parameter="limit_microusd")
-        await budgets.set_limit(Limit(order.account, order.limit_microusd, order.window))
+        former = [each.limit for each in await budgets.budgets()]
+        before = [msgspec.to_builtins(each) for each in former if each.account == order.account]
+        async with deeds.doing(
+            session_of(request).person.name,
+            "budget.set",
+            organisation,
+            before=before[0] if before else None,
+            after=msgspec.to_builtins(order),
+        ):
+            await budgets.set_limit(Limit(order.account, order.limit_microusd, order.window))
 
     return [list_budgets, set_budget]
 
 
-def _people_routes(people: PeopleStore) -> list[Any]:
+def _people_routes(people: PeopleStore, deeds: Deeds) -> list[Any]:
     @get("/api/people", opt=needs(_P.PEOPLE_READ, "everywhere"))
     async def list_people() -> list[dict[str, Any]]:
         return [
@@ -144,19 +164,29 @@ def _people_routes(people: PeopleStore) -> list[Any]:
 
     @post(
         "/api/organisations/{organisation:str}/grants",
-        opt=needs(_P.PEOPLE_MANAGE),
+        opt=needs(_P.PEOPLE_MANAGE, records="role.granted"),
         status_code=NO_CONTENT,
     )
     async def grant_here(request: Request[Any, Any, Any], organisation: FromPath[str]) -> None:
-        order = await _order(request, GrantOrder)
-        grantor = session_of(request).person
-        await people.grant(order.person, Grant(order.role, organisation), grantor)
+        await give(request, organisation)
 
-    @post("/api/grants", opt=needs(_P.PEOPLE_MANAGE, "everywhere"), status_code=NO_CONTENT)
+    @post(
+        "/api/grants",
+        opt=needs(_P.PEOPLE_MANAGE, "everywhere", records="role.granted"),
+        status_code=NO_CONTENT,
+    )
     async def grant_everywhere(request: Request[Any, Any, Any]) -> None:
+        await give(request, EVERYWHERE)
+
+    async def give(request: Request[Any, Any, Any], organisation: str) -> None:
         order = await _order(request, GrantOrder)
         grantor = session_of(request).person
-        await people.grant(order.person, Grant(order.role, EVERYWHERE), grantor)
+        had = [each.grants for each in await people.listed() if each.name == order.person]
+        before = [[each.role, each.organisation] for each in sorted(had[0])] if had else None
+        after = {"person": order.person, "role": order.role, "organisation": organisation}
+        about = "" if organisation == EVERYWHERE else organisation
+        async with deeds.doing(grantor.name, "role.granted", about, before=before, after=after):
+            await people.grant(order.person, Grant(order.role, organisation), grantor)
 
     return [list_people, list_organisations, grant_here, grant_everywhere]
 

@@ -27,8 +27,11 @@ from admin.protection import add_security_headers, require_own_origin
 from admin.screens import API, Screens
 from admin.sign_in import READING, SEE_OTHER, Credentials, sign_in_routes
 from gateway.access import Permission, organisations_of
+from gateway.audit.device import AuditLimits
+from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock, SystemClock
-from gateway.credentials import admin_token, oidc_secret, pepper
+from gateway.credentials import admin_token, master_key, oidc_secret, pepper
+from gateway.deeds import Deeds
 from gateway.errors import ConfigurationInvalid
 from gateway.identity import Peppers
 from gateway.settings import Settings
@@ -60,14 +63,18 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
     screens = Screens()
     records = DatabaseAuditSink(database, settings.path(settings.audit.directory))
     reader = OverviewReader(settings, keys, budgets, records, clock)
+    log = deeds_log(settings, clock)
+    deeds = Deeds(log, clock)
 
     async def start() -> None:
         await require_newest_schema(database)
+        await log.start()
         logger().info(Event.PROCESS_STARTED, component="admin")
 
     async def stop() -> None:
         if openid is not None:
             await openid.close()
+        await log.close()
         await database.close()
         logger().info(Event.PROCESS_STOPPED, component="admin")
 
@@ -75,8 +82,8 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
     application = Litestar(
         route_handlers=[
             *_pages(database, reader, screens),
-            *sign_in_routes(people, credentials, openid, screens),
-            *api_routes(keys, budgets, people),
+            *sign_in_routes(people, credentials, openid, screens, deeds),
+            *api_routes(keys, budgets, people, deeds),
         ],
         guards=[require_own_origin, AccessGuard(people, clock)],
         before_send=[add_security_headers],
@@ -92,6 +99,20 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
     )
     require_declarations(application)
     return application
+
+
+def deeds_log(settings: Settings, clock: Clock) -> SegmentedAuditLog:
+    """Segments of the control plane's own; whoever projects this folder numbers them."""
+    return SegmentedAuditLog(
+        settings.path(settings.audit.directory),
+        f"{settings.audit.worker}-admin",
+        keys=master_key(settings),
+        clock=clock,
+        limits=AuditLimits(
+            free_floor_bytes=settings.audit.free_bytes_min,
+            deadline_s=settings.audit.append_deadline_s,
+        ),
+    )
 
 
 def open_id_client(settings: Settings, clock: Clock) -> OpenIdClient | None:

@@ -1,6 +1,7 @@
 """Signing in and out: by password, by an OpenID provider, or with the token of the settings."""
 
 import hmac
+import re
 from collections import OrderedDict
 from typing import Annotated, Any, Final
 
@@ -11,10 +12,11 @@ from litestar.params import Body
 from litestar.response import Redirect
 from msgspec import Struct
 
-from admin.access import COOKIE, PUBLIC, SIGNED_IN, TOKEN_PERSON, session_of
+from admin.access import COOKIE, PUBLIC, SIGNED_IN, TOKEN_PERSON, recording, session_of
 from admin.oidc import OpenIdClient
 from admin.screens import Screens
 from gateway.clock import Clock
+from gateway.deeds import Deeds
 from gateway.errors import Unauthenticated
 from gateway.secrets.secret import Secret
 from gateway.store.people import PeopleStore
@@ -28,6 +30,8 @@ WRONG: Final = "That is not right, or there were too many tries: wait a little a
 TRIES_MAX: Final = 10
 TRIES_FOR_S: Final = 300.0
 NAMES_MAX: Final = 10_000
+BEGINNING: Final = recording(PUBLIC, "session.began")
+PROVING: Final = recording(SIGNED_IN, "session.proved")
 
 
 class SignIn(Struct, frozen=True):
@@ -89,25 +93,38 @@ def sign_in_routes(
     credentials: Credentials,
     openid: OpenIdClient | None,
     screens: Screens,
+    deeds: Deeds,
 ) -> list[Any]:
     """The routes that end with a session, or end one."""
-    routes = _form_routes(people, credentials, screens, has_openid=openid is not None)
-    return routes if openid is None else [*routes, *_openid_routes(people, openid, screens)]
+    routes = _form_routes(people, credentials, screens, deeds, has_openid=openid is not None)
+    if openid is None:
+        return routes
+    return [*routes, *_openid_routes(people, openid, screens, deeds)]
 
 
-def _refused(screens: Screens, *, has_openid: bool, status: int = 401) -> Response[str]:
+async def _refused(
+    screens: Screens, deeds: Deeds, name: str, *, has_openid: bool, status: int = 401
+) -> Response[str]:
+    """What was typed as a name may be a password, so only a name that is one is written down."""
+    said = name if re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,62}", name) else "-"
+    await deeds.record(said, "session.refused", "", error="unauthenticated")
     logger().warning(Event.ADMIN_REFUSED, component="admin")
     return screens.page("sign_in.html", status, problem=WRONG, has_openid=has_openid)
 
 
 def _form_routes(
-    people: PeopleStore, credentials: Credentials, screens: Screens, *, has_openid: bool
+    people: PeopleStore,
+    credentials: Credentials,
+    screens: Screens,
+    deeds: Deeds,
+    *,
+    has_openid: bool,
 ) -> list[Any]:
     @route("/sign-in", http_method=READING, opt=PUBLIC, media_type=MediaType.HTML)
     async def sign_in_page() -> Response[str]:
         return screens.page("sign_in.html", problem="", has_openid=has_openid)
 
-    @post("/sign-in", opt=PUBLIC, media_type=MediaType.HTML, status_code=SEE_OTHER)
+    @post("/sign-in", opt=BEGINNING, media_type=MediaType.HTML, status_code=SEE_OTHER)
     async def sign_in(
         request: Request[Any, Any, Any],
         data: Annotated[SignIn, Body(media_type=RequestEncodingType.URL_ENCODED)],
@@ -116,13 +133,14 @@ def _form_routes(
             return screens.page("problem.html", 400, problem="This form is not complete.")
         name = await credentials.person_of(data)
         if name is None:
-            return _refused(screens, has_openid=has_openid)
+            return await _refused(screens, deeds, data.name.strip(), has_openid=has_openid)
+        await deeds.record(name, "session.began", "")
         logger().info(Event.ADMIN_SIGNED_IN, component="admin")
         # Always a new id: one that somebody planted before signing in is worth nothing.
         cookie = _cookie(request, COOKIE, await people.begin(name), "strict")
         return Redirect("/", status_code=SEE_OTHER, cookies=[cookie])
 
-    @post("/prove", opt=SIGNED_IN, media_type=MediaType.HTML, status_code=SEE_OTHER)
+    @post("/prove", opt=PROVING, media_type=MediaType.HTML, status_code=SEE_OTHER)
     async def prove(
         request: Request[Any, Any, Any],
         data: Annotated[SignIn, Body(media_type=RequestEncodingType.URL_ENCODED)],
@@ -130,12 +148,14 @@ def _form_routes(
         signed_in = session_of(request).person.name
         form = SignIn(data.token, "" if data.token else signed_in, data.password)
         if await credentials.person_of(form) != signed_in:
-            return _refused(screens, has_openid=has_openid, status=403)
+            return await _refused(screens, deeds, signed_in, has_openid=has_openid, status=403)
+        await deeds.record(signed_in, "session.proved", "")
         await people.prove(request.cookies.get(COOKIE, ""))
         return Redirect("/", status_code=SEE_OTHER)
 
-    @post("/sign-out", opt=SIGNED_IN, status_code=SEE_OTHER)
+    @post("/sign-out", opt=recording(SIGNED_IN, "session.ended"), status_code=SEE_OTHER)
     async def sign_out(request: Request[Any, Any, Any]) -> Redirect:
+        await deeds.record(session_of(request).person.name, "session.ended", "")
         await people.end(request.cookies.get(COOKIE, ""))
         answer = Redirect("/sign-in", status_code=SEE_OTHER)
         answer.delete_cookie(COOKIE)
@@ -144,7 +164,9 @@ def _form_routes(
     return [sign_in_page, sign_in, prove, sign_out]
 
 
-def _openid_routes(people: PeopleStore, openid: OpenIdClient, screens: Screens) -> list[Any]:
+def _openid_routes(
+    people: PeopleStore, openid: OpenIdClient, screens: Screens, deeds: Deeds
+) -> list[Any]:
     @get("/sign-in/openid", opt=PUBLIC)
     async def begin(request: Request[Any, Any, Any]) -> Redirect:
         url, ticket = await openid.begin()
@@ -158,10 +180,11 @@ def _openid_routes(people: PeopleStore, openid: OpenIdClient, screens: Screens) 
         try:
             vouched = await openid.finish(ticket, query.get("state", ""), query.get("code", ""))
         except Unauthenticated:
-            return _refused(screens, has_openid=True)
+            return await _refused(screens, deeds, "", has_openid=True)
         person = await people.by_subject(vouched.subject, vouched.name)
         if person is None:
-            return _refused(screens, has_openid=True)
+            return await _refused(screens, deeds, "", has_openid=True)
+        await deeds.record(person.name, "session.began", "")
         logger().info(Event.ADMIN_SIGNED_IN, component="admin")
         # A page, not a redirect: a strict cookie would not follow one that began elsewhere.
         answer = screens.page("signed_in.html")

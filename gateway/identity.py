@@ -8,6 +8,7 @@ against 256 random bits. Nothing is cached by any part of a key.
 
 import hmac
 import re
+import secrets
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -128,9 +129,14 @@ def issue_key(random_bytes: Callable[[int], bytes], key_id: str = "") -> KeyText
         random_bytes: returns that many unpredictable bytes, such as `secrets.token_bytes`.
         key_id: of an existing key, or empty for a new one.
     """
-    key_id = key_id or _random_text(random_bytes, _ID_LENGTH)
+    key_id = key_id or new_key_id(random_bytes)
     text = f"gw_live_{key_id}_{_random_text(random_bytes, _SECRET_LENGTH)}"
     return KeyText(key_id, text + _checksum(text))
+
+
+def new_key_id(random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> str:
+    """The part of a key that may be known to everybody."""
+    return _random_text(random_bytes, _ID_LENGTH)
 
 
 def accounts_of(organisation: str, workspace: str, project: str, key_id: str) -> tuple[str, ...]:

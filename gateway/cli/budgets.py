@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from gateway.budgets import Limit, WindowKind
+from gateway.cli.deeds import former_budget, recorded
 from gateway.cli.options import asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.settings import load_settings
@@ -68,6 +69,7 @@ def budgets() -> None:
 @click.argument("limit_microusd", type=click.IntRange(0, LIMIT_MICROUSD_MAX))
 @click.option("--window", type=click.Choice(["total", "day", "month"]), default="month")
 @asynchronous
+@recorded("budget.set", former_budget)
 async def set_limit(
     config_file: Path, account: str, limit_microusd: int, window: WindowKind
 ) -> None:
@@ -81,6 +83,7 @@ async def set_limit(
 @config_option
 @click.argument("account", type=ACCOUNT)
 @asynchronous
+@recorded("budget.removed", former_budget)
 async def remove(config_file: Path, account: str) -> None:
     """Make an account unlimited."""
     async with opened_budgets(config_file) as table:
@@ -93,6 +96,7 @@ async def remove(config_file: Path, account: str) -> None:
 @click.argument("organisation")
 @click.argument("time_zone")
 @asynchronous
+@recorded("budget.zone_set")
 async def set_zone(config_file: Path, organisation: str, time_zone: str) -> None:
     """Let an organisation's days and months begin at midnight of a time zone, e.g. Asia/Kolkata.
 

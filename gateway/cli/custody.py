@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import os
-import pwd
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,17 +9,15 @@ from pathlib import Path
 import click
 import msgspec
 
-from gateway.audit.device import AuditLimits
 from gateway.audit.disk import Disk
 from gateway.audit.erasure import destroy_keys, matching_keys
 from gateway.audit.export import export_records
 from gateway.audit.projector import Projector
-from gateway.audit.writer import SegmentedAuditLog
 from gateway.budgets import end_user_subject
+from gateway.cli.deeds import actor, opened_log
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.credentials import master_key, pepper
-from gateway.errors import StartupRefused
 from gateway.identity import Peppers
 from gateway.settings import Settings, load_settings
 from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
@@ -32,7 +28,6 @@ from gateway.store.second_rows import SecondContents
 
 
 WEEK_US = 7 * 86_400_000_000
-_TRIES, _PAUSE_S = 50, 0.1
 
 organisation_option = click.option("--organisation", required=True)
 
@@ -44,41 +39,12 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[Custody, Database]]
     database = open_database(settings.database_url)
     try:
         await require_newest_schema(database)
-        log = await _started_log(settings)
-        try:
+        async with opened_log(settings) as log:
             yield Custody(database, log, clock), database
-        finally:
-            await log.close()
     except CustodyRefused as error:
         raise Refused(str(error)) from error
     finally:
         await database.close()
-
-
-async def _started_log(settings: Settings) -> SegmentedAuditLog:
-    for left in reversed(range(_TRIES)):
-        log = SegmentedAuditLog(
-            settings.path(settings.audit.directory),
-            f"{settings.audit.worker}-operators",
-            keys=master_key(settings),
-            clock=SystemClock(),
-            limits=AuditLimits(free_floor_bytes=settings.audit.free_bytes_min),
-        )
-        try:
-            await log.start()
-        except StartupRefused:
-            # Another command is writing; commands are short.
-            if not left:
-                raise
-            await asyncio.sleep(_PAUSE_S)
-        else:
-            return log
-    raise AssertionError
-
-
-def _actor() -> str:
-    """The user of this machine who types the command, as the system knows it."""
-    return f"os:{pwd.getpwuid(os.getuid()).pw_name}"
 
 
 def _subject(settings: Settings, organisation: str, reference: str | None) -> str | None:
@@ -111,7 +77,7 @@ async def hold_set(
     settings = load_settings(config_file)
     async with _opened(settings) as (custody, _):
         subject = _subject(settings, organisation, reference) or ""
-        click.echo((await custody.set_hold(_actor(), organisation, subject, reason)).id)
+        click.echo((await custody.set_hold(actor(), organisation, subject, reason)).id)
 
 
 @hold.command("release")
@@ -121,7 +87,7 @@ async def hold_set(
 async def hold_release(config_file: Path, hold_id: str) -> None:
     """Ask for the release of a hold; it is released when a second person does the same."""
     async with _opened(load_settings(config_file)) as (custody, _):
-        is_released = await custody.release_hold(_actor(), hold_id)
+        is_released = await custody.release_hold(actor(), hold_id)
     click.echo("released" if is_released else "a second person must release it too")
 
 
@@ -154,7 +120,7 @@ async def reveal_ask(
     """Ask to read content; prints the id that the second person approves."""
     async with _opened(load_settings(config_file)) as (custody, _):
         asked = await custody.ask_reveal(
-            _actor(), organisation, request_id, reason=reason, ticket=ticket, minutes=minutes
+            actor(), organisation, request_id, reason=reason, ticket=ticket, minutes=minutes
         )
     click.echo(asked.id)
 
@@ -166,7 +132,7 @@ async def reveal_ask(
 async def reveal_approve(config_file: Path, reveal_id: str) -> None:
     """Approve what another person asked for; its time begins now."""
     async with _opened(load_settings(config_file)) as (custody, _):
-        approved = await custody.approve_reveal(_actor(), reveal_id)
+        approved = await custody.approve_reveal(actor(), reveal_id)
     click.echo(f"open for {approved.minutes} minutes")
 
 
@@ -179,7 +145,7 @@ async def reveal_show(config_file: Path, reveal_id: str) -> None:
     settings = load_settings(config_file)
     directory = settings.path(settings.audit.directory)
     async with _opened(settings) as (custody, database):
-        used = await custody.use_reveal(_actor(), reveal_id)
+        used = await custody.use_reveal(actor(), reveal_id)
         sink = DatabaseAuditSink(database, directory)
         await Projector(directory, sink).catch_up()
         query = AuditQuery(organisation=used.organisation, request_id=used.request_id or None)
@@ -225,7 +191,7 @@ async def erase(
             click.echo(f"{len(keys)} keys would be destroyed; nothing was done without --yes")
             return
         detail = {"ticket": ticket, "subject": subject or "", "keys": str(len(keys))}
-        await custody.record(_actor(), "content.erased", organisation, **detail)
+        await custody.record(actor(), "content.erased", organisation, **detail)
         folder = settings.path(settings.audit.checkpoint_directory)
         now_us = SystemClock().utc_us()
         await asyncio.to_thread(destroy_keys, directory, folder, keys, now_us, Disk())

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
+from gateway.cli.deeds import actor, deed, former_key, recorded, says_it_records
 from gateway.cli.options import asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.credentials import pepper
-from gateway.identity import Peppers
+from gateway.identity import Peppers, new_key_id
 from gateway.settings import Settings, load_settings
 from gateway.store.engine import open_database
 from gateway.store.keys import KeyStore, NewKey, Place
@@ -18,7 +19,6 @@ from gateway.store.schema import require_newest_schema
 from gateway.types import Translation
 
 
-ACTOR = "command line"
 EXPIRES_DAYS_MAX = 36_500
 OVERLAP_S_MAX = 366 * 86_400
 US_PER_DAY = 86_400_000_000
@@ -62,6 +62,7 @@ def keys() -> None:
     help="When a target's dialect has no word for a part of a request.",
 )
 @asynchronous
+@says_it_records
 async def issue(
     config_file: Path,
     organisation: str,
@@ -80,13 +81,26 @@ async def issue(
     new = NewKey(
         place=Place(organisation, workspace, project),
         name=name,
-        created_by=ACTOR,
+        created_by=actor(),
         labels=labels,
         models=frozenset(models) if models else None,
         expires_us=expires_us,
         translation=translation,
+        key_id=new_key_id(),
     )
-    async with opened_keys(load_settings(config_file)) as store:
+    settings = load_settings(config_file)
+    ordered = {
+        "key_id": new.key_id,
+        "organisation": organisation,
+        "workspace": workspace,
+        "project": project,
+        "name": name,
+        "labels": ", ".join(labels),
+        "models": ", ".join(models),
+        "expires_us": expires_us,
+        "translation": translation,
+    }
+    async with deed(settings, "key.issued", ordered), opened_keys(settings) as store:
         click.echo((await store.issue(new)).reveal())
 
 
@@ -120,6 +134,7 @@ async def list_keys(config_file: Path, organisation: str | None) -> None:
 @config_option
 @click.argument("key_id")
 @asynchronous
+@recorded("key.revoked", former_key)
 async def revoke(config_file: Path, key_id: str) -> None:
     """End a key for good; it is dead on every worker within a second."""
     async with opened_keys(load_settings(config_file)) as store:
@@ -138,6 +153,7 @@ async def revoke(config_file: Path, key_id: str) -> None:
     help="Seconds for which the old secret stays good.",
 )
 @asynchronous
+@recorded("key.rotated", former_key)
 async def rotate(config_file: Path, key_id: str, overlap_s: int) -> None:
     """Give a key a new secret and print it; the old one stays good for the overlap."""
     async with opened_keys(load_settings(config_file)) as store:

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from gateway.cli.budgets import ACCOUNT
+from gateway.cli.deeds import former_rate, recorded
 from gateway.cli.options import asynchronous, config_option
 from gateway.rates import RateLimit
 from gateway.settings import load_settings
@@ -46,6 +47,7 @@ def limits() -> None:
 @click.option("--tpm", type=_NUMBER, help="Tokens per minute, input and output together.")
 @click.option("--concurrent", type=_NUMBER, help="Requests served at once.")
 @asynchronous
+@recorded("rate_limit.set", former_rate)
 async def set_limit(
     config_file: Path, account: str, rpm: int | None, tpm: int | None, concurrent: int | None
 ) -> None:
@@ -59,6 +61,7 @@ async def set_limit(
 @config_option
 @click.argument("account", type=ACCOUNT)
 @asynchronous
+@recorded("rate_limit.removed", former_rate)
 async def remove(config_file: Path, account: str) -> None:
     """Remove the rate limits of an account."""
     async with opened_limits(config_file) as table:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from gateway.cli.deeds import former_policy, recorded
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.errors import GatewrightError
@@ -55,6 +56,7 @@ async def opened_policies(settings: Settings) -> AsyncIterator[PolicyStore]:
 @by_option
 @click.option("--note", default="", help="What it is for.")
 @asynchronous
+@recorded("policy.drafted", former_policy)
 async def draft(file: Path, config_file: Path, level: str, actor: str, note: str) -> None:
     """Check a document against the configured targets and keep it as a level's next version."""
     settings = load_settings(config_file)
@@ -80,6 +82,7 @@ def _stepping(action: Action, description: str) -> click.Command:
     @by_option
     @reason_option
     @asynchronous
+    @recorded(f"policy.{action}", former_policy)
     async def command(number: int, config_file: Path, level: str, actor: str, reason: str) -> None:
         async with opened_policies(load_settings(config_file)) as store:
             _print(await store.act(level, number, action, actor, reason=reason))
@@ -95,6 +98,7 @@ def _stepping(action: Action, description: str) -> click.Command:
 @reason_option
 @click.option("--percent", required=True, type=click.FloatRange(0, 100, min_open=True))
 @asynchronous
+@recorded("policy.canary", former_policy)
 async def canary(
     number: int, config_file: Path, level: str, actor: str, reason: str, percent: float
 ) -> None:
@@ -110,6 +114,7 @@ async def canary(
 @reason_option
 @click.option("--to", type=click.IntRange(min=1), help="The version; default: the one before.")
 @asynchronous
+@recorded("policy.rolled_back", former_policy)
 async def rollback(config_file: Path, level: str, actor: str, reason: str, to: int | None) -> None:
     """Make a new live version that equals one that was live before."""
     async with opened_policies(load_settings(config_file)) as store:

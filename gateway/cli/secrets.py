@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from gateway.cli.keys import ACTOR
+from gateway.cli.deeds import actor, former_secret, recorded
 from gateway.cli.options import asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.credentials import master_key
@@ -44,13 +44,14 @@ def secrets() -> None:
 @config_option
 @click.argument("name")
 @asynchronous
+@recorded("secret.set", former_secret)
 async def set_secret(config_file: Path, name: str) -> None:
     """Seal what comes on standard input; running workers use it within seconds."""
     # Not an argument: those stand in the shell's history and in the list of processes.
     text: str = sys.stdin.read()
     value = Secret(text.removesuffix("\n"))
     async with opened_secrets(config_file) as table:
-        version = await table.seal(name, value, ACTOR)
+        version = await table.seal(name, value, actor())
     click.echo(f"{name}: version {version}")
 
 
@@ -68,6 +69,7 @@ async def list_secrets(config_file: Path) -> None:
 @config_option
 @click.argument("name")
 @asynchronous
+@recorded("secret.removed", former_secret)
 async def remove(config_file: Path, name: str) -> None:
     """Forget a secret."""
     async with opened_secrets(config_file) as table:

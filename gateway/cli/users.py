@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from gateway.access import EVERYWHERE, ROLE_PERMISSIONS, ROLES, Grant, Role
+from gateway.cli.deeds import former_person, recorded
 from gateway.cli.options import asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.secrets.secret import Secret
@@ -45,6 +46,7 @@ def users() -> None:
 @click.option("--title", default="", help="What people call them.")
 @click.option("--subject", default="", help="ISSUER|SUBJECT of an OpenID provider.")
 @asynchronous
+@recorded("person.added")
 async def add(config_file: Path, name: str, title: str, subject: str) -> None:
     """Make somebody known; without a subject a password is read from standard input."""
     password = None if subject else _password()
@@ -57,6 +59,7 @@ async def add(config_file: Path, name: str, title: str, subject: str) -> None:
 @config_option
 @click.argument("name")
 @asynchronous
+@recorded("person.password_set", former_person)
 async def set_password(config_file: Path, name: str) -> None:
     """Set a password, read from standard input, and end the person's sessions."""
     async with opened_people(config_file) as store:
@@ -70,6 +73,7 @@ async def set_password(config_file: Path, name: str) -> None:
 @click.argument("role", type=click.Choice(ROLES))
 @organisation_option
 @asynchronous
+@recorded("role.granted", former_person)
 async def grant(config_file: Path, name: str, role: Role, organisation: str) -> None:
     """Give a role; it holds with the next request."""
     async with opened_people(config_file) as store:
@@ -83,6 +87,7 @@ async def grant(config_file: Path, name: str, role: Role, organisation: str) -> 
 @click.argument("role", type=click.Choice(ROLES))
 @organisation_option
 @asynchronous
+@recorded("role.revoked", former_person)
 async def revoke(config_file: Path, name: str, role: Role, organisation: str) -> None:
     """Take a role away; it is gone with the next request."""
     async with opened_people(config_file) as store:
@@ -94,6 +99,7 @@ async def revoke(config_file: Path, name: str, role: Role, organisation: str) ->
 @config_option
 @click.argument("name")
 @asynchronous
+@recorded("person.disabled", former_person)
 async def disable(config_file: Path, name: str) -> None:
     """Sign somebody out for good."""
     async with opened_people(config_file) as store:

@@ -12,14 +12,11 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, Table, insert, select, update
 
 from gateway.clock import Clock
+from gateway.deeds import Deeds
 from gateway.ports import AuditLog
 from gateway.store.engine import Database
 from gateway.store.tables import audit_holds, audit_reveals
-from gateway.types import AuditRecord
 
-
-OPERATORS = "-operators"
-"""The log of what operators did: of its own, so that each organisation's has one writer's order."""
 
 REVEAL_MINUTES_MAX = 60
 _MINUTE_US = 60_000_000
@@ -70,7 +67,7 @@ class Custody:
 
     def __init__(self, database: Database, audit: AuditLog, clock: Clock) -> None:
         self._database = database
-        self._audit = audit
+        self._deeds = Deeds(audit, clock)
         self._clock = clock
 
     async def set_hold(self, actor: str, organisation: str, subject: str, reason: str) -> Hold:
@@ -175,19 +172,7 @@ class Custody:
 
     async def record(self, actor: str, action: str, organisation: str, **detail: str) -> None:
         """One admin record; durable when this returns."""
-        named = {name: value for name, value in detail.items() if value}
-        await self._audit.append(
-            AuditRecord(
-                stage="admin",
-                request_id=f"adm_{secrets.token_hex(8)}",
-                organisation=OPERATORS,
-                utc_us=self._clock.utc_us(),
-                actor=actor,
-                action=action,
-                status="ok",
-                detail={"organisation": organisation, **named},
-            )
-        )
+        await self._deeds.record(actor, action, organisation, **detail)
 
     async def _reveal(self, reveal_id: str) -> Reveal:
         where = audit_reveals.c.id == reveal_id

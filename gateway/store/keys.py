@@ -51,6 +51,8 @@ class NewKey(Struct, frozen=True):
     """Targets the key may use; None for all that policy permits, an empty set for none."""
     expires_us: int | None = None
     translation: Translation = "warn"
+    key_id: str = ""
+    """Chosen by whoever records the deed before it is done; otherwise drawn."""
 
 
 class KeyStore:
@@ -87,7 +89,7 @@ class KeyStore:
         _check_place(new.place)
         if not 0 < len(new.name) <= _TITLE_LENGTH:
             raise RequestInvalid("a key needs a name of 1 to 200 characters", parameter="name")
-        key = issue_key(self._random_bytes)
+        key = issue_key(self._random_bytes, new.key_id)
         version = self._peppers.newest
         row = {
             "id": key.key_id,

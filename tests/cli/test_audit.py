@@ -293,7 +293,7 @@ def test_the_full_check_names_the_damaged_record(
 
 
 def _as(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr("gateway.cli.custody._actor", lambda: f"os:{name}")
+    monkeypatch.setattr("gateway.cli.custody.actor", lambda: f"os:{name}")
 
 
 def _reveal(operator: Operator, monkeypatch: pytest.MonkeyPatch, request_id: str) -> str:

@@ -7,8 +7,9 @@ import pytest
 
 from gateway.audit.memory import MemoryAuditLog
 from gateway.clock import StoppedClock
+from gateway.deeds import OPERATORS
 from gateway.errors import AuditUnavailable
-from gateway.store.custody import OPERATORS, Custody, CustodyRefused, Reveal
+from gateway.store.custody import Custody, CustodyRefused, Reveal
 from gateway.store.engine import open_database
 
 

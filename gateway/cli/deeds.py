@@ -1,0 +1,196 @@
+"""Commands that change something leave an admin record, with what was there and what was ordered.
+
+`@recorded` goes under `@asynchronous`; a test looks at every command for it.
+"""
+
+import asyncio
+import os
+import pwd
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import msgspec
+
+from gateway.audit.device import AuditLimits
+from gateway.audit.writer import SegmentedAuditLog
+from gateway.clock import SystemClock
+from gateway.credentials import master_key, pepper
+from gateway.deeds import Deeds
+from gateway.errors import StartupRefused
+from gateway.identity import Peppers
+from gateway.settings import Settings, load_settings
+from gateway.store.engine import Database, open_database
+from gateway.store.keys import KeyStore
+from gateway.store.leases import LeaseTable
+from gateway.store.people import PeopleStore
+from gateway.store.policies import PolicyStore
+from gateway.store.rate_limits import RateLimitTable
+from gateway.store.schema import require_newest_schema
+from gateway.store.sealed_secrets import SealedSecretTable
+
+
+RECORDING: set[str] = set()
+"""The commands that leave an admin record, for the test that looks for those that do not."""
+_TRIES, _PAUSE_S = 50, 0.1
+_UNSAID = ("config_file",)
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+Command = Callable[Parameters, Coroutine[None, None, Result]]
+Ordered = Mapping[str, Any]
+Former = Callable[[Settings, Database, Ordered], Awaitable[object]]
+"""What was there before a command, by its arguments; None where nothing was."""
+
+
+def actor() -> str:
+    """The user of this machine who types the command, as the system knows it."""
+    return f"os:{pwd.getpwuid(os.getuid()).pw_name}"
+
+
+@asynccontextmanager
+async def opened_log(settings: Settings) -> AsyncIterator[SegmentedAuditLog]:
+    """Segments of the command line's own, for the length of one command."""
+    log = await _started(settings)
+    try:
+        yield log
+    finally:
+        await log.close()
+
+
+async def _started(settings: Settings) -> SegmentedAuditLog:
+    for left in reversed(range(_TRIES)):
+        log = SegmentedAuditLog(
+            settings.path(settings.audit.directory),
+            f"{settings.audit.worker}-operators",
+            keys=master_key(settings),
+            clock=SystemClock(),
+            limits=AuditLimits(free_floor_bytes=settings.audit.free_bytes_min),
+        )
+        try:
+            await log.start()
+        except StartupRefused:
+            # Another command is writing; commands are short.
+            if not left:
+                raise
+            await asyncio.sleep(_PAUSE_S)
+        else:
+            return log
+    raise AssertionError
+
+
+def recorded(
+    action: str, former: Former | None = None
+) -> Callable[[Command[Parameters, Result]], Command[Parameters, Result]]:
+    """Let a command leave an admin record before it does anything."""
+
+    def decorate(command: Command[Parameters, Result]) -> Command[Parameters, Result]:
+        @wraps(command)
+        async def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            config_file = kwargs["config_file"]
+            assert isinstance(config_file, Path)
+            ordered = {name: value for name, value in kwargs.items() if name not in _UNSAID}
+            async with deed(load_settings(config_file), action, ordered, former):
+                return await command(*args, **kwargs)
+
+        return says_it_records(run)
+
+    return decorate
+
+
+def says_it_records(
+    command: Command[Parameters, Result],
+) -> Command[Parameters, Result]:
+    """Mark a command that leaves an admin record by itself."""
+    RECORDING.add(command.__qualname__ + command.__module__)
+    return command
+
+
+@asynccontextmanager
+async def deed(
+    settings: Settings, action: str, ordered: Ordered, former: Former | None = None
+) -> AsyncIterator[None]:
+    """Around what a command does: recorded before, with what was there and what is ordered."""
+    before = await _before(settings, former, ordered)
+    after = {name: str(value) for name, value in ordered.items() if value not in (None, "", ())}
+    async with opened_log(settings) as log:
+        deeds = Deeds(log, SystemClock())
+        about = organisation_of(ordered)
+        async with deeds.doing(actor(), action, about, before=before, after=after):
+            yield
+
+
+def organisation_of(ordered: Ordered) -> str:
+    """Whom a command is about: its organisation, or the one that its account or level names."""
+    named = ordered.get("organisation")
+    if named:
+        return str(named)
+    place = str(ordered.get("account") or ordered.get("level") or "")
+    kind, _, path = place.partition(":")
+    return path.partition("/")[0] if kind in ("org", "ws", "proj", "user") else ""
+
+
+async def _before(settings: Settings, former: Former | None, ordered: Ordered) -> object:
+    database = open_database(settings.database_url, pooled=False)
+    try:
+        await require_newest_schema(database)
+        return await former(settings, database, ordered) if former else None
+    finally:
+        await database.close()
+
+
+async def former_key(settings: Settings, database: Database, ordered: Ordered) -> object:
+    """A key without its digests."""
+    peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
+    for record in await KeyStore(database, peppers, SystemClock()).keys():
+        if record.key_id == ordered["key_id"]:
+            principal = record.principal
+            return {
+                "name": principal.key_name,
+                "project": f"{principal.organisation}/{principal.workspace}/{principal.project}",
+                "expires_us": record.expires_us,
+                "revoked_us": record.revoked_us,
+            }
+    return None
+
+
+async def former_budget(_: Settings, database: Database, ordered: Ordered) -> object:
+    """The limit of an account."""
+    for budget in await LeaseTable(database, SystemClock()).budgets():
+        if budget.limit.account == ordered["account"]:
+            return msgspec.to_builtins(budget.limit)
+    return None
+
+
+async def former_rate(_: Settings, database: Database, ordered: Ordered) -> object:
+    """The rate limits of an account."""
+    for limit in await RateLimitTable(database).all():
+        if limit.account == ordered["account"]:
+            return msgspec.to_builtins(limit)
+    return None
+
+
+async def former_person(_: Settings, database: Database, ordered: Ordered) -> object:
+    """Somebody's roles."""
+    for person in await PeopleStore(database, SystemClock()).listed():
+        if person.name == ordered["name"]:
+            roles = [[grant.role, grant.organisation] for grant in sorted(person.grants)]
+            return {"title": person.title, "disabled": person.is_disabled, "roles": roles}
+    return None
+
+
+async def former_secret(settings: Settings, database: Database, ordered: Ordered) -> object:
+    """A secret's version."""
+    table = SealedSecretTable(database, master_key(settings), SystemClock())
+    for secret in await table.listed():
+        if secret.name == ordered["name"]:
+            return msgspec.to_builtins(secret)
+    return None
+
+
+async def former_policy(_: Settings, database: Database, ordered: Ordered) -> object:
+    """The states of a level's versions."""
+    versions = await PolicyStore(database, SystemClock()).versions(str(ordered["level"]))
+    return [[version.number, version.state] for version in versions[:10]]

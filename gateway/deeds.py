@@ -1,0 +1,94 @@
+"""What people do in the control plane, written into the audit log: one admin record per deed.
+
+The record is durable before the deed takes effect; what cannot be recorded is not done, and a deed
+that then fails says so in a second record. Who acts comes from whoever is signed in or types the
+command, never from a field of the request. Callers pass names, numbers and roles: never a secret.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from gateway.clock import Clock
+from gateway.errors import GatewrightError
+from gateway.ports import AuditLog
+from gateway.types import AuditRecord, Receipt
+
+
+OPERATORS = "-operators"
+"""The log of what operators did: of its own, whichever organisation a deed is about."""
+
+
+class Deeds:
+    """Writes admin records."""
+
+    def __init__(self, audit: AuditLog, clock: Clock) -> None:
+        self._audit = audit
+        self._clock = clock
+
+    async def record(
+        self,
+        actor: str,
+        action: str,
+        organisation: str,
+        *,
+        before: object = None,
+        after: object = None,
+        error: str = "",
+        **detail: str,
+    ) -> Receipt:
+        """One admin record; durable when this returns.
+
+        Args:
+            actor: whoever is signed in, or the user of the machine, as `os:NAME`.
+            action: `subject.verb`, such as `key.revoked`.
+            organisation: whom it is about; empty for the installation.
+            before: what was there, as plain values; None where nothing was, or nothing changes.
+            after: what is ordered.
+            error: the code of what went wrong, in the record of a deed that failed.
+            detail: anything else, by name; empty values are left out.
+
+        Raises:
+            AuditUnavailable: it could not be written, so the deed must not be done.
+        """
+        said = {"organisation": organisation} | detail
+        for name, values in (("before", before), ("after", after)):
+            if values is not None:
+                said[name] = msgspec.json.encode(values, order="deterministic").decode()
+        return await self._audit.append(
+            AuditRecord(
+                stage="admin",
+                request_id=f"adm_{secrets.token_hex(8)}",
+                organisation=OPERATORS,
+                utc_us=self._clock.utc_us(),
+                actor=actor,
+                action=action,
+                status="failed" if error else "ok",
+                error=error,
+                detail={name: value for name, value in said.items() if value},
+            )
+        )
+
+    @asynccontextmanager
+    async def doing(
+        self,
+        actor: str,
+        action: str,
+        organisation: str,
+        *,
+        before: object = None,
+        after: object = None,
+    ) -> AsyncIterator[None]:
+        """Around a deed: recorded before it begins, and again when it did not succeed."""
+        done = await self.record(actor, action, organisation, before=before, after=after)
+        try:
+            yield
+        except BaseException as error:
+            code = error.code if isinstance(error, GatewrightError) else type(error).__name__
+            await asyncio.shield(
+                self.record(actor, action, organisation, error=code, record=done.leaf_hash)
+            )
+            raise
