@@ -5,12 +5,13 @@ the record and from the breaker.
 """
 
 import asyncio
+from collections.abc import Mapping
 
 from gateway.clock import Clock
 from gateway.errors import ClientGone, GatewrightError
 from gateway.health import TargetHealth
 from gateway.hedging import HEDGE
-from gateway.types import Attempt, Candidate
+from gateway.types import Attempt, Candidate, Target, Usage
 
 
 HEDGED_CODE = "hedged_away"
@@ -20,12 +21,16 @@ HEDGED_CODE = "hedged_away"
 class AttemptLog:
     """The attempts of one request, in the order of their ends; append-only."""
 
-    __slots__ = ("_attempts", "hedged")
+    __slots__ = ("_attempts", "cascade", "hedged", "spent")
 
     def __init__(self) -> None:
         self._attempts: list[Attempt] = []
         self.hedged: list[tuple[Candidate, Candidate]] = []
         """Who were asked at once: of each pair one answer is thrown away and paid."""
+        self.spent: list[tuple[Target, Usage]] = []
+        """Whole answers that another one took the place of, and that are paid."""
+        self.cascade: Mapping[str, str] = {}
+        """What a cascade has to say in the record."""
 
     def add(self, attempt: Attempt) -> None:
         self._attempts.append(attempt)

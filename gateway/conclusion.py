@@ -88,6 +88,7 @@ class Conclusion:
             http_status=200,
             target=target,
             attempts=attempts.as_tuple(),
+            cascade=attempts.cascade,
             usage=usage,
             cost_microusd=cost(target.price, usage) + _thrown_away(passage, attempts, target),
             dropped=dropped,
@@ -103,6 +104,7 @@ class Conclusion:
             http_status=error.http_status,
             target=None,
             attempts=attempts.as_tuple(),
+            cascade=attempts.cascade,
             usage=None,
             cost_microusd=0,
             error=error.code,
@@ -126,6 +128,7 @@ class Conclusion:
             http_status=200 if content else unanswered,
             target=target,
             attempts=attempts.as_tuple(),
+            cascade=attempts.cascade,
             usage=usage,
             cost_microusd=cost(target.price, usage) + _thrown_away(passage, attempts, target),
             error=error_code,
@@ -225,7 +228,8 @@ class Conclusion:
 
 
 def _thrown_away(passage: Passage, attempts: AttemptLog, target: Target) -> int:
-    """What hedging costs beside the answer: the input that the other attempt has read."""
+    """What is paid beside the answer: input that another attempt has read, and whole answers."""
     input_tokens = passage.request.input_tokens_estimate
+    spent = sum(cost(other.price, usage) for other, usage in attempts.spent)
     others = [each for pair in attempts.hedged for each in pair if each.target.name != target.name]
-    return sum(worst_cost(each.target.price, input_tokens, 0) for each in others)
+    return spent + sum(worst_cost(each.target.price, input_tokens, 0) for each in others)

@@ -125,6 +125,10 @@ class LiveStream:
             raise StreamBroken("The upstream's stream ended before its terminal event.")
         return events
 
+    def put_back(self, events: list[StreamEvent]) -> None:
+        """Events that were read and are to be read again; nothing was shown yet."""
+        self._held = events
+
     def _check(self, events: list[StreamEvent]) -> None:
         for event in events:
             if event.is_terminal:

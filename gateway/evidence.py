@@ -4,6 +4,8 @@ It never copies content: types, counts, digests, names and amounts only. Content
 encrypted bytes that the audit log keeps beside the record.
 """
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from gateway.errors import GatewrightError
@@ -40,6 +42,7 @@ class Ending(Struct, frozen=True):
     cost_microusd: int
     error: str = ""
     dropped: tuple[str, ...] = ()
+    cascade: Mapping[str, str] = {}
 
 
 def intent(
@@ -126,8 +129,13 @@ def outcome(passage: Passage, ending: Ending, *, utc_us: int) -> AuditRecord:
         dropped=ending.dropped,
         subject=passage.subject,
         output_findings=passage.output.found if passage.output is not None else {},
-        detail={"model_digest": target.digest} if target and target.digest else {},
+        detail=_detail(target, ending),
     )
+
+
+def _detail(target: Target | None, ending: Ending) -> dict[str, str]:
+    digest = {"model_digest": target.digest} if target and target.digest else {}
+    return {**digest, **ending.cascade}
 
 
 def refusal(

@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from math import inf
 from pathlib import Path
 from threading import Thread
@@ -21,6 +21,7 @@ from classifiers.calibration.table import (
     Scope,
     load_table,
 )
+from classifiers.complexity.cascade import judge as judge_answer
 from classifiers.complexity.model import Complexity, ComplexityModel
 from classifiers.extraction import extract
 from classifiers.injection.model import InjectionModel
@@ -35,7 +36,7 @@ from gateway.clock import Clock
 from gateway.errors import ClosedByPolicy, ConfigurationInvalid
 from gateway.output_scan import OutputScan
 from gateway.remembered import Remembered
-from gateway.settings import InspectionSettings
+from gateway.sections import InspectionSettings
 from gateway.telemetry import Event, logger, raised_at
 from gateway.types import ChatRequest, Inspection, Tier
 from policies.document import OutputScanning
@@ -170,6 +171,25 @@ class Inspector:
             return None
         masked_from = self._masked_from if scanning == "mask" else None
         return OutputScan(self._scanner.scan, PATTERNS_ONLY.scan, masked_from)
+
+    async def doubt(
+        self, request: ChatRequest, organisation: str, answer: str, *, calls_tools: bool
+    ) -> float:
+        """How likely it is, 0 to 1, that a cheap model's answer will not do (`cascading.Judge`)."""
+        if len(request.raw) + len(answer) <= self._inline_bytes_max:
+            return self._doubt(request, organisation, answer, calls_tools=calls_tools)
+        ask = partial(self._doubt, request, organisation, answer, calls_tools=calls_tools)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+
+    def _doubt(
+        self, request: ChatRequest, organisation: str, answer: str, *, calls_tools: bool
+    ) -> float:
+        prompt = extract(request.tree).newest_user_text()
+        complexity = self._score(prompt, organisation)
+        if calls_tools:
+            # What a call says is not for the gate: only the prompt speaks.
+            return 1.0 - complexity.weak_suffices
+        return judge_answer(self._scorer.gate, complexity, prompt, [("", answer)], {}).score
 
     def warm(self) -> None:
         """Build tables that the first requests would wait for, beside the loop.

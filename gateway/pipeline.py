@@ -15,6 +15,7 @@ from gateway import evidence, routing
 from gateway.attempts import AttemptLog, end_code
 from gateway.bounds import check_bounds
 from gateway.budgets import end_user_account, end_user_reference, end_user_subject
+from gateway.cascading import Cascade
 from gateway.catalogue import saved_by_cache
 from gateway.clock import Clock
 from gateway.conclusion import Concluded, Conclusion
@@ -79,6 +80,9 @@ class Pipeline:
         self._rates = rates
         self._audit = audit
         self._dispatcher = dispatcher
+        self._cascade = Cascade(
+            dispatcher, inspector, clock, settings.inspection.cascade_exploration
+        )
         self._conclusion = conclusion
         self._clock = clock
         self._threads = threads
@@ -232,7 +236,7 @@ class Pipeline:
     async def _complete(self, passage: Passage) -> WholeAnswer:
         request, attempts = passage.request, AttemptLog()
         try:
-            answered = await self._dispatcher.complete(
+            answered = await self._cascade.complete(
                 passage.sent, passage.ruling.plan, attempts, passage.rewriting
             )
             completion = answered.completion
@@ -275,7 +279,7 @@ class Pipeline:
             partial(_ping_early, passage),
         )
         try:
-            live = await self._dispatcher.open_stream(
+            live = await self._cascade.open_stream(
                 passage.sent, passage.ruling.plan, attempts, passage.rewriting
             )
         except GatewrightError as error:

@@ -271,6 +271,9 @@ def _plan(
         decision_digest=decision_digest(decision),
         decision_reason=decision.reason,
         audit_content="none" if obligations.audit_content == "none" else "encrypted",
+        cascade_above=None
+        if decision.cascade_above_percent is None
+        else decision.cascade_above_percent / 100,
         hedge_after_s=None if decision.hedge_after_ms is None else decision.hedge_after_ms / 1000,
         service_tier=facts.service_tier,
         tenant=facts.organisation,

@@ -1,8 +1,35 @@
-"""Sections of the settings that speak of secrets and of services outside: where, and how to ask."""
+"""Sections of the settings that stand apart: inspection, secrets, and services outside."""
 
 from typing import Literal
 
 from msgspec import Struct
+
+
+EXPLORATION_MAX = 0.05
+
+
+class InspectionSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Content no classifier can read makes a request S4; `tolerated_opaque` names kinds that pass.
+
+    Tolerating `image` or `document` means that such content may leave for a managed target unread.
+    """
+
+    tolerated_opaque: tuple[str, ...] = ()
+    deadline_s: float = 0.025
+    deadline_s_per_mib: float = 8.0
+    """Added to the deadline for every MiB of the request: a long one may take longer."""
+    inline_bytes_max: int = 8 * 1024
+    """Longer requests are inspected in a worker thread, off the event loop."""
+    calibration_file: str = ""
+    """A calibration table: which organisations and routes have a guarantee for the cheap tier."""
+    cascade_exploration: float = 0.0
+    """Share, up to 0.05, of good cheap answers in cascades that a dearer tier gives as well."""
+    injection: bool = False
+    """Score untrusted text of every request, also where no policy asks."""
+    output_masked_from: Literal["S1", "S2", "S3", "S4"] = "S3"
+    """Where policy says to mask answers: from which class of findings on."""
+    verdicts_kept: int = 10_000
+    """Verdicts on messages, kept by digest: a conversation's history is read once. 0: none."""
 
 
 class SecretReference(Struct, frozen=True, forbid_unknown_fields=True):

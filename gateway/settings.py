@@ -18,9 +18,11 @@ from msgspec import Struct
 
 from gateway.errors import ConfigurationInvalid
 from gateway.sections import (
+    EXPLORATION_MAX,
     AlertSettings,
     AwsSettings,
     CurrencySettings,
+    InspectionSettings,
     OidcSettings,
     PriceSettings,
     RatesSettings,
@@ -37,6 +39,7 @@ _MAY_BE_ZERO = frozenset(
         "inspection.inline_bytes_max",
         "inspection.deadline_s_per_mib",
         "responses.keep_days",
+        "inspection.cascade_exploration",
     }
 )
 _SECRET_HEADERS = frozenset(
@@ -80,28 +83,6 @@ class PolicySettings(Struct, frozen=True, forbid_unknown_fields=True):
     file: str = ""
     headers: tuple[str, ...] = ()
     """Request headers that policies may look at; they are also recorded."""
-
-
-class InspectionSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Content no classifier can read makes a request S4; `tolerated_opaque` names kinds that pass.
-
-    Tolerating `image` or `document` means that such content may leave for a managed target unread.
-    """
-
-    tolerated_opaque: tuple[str, ...] = ()
-    deadline_s: float = 0.025
-    deadline_s_per_mib: float = 8.0
-    """Added to the deadline for every MiB of the request: a long one may take longer."""
-    inline_bytes_max: int = 8 * 1024
-    """Longer requests are inspected in a worker thread, off the event loop."""
-    calibration_file: str = ""
-    """A calibration table: which organisations and routes have a guarantee for the cheap tier."""
-    injection: bool = False
-    """Score untrusted text of every request, also where no policy asks."""
-    output_masked_from: Literal["S1", "S2", "S3", "S4"] = "S3"
-    """Where policy says to mask answers: from which class of findings on."""
-    verdicts_kept: int = 10_000
-    """Verdicts on messages, kept by digest: a conversation's history is read once. 0: none."""
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
@@ -312,6 +293,9 @@ def _check(settings: Settings) -> None:
         reason = "must be 1 to 32 lower-case letters, digits or dashes"
         raise ConfigurationInvalid(source, "audit.worker", reason)
     _check_references(settings)
+    if not 0 <= settings.inspection.cascade_exploration <= EXPLORATION_MAX:
+        reason = f"must be between 0 and {EXPLORATION_MAX}"
+        raise ConfigurationInvalid(source, "inspection.cascade_exploration", reason)
     for name in settings.policy.headers:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", name) or name in _SECRET_HEADERS:
             reason = f"`{name}` is not a header in lower case that may be recorded"

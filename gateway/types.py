@@ -169,6 +169,8 @@ class Plan(Struct, frozen=True):
     audit_content: Literal["encrypted", "none"]
     translation: Translation = "warn"
     hedge_after_s: float | None = None
+    cascade_above: float | None = None
+    """An answer of the first tier that fails more likely than this goes one tier up."""
     """After this time without an answer the next candidate is asked as well."""
     service_tier: str = "standard"
     tenant: str = ""
@@ -177,9 +179,10 @@ class Plan(Struct, frozen=True):
 
     @property
     def worst_cost_microusd(self) -> int:
-        """Of the dearest candidate; with hedging two are asked, and both are paid."""
+        """Of the dearest candidate; in a race or a cascade two are asked, and both are paid."""
         worst = sorted((each.worst_cost_microusd for each in self.candidates), reverse=True)
-        return worst[0] if self.hedge_after_s is None else sum(worst[:2])
+        asks_one = self.hedge_after_s is None and self.cascade_above is None
+        return worst[0] if asks_one else sum(worst[:2])
 
 
 class Reservation(Struct, frozen=True):

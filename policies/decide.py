@@ -35,9 +35,10 @@ def decide(document: PolicyDocument, facts: Facts) -> Decision:
     sieve = matched.sieve(facts)
     choice = _denial(matched, facts) or _choose(document, facts, sieve)
     refusal, preference = choice.refusal, choice.preference
-    hedge_after_ms = None
+    hedge_after_ms = cascade_above_percent = None
     if preference is not None and len(choice.targets) > 1:
         hedge_after_ms = preference.preference.hedge_after_ms
+        cascade_above_percent = preference.preference.cascade_above_percent
     return Decision(
         "allow" if refusal is None else "deny",
         refusal,
@@ -51,6 +52,7 @@ def decide(document: PolicyDocument, facts: Facts) -> Decision:
         document.body.version,
         document.digest,
         hedge_after_ms,
+        cascade_above_percent,
     )
 
 

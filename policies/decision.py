@@ -53,3 +53,4 @@ class Decision(msgspec.Struct, frozen=True):
     document_version: int
     document_digest: str
     hedge_after_ms: int | None = None
+    cascade_above_percent: float | None = None

@@ -76,7 +76,8 @@ class Preference(msgspec.Struct, frozen=True, omit_defaults=True):
     """A rule that orders; with `route` it is asked for as the model `auto:<route>`.
 
     `weights` share the askers among targets, `sticky` says who counts as the same asker, and after
-    `hedge_after_ms` without an answer the next candidate is asked as well.
+    `hedge_after_ms` without an answer the next candidate is asked as well. With
+    `cascade_above_percent` an answer that fails more likely than that goes one tier up.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Preference(msgspec.Struct, frozen=True, omit_defaults=True):
     canary: Canary | None = None
     sticky: Sticky = "key"
     hedge_after_ms: int | None = None
+    cascade_above_percent: float | None = None
 
 
 class Expectation(msgspec.Struct, frozen=True, omit_defaults=True):

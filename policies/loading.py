@@ -164,9 +164,12 @@ def _preference(reader: TableReader) -> Preference:
         canary=_canary(reader.table("canary")),
         sticky=reader.choice("sticky", _STICKY) or "key",
         hedge_after_ms=_hedge(reader),
+        cascade_above_percent=reader.percent("cascade_above_percent"),
     )
     if preference.route is not None and not _ROUTE.fullmatch(preference.route):
         reader.report("route", "a route is lower-case letters, digits, '.', '_' and '-'")
+    if reader.has("hedge_after_ms") and reader.has("cascade_above_percent"):
+        reader.report("cascade_above_percent", "a cascade waits for its first answer: no hedging")
     if not any(map(reader.has, ("targets", "order", "weights", "canary"))):
         reader.report("", "the preference needs an order, targets, weights or a canary")
     reader.finish()

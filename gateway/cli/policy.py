@@ -20,7 +20,8 @@ from gateway.dialects.registry import DIALECTS
 from gateway.errors import RequestInvalid
 from gateway.inspection import Inspector
 from gateway.pricing import configured_targets
-from gateway.settings import InspectionSettings, Settings, load_settings
+from gateway.sections import InspectionSettings
+from gateway.settings import Settings, load_settings
 from gateway.types import DialectName, Inspection, Principal
 from policies.check import check
 from policies.examples import EXAMPLE_TARGETS, facts_from_example

@@ -21,7 +21,7 @@ from gateway.clock import SystemClock
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import ConfigurationInvalid
 from gateway.inspection import MOST_SENSITIVE, Inspector, load_calibration
-from gateway.settings import InspectionSettings
+from gateway.sections import InspectionSettings
 from gateway.types import ChatRequest
 from tests.identifiers import aadhaar, card
 
