@@ -31,7 +31,7 @@ from gateway.identity import Peppers
 from gateway.inspection import Inspector, load_calibration
 from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
-from gateway.places import Rotation, make_alerting, make_rates
+from gateway.places import Rotation, make_alerting, make_rates, make_shipping
 from gateway.pricing import PriceWatch, configured_targets
 from gateway.probing import Prober
 from gateway.providers.registry import model_hosts
@@ -73,6 +73,7 @@ GUARD_PERIOD_S = 1.0
 FOLLOW_RETRY_S = 0.5
 HEALTH_PERIOD_S = 1.0
 ALERT_PERIOD_S = 5.0
+SINKS_PERIOD_S = 1.0
 PRICES_PERIOD_S = 5.0
 ANSWERS_PERIOD_S = 600.0
 LOG_PERIOD_S = 0.1
@@ -281,10 +282,14 @@ class DataPlane:
             Duty("answers", ANSWERS_PERIOD_S, self._threads.forget_expired, Event.UPKEEP_FAILED),
             Duty("health", HEALTH_PERIOD_S, self._report_health, Event.UPKEEP_FAILED),
         )
-        if self._alerting is None:
-            return duties
-        alerts = Duty("alerts", ALERT_PERIOD_S, self._alerting.perform, Event.ALERT_NOT_TAKEN)
-        return (*duties, alerts)
+        chosen: tuple[Duty, ...] = ()
+        if self._alerting is not None:
+            perform = self._alerting.perform
+            chosen += (Duty("alerts", ALERT_PERIOD_S, perform, Event.ALERT_NOT_TAKEN),)
+        ship = make_shipping(self._settings, self._egress, self._database, self._clock)
+        if ship is not None:
+            chosen += (Duty("sinks", SINKS_PERIOD_S, ship, Event.SINK_FAILED),)
+        return duties + chosen
 
     async def _follow_keys(self) -> None:
         """Publish keys and limits whenever the database says that they changed."""

@@ -67,6 +67,16 @@ def alerts_credential(settings: Settings) -> Secret[str] | None:
     return source_of(settings, reference, "alerts.credential").load() if reference else None
 
 
+def sink_credential(settings: Settings, sink: str) -> Secret[str] | None:
+    """What a sink is sent as a bearer token; None when it takes none.
+
+    Raises:
+        ConfigurationInvalid: it cannot be read.
+    """
+    reference = settings.sinks[sink].credential
+    return source_of(settings, reference, f"sinks.{sink}.credential").load() if reference else None
+
+
 def pepper(settings: Settings) -> bytes:
     """The secret under which digests of virtual keys are made.
 

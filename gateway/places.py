@@ -3,7 +3,7 @@
 The one place that imports those packages, when a setting names what they are for.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -179,6 +179,22 @@ def make_alerting(
     return Alerting(
         BudgetAlerts(LeaseTable(database, clock), table, settings.alerts.percents), hook
     )
+
+
+def make_shipping(
+    settings: Settings, egress: Egress, database: Database, clock: Clock
+) -> Callable[[], Awaitable[object]] | None:
+    """Delivers the audit log to the sinks of the settings; None where there are none.
+
+    Raises:
+        ConfigurationInvalid: a sink has no address, or one that may not be called.
+    """
+    if not settings.sinks:
+        return None
+    # Whoever has no sink does not wait for its parts at the start.
+    make = import_module("gateway.outlets").make_shipper
+    perform: Callable[[], Awaitable[object]] = make(settings, egress, database, clock).perform
+    return perform
 
 
 def make_rates(settings: Settings, clock: Clock) -> Rates:

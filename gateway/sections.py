@@ -105,6 +105,19 @@ class PriceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Entries in the form of `gateway/prices.toml`; each stands in front of the shipped one."""
 
 
+class SinkSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """A place outside that gets every record of the audit log, and its checkpoints."""
+
+    kind: Literal["jsonl", "syslog", "http", "otlp"]
+    url: str = ""
+    """`https://…` (http, otlp), `tls://HOST:PORT` or `tcp://HOST:PORT` (syslog)."""
+    file: str = ""
+    """Of `jsonl`."""
+    credential: SecretReference | None = None
+    """Sent as a bearer token (http, otlp)."""
+    allow_plain_http: bool = False
+
+
 class CurrencySettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How amounts are shown in another currency; nothing is booked in it."""
 

@@ -28,6 +28,7 @@ from gateway.sections import (
     RatesSettings,
     SecretReference,
     SecretsSettings,
+    SinkSettings,
     VaultSettings,
 )
 
@@ -176,6 +177,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     alerts: AlertSettings = AlertSettings()
     prices: PriceSettings = PriceSettings()
     currencies: Mapping[str, CurrencySettings] = {}
+    sinks: Mapping[str, SinkSettings] = {}
     admin_url: str = ""
     """Where browsers reach the admin listener, e.g. behind a proxy."""
     providers: Mapping[str, ProviderSettings] = {}

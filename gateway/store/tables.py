@@ -305,6 +305,25 @@ audit_second_keys = Table(
 )
 """Their data keys, wrapped, as lines of `keys.jsonl` are."""
 
+audit_cursors = Table(
+    "audit_cursors",
+    metadata,
+    Column("sink", String(63), primary_key=True),
+    Column("kind", String(20), primary_key=True),
+    Column("organisation", Text, primary_key=True),
+    Column("position", BigInteger, nullable=False),
+)
+"""How far each sink has taken an organisation's records (sequence) and checkpoints (time)."""
+
+audit_shippers = Table(
+    "audit_shippers",
+    metadata,
+    Column("sink", String(63), primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("until_us", BigInteger, nullable=False),
+)
+"""Which worker delivers to a sink now."""
+
 audit_holds = Table(
     "audit_holds",
     metadata,

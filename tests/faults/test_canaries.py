@@ -1,5 +1,6 @@
 """Marked secrets and marked content go through every path; outside the answer they are nowhere."""
 
+import asyncio
 import io
 import logging
 import secrets
@@ -14,6 +15,7 @@ import pytest
 import structlog
 
 from gateway.telemetry import configure_logging
+from tests.collectors import Collectors, collecting
 from tests.faults.envelopes import STYLES, Caller, Reply, Style, ask
 from tests.identifiers import aadhaar, card
 from tests.running_gateway import (
@@ -62,10 +64,21 @@ def log() -> Iterator[io.BytesIO]:
 
 
 @pytest.fixture
+async def collectors() -> AsyncIterator[Collectors]:
+    async with collecting() as collectors:
+        yield collectors
+
+
+@pytest.fixture
 async def running(
-    log: io.BytesIO, tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams
+    log: io.BytesIO,
+    tmp_path: Path,
+    sqlite_url: str,
+    own_upstreams: Upstreams,
+    collectors: Collectors,
 ) -> AsyncIterator[RunningGateway]:
-    async with RunningGateway(tmp_path, sqlite_url, own_upstreams, more=SETTINGS) as gateway:
+    more = SETTINGS + collectors.settings
+    async with RunningGateway(tmp_path, sqlite_url, own_upstreams, more=more) as gateway:
         yield gateway
 
 
@@ -101,6 +114,12 @@ FAULTS: tuple[Fault, ...] = (
     "truncated",
     "error_event",
 )
+
+
+def delivered(collectors: Collectors) -> list[bytes]:
+    """What each collector has; spans come last."""
+    posted = (collectors.posted.get(path, b"") for path in ("/lake", "/v1/traces"))
+    return [bytes(collectors.syslog), *posted]
 
 
 class Drive:
@@ -182,6 +201,7 @@ class Drive:
 async def test_no_canary_is_found_anywhere_but_in_the_answer(
     running: RunningGateway,
     own_upstreams: Upstreams,
+    collectors: Collectors,
     http: aiohttp.ClientSession,
     log: io.BytesIO,
     caplog: pytest.LogCaptureFixture,
@@ -198,7 +218,11 @@ async def test_no_canary_is_found_anywhere_but_in_the_answer(
     await drive.crashes(style, monkeypatch)
     async with http.get(f"{running.url}/metrics") as response:
         metrics = await response.read()
-    records = msgspec.json.encode(await running.records())
+    recorded = await running.records()
+    records = msgspec.json.encode(recorded)
+    last = recorded[-1].request_id.encode()
+    while not all(last in sink for sink in delivered(collectors)):
+        await asyncio.sleep(0.05)
 
     folder = running.folder
     files = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -208,6 +232,8 @@ async def test_no_canary_is_found_anywhere_but_in_the_answer(
         "log": log.getvalue(),
         "other logs": caplog.text.encode(),
         "metrics": metrics,
+        "syslog": bytes(collectors.syslog),
+        **collectors.posted,
         "records": records,
         "errors": b"".join(reply.body + str(reply.headers).encode() for reply in drive.errors),
         "representations": repr((running.plane, vars(running.plane), running.settings)).encode(),

@@ -1,0 +1,131 @@
+"""Records in the words of other systems: JSON lines, syslog (RFC 5424), OpenTelemetry spans. Pure.
+
+What is exported are records, which hold no content and no secret; nothing is added to them here.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+from msgspec import Struct
+
+
+Line = Mapping[str, Any]
+"""A record as `gateway.audit.export` writes it, or a checkpoint: then it has a `note`."""
+
+_PRIORITY = 13 * 8 + 6
+"""Facility 13 (log audit), severity 6 (informational); RFC 5424 §6.2.1."""
+_ENTERPRISE = "gatewright@32473"
+"""The enterprise number of documentation (RFC 5612), since we have none of our own."""
+_IN_STRUCTURED_DATA = ("organisation", "sequence", "stage", "request_id", "action", "status")
+_SPAN_KIND_CLIENT = 3
+_STATUS_OK, _STATUS_ERROR = 1, 2
+_NS_PER_US = 1000
+_OPERATIONS = {"/v1/embeddings": "embeddings"}
+_PROVIDERS = {"anthropic": "anthropic", "openai": "openai"}
+
+
+class Batch(Struct, frozen=True):
+    """What one delivery carries."""
+
+    lines: tuple[Line, ...]
+
+
+def as_json_lines(lines: Iterable[Line]) -> bytes:
+    """One object a line, ASCII only: nothing in it can be taken for the end of a line."""
+    return b"".join(_json(line) + b"\n" for line in lines)
+
+
+def as_syslog(lines: Iterable[Line], host: str) -> bytes:
+    """Messages of RFC 5424, each with its length before it (octet counting, RFC 6587 §3.4.1)."""
+    frames = []
+    for line in lines:
+        moment = datetime.fromtimestamp(_utc_us(line) / 1_000_000, UTC)
+        stamp = moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        data = "".join(
+            f' {name}="{_escaped(str(line[name]))}"'
+            for name in _IN_STRUCTURED_DATA
+            if line.get(name)
+        )
+        kind = "checkpoint" if "note" in line else str(line.get("stage") or "-")
+        head = f"<{_PRIORITY}>1 {stamp} {host} gatewright - {kind} [{_ENTERPRISE}{data}] "
+        message = head.encode("ascii", "replace") + _json(line)
+        frames.append(b"%d %b" % (len(message), message))
+    return b"".join(frames)
+
+
+def as_spans(lines: Iterable[Line]) -> bytes:
+    """OTLP/HTTP JSON: a span for each outcome, by the GenAI semantic conventions.
+
+    Empty where no line is an outcome.
+    """
+    spans = [_span(line) for line in lines if line.get("stage") == "outcome"]
+    if not spans:
+        return b""
+    resource = {"attributes": _attributes({"service.name": "gatewright"})}
+    scope = {"scope": {"name": "gatewright.audit"}, "spans": spans}
+    return _json({"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]})
+
+
+def _span(line: Line) -> dict[str, Any]:
+    digest = sha256(str(line["request_id"]).encode()).hexdigest()
+    end_us = _utc_us(line)
+    usage = line.get("usage") or {}
+    operation = _OPERATIONS.get(str(line.get("endpoint")), "chat")
+    model = str(line.get("model_requested") or "")
+    provider = str(line.get("provider") or "")
+    said = {
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": _PROVIDERS.get(provider, provider),
+        "gen_ai.request.model": model,
+        "gen_ai.response.model": line.get("target"),
+        "gen_ai.usage.input_tokens": usage.get("input_tokens"),
+        "gen_ai.usage.output_tokens": usage.get("output_tokens"),
+        "error.type": line.get("error"),
+        "http.response.status_code": line.get("http_status"),
+        "gatewright.organisation": line.get("organisation"),
+        "gatewright.request_id": line.get("request_id"),
+        "gatewright.data_class": line.get("data_class"),
+        "gatewright.jurisdiction": line.get("jurisdiction"),
+        "gatewright.decision": line.get("decision"),
+        "gatewright.status": line.get("status"),
+        "gatewright.cost_microusd": line.get("cost_microusd"),
+    }
+    return {
+        "traceId": digest[:32],
+        "spanId": digest[32:48],
+        "name": f"{operation} {model}".strip(),
+        "kind": _SPAN_KIND_CLIENT,
+        "startTimeUnixNano": str((end_us - int(line.get("duration_us") or 0)) * _NS_PER_US),
+        "endTimeUnixNano": str(end_us * _NS_PER_US),
+        "attributes": _attributes(said),
+        "status": {"code": _STATUS_ERROR if line.get("error") else _STATUS_OK},
+    }
+
+
+def _attributes(said: Mapping[str, object]) -> list[dict[str, Any]]:
+    """Those that have a value, in OTLP's form; it writes 64-bit numbers as text."""
+    return [
+        {
+            "key": name,
+            "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value},
+        }
+        for name, value in said.items()
+        if value not in (None, "")
+    ]
+
+
+def _utc_us(line: Line) -> int:
+    return int(line.get("utc_us") or line.get("signed_us") or 0)
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+
+
+def _escaped(text: str) -> str:
+    """A value of structured data: three characters need a backslash (RFC 5424 §6.3.3)."""
+    kept = "".join(character if character.isprintable() else "?" for character in text)
+    return kept.replace("\\", "\\\\").replace('"', '\\"').replace("]", "\\]")

@@ -1,0 +1,41 @@
+"""The sinks of the settings behind one shipper; imported only where there are any."""
+
+from gateway.clock import Clock
+from gateway.credentials import sink_credential
+from gateway.errors import ConfigurationInvalid
+from gateway.providers.egress import Egress
+from gateway.providers.sinks import FileSink, HttpSink, SyslogSink
+from gateway.settings import Settings
+from gateway.store.audit_sink import DatabaseAuditSink
+from gateway.store.engine import Database
+from gateway.store.shipping import Shipper, Sink
+
+
+def make_shipper(settings: Settings, egress: Egress, database: Database, clock: Clock) -> Shipper:
+    """Delivers the audit log to the sinks of the settings.
+
+    Raises:
+        ConfigurationInvalid: a sink has no address, or one that may not be called.
+    """
+    records = DatabaseAuditSink(database, settings.path(settings.audit.directory))
+    sinks = {name: _sink(settings, name, egress) for name in settings.sinks}
+    return Shipper(database, records, sinks, clock, settings.audit.worker)
+
+
+def _sink(settings: Settings, name: str, egress: Egress) -> Sink:
+    sink, section = settings.sinks[name], f"sinks.{name}"
+    if not (sink.file if sink.kind == "jsonl" else sink.url):
+        missing = "file" if sink.kind == "jsonl" else "url"
+        raise ConfigurationInvalid(settings.source, f"{section}.{missing}", "is missing")
+    if sink.kind == "jsonl":
+        return FileSink(settings.path(sink.file))
+    if sink.kind == "syslog":
+        return SyslogSink(section, sink.url, allow_plain=sink.allow_plain_http)
+    return HttpSink(
+        name,
+        sink.url,
+        sink_credential(settings, name),
+        egress,
+        allow_plain_http=sink.allow_plain_http,
+        as_telemetry=sink.kind == "otlp",
+    )

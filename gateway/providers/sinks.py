@@ -1,0 +1,119 @@
+"""Places outside that records are delivered to: a file, a syslog server, an HTTP collector.
+
+Each is named by the settings and by nothing else. A delivery that was not confirmed is made again:
+whoever receives tells copies apart by organisation and sequence.
+"""
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gateway.errors import ConfigurationInvalid
+from gateway.exporting import Line, as_json_lines, as_spans, as_syslog
+from gateway.providers.egress import Egress
+from gateway.providers.webhook import WebHook
+from gateway.secrets.secret import Secret
+
+
+DEADLINE_S = 10.0
+_DRAIN_BYTES = 65536
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class FileSink:
+    """JSON lines at the end of a file, synced; the file may be rotated away at any time."""
+
+    takes_checkpoints = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def deliver(self, lines: Sequence[Line]) -> bool:
+        return await asyncio.to_thread(self._append, lines)
+
+    def _append(self, lines: Sequence[Line]) -> bool:
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            with os.fdopen(os.open(self._path, flags, 0o600), "wb") as file:
+                file.write(as_json_lines(lines))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            return False
+        return True
+
+
+class HttpSink:
+    """JSON lines, or spans of OpenTelemetry, posted through the one egress; 2xx confirms."""
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        credential: Secret[str] | None,
+        egress: Egress,
+        *,
+        allow_plain_http: bool,
+        as_telemetry: bool,
+    ) -> None:
+        """Raises ConfigurationInvalid unless the URL is one that the egress may call."""
+        self._hook = WebHook(name, url, credential, egress, allow_plain_http=allow_plain_http)
+        self._encode = as_spans if as_telemetry else as_json_lines
+        self.takes_checkpoints = not as_telemetry
+
+    async def deliver(self, lines: Sequence[Line]) -> bool:
+        body = await asyncio.to_thread(self._encode, lines)
+        return not body or await self._hook.post(body)
+
+
+class SyslogSink:
+    """RFC 5424 over TCP or TLS, one connection for each batch.
+
+    Syslog confirms nothing, so the batch counts as taken when the server, after our end of the
+    stream, ends its own without an error.
+    """
+
+    takes_checkpoints = True
+
+    def __init__(self, name: str, url: str, *, allow_plain: bool) -> None:
+        """Raises ConfigurationInvalid unless it is `tls://HOST:PORT`, or `tcp://` where allowed."""
+        parts = urlsplit(url)
+        try:
+            port = parts.port
+        except ValueError:
+            port = None
+        if parts.scheme not in ("tls", "tcp") or not parts.hostname or port is None:
+            raise ConfigurationInvalid(name, "url", "must be tls://HOST:PORT or tcp://HOST:PORT")
+        if parts.scheme == "tcp" and not (allow_plain or parts.hostname in _LOOPBACK):
+            reason = "is plain tcp beyond loopback; see allow_plain_http"
+            raise ConfigurationInvalid(name, "url", reason)
+        self._host, self._port = parts.hostname, port
+        self._tls = ssl.create_default_context() if parts.scheme == "tls" else None
+        self._own_name = socket.gethostname() or "-"
+
+    async def deliver(self, lines: Sequence[Line]) -> bool:
+        body = await asyncio.to_thread(as_syslog, lines, self._own_name)
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await self._send(body)
+        except (OSError, TimeoutError):
+            return False
+        return True
+
+    async def _send(self, body: bytes) -> None:
+        reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
+        try:
+            writer.write(body)
+            await writer.drain()
+            if writer.can_write_eof():
+                writer.write_eof()
+                while await reader.read(_DRAIN_BYTES):
+                    pass
+        finally:
+            writer.close()
+        await writer.wait_closed()
