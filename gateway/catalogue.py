@@ -109,6 +109,8 @@ class Place(Struct, frozen=True):
 
     jurisdiction: str
     in_house: bool
+    assurances: frozenset[str] = frozenset()
+    """What the provider has promised."""
     target_prefix: str = ""
     """What names of targets here must begin with, so that a scripted one never poses as a model."""
 
@@ -242,6 +244,7 @@ def _build_target(
         output_tokens_max=entry.output_tokens_max,
         capabilities=entry.capabilities,
         vendor=entry.vendor,
+        assurances=place.assurances,
     )
 
 

@@ -94,7 +94,7 @@ class PriceWatch:
 
 def _targets(settings: Settings, price_text: bytes) -> tuple[Target, ...]:
     places = {
-        name: place(name, provider.kind, provider.jurisdiction)
+        name: place(name, provider.kind, provider.jurisdiction, provider.assurances)
         for name, provider in settings.providers.items()
     }
     catalogue = _catalogue(price_text, settings.prices.file)

@@ -101,6 +101,7 @@ class TargetBoard:
             available=not reason,
             unavailable_reason=reason,
             permitted_to_key=models is None or target.name in models,
+            assurances=target.assurances,
         )
 
 

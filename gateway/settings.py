@@ -137,6 +137,8 @@ class ProviderSettings(Struct, frozen=True, forbid_unknown_fields=True):
     credential: SecretReference | None = None
     allow_plain_http: bool = False
     connect_timeout_s: float = 5.0
+    assurances: tuple[str, ...] = ()
+    """What its contract promises: `no_training`, `no_retention`."""
     members: tuple[str, ...] = ()
     """Of a pool: names of providers of kind `engine`, all in the pool's jurisdiction."""
     engine: str = "gatewright"

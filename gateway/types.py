@@ -133,6 +133,8 @@ class Target(Struct, frozen=True):
     """Weights, tokenizer and template of an in-house model; empty for managed ones."""
     vendor: str = ""
     """Who made the model: chooses the estimator of its tokens."""
+    assurances: frozenset[str] = frozenset()
+    """What its provider has promised, for policies to ask for."""
 
     @property
     def purpose(self) -> Purpose:

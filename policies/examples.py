@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from policies.facts import DATA_CLASSES, TIERS, Facts, TargetFacts
+from policies.facts import ASSURANCES, DATA_CLASSES, TIERS, Facts, TargetFacts
 from policies.limits import COUNT_MAX, LIST_LENGTH_MAX, PROBLEMS_MAX
 from policies.problems import FactsInvalid, Problem, shown, suggestion
 
@@ -35,6 +35,7 @@ EXAMPLE_TARGETS: Final = (
         name="in-house",
         jurisdiction="in-house",
         in_house=True,
+        assurances=frozenset(ASSURANCES),
         input_price_microusd_per_mtok=200_000,
         output_price_microusd_per_mtok=600_000,
         context_window_tokens=128_000,

@@ -18,6 +18,10 @@ AUTO: Final = "auto"
 ROUTE_PREFIX: Final = "auto:"
 
 
+ASSURANCES: Final = ("no_retention", "no_training")
+"""That nothing is kept after the answer, and that nothing is learnt from."""
+
+
 class TargetFacts(msgspec.Struct, frozen=True):
     """One target as the catalogue and the key's scope show it; names are unique in `Facts`."""
 
@@ -36,6 +40,8 @@ class TargetFacts(msgspec.Struct, frozen=True):
     permitted_to_key: bool
     first_token_ms: int = 0
     """Measured lately and rounded coarsely; 0 when it was not."""
+    assurances: frozenset[str] = frozenset()
+    """What its provider has promised; see `ASSURANCES`."""
 
 
 class Facts(msgspec.Struct, frozen=True):

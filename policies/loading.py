@@ -23,7 +23,7 @@ from policies.document import (
 )
 from policies.examples import EXAMPLE_TARGETS, facts_from_example, targets_from_examples
 from policies.expressions import compile_expression
-from policies.facts import TIERS, TargetFacts
+from policies.facts import ASSURANCES, TIERS, TargetFacts
 from policies.limits import (
     CONDITIONS_COST_MAX,
     EXPRESSION_LENGTH_MAX,
@@ -230,6 +230,7 @@ def _selector(parent: TableReader, key: str) -> Selector | None:
         tiers=_set_of(reader.texts("tiers", TIERS)),
         providers=_set_of(reader.texts("providers")),
         capabilities=_set_of(reader.texts("capabilities")),
+        assurances=_set_of(reader.texts("assurances", ASSURANCES)),
     )
     if not any(map(reader.has, Selector.__struct_fields__)):
         reader.report("", "the selector is empty")

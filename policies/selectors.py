@@ -1,7 +1,7 @@
 """Which targets a constraint speaks of, as data, as words and as a closure.
 
 Keys of one selector are joined by "and": a target is selected when it fits each of them. The
-entries of a list are alternatives, except `capabilities`, where a target must have all.
+entries of a list are alternatives, except `capabilities` and `assurances`: a target must have all.
 """
 
 from collections.abc import Callable
@@ -24,6 +24,7 @@ class Selector(msgspec.Struct, frozen=True, omit_defaults=True):
     tiers: tuple[str, ...] = ()
     providers: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
+    assurances: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         parts: list[str] = []
@@ -39,6 +40,8 @@ class Selector(msgspec.Struct, frozen=True, omit_defaults=True):
                 parts.append(f"{title} {' or '.join(names)}")
         if self.capabilities:
             parts.append(f"capability {' and '.join(self.capabilities)}")
+        if self.assurances:
+            parts.append(f"assurance {' and '.join(self.assurances)}")
         return ", ".join(parts)
 
 
@@ -58,6 +61,9 @@ def compile_selector(selector: Selector) -> Selects:
     if selector.capabilities:
         needed = frozenset(selector.capabilities)
         checks.append(lambda target: needed <= target.capabilities)
+    if selector.assurances:
+        promised = frozenset(selector.assurances)
+        checks.append(lambda target: promised <= target.assurances)
     if len(checks) == 1:
         return checks[0]
     return lambda target: all(check(target) for check in checks)

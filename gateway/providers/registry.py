@@ -1,6 +1,6 @@
 """Kind → adapter: the only place that knows which kinds of upstream there are."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ from gateway.providers.openai import OpenAIProvider
 from gateway.providers.openai_compatible import OpenAICompatibleProvider
 from gateway.providers.scripted import TARGET_PREFIX, ScriptedProvider
 from gateway.types import DialectName
+from policies.facts import ASSURANCES
 
 
 class Kind(Struct, frozen=True):
@@ -57,10 +58,20 @@ def build_provider(config: ProviderConfig, egress: Egress) -> Provider:
     return _kind(config.name, config.kind).build(config, egress)
 
 
-def place(name: str, kind: str, jurisdiction: str) -> Place:
-    """What targets take from this provider, for `gateway.catalogue.build_targets`."""
+def place(name: str, kind: str, jurisdiction: str, assurances: Collection[str] = ()) -> Place:
+    """What targets take from this provider, for `gateway.catalogue.build_targets`.
+
+    What stands in the house promises nothing and keeps all promises.
+
+    Raises:
+        ConfigurationInvalid: the kind or an assurance is unknown.
+    """
     found = _kind(name, kind)
-    return Place(jurisdiction, found.in_house, found.target_prefix)
+    if unknown := set(assurances).difference(ASSURANCES):
+        reason = f"{min(unknown)!r} is none of {', '.join(ASSURANCES)}"
+        raise ConfigurationInvalid(f"providers.{name}", "assurances", reason)
+    promised = frozenset(ASSURANCES if found.in_house else assurances)
+    return Place(jurisdiction, found.in_house, promised, found.target_prefix)
 
 
 def _kind(name: str, kind: str) -> Kind:

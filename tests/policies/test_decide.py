@@ -341,6 +341,18 @@ def test_a_selector_opens_or_closes_the_targets_that_fit_all_of_it(
     assert set(_decide({"forbid": selector}).candidates) == everyone - chosen
 
 
+def test_what_must_not_be_learnt_from_goes_where_that_was_promised() -> None:
+    policy = document({"allow_only": {"assurances": ["no_training", "no_retention"]}})
+    careful = target("managed-mid", assurances=frozenset({"no_training", "no_retention"}))
+    half = target("managed-cheap", assurances=frozenset({"no_training"}))
+    facts = msgspec.structs.replace(request(), targets=(careful, half))
+    decision = decide(policy, facts)
+    assert decision.candidates == ("managed-mid",)
+    assert [each.reason for each in decision.excluded] == [
+        "allows only: assurance no_retention and no_training"
+    ]
+
+
 def test_an_exclusion_describes_the_selector_in_words() -> None:
     selector = {
         "in_house": False,

@@ -89,6 +89,7 @@ def targets(draw: st.DrawFn, name: str) -> TargetFacts:
         available=draw(st.booleans()),
         unavailable_reason=draw(st.sampled_from(["", "no credential"])),
         permitted_to_key=draw(st.booleans()),
+        assurances=draw(st.frozensets(st.sampled_from(["no_training", "no_retention"]))),
     )
 
 
@@ -136,6 +137,7 @@ SELECTORS = st.fixed_dictionaries(
         "tiers": _subset("cheap", "mid", "frontier"),
         "providers": _subset("scripted", "other"),
         "capabilities": _subset("tools", "images"),
+        "assurances": _subset("no_training", "no_retention"),
     },
 ).filter(bool)
 

@@ -220,6 +220,14 @@ def test_places_tell_in_house_and_scripted_kinds_apart() -> None:
     }
 
 
+def test_a_contracts_promises_are_those_of_the_settings_and_the_house_keeps_all() -> None:
+    assert place("p", "openai", HOME).assurances == frozenset()
+    assert place("p", "openai", HOME, ("no_training",)).assurances == {"no_training"}
+    assert place("p", "engine", HOME).assurances == {"no_training", "no_retention"}
+    with pytest.raises(ConfigurationInvalid, match="'no_logs' is none of no_retention"):
+        place("p", "openai", HOME, ("no_training", "no_logs"))
+
+
 async def test_error_statuses_reach_the_dispatcher_with_their_wait(
     upstream: RecordingUpstream, egress: Egress
 ) -> None:
