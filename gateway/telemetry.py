@@ -60,6 +60,7 @@ class Event(StrEnum):
     PROBE_RECOVERED = "probe:recovered"
     MEMBER_SLOW = "pool:member_slow"
     MEMBER_DIFFERS = "pool:member_differs"
+    MEMBER_DRIFTS = "pool:member_drifts"
     PROCESS_STARTED = "process:started"
     PROCESS_STOPPED = "process:stopped"
     ADMIN_SIGNED_IN = "admin:signed_in"

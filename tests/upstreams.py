@@ -97,6 +97,8 @@ class RecordingUpstream:
         self._tls = tls
         self.is_ready = True
         self.models_status = 200
+        self.texts: dict[str, str] = {}
+        """What further paths answer to a GET."""
         self.requests: list[RecordedRequest] = []
         self.connections = 0
         self.client_aborts = 0
@@ -197,7 +199,9 @@ class RecordingUpstream:
         path = request.path.partition("?")[0]
         if request.method == "GET":
             status, tree = self._look_up(path)
-            _write_whole(writer, status, msgspec.json.encode(tree), ())
+            found = self.texts.get(path)
+            body = msgspec.json.encode(tree) if found is None else found.encode()
+            _write_whole(writer, status if found is None else 200, body, ())
             await writer.drain()
             return
         if not path.endswith(_ENDPOINTS):

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 
 class Capability(Struct, frozen=True):
-    """One kind of engine. Metric names are Prometheus families; empty where there is none."""
+    """One kind of engine. Metric names are Prometheus families, or one label of them."""
 
     waiting_metric: str = ""
     running_metric: str = ""
@@ -62,7 +62,8 @@ ENGINES: Final[Mapping[str, Capability]] = {
         events=True,
     ),
     "triton": Capability(
-        waiting_metric="nv_trt_llm_request_metrics", health_path="/v2/health/ready"
+        waiting_metric='nv_trt_llm_request_metrics{request_type="waiting"}',
+        health_path="/v2/health/ready",
     ),
     "lmdeploy": Capability(),
     "ollama": Capability(metrics_path="", health_path="/api/version"),

@@ -45,6 +45,11 @@ class PoolRules(Struct, frozen=True):
     long_prompt_tokens: int = 16_384
     """From here on a prompt belongs to the members for long contexts, where there are some."""
     ewma: float = 0.2
+    foreign_prompt_tokens: float = 1_000.0
+    foreign_output_tokens: float = 256.0
+    """What is assumed of requests that others sent to a member."""
+    figures_every_s: float = 2.0
+    parity_every_s: float = 60.0
 
 
 class Load:
@@ -94,16 +99,12 @@ class Member:
         self.up_since_s = float("-inf")
         self.work_tokens = 0.0
         """Given to it lately, decayed: what it was asked to read, and to write by its weight."""
-        self.scraped_waiting = 0
+        self.foreign_tokens = 0.0
+        """What others than this worker gave it, as it said itself a moment ago."""
+        self.cache_use = 0.0
         self.weight = 1.0
         self.slow_since_s: float | None = None
         self.model_digest = ""
-
-    def takes(self, *, is_long: bool, has_long: bool) -> bool:
-        """Whether it may get a new prompt at all."""
-        return (
-            self.is_up and not self.is_draining and (not has_long or is_long == self.long_context)
-        )
 
     def ready_share(self, now_s: float) -> float:
         """From 0.1 to 1 after it came back: its cache is empty and its first steps are slow."""
@@ -145,7 +146,18 @@ class Member:
         self._weigh()
 
     def _weigh(self) -> None:
-        self.backlog_tokens = self.prefill_tokens + self.rules.decode_weight * self.decode_tokens
+        own = self.prefill_tokens + self.rules.decode_weight * self.decode_tokens
+        self.backlog_tokens = own + self.foreign_tokens
+
+    def heard(self, waiting: float, running: float, cache_use: float) -> None:
+        """Its own figures: whatever is more than what we sent there is from somebody else."""
+        foreign = max(waiting + running - self.calls, 0.0)
+        queued = min(foreign, waiting)
+        rules = self.rules
+        each = rules.decode_weight * rules.foreign_output_tokens
+        self.foreign_tokens = queued * rules.foreign_prompt_tokens + foreign * each
+        self.cache_use = cache_use
+        self._weigh()
 
     def down(self) -> None:
         self.is_up = False

@@ -7,6 +7,7 @@ dispatcher does, and then a member that has just failed is avoided.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Protocol
 
 from gateway.errors import (
     ConfigurationInvalid,
@@ -15,7 +16,9 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+from gateway.pool.figures import Figures
 from gateway.pool.members import Load, Member, PoolRules
+from gateway.pool.parity import differing
 from gateway.pool.prefixes import Prompt, prompt_of
 from gateway.pool.router import Router
 from gateway.pool.speeds import SpeedWatch
@@ -28,6 +31,24 @@ OUTPUT_TOKENS_ASSUMED = 256.0
 """What an answer is expected to have, for estimating load; never for prices."""
 RECENT_FAILURE_S = 2.0
 BAD_GATEWAY_MIN = 500
+UNAVAILABLE = 503
+
+
+class Replica(ModelHost, Protocol):
+    """A member's adapter."""
+
+    @property
+    def kind(self) -> str:
+        """What kind of engine it is."""
+        ...
+
+    async def figures(self) -> Figures | None:
+        """How much it has to do, by its own account; None where it gives none."""
+        ...
+
+    async def greedy(self, model: str, question: str, tokens: int) -> str:
+        """See `gateway.pool.parity.Greedy`."""
+        ...
 
 
 class PoolProvider:
@@ -36,7 +57,7 @@ class PoolProvider:
     def __init__(
         self,
         name: str,
-        members: Mapping[str, ModelHost],
+        members: Mapping[str, Replica],
         monotonic_s: Callable[[], float],
         rules: PoolRules | None = None,
     ) -> None:
@@ -57,6 +78,8 @@ class PoolProvider:
         self._failed_s: dict[str, float] = {}
         self._log = logger()
         self._served: dict[str, Sequence[ServedModel]] = {}
+        self._figures_s = self._parity_s = float("-inf")
+        self._comparing: asyncio.Task[None] | None = None
 
     def speaks(self, request: ChatRequest, target: Target) -> DialectName:
         """What its members speak: they are all of one kind of upstream."""
@@ -80,22 +103,36 @@ class PoolProvider:
         recent = frozenset(
             name for name, at_s in self._failed_s.items() if now_s - at_s < RECENT_FAILURE_S
         )
-        load = self.router.choose(
-            prompt,
-            OUTPUT_TOKENS_ASSUMED,
-            now_s,
-            tenant=call.tenant,
-            tier=call.service_tier,
-            avoid=recent if len(recent) < len(self._hosts) else frozenset(),
+        avoid = recent if len(recent) < len(self._hosts) else frozenset()
+        while True:
+            load = self.router.choose(
+                prompt,
+                OUTPUT_TOKENS_ASSUMED,
+                now_s,
+                tenant=call.tenant,
+                tier=call.service_tier,
+                avoid=avoid,
+            )
+            name = load.member.name
+            try:
+                reply = await self._hosts[name].open(call)
+            except BaseException as error:
+                self.ended(load, prompt, error)
+                raise
+            if reply.status >= BAD_GATEWAY_MIN:
+                self._failed_s[name] = self.now_s()
+            avoid |= {name}
+            if reply.status != UNAVAILABLE or not self._has_another(avoid):
+                return PoolReply(self, reply, load, prompt)
+            # It drains, loads or is full, and has done nothing yet: the next one may be free.
+            self.ended(load, prompt, None)
+            await reply.close()
+
+    def _has_another(self, avoid: frozenset[str]) -> bool:
+        return any(
+            each.is_up and not each.is_draining and each.name not in avoid
+            for each in self.router.members
         )
-        try:
-            reply = await self._hosts[load.member.name].open(call)
-        except BaseException as error:
-            self.ended(load, prompt, error)
-            raise
-        if reply.status >= BAD_GATEWAY_MIN:
-            self._failed_s[load.member.name] = self.now_s()
-        return PoolReply(self, reply, load, prompt)
 
     def ended(self, load: Load, prompt: Prompt, error: BaseException | None) -> None:
         """Give the load back, and learn from how it ended."""
@@ -119,6 +156,9 @@ class PoolProvider:
             else:
                 member.up(self.now_s())
         self._compare_models()
+        self._tell_windows_apart()
+        await self._look_at_figures()
+        self._compare_answers()
         for member in self.speeds.tend(self.now_s()):
             self._log.warning(Event.MEMBER_SLOW, provider=self.name, reason=member.name)
         if any(member.is_up for member in self.router.members):
@@ -126,9 +166,14 @@ class PoolProvider:
         return next((reason for reason in asked if reason), "no member serves the same model")
 
     async def list_models(self) -> Sequence[ServedModel]:
-        """The models of the members that agree on them."""
-        up = [self._served[each.name] for each in self.router.members if each.is_up]
-        return next((models for models in up if models), ())
+        """The models of the members that agree on them, each with the longest window."""
+        longest: dict[str, ServedModel] = {}
+        for member in self.router.members:
+            for model in self._served.get(member.name, ()) if member.is_up else ():
+                known = longest.get(model.id)
+                if known is None or model.window_tokens > known.window_tokens:
+                    longest[model.id] = model
+        return tuple(longest.values())
 
     def drain(self, member: str, *, is_draining: bool = True) -> None:
         """Send nothing new there; what is under way ends by itself."""
@@ -137,6 +182,9 @@ class PoolProvider:
                 each.is_draining = is_draining
 
     async def close(self) -> None:
+        if self._comparing is not None:
+            self._comparing.cancel()
+            await asyncio.gather(self._comparing, return_exceptions=True)
         for host in self._hosts.values():
             await host.close()
 
@@ -149,6 +197,57 @@ class PoolProvider:
         except UpstreamFailed as error:
             return error.message
         return ""
+
+    async def _look_at_figures(self) -> None:
+        """What members say of their queues, every few seconds; silence says nothing."""
+        now_s = self.now_s()
+        if now_s - self._figures_s < self.rules.figures_every_s:
+            return
+        self._figures_s = now_s
+        members = [member for member in self.router.members if member.is_up]
+        asked = [self._hosts[member.name].figures() for member in members]
+        for member, found in zip(
+            members, await asyncio.gather(*asked, return_exceptions=True), strict=True
+        ):
+            if isinstance(found, Figures):
+                member.heard(found.waiting, found.running, found.cache_use)
+            elif isinstance(found, BaseException) and not isinstance(found, UpstreamFailed):
+                raise found
+
+    def _compare_answers(self) -> None:
+        """Now and then, beside everything else, ask those that must agree the same question."""
+        now_s = self.now_s()
+        is_busy = self._comparing is not None and not self._comparing.done()
+        if is_busy or now_s - self._parity_s < self.rules.parity_every_s:
+            return
+        groups: dict[tuple[str, str, str], list[str]] = {}
+        for member in self.router.members:
+            if member.is_up and not member.is_draining:
+                kind = self._hosts[member.name].kind
+                for model in self._served.get(member.name, ()):
+                    groups.setdefault((model.id, model.digest, kind), []).append(member.name)
+        alike = [(model, names) for (model, _, _), names in groups.items() if len(names) > 1]
+        if alike:
+            self._parity_s = now_s
+            self._comparing = asyncio.create_task(self._compare(alike))
+
+    async def _compare(self, alike: Sequence[tuple[str, Sequence[str]]]) -> None:
+        for model, names in alike:
+            replicas = {name: self._hosts[name] for name in names}
+            for name in await differing(model, replicas):
+                self._log.error(Event.MEMBER_DRIFTS, provider=self.name, reason=name)
+
+    def _tell_windows_apart(self) -> None:
+        """Members with a longer window than others are kept for the prompts that need it."""
+        windows = {
+            member.name: max(
+                (model.window_tokens for model in self._served.get(member.name, ())), default=0
+            )
+            for member in self.router.members
+        }
+        known = [window for window in windows.values() if window]
+        if known:
+            self.router.sort_by_window(windows, min(known))
 
     def _compare_models(self) -> None:
         """Members that serve other weights than most under the same name get nothing.

@@ -43,6 +43,7 @@ class Router:
         self._calls_max = calls_max
         self._salts = [int(share(member.name) * 2**62) for member in members]
         self._has_long = any(member.long_context for member in members)
+        self._long_from_tokens = self.rules.long_prompt_tokens
         self._shards: dict[str, frozenset[int]] = {}
         self._deaths: dict[int, tuple[frozenset[str], float]] = {}
         self._decay_s = self._mean_work = 0.0
@@ -105,6 +106,15 @@ class Router:
                 best, best_wait, best_left = member, wait, left
         return best, best_left
 
+    def sort_by_window(self, windows: Mapping[str, int], shortest: int) -> None:
+        """Members whose window is longer than the shortest are for the prompts that need it."""
+        for member in self.members:
+            if window := windows.get(member.name, 0):
+                member.long_context = window > shortest
+        self._has_long = any(member.long_context for member in self.members)
+        if self._has_long:
+            self._long_from_tokens = min(self.rules.long_prompt_tokens, shortest)
+
     def died(self, prompt: Prompt, member: Member, now_s: float) -> None:
         """A member died with this prompt under way: its cache is gone, the prompt is suspect."""
         member.down()
@@ -130,15 +140,16 @@ class Router:
 
     def _places(self, prompt_tokens: float, tenant: str, avoid: frozenset[str]) -> list[int]:
         """Members that may get it: the tenant's shard, or everybody when the shard is down."""
-        wanted = prompt_tokens >= self.rules.long_prompt_tokens if self._has_long else None
-        up = [
-            place
-            for place, member in enumerate(self.members)
-            if member.is_up
-            and not member.is_draining
-            and (wanted is None or member.long_context is wanted)
-            and (not avoid or member.name not in avoid)
-        ]
+        up: list[int] = []
+        long: list[int] = []
+        for place, member in enumerate(self.members):
+            if member.is_up and not member.is_draining and member.name not in avoid:
+                (long if member.long_context else up).append(place)
+        # Those for long contexts help out where no other is left; the others cannot help them.
+        if long and (not up or prompt_tokens >= self._long_from_tokens):
+            up = long
+        elif self._has_long and prompt_tokens >= self._long_from_tokens:
+            up = []
         shard = self._shard(tenant)
         if len(shard) == len(self.members):
             return up

@@ -15,6 +15,7 @@ from msgspec import Struct
 from gateway.dialects.body import patch
 from gateway.errors import ConfigurationInvalid, UpstreamFailed, UpstreamMalformed
 from gateway.pool.capabilities import ENGINES, Capability
+from gateway.pool.figures import Figures, figures_of
 from gateway.ports import UpstreamCall
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress, EgressReply, Route
@@ -24,6 +25,7 @@ from policies.facts import SERVICE_TIERS
 
 
 ROUTES_MAX = 256
+GREEDY_S = 30.0
 _PRIORITIES: Final[Mapping[str, bytes]] = {
     tier: b"%d" % place for place, tier in enumerate(SERVICE_TIERS)
 }
@@ -50,6 +52,19 @@ class _ModelList(Struct, frozen=True):
     data: tuple[EngineModel, ...]
 
 
+class _Message(Struct, frozen=True):
+    content: str
+
+
+class _Choice(Struct, frozen=True):
+    message: _Message
+
+
+class _Answer(Struct, frozen=True):
+    choices: tuple[_Choice, ...]
+
+
+_ANSWER = msgspec.json.Decoder(_Answer)
 _DECODER = msgspec.json.Decoder(_ModelList)
 
 
@@ -68,6 +83,48 @@ class EngineProvider(HttpProvider):
         self.capability = _capability(config)
         self._ready_route = self._make_route(config, self.capability.health_path, self._headers)
         self._routes: dict[tuple[str, ...], Route] = {}
+        metrics = self.capability.metrics_path
+        self._metrics_route = self._make_route(config, metrics, self._headers) if metrics else None
+
+    @property
+    def kind(self) -> str:
+        """What kind of engine it is: only those of one kind have to say the same to the letter."""
+        return self._config.engine
+
+    async def figures(self) -> Figures | None:
+        """How much it has to do; None where it does not say.
+
+        Raises:
+            UpstreamFailed: it cannot be reached.
+        """
+        if self._metrics_route is None:
+            return None
+        status, body = await self._ask(self._metrics_route)
+        return (
+            figures_of(body.decode("utf-8", "replace"), self.capability)
+            if status == HTTP_OK
+            else None
+        )
+
+    async def greedy(self, model: str, question: str, tokens: int) -> str:
+        """See `gateway.pool.parity.Greedy`."""
+        asked = {
+            "model": model,
+            "messages": [{"role": "user", "content": question}],
+            "temperature": 0,
+            "max_tokens": tokens,
+        }
+        reply = await self._egress.tell(self._route, msgspec.json.encode(asked), GREEDY_S)
+        try:
+            body = await reply.read()
+        finally:
+            await reply.close()
+        if reply.status != HTTP_OK:
+            raise UpstreamMalformed(describe_status(reply.status))
+        try:
+            return _ANSWER.decode(body).choices[0].message.content
+        except (msgspec.MsgspecError, IndexError) as error:
+            raise UpstreamMalformed("it answers in an unknown form") from error
 
     async def open(self, call: UpstreamCall) -> EgressReply:
         """See `gateway.ports.Provider`; an engine that takes no headers gets fields."""

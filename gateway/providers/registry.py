@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gateway.catalogue import Place
 from gateway.errors import ConfigurationInvalid
-from gateway.pool.provider import PoolProvider
+from gateway.pool.provider import PoolProvider, Replica
 from gateway.ports import ModelHost, Provider
 from gateway.providers.anthropic import AnthropicProvider
 from gateway.providers.config import ProviderConfig
@@ -94,7 +94,7 @@ def build_pool(
         ConfigurationInvalid: a member is no engine, or in another jurisdiction than the pool.
     """
     source = f"providers.{config.name}"
-    engines: dict[str, ModelHost] = {}
+    engines: dict[str, Replica] = {}
     for name in members:
         member = providers.get(name)
         if not isinstance(member, EngineProvider):

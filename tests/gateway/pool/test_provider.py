@@ -14,6 +14,8 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+from gateway.pool.figures import Figures
+from gateway.pool.parity import ANSWER_TOKENS, QUESTION
 from gateway.pool.provider import PoolProvider
 from gateway.ports import UpstreamCall
 from gateway.providers.engine import EngineModel
@@ -35,6 +37,22 @@ class Host(ScriptedProvider):
     def __init__(self, name: str, jurisdiction: str = HOME, digest: str = "d1") -> None:
         super().__init__(name, jurisdiction)
         self.models: Sequence[EngineModel] = (EngineModel("fake-model", digest),)
+        self.kind = "gatewright"
+        self.told: Figures | None = None
+        self.greedy_answers = ["six, seven"]
+        self.asked_greedily = 0
+
+    async def figures(self) -> Figures | None:
+        return self.told
+
+    async def greedy(self, model: str, question: str, tokens: int) -> str:
+        assert (model, tokens) == ("fake-model", ANSWER_TOKENS)
+        assert question == QUESTION
+        answer = self.greedy_answers[min(self.asked_greedily, len(self.greedy_answers) - 1)]
+        self.asked_greedily += 1
+        if not answer:
+            raise UpstreamTimeout("late")
+        return answer
 
     async def list_models(self) -> Sequence[EngineModel]:
         return self.models
@@ -146,3 +164,121 @@ async def test_a_draining_member_gets_nothing_new() -> None:
     assert pool.hosts["a"].calls
     assert pool.provider.unavailable_reason == ""
     await pool.provider.close()
+
+
+async def test_a_member_that_has_no_place_is_passed_over_before_it_did_anything() -> None:
+    pool = Pool(Host("a"), Host("b"))
+    full = ScriptedReply(status=503, pieces=(b"{}",), retry_after_s=1.0)
+    pool.hosts["a"].add(full)
+    pool.hosts["b"].add(full)
+    reply = await pool.provider.open(make_call())
+    assert reply.status == 503, "both have none, and nobody is asked twice"
+    assert [len(host.calls) for host in pool.hosts.values()] == [1, 1]
+    await reply.close()
+    assert pool.calls == 0
+
+    pool.clock.advance(10.0)
+    for host in pool.hosts.values():
+        host.calls.clear()
+    pool.hosts["a"].add(full)
+    for number in range(4):
+        reply = await pool.provider.open(with_body(b'{"messages":["%d"]}' % number))
+        assert reply.status == 200
+        await reply.close()
+    assert len(pool.hosts["a"].calls) + len(pool.hosts["b"].calls) in {4, 5}
+
+
+async def test_what_others_sent_to_a_member_is_heard_from_its_own_figures() -> None:
+    pool = Pool(Host("a"), Host("b"))
+    pool.hosts["a"].told = Figures(waiting=6.0, running=4.0, cache_use=0.9)
+    pool.hosts["b"].told = Figures(waiting=0.0, running=0.0)
+    assert await pool.provider.probe() == ""
+    busy, idle = pool.provider.router.members
+    assert busy.backlog_tokens > 6_000
+    assert (busy.cache_use, idle.backlog_tokens) == (0.9, 0.0)
+    for number in range(4):
+        await pool.provider.open(with_body(b'{"messages":["%d"]}' % number))
+    assert not pool.hosts["a"].calls
+
+    pool.hosts["a"].told = Figures()
+    await pool.provider.probe()
+    assert busy.backlog_tokens > 0, "asked every two seconds only"
+    pool.clock.advance(2.0)
+    pool.hosts["b"].told = Figures(waiting=0.0, running=4.0)
+    await pool.provider.probe()
+    assert busy.backlog_tokens == 0.0
+    assert idle.foreign_tokens == 0.0, "those four are ours"
+
+
+async def drifting(pool: Pool) -> list[str]:
+    """Who is said to drift at the next comparison."""
+    named: list[str] = []
+
+    class Log:
+        @staticmethod
+        def error(event: str, *, provider: str, reason: str) -> None:
+            assert (event, provider) == ("pool:member_drifts", "house")
+            named.append(reason)
+
+        @staticmethod
+        def warning(*_: object, **__: object) -> None: ...
+
+    pool.provider._log = Log()
+    pool.clock.advance(pool.provider.rules.parity_every_s)
+    await pool.provider.probe()
+    if pool.provider._comparing is not None:
+        await pool.provider._comparing
+    return named
+
+
+async def test_replicas_of_the_same_weights_must_give_the_same_greedy_answers() -> None:
+    pool = Pool(Host("a"), Host("b"), Host("c"))
+    assert await drifting(pool) == []
+    assert [host.asked_greedily for host in pool.hosts.values()] == [1, 1, 1]
+    await pool.provider.probe()
+    assert [host.asked_greedily for host in pool.hosts.values()] == [1, 1, 1], "once a minute"
+    pool.hosts["b"].greedy_answers = ["six, eight"]
+    assert await drifting(pool) == ["b"]
+
+
+async def test_a_tie_that_fell_the_other_way_once_is_no_drift_and_silence_is_none() -> None:
+    pool = Pool(Host("a"), Host("b"), Host("c"))
+    pool.hosts["b"].greedy_answers = ["six eight", "six, seven"]
+    pool.hosts["c"].greedy_answers = [""]
+    assert await drifting(pool) == []
+    assert [host.asked_greedily for host in pool.hosts.values()] == [2, 2, 1]
+
+
+async def test_two_that_never_agree_are_both_named() -> None:
+    pool = Pool(Host("a"), Host("b"))
+    pool.hosts["b"].greedy_answers = ["six, eight"]
+    assert await drifting(pool) == ["a", "b"]
+
+
+async def test_only_replicas_of_one_kind_and_weights_are_compared() -> None:
+    pool = Pool(Host("a"), Host("b"))
+    pool.hosts["b"].kind = "vllm"
+    pool.hosts["b"].greedy_answers = ["six, eight"]
+    assert await drifting(pool) == []
+    assert pool.hosts["a"].asked_greedily == 0
+    await pool.provider.close()
+
+
+async def test_members_with_longer_windows_are_kept_for_prompts_that_need_them() -> None:
+    pool = Pool(Host("short"), Host("long"))
+    pool.hosts["short"].models = (EngineModel("fake-model", "d1", 4_096),)
+    pool.hosts["long"].models = (EngineModel("fake-model", "d1", 32_768),)
+    assert await pool.provider.probe() == ""
+    assert [model.window_tokens for model in await pool.provider.list_models()] == [32_768]
+    short, long = b'{"messages":["%b"]}' % (b"x" * 100), b'{"messages":["%b"]}' % (b"x" * 20_000)
+    for body, name in ((short, "short"), (long, "long")):
+        await (await pool.provider.open(with_body(body))).close()
+        assert len(pool.hosts[name].calls) == 1
+    pool.hosts["short"].probe_verdict = "it is not ready"
+    await pool.provider.probe()
+    await (await pool.provider.open(with_body(short))).close()
+    assert len(pool.hosts["long"].calls) == 2, "a longer one helps out"
+    pool.hosts["short"].probe_verdict, pool.hosts["long"].probe_verdict = "", "it is not ready"
+    await pool.provider.probe()
+    with pytest.raises(PoolBusy):
+        await pool.provider.open(with_body(long))

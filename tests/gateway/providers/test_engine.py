@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
+from gateway.errors import UpstreamMalformed
+from gateway.pool.figures import Figures
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress
 from gateway.providers.engine import EngineProvider
 from gateway.secrets.secret import Secret
 from tests.gateway.providers.samples import HOME, make_call
-from tests.upstreams import RecordedRequest, RecordingUpstream
+from tests.upstreams import Answer, RecordedRequest, RecordingUpstream
 
 
 pytestmark = pytest.mark.anyio
@@ -112,3 +114,29 @@ async def test_an_engine_that_schedules_by_priority_gets_the_tiers_number(
         for tier in ("priority", "standard", "batch")
     ]
     assert numbers == [0, 1, 2]
+
+
+async def test_an_engine_is_asked_for_its_figures_and_for_a_greedy_answer(
+    upstream: RecordingUpstream, egress: Egress
+) -> None:
+    upstream.texts["/metrics"] = "vllm:num_requests_waiting 3\nvllm:num_requests_running 2\n"
+    engine = build(upstream, egress, "vllm")
+    assert await engine.figures() == Figures(3.0, 2.0)
+    assert upstream.requests[-1].path == "/metrics"
+    assert await build(upstream, egress, "ollama").figures() is None
+    del upstream.texts["/metrics"]
+    assert await engine.figures() is None
+
+    upstream.answer(Answer(text="six, seven"))
+    assert await engine.greedy("qwen", "Continue: one, two", 5) == "six, seven"
+    asked = upstream.requests[-1]
+    assert asked.json == {
+        "model": "qwen",
+        "messages": [{"role": "user", "content": "Continue: one, two"}],
+        "temperature": 0,
+        "max_tokens": 5,
+    }
+    for answer in (Answer(status=500), Answer(body=b"{}"), Answer(body=b'{"choices":[]}')):
+        upstream.answer(answer)
+        with pytest.raises(UpstreamMalformed):
+            await engine.greedy("qwen", "Continue: one, two", 5)

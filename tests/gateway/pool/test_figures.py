@@ -1,0 +1,54 @@
+"""Figures out of Prometheus texts as engines write them."""
+
+import pytest
+
+from gateway.pool.capabilities import ENGINES
+from gateway.pool.figures import Figures, figures_of
+
+
+TEXTS = {
+    "vllm": """# HELP vllm:num_requests_waiting Number of requests waiting.
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{engine="0",model_name="qwen"} 3.0
+vllm:num_requests_waiting{engine="1",model_name="qwen"} 1.0
+vllm:num_requests_running{engine="0",model_name="qwen"} 12.0 1795304154000
+vllm:kv_cache_usage_perc{engine="0",model_name="qwen"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="qwen"} 0.75
+vllm:num_requests_waiting_by_reason{reason="capacity"} 99.0
+""",
+    "sglang": """sglang:num_queue_reqs{model_name="m"} 4.0
+sglang:num_running_reqs{model_name="m"} 12.0
+sglang:token_usage{model_name="m"} 0.75
+""",
+    "tensorrt-llm": """trtllm_num_requests_waiting 4
+trtllm_num_requests_running 12
+trtllm_kv_cache_utilization 0.75
+""",
+    "gatewright": """# TYPE gatewright_engine_num_requests_waiting gauge
+gatewright_engine_num_requests_waiting 4.0
+gatewright_engine_num_requests_running 12.0
+gatewright_engine_kv_cache_usage_ratio 0.75
+""",
+}
+
+
+@pytest.mark.parametrize("engine", TEXTS)
+def test_queue_and_cache_are_read_as_each_engine_names_them(engine: str) -> None:
+    assert figures_of(TEXTS[engine], ENGINES[engine]) == Figures(4.0, 12.0, 0.75)
+
+
+def test_a_metric_may_be_one_label_of_a_family() -> None:
+    text = """nv_trt_llm_request_metrics{model="m",request_type="waiting",version="1"} 5
+nv_trt_llm_request_metrics{model="m",request_type="active",version="1"} 7
+"""
+    assert figures_of(text, ENGINES["triton"]) == Figures(waiting=5.0)
+
+
+@pytest.mark.parametrize("value", ["NaN", "-3", "+Inf", "", "lots", "{}"])
+def test_what_is_no_count_is_passed_over(value: str) -> None:
+    text = f"trtllm_num_requests_waiting {value}\ntrtllm_num_requests_running 2"
+    assert figures_of(text, ENGINES["tensorrt-llm"]) == Figures(running=2.0)
+
+
+def test_engines_without_metrics_have_none() -> None:
+    assert figures_of(TEXTS["vllm"], ENGINES["ollama"]) == Figures()
