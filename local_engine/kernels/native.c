@@ -10,7 +10,12 @@
 #include <string.h>
 
 #define BLOCK 16
+/* So many queries share one read of a block: as many sums as the machine has registers for. */
+#ifdef __AVX512F__
+#define MAX_QUERIES 8
+#else
 #define MAX_QUERIES 4
+#endif
 #define INLINE static inline __attribute__((always_inline))
 
 /* One block of floats; the compiler splits it where the machine's registers are narrower. */
@@ -71,63 +76,85 @@ INLINE void add_block(const float *p, int stride, const float *v, int used, int 
     }
 }
 
-struct keys_of {
+/* Where one key/value head of a sequence lies, and from which token to which it is looked at. */
+struct span {
     const float *keys, *values;
     const int32_t *blocks;
     int64_t block_floats;
-    int first, length;
+    int first, end;
 };
 
-/* `n` query heads that share one key/value head; `scores` holds n x `stride` floats. */
-INLINE void queries(const float *q, struct keys_of at, int n, int dim, float scale, float *scores,
-                    int stride, float *out) {
-    int first_block = at.first / BLOCK, num_blocks = (at.length + BLOCK - 1) / BLOCK;
+/* Scores of `padded` tokens to weights that sum to one; only `start` … `end` are seen.
+ * Sums go block by block, so that tokens which are not seen change nothing, not even a rounding. */
+INLINE void soften(float *row, int start, int end, int padded) {
+    float highest = -3e38f, total = 0.0f;
+    for (int t = 0; t < start; t++)
+        row[t] = -3e38f;
+    for (int t = end; t < padded; t++)
+        row[t] = -3e38f;
+    for (int t = 0; t < padded; t++)
+        highest = row[t] > highest ? row[t] : highest;
+    vec sums = {0};
+    for (int b = 0; b < padded; b += BLOCK) {
+        for (int t = b; t < b + BLOCK; t++)
+            row[t] = t < start || t >= end ? 0.0f : exp_negative(row[t] - highest);
+        sums += *(vec *)(row + b);
+    }
+    for (int t = 0; t < BLOCK; t++)
+        total += sums[t];
+    float inverse = 1.0f / total;
+    for (int t = 0; t < padded; t++)
+        row[t] *= inverse;
+}
+
+/* `n` queries [n][dim] of one key/value head; query i sees the tokens firsts[i] … ends[i]. */
+INLINE void queries(const float *q, struct span at, const int *firsts, const int *ends, int n,
+                    int dim, float scale, float *scores, int stride, float *out) {
+    int first_block = at.first / BLOCK, num_blocks = (at.end + BLOCK - 1) / BLOCK;
+    int offset = first_block * BLOCK, padded = num_blocks * BLOCK - offset;
     for (int b = first_block; b < num_blocks; b++) {
         vec found[MAX_QUERIES];
         score_block(q, at.keys + at.blocks[b] * at.block_floats, n, dim, found);
         for (int i = 0; i < n; i++)
-            *(vec *)(scores + i * stride + (b - first_block) * BLOCK) = found[i] * scale;
+            *(vec *)(scores + i * stride + b * BLOCK - offset) = found[i] * scale;
     }
-    int offset = first_block * BLOCK, start = at.first - offset, end = at.length - offset;
-    int padded = (num_blocks - first_block) * BLOCK;
-    for (int i = 0; i < n; i++) {
-        float *row = scores + i * stride, highest = -3e38f, total = 0.0f;
-        for (int t = 0; t < start; t++)
-            row[t] = -3e38f;
-        for (int t = end; t < padded; t++)
-            row[t] = -3e38f;
-        for (int t = 0; t < padded; t++)
-            highest = row[t] > highest ? row[t] : highest;
-        for (int t = 0; t < padded; t++) {
-            row[t] = exp_negative(row[t] - highest);
-            total += row[t];
-        }
-        float inverse = 1.0f / total;
-        for (int t = 0; t < padded; t++)
-            row[t] *= inverse;
-    }
+    for (int i = 0; i < n; i++)
+        soften(scores + i * stride, firsts[i] - offset, ends[i] - offset, padded);
     memset(out, 0, sizeof(float) * n * dim);
     for (int b = first_block; b < num_blocks; b++) {
-        int left = at.length - b * BLOCK, used = left < BLOCK ? left : BLOCK;
-        add_block(scores + (b - first_block) * BLOCK, stride,
+        int left = at.end - b * BLOCK, used = left < BLOCK ? left : BLOCK;
+        add_block(scores + b * BLOCK - offset, stride,
                   at.values + at.blocks[b] * at.block_floats, used, n, dim, out);
     }
 }
 
 /* The compiler makes one version for each usual shape, with everything in registers. */
-static void group_of(const float *q, struct keys_of at, int n, int dim, float scale,
-                     float *scores, int stride, float *out) {
-    if (n == 4 && dim == 128) queries(q, at, 4, 128, scale, scores, stride, out);
-    else if (n == 4 && dim == 64) queries(q, at, 4, 64, scale, scores, stride, out);
-    else if (n == 2 && dim == 128) queries(q, at, 2, 128, scale, scores, stride, out);
-    else if (n == 2 && dim == 64) queries(q, at, 2, 64, scale, scores, stride, out);
-    else if (n == 4) queries(q, at, 4, dim, scale, scores, stride, out);
-    else if (n == 2) queries(q, at, 2, dim, scale, scores, stride, out);
-    else queries(q, at, 1, dim, scale, scores, stride, out);
+static void group_of(const float *q, struct span at, const int *firsts, const int *ends, int n,
+                     int dim, float scale, float *scores, int stride, float *out) {
+#define SHAPE(count, size) \
+    if (n == count && (size == 0 || dim == size)) { \
+        queries(q, at, firsts, ends, count, size ? size : dim, scale, scores, stride, out); \
+        return; \
+    }
+#if MAX_QUERIES == 8
+    SHAPE(8, 128) SHAPE(8, 64) SHAPE(8, 0)
+#endif
+    SHAPE(4, 128) SHAPE(4, 64) SHAPE(4, 0)
+    SHAPE(2, 128) SHAPE(2, 64) SHAPE(2, 0)
+    queries(q, at, firsts, ends, 1, dim, scale, scores, stride, out);
 }
 
-/* q and out [rows][heads][dim]; table [rows][table_width]; lengths in tokens, the new one included.
- * `dim` is a multiple of 32; `window` tokens are looked back at, 0 for all. Returns 0, or 1 if there is no memory. */
+INLINE int first_seen(int end, int window) {
+    return window > 0 && end > window ? end - window : 0;
+}
+
+INLINE int at_once(int left) {
+    return left >= MAX_QUERIES ? MAX_QUERIES : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+}
+
+/* One query per row. q and out [rows][heads][dim]; table [rows][table_width]; lengths in tokens,
+ * the new one included. `dim` is a multiple of 32; `window` tokens are looked back at, 0 for all.
+ * Returns 0, or 1 if there is no memory. */
 int paged_decode(const float *q, const float *keys, const float *values, const int32_t *table,
                  const int32_t *lengths, float *out, int rows, int heads, int kv_heads, int dim,
                  int table_width, float scale, int window) {
@@ -137,19 +164,20 @@ int paged_decode(const float *q, const float *keys, const float *values, const i
         return 1;
     int group = heads / kv_heads;
     for (int row = 0; row < rows; row++) {
-        int length = lengths[row];
-        struct keys_of at = {keys, values, table + (int64_t)row * table_width,
-                             (int64_t)kv_heads * BLOCK * dim,
-                             window > 0 && length > window ? length - window : 0, length};
+        int end = lengths[row], firsts[MAX_QUERIES], ends[MAX_QUERIES];
+        struct span at = {keys, values, table + (int64_t)row * table_width,
+                          (int64_t)kv_heads * BLOCK * dim, first_seen(end, window), end};
+        for (int i = 0; i < MAX_QUERIES; i++) {
+            firsts[i] = at.first;
+            ends[i] = end;
+        }
         for (int kv_head = 0; kv_head < kv_heads; kv_head++) {
             at.keys = keys + (int64_t)kv_head * BLOCK * dim;
             at.values = values + (int64_t)kv_head * BLOCK * dim;
-            int done = 0;
-            while (done < group) {
-                int left = group - done, n = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+            for (int done = 0, n; done < group; done += n) {
+                n = at_once(group - done);
                 int64_t from = ((int64_t)row * heads + kv_head * group + done) * dim;
-                group_of(q + from, at, n, dim, scale, scores, stride, out + from);
-                done += n;
+                group_of(q + from, at, firsts, ends, n, dim, scale, scores, stride, out + from);
             }
         }
     }
@@ -157,13 +185,61 @@ int paged_decode(const float *q, const float *keys, const float *values, const i
     return 0;
 }
 
+/* A chunk of one sequence: q and out [tokens][heads][dim] at positions `start` …, `blocks` those of
+ * the sequence. Each query is computed as if it were alone, whatever chunk it comes in.
+ * Returns 0, or 1 if there is no memory. */
+int paged_prefill(const float *q, const float *keys, const float *values, const int32_t *blocks,
+                  float *out, int tokens, int heads, int kv_heads, int dim, int start, float scale,
+                  int window) {
+    int stride = BLOCK * ((start + tokens) / BLOCK + 2), group = heads / kv_heads;
+    float *scores = aligned_alloc(64, sizeof(float) * MAX_QUERIES * (stride + 2 * dim));
+    if (!scores)
+        return 1;
+    float *tile = scores + MAX_QUERIES * stride, *answers = tile + MAX_QUERIES * dim;
+    for (int kv_head = 0; kv_head < kv_heads; kv_head++) {
+        struct span at = {keys + (int64_t)kv_head * BLOCK * dim,
+                          values + (int64_t)kv_head * BLOCK * dim, blocks,
+                          (int64_t)kv_heads * BLOCK * dim, 0, 0};
+        for (int done = 0, n; done < tokens * group; done += n) {
+            int firsts[MAX_QUERIES], ends[MAX_QUERIES];
+            int64_t from[MAX_QUERIES];
+            n = at_once(tokens * group - done);
+            for (int i = 0; i < n; i++) {
+                int token = (done + i) / group, head = kv_head * group + (done + i) % group;
+                from[i] = ((int64_t)token * heads + head) * dim;
+                ends[i] = start + token + 1;
+                firsts[i] = first_seen(ends[i], window);
+                memcpy(tile + i * dim, q + from[i], sizeof(float) * dim);
+            }
+            at.first = firsts[0];
+            at.end = ends[n - 1];
+            group_of(tile, at, firsts, ends, n, dim, scale, scores, stride, answers);
+            for (int i = 0; i < n; i++)
+                memcpy(out + from[i], answers + i * dim, sizeof(float) * dim);
+        }
+    }
+    free(scores);
+    return 0;
+}
+
+/* The sum of squares, in one order for every row: no rounding depends on what a compiler likes. */
+INLINE float squares(const float *x, int dim) {
+    vec sums = {0};
+    float total = 0.0f;
+    int d = 0;
+    for (; d + BLOCK <= dim; d += BLOCK)
+        sums += *(const vec *)(x + d) * *(const vec *)(x + d);
+    for (int t = 0; t < BLOCK; t++)
+        total += sums[t];
+    for (; d < dim; d++)
+        total += x[d] * x[d];
+    return total;
+}
+
 /* Root-mean-square norm of `rows` rows of `dim` floats, times `weight`. */
 void rms_norm(const float *x, const float *weight, float *out, int rows, int dim, float eps) {
     for (int row = 0; row < rows; row++, x += dim, out += dim) {
-        float sum = 0.0f;
-        for (int d = 0; d < dim; d++)
-            sum += x[d] * x[d];
-        float inverse = 1.0f / __builtin_sqrtf(sum / dim + eps);
+        float inverse = 1.0f / __builtin_sqrtf(squares(x, dim) / dim + eps);
         for (int d = 0; d < dim; d++)
             out[d] = x[d] * inverse * weight[d];
     }
@@ -183,12 +259,8 @@ void silu_times(const float *gate_up, float *out, int rows, int inner) {
 static void turn_head(const float *x, const float *weight, float eps, const float *cosine,
                       const float *sine, int dim, float *out) {
     float inverse = 1.0f;
-    if (weight) {
-        float sum = 0.0f;
-        for (int d = 0; d < dim; d++)
-            sum += x[d] * x[d];
-        inverse = 1.0f / __builtin_sqrtf(sum / dim + eps);
-    }
+    if (weight)
+        inverse = 1.0f / __builtin_sqrtf(squares(x, dim) / dim + eps);
     int half = dim / 2;
     for (int d = 0; d < half; d++) {
         float a = x[d] * inverse, b = x[d + half] * inverse;

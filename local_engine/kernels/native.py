@@ -18,10 +18,11 @@ import torch
 from local_engine.kernels.reach import Reach
 
 
-# -ffast-math would switch the whole process to flushing denormals; these do not.
+# -ffast-math would switch the whole process to flushing denormals; these do not. Sums are never
+# reordered: a row has the same bits whatever rows it is computed with.
 _FLAGS = (
     *("-O3", "-march=native", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math"),
-    *("-fassociative-math", "-fno-signed-zeros", "-ffinite-math-only"),
+    *("-fno-signed-zeros", "-ffinite-math-only"),
 )
 _COMPILE_TIMEOUT_S = 60
 
@@ -44,6 +45,7 @@ class NativeKernels:
         pointer, number, real = ctypes.c_void_p, ctypes.c_int, ctypes.c_float
         self._library = library
         library.paged_decode.argtypes = [*[pointer] * 6, *[number] * 5, real, number]
+        library.paged_prefill.argtypes = [*[pointer] * 5, *[number] * 5, real, number]
         library.rms_norm.argtypes = [*[pointer] * 3, number, number, real]
         library.argmax.argtypes = [pointer, pointer, number, number]
         library.silu_times.argtypes = [pointer, pointer, number, number]
@@ -135,6 +137,29 @@ class NativeKernels:
             keys.shape[1],
             dim,
             table.shape[1],
+            reach.scale,
+            reach.window,
+        )
+        if failed:
+            raise MemoryError("no memory for attention scores")
+        return out
+
+    def paged_prefill(
+        self,
+        q: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        blocks: torch.Tensor,
+        start: int,
+        reach: Reach,
+    ) -> torch.Tensor:
+        """As `paged_attention.prefill_reference`; each token's numbers are those of a decode."""
+        q, blocks = q.contiguous(), blocks.to(torch.int32).contiguous()
+        out = torch.empty_like(q)
+        tokens, heads, dim = q.shape
+        failed = self._library.paged_prefill(
+            *(tensor.data_ptr() for tensor in (q, keys, values, blocks, out)),
+            *(tokens, heads, keys.shape[1], dim, start),
             reach.scale,
             reach.window,
         )

@@ -1,8 +1,8 @@
 """Attention over paged keys and values: decode rows at once, prompt chunks one by one.
 
 Keys lie as [block, kv_head, dim, token] and values as [block, kv_head, token, dim]. The torch
-functions are the reference and run anywhere; on a CPU in float32 a compiled kernel reads decode
-rows straight from the blocks, on CUDA a Triton kernel does. Which one is chosen once.
+functions are the reference and run anywhere; on a CPU in float32 compiled kernels read straight
+from the blocks, on CUDA Triton kernels do. Which one is chosen once.
 """
 
 import importlib
@@ -125,8 +125,10 @@ def choose_decode(native: NativeKernels | None, device: torch.device) -> DecodeA
     return triton_kernels().decode_triton if has_triton(device) else decode_reference
 
 
-def choose_prefill(device: torch.device) -> PrefillAttention:
+def choose_prefill(native: NativeKernels | None, device: torch.device) -> PrefillAttention:
     """Likewise for a chunk of one prompt."""
+    if native is not None:
+        return native.paged_prefill
     return triton_kernels().prefill_triton if has_triton(device) else prefill_reference
 
 

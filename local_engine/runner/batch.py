@@ -88,7 +88,7 @@ class PagedAttention:
         self._batch = batch
         self._native = native
         self._decode = choose_decode(native, batch.token_ids.device)
-        self._prefill = choose_prefill(batch.token_ids.device)
+        self._prefill = choose_prefill(native, batch.token_ids.device)
         self._singles = batch.table[: batch.num_singles].contiguous()
         self._lengths = batch.lengths[: batch.num_singles].contiguous()
 
@@ -120,7 +120,7 @@ class PagedAttention:
             parts.append(self._decode(singles, keys, values, self._singles, self._lengths, reach))
         for index in range(num_singles, len(batch.spans)):
             (start, end), first = batch.spans[index], batch.first_rows[index]
-            blocks = batch.table[index, : -(-end // pool.block_size)].long()
+            blocks = batch.table[index, : -(-end // pool.block_size)]
             rows = q[first : first + end - start]
             parts.append(self._prefill(rows, keys, values, blocks, start, reach))
         return torch.cat(parts).flatten(-2) if len(parts) > 1 else parts[0].flatten(-2)
