@@ -46,8 +46,16 @@ def _parser() -> argparse.ArgumentParser:
     serving.add_argument("--max-waiting", type=int, default=256, help="length of the queue")
     serving.add_argument("--token-budget", type=int, default=512, help="tokens in one step")
     serving.add_argument(
-        "--prefill-chunk", type=int, default=128, help="prompt tokens per step beside decoders"
+        "--prefill-chunk",
+        type=int,
+        default=0,
+        help="prompt tokens per step beside decoders; 0: by measured step times",
     )
+    serving.add_argument("--overlap", default="auto", help="plan ahead: on, off or auto")
+    serving.add_argument(
+        "--deterministic", action="store_true", help="the same bits whoever else is served"
+    )
+    serving.add_argument("--kv-dtype", default="auto", help="auto or fp8")
     serving.add_argument(
         "--tenant-share", type=float, default=1.0, help="part of all blocks one tenant may hold"
     )
@@ -83,6 +91,9 @@ def _serve_options(options: argparse.Namespace) -> ServeOptions:
         max_waiting=options.max_waiting,
         token_budget=options.token_budget,
         prefill_chunk=options.prefill_chunk,
+        overlap=options.overlap,
+        is_deterministic=options.deterministic,
+        kv_dtype=options.kv_dtype,
         tenant_share=options.tenant_share,
         is_caching=not options.no_prefix_cache,
         shares_nameless=options.share_prefixes,

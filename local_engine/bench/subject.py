@@ -7,12 +7,13 @@ from itertools import pairwise
 
 import torch
 
-from local_engine.core.sampling_params import SamplingParams
 from local_engine.core.scheduler import Limits, Scheduler
 from local_engine.core.sequence import Sequence
 from local_engine.model.decoder import Decoder
 from local_engine.model.spec import ModelSpec
 from local_engine.runner.model_runner import ModelRunner
+from local_engine.runner.warm_up import warm_up
+from local_engine.sampling_params import SamplingParams
 
 
 SPEC = ModelSpec(
@@ -86,12 +87,16 @@ class Subject:
     def __init__(self, decoder: Decoder) -> None:
         self.runner = ModelRunner(decoder, torch.device("cpu"), num_blocks=NUM_BLOCKS)
         self.seen: dict[str, Seen] = {}
-        self.scheduler = self.restart()
+        self.scheduler = Scheduler(Limits(num_blocks=NUM_BLOCKS))
+        # As the worker does at its start: the scheduler learns what steps take.
+        warm_up(self.runner, self.scheduler, time.process_time)
+        self._pace = self.scheduler.pace
         self._count = 0
 
     def restart(self, **limits: object) -> Scheduler:
         self.seen = {}
         self.scheduler = Scheduler(Limits(num_blocks=NUM_BLOCKS, **limits))  # type: ignore[arg-type]
+        self.scheduler.pace = self._pace
         return self.scheduler
 
     def add(self, prompt: list[int], max_tokens: int) -> str:
@@ -106,7 +111,11 @@ class Subject:
         """One step; returns how many tokens it computed."""
         step = self.scheduler.schedule()
         assert step is not None, "somebody waits and nobody computes"
+        started = cpu_us()
         results = self.runner.execute(step)
+        took_s = (cpu_us() - started) / 1e6
+        num_prompt_tokens = step.num_tokens - step.num_decode_tokens
+        self.scheduler.pace.observe(step.num_decode_tokens, num_prompt_tokens, took_s)
         tokens = {name: result.token_ids for name, result in results.items()}
         finished = self.scheduler.complete(step, tokens, ())
         at = cpu_us()

@@ -109,10 +109,8 @@ class BlockAllocation:
         freed = self.pool.release(sequence.block_ids)
         if sequence.is_zeroed:
             self._copies += [BlockCopy(CopyKind.ZERO, block_id) for block_id in freed]
-        held = self.held_by_tenant[sequence.tenant] - len(sequence.block_ids)
-        if held:
-            self.held_by_tenant[sequence.tenant] = held
-        else:
+        self.held_by_tenant[sequence.tenant] -= len(sequence.block_ids)
+        if not self.held_by_tenant[sequence.tenant]:
             del self.held_by_tenant[sequence.tenant]
         sequence.block_ids = []
         sequence.num_computed_tokens = sequence.num_published = 0

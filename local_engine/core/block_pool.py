@@ -49,11 +49,6 @@ class BlockPool:
         for block in self._blocks[1:]:
             self._append_free(block)
 
-    @property
-    def num_cached(self) -> int:
-        """Free blocks whose content can still be found."""
-        return sum(block.ref_count == 0 for block in self._found.values())
-
     def take(self) -> int:
         """A block for new content, held once; the least recently freed one."""
         block = self._ring.newer
@@ -90,9 +85,6 @@ class BlockPool:
     def find(self, content_hash: bytes) -> int | None:
         block = self._found.get(content_hash)
         return None if block is None else block.block_id
-
-    def is_held(self, block_id: int) -> bool:
-        return self._blocks[block_id].ref_count > 0
 
     def publish(self, block_id: int, content_hash: bytes) -> None:
         """Make a full block findable; of two blocks with one content the first stays the one."""

@@ -5,7 +5,7 @@ text behind it, and nothing that a member of another group could compare.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -40,11 +40,6 @@ class EventLog:
         self._events: deque[KvEvent] = deque(maxlen=capacity)
         self._num_events = 0
 
-    @property
-    def num_events(self) -> int:
-        """The number that the next event will have."""
-        return self._num_events
-
     def append(self, event: KvEvent) -> None:
         self._events.append(event)
         self._num_events += 1
@@ -55,17 +50,3 @@ class EventLog:
         for offset, event in enumerate(self._events):
             if first + offset >= number:
                 yield first + offset, event
-
-
-def replay(events: Iterable[KvEvent]) -> dict[bytes, int]:
-    """The cache after these events: hash to block."""
-    found: dict[bytes, int] = {}
-    for event in events:
-        match event:
-            case BlockStored(content_hash, block_id):
-                found[content_hash] = block_id
-            case BlockRemoved(content_hash, _):
-                del found[content_hash]
-            case AllBlocksCleared():
-                found.clear()
-    return found

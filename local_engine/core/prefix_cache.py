@@ -44,9 +44,6 @@ class HostCache:
         self.num_slots = num_slots
         self._slots: OrderedDict[bytes, int] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._slots)
-
     def put(self, content_hash: bytes) -> int | None:
         """The slot to copy a block into, or `None` if its content is there already."""
         if content_hash in self._slots:

@@ -2,28 +2,27 @@
 
 Every step hands out a token budget so that computed tokens catch up with known ones. Sequences that
 only need their next token come first, so nobody's answer waits for somebody's prompt; what is left
-of the budget goes to prompts, shared between tiers, at most `prefill_chunk` of it while others
-decode. A sequence is admitted when its prompt fits above the watermark; when blocks run out later,
-the lowest tier's least computed sequence starts over, usually from the prefix cache.
+of the budget goes to prompts, shared between tiers, no more of it than those who decode can bear
+with. A sequence is admitted when its prompt fits above the watermark; when blocks run out, the
+lowest tier's least computed sequence starts over, usually from the prefix cache.
 """
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field as attribute
+from dataclasses import dataclass, field
 
 from local_engine.core.allocation import BlockAllocation, BlockCopy
 from local_engine.core.events import EventLog
+from local_engine.core.pace import Pace
 from local_engine.core.sequence import FinishReason, Sequence
 from local_engine.core.tiers import DeficitRoundRobin, Tier
 
 
 class QueueFull(RuntimeError):
-    """The waiting queue is full; the caller should come back after `retry_after_s`."""
+    """The waiting queue is full; the caller should come back in a moment."""
 
     def __init__(self, num_waiting: int) -> None:
         super().__init__(f"{num_waiting} sequences are waiting already")
-        self.retry_after_s = 1
 
 
 class NeverFits(ValueError):
@@ -46,6 +45,8 @@ class Limits:
     token_budget: int = 512
     prefill_chunk: int = 128
     """Prompt tokens per step while others decode: the bound on everybody's longest gap."""
+    is_paced: bool = False
+    """That bound, and the budget of a step without decoders, follow from measured step times."""
     long_prompt: int = 512
     max_long_prefills: int = 2
     watermark: float = 0.01
@@ -57,8 +58,6 @@ class Limits:
     """So often a sequence makes room for a better tier's arrival; then only for lack of blocks."""
     num_host_blocks: int = 0
     is_caching: bool = True
-    # For tests: a bound on every chunk, as if each step had this little budget for each sequence.
-    max_chunk: int = 1 << 30
 
 
 @dataclass(slots=True)
@@ -80,7 +79,8 @@ class Step:
 
     items: list[Item]
     copies: tuple[BlockCopy, ...] = ()
-    preempted: list[Sequence] = attribute(default_factory=list)
+    preempted: list[Sequence] = field(default_factory=list)
+    num_decode_tokens: int = 0
 
     @property
     def num_tokens(self) -> int:
@@ -100,6 +100,7 @@ class Scheduler:
             num_host_blocks=limits.num_host_blocks,
             is_caching=limits.is_caching,
         )
+        self.pace = Pace()
         self.num_preemptions = 0
         self._running: list[Sequence] = []
         self._prefilling: list[Sequence] = []
@@ -133,18 +134,19 @@ class Scheduler:
         sequence.arrived_at_step = self._step_number
         self._waiting[sequence.tier].append(sequence)
 
-    def abort(self, sequence: Sequence) -> None:
-        """End a sequence wherever it stands; its blocks are back at once."""
+    def end(self, sequence: Sequence, reason: FinishReason = FinishReason.ABORT) -> None:
+        """End a sequence from outside, wherever it stands; its blocks are back at once."""
         if not sequence.is_finished:
-            sequence.finish(FinishReason.ABORT)
+            sequence.finish_reason = reason
             self._leave(sequence)
 
     def schedule(self) -> Step | None:
         """Plan the next step; `None` if nobody can compute anything now."""
         self._step_number += 1
         step = Step([])
-        budget = self.limits.token_budget - self._plan_decodes(step)
-        chunk = min(budget, self.limits.prefill_chunk) if step.items else budget
+        step.num_decode_tokens = self._plan_decodes(step)
+        budget = self.limits.token_budget - step.num_decode_tokens
+        chunk = min(budget, self._chunk_beside(step.num_decode_tokens))
         if chunk > 0:
             self._plan_prefills(step, chunk)
         step.copies = self.blocks.take_copies()
@@ -178,12 +180,6 @@ class Scheduler:
                 finished.append(sequence)
         return finished
 
-    def stop(self, sequence: Sequence) -> None:
-        """End a sequence in good order from outside, at a stop string for instance."""
-        if sequence in self._running:
-            sequence.finish(FinishReason.STOP)
-            self._leave(sequence)
-
     def check(self) -> None:
         """The invariants of an idle moment; raises `AssertionError`."""
         self.blocks.pool.check()
@@ -192,7 +188,7 @@ class Scheduler:
         counts: dict[int, int] = {}
         for block_id in (b for sequence in everybody for b in sequence.block_ids):
             counts[block_id] = counts.get(block_id, 0) + 1
-        held = sum(map(self.blocks.pool.is_held, range(1, self.limits.num_blocks + 1)))
+        held = self.limits.num_blocks - self.blocks.pool.num_free
         assert held == len(counts), "a block is held by nobody"
         assert sum(self.blocks.held_by_tenant.values()) == sum(counts.values())
 
@@ -271,6 +267,12 @@ class Scheduler:
         self.num_preemptions += 1
         self._waiting[victim.tier].appendleft(victim)
 
+    def _chunk_beside(self, num_decode_tokens: int) -> int:
+        """How many prompt tokens the decoders of a step can bear with."""
+        if self.limits.is_paced and (chunk := self.pace.chunk(num_decode_tokens)):
+            return max(chunk, self.limits.block_size)
+        return self.limits.prefill_chunk if num_decode_tokens else self.limits.token_budget
+
     def _plan_prefills(self, step: Step, chunk: int) -> None:
         """Share `chunk` prompt tokens between tiers, started prompts before waiting ones."""
         can_admit = not step.preempted
@@ -296,12 +298,11 @@ class Scheduler:
         planned = {item.sequence for item in step.items}
         started = [s for s in self._prefilling if self._rank(s) is tier and s not in planned]
         oldest, others = started[:1], started[1:]
-        wanted = sum(s.num_missing for s in others)
-        while can_admit and wanted < share and (sequence := self._next_waiting(tier)) is not None:
-            if not self._admit(step, sequence):
+        while can_admit and (sequence := self._next_waiting(tier)) is not None:
+            sooner = sum(s.num_missing for s in others if s.num_missing <= sequence.num_known)
+            if sooner >= share or not self._admit(step, sequence):
                 break
             others.append(sequence)
-            wanted += sequence.num_missing
         left = share
         # Whoever started first gets half for sure; the rest goes to those who are soon done.
         for sequence in oldest:
@@ -312,7 +313,7 @@ class Scheduler:
 
     def _plan_chunk(self, step: Step, sequence: Sequence, budget: int) -> int:
         missing = sequence.num_missing
-        num_tokens = min(missing, budget, self.limits.max_chunk)
+        num_tokens = min(missing, budget)
         start = sequence.num_computed_tokens
         if num_tokens <= 0 or not self._make_room(step, sequence, start + num_tokens):
             return 0

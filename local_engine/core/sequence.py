@@ -1,10 +1,11 @@
 """A sequence: one request's tokens on their way through prefill and decode."""
 
 from collections.abc import Sequence as Tokens
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import StrEnum
 
-from local_engine.core.sampling_params import SamplingParams
 from local_engine.core.tiers import Tier
+from local_engine.sampling_params import SamplingParams
 
 
 # Stands for a token that is still being computed when the next step is planned (overlap).
@@ -29,6 +30,7 @@ class PromptTooLong(ValueError):
         )
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Sequence:
     """Prompt and output tokens, how many of them are computed, and how it ended.
 
@@ -36,72 +38,44 @@ class Sequence:
     step, drafts to check and a restart after preemption are the same case.
     """
 
-    __slots__ = (
-        "arrived_at_step",
-        "block_hashes",
-        "block_ids",
-        "draft_token_ids",
-        "epoch",
-        "finish_reason",
-        "is_grammar_ready",
-        "is_zeroed",
-        "max_length",
-        "max_tokens",
-        "num_cached_tokens",
-        "num_computed_tokens",
-        "num_pending",
-        "num_preemptions",
-        "num_prompt_tokens",
-        "num_published",
-        "params",
-        "salt",
-        "sequence_id",
-        "tenant",
-        "tier",
-        "token_ids",
-    )
+    sequence_id: str
+    token_ids: list[int]
+    params: SamplingParams
+    _: KW_ONLY
+    context_window: InitVar[int]
+    tier: Tier = Tier.STANDARD
+    tenant: str = ""
+    salt: bytes = b""
+    is_zeroed: bool = False
+    num_prompt_tokens: int = field(init=False)
+    max_tokens: int = field(init=False)
+    max_length: int = field(init=False)
+    finish_reason: FinishReason | None = field(default=None, init=False)
+    is_grammar_ready: bool = field(default=True, init=False)
+    num_computed_tokens: int = field(default=0, init=False)
+    num_cached_tokens: int = field(default=0, init=False)
+    num_pending: int = field(default=0, init=False)
+    num_preemptions: int = field(default=0, init=False)
+    num_published: int = field(default=0, init=False)
+    block_ids: list[int] = field(default_factory=list, init=False)
+    block_hashes: list[bytes] = field(default_factory=list, init=False)
+    draft_token_ids: list[int] = field(default_factory=list, init=False)
+    arrived_at_step: int = field(default=0, init=False)
+    epoch: int = field(default=0, init=False)
+    """Counts restarts: results of a step planned before the last one are of no use any more."""
 
-    def __init__(
-        self,
-        sequence_id: str,
-        prompt_token_ids: Tokens[int],
-        params: SamplingParams,
-        *,
-        context_window: int,
-        tier: Tier = Tier.STANDARD,
-        tenant: str = "",
-        salt: bytes = b"",
-        is_zeroed: bool = False,
-    ) -> None:
-        if not prompt_token_ids:
+    def __post_init__(self, context_window: int) -> None:
+        if not self.token_ids:
             raise ValueError("a sequence needs at least one prompt token")
-        room = context_window - len(prompt_token_ids)
+        self.token_ids = list(self.token_ids)
+        self.num_prompt_tokens = len(self.token_ids)
+        room = context_window - self.num_prompt_tokens
         if room < 1:
-            raise PromptTooLong(len(prompt_token_ids), context_window)
-        self.sequence_id = sequence_id
-        self.params = params
-        self.tier = tier
-        self.tenant = tenant
-        self.salt = salt
-        self.is_zeroed = is_zeroed
-        self.token_ids = list(prompt_token_ids)
-        self.num_prompt_tokens = len(prompt_token_ids)
+            raise PromptTooLong(self.num_prompt_tokens, context_window)
         # A cap above the window is not an error: nothing longer than asked for is ever written.
-        self.max_tokens = room if params.max_tokens is None else min(room, params.max_tokens)
-        self.max_length = len(prompt_token_ids) + self.max_tokens
-        self.finish_reason: FinishReason | None = None
-        self.is_grammar_ready = True
-        self.num_computed_tokens = 0
-        self.num_cached_tokens = 0
-        self.num_pending = 0
-        self.num_preemptions = 0
-        self.num_published = 0
-        self.block_ids: list[int] = []
-        self.block_hashes: list[bytes] = []
-        self.draft_token_ids: list[int] = []
-        self.arrived_at_step = 0
-        # Counts restarts: results of a step planned before the last one are of no use any more.
-        self.epoch = 0
+        wanted = self.params.max_tokens
+        self.max_tokens = room if wanted is None else min(room, wanted)
+        self.max_length = self.num_prompt_tokens + self.max_tokens
 
     @property
     def output_token_ids(self) -> Tokens[int]:
@@ -142,7 +116,3 @@ class Sequence:
             self.finish_reason = FinishReason.STOP
         elif len(self.token_ids) >= self.max_length:
             self.finish_reason = FinishReason.LENGTH
-
-    def finish(self, reason: FinishReason) -> None:
-        """End it; a stop string may still turn a length end into a stop."""
-        self.finish_reason = reason

@@ -7,6 +7,8 @@ from torch.nn import functional as F
 
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
+# Small enough to waste little on a few rows, large enough to be a product.
+TILE_ROWS = 16
 MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], Linear]
 
 
@@ -40,6 +42,23 @@ def has_packed_linear(dtype: torch.dtype) -> bool:
     except (AttributeError, RuntimeError):
         return False
     return torch.allclose(found.float(), F.linear(x, weight).float(), rtol=2e-2, atol=2e-2)
+
+
+def in_tiles(make: MakeLinear) -> MakeLinear:
+    """Products of always so many rows: a row's bits do not depend on how many come with it."""
+
+    def make_tiled(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
+        multiply = make(weight, bias)
+
+        def multiply_tiles(x: torch.Tensor) -> torch.Tensor:
+            rows = x.reshape(-1, x.shape[-1])
+            padded = F.pad(rows, (0, 0, 0, -len(rows) % TILE_ROWS))
+            parts = [multiply(tile) for tile in torch.split(padded, TILE_ROWS)]
+            return torch.cat(parts)[: len(rows)].view(*x.shape[:-1], -1)
+
+        return multiply_tiles
+
+    return make_tiled
 
 
 def choose_linear(device: torch.device, dtype: torch.dtype) -> MakeLinear:

@@ -31,16 +31,23 @@ PrefillAttention = Callable[
 ]
 
 
+def _taken(pool: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+    """Blocks of a pool; indexing knows no fp8, so its bytes are taken and named again."""
+    if pool.dtype.itemsize > 1:
+        return pool[blocks]
+    return pool.view(torch.uint8)[blocks].view(pool.dtype)
+
+
 def gather_keys(keys: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
     """[rows, blocks] of a key pool to [rows, kv_heads, tokens, dim]."""
-    found = keys[blocks]
+    found = _taken(keys, blocks)
     rows, num_blocks, heads, dim, size = found.shape
     return found.permute(0, 2, 1, 4, 3).reshape(rows, heads, num_blocks * size, dim)
 
 
 def gather_values(values: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
     """[rows, blocks] of a value pool to [rows, kv_heads, tokens, dim]."""
-    found = values[blocks]
+    found = _taken(values, blocks)
     rows, num_blocks, heads, size, dim = found.shape
     return found.permute(0, 2, 1, 3, 4).reshape(rows, heads, num_blocks * size, dim)
 

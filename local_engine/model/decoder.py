@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from local_engine.kernels.linear import plain_linear
 from local_engine.kernels.native import HeadNorms, NativeKernels
 from local_engine.model.moe import SparseMlp
 from local_engine.model.rope import rotate, rotation_table
@@ -239,7 +240,12 @@ class Decoder(nn.Module):
         cap = self.spec.logit_softcap
         return torch.tanh(scores / cap) * cap if cap else scores
 
-    def fuse(self, make: MakeLinear, native: NativeKernels | None = None) -> None:
+    def fuse(
+        self,
+        make: MakeLinear,
+        native: NativeKernels | None = None,
+        make_router: MakeLinear = plain_linear,
+    ) -> None:
         """Turn the weights into what serving multiplies with; training is over after this."""
         for module in self.modules():
             if isinstance(module, Mlp) or (isinstance(module, RmsNorm) and not module.is_offset):
@@ -247,7 +253,10 @@ class Decoder(nn.Module):
         for layer in self.model.layers:
             assert isinstance(layer, Block), "blocks are made above"
             layer.self_attn.fuse(make)
-            layer.mlp.fuse(make)
+            if isinstance(layer.mlp, SparseMlp):
+                layer.mlp.fuse(make, make_router)
+            else:
+                layer.mlp.fuse(make)
         self._head = make(self.lm_head.weight.data, None)
         del self.lm_head
 

@@ -56,12 +56,13 @@ class SparseMlp(nn.Module):
             for _ in range(moe.num_experts)
         )
         self.reduce: Callable[[torch.Tensor], torch.Tensor] = lambda x: x
+        self._router: Linear | None = None
         self._num_chosen = moe.num_chosen
         self._is_normalised = moe.is_normalised
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         flat = x.reshape(-1, x.shape[-1])
-        chances = self.gate(flat).float().softmax(dim=-1)
+        chances = (self._router or self.gate)(flat).float().softmax(dim=-1)
         weights, chosen = chances.topk(self._num_chosen, dim=-1)
         if self._is_normalised:
             weights = weights / weights.sum(dim=-1, keepdim=True)
@@ -74,7 +75,8 @@ class SparseMlp(nn.Module):
             out.index_add_(0, rows, answer)
         return self.reduce(out.view_as(x))
 
-    def fuse(self, make: MakeLinear) -> None:
+    def fuse(self, make: MakeLinear, make_router: MakeLinear) -> None:
+        self._router = make_router(self.gate.weight.data, None)
         for expert in self.experts:
             assert isinstance(expert, Expert), "experts are made above"
             expert.fuse(make)

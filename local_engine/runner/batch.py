@@ -1,7 +1,7 @@
 """A step as tensors: one flat row of tokens from many sequences, and where each one looks."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -32,27 +32,42 @@ class FlatBatch:
     first_rows: list[int]
     scored_rows: torch.Tensor
     """Rows whose scores somebody asked for: the last of a sampled item, and its drafts'."""
+    pending: list[tuple[int, str]] = field(default_factory=list)
+    """Rows whose token the step before chooses, and of which sequence it is."""
+
+    def fill(self, last_tokens: Mapping[str, int]) -> None:
+        """Put in the tokens that were not known when the step was planned."""
+        for row, name in self.pending:
+            self.token_ids[row] = last_tokens.get(name, 0)
+
+    def to(self, device: torch.device) -> "FlatBatch":
+        """The same on a device; itself, if it is there."""
+        if device.type == "cpu":
+            return self
+        moved = {
+            name: getattr(self, name).pin_memory().to(device, non_blocking=True)
+            for name in ("token_ids", "positions", "blocks", "offsets", "table", "lengths")
+        }
+        return replace(self, **moved, scored_rows=self.scored_rows.to(device))
 
 
-def flatten(
-    step: Step, block_size: int, device: torch.device, last_tokens: Mapping[str, int]
-) -> FlatBatch:
-    """Lay a step out; a pending token is the one that its sequence's last step chose."""
+def flatten(step: Step, block_size: int) -> FlatBatch:
+    """Lay a step out in host memory, with placeholders where a token is not chosen yet."""
     items = sorted(step.items, key=lambda item: item.end - item.start > 1)
     token_ids: list[int] = []
     positions: list[int] = []
     blocks: list[int] = []
     first_rows: list[int] = []
     scored: list[int] = []
+    pending: list[tuple[int, str]] = []
     width = max(len(item.sequence.block_ids) for item in items)
     table = torch.zeros((len(items), width), dtype=torch.int32)
     for index, item in enumerate(items):
         sequence, start, end = item.sequence, item.start, item.end
         first_rows.append(len(token_ids))
         token_ids += sequence.slice_known(start, end)
-        if sequence.num_pending:
-            last = last_tokens.get(sequence.sequence_id, 0)
-            token_ids = [last if token == PENDING else token for token in token_ids]
+        if token_ids[-1] == PENDING:
+            pending.append((len(token_ids) - 1, sequence.sequence_id))
         positions += range(start, end)
         held = sequence.block_ids
         table[index, : len(held)] = torch.tensor(held, dtype=torch.int32)
@@ -66,14 +81,15 @@ def flatten(
         items=items,
         spans=[(item.start, item.end) for item in items],
         num_singles=sum(item.end - item.start == 1 for item in items),
-        token_ids=torch.tensor(token_ids).to(device),
-        positions=at.to(device),
-        blocks=torch.tensor(blocks).to(device),
-        offsets=(at % block_size).to(device),
-        table=table.to(device),
-        lengths=torch.tensor([item.end for item in items], dtype=torch.int32).to(device),
+        token_ids=torch.tensor(token_ids),
+        positions=at,
+        blocks=torch.tensor(blocks),
+        offsets=at % block_size,
+        table=table,
+        lengths=torch.tensor([item.end for item in items], dtype=torch.int32),
         first_rows=first_rows,
-        scored_rows=torch.tensor(scored, dtype=torch.long).to(device),
+        scored_rows=torch.tensor(scored, dtype=torch.long),
+        pending=pending,
     )
 
 

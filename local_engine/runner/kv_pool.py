@@ -6,8 +6,18 @@ from local_engine.core.allocation import BlockCopy, CopyKind
 from local_engine.model.spec import ModelSpec
 
 
+FP8 = torch.float8_e4m3fn
+_FP8_MOST = torch.finfo(FP8).max
+# What `--kv-dtype` may say; `None`: the type of the weights.
+KV_DTYPES: dict[str, torch.dtype | None] = {"auto": None, "fp8": FP8}
+
+
 class KvPool:
-    """Tensors for blocks 0 … `num_blocks`; block 0 belongs to nobody and takes padded writes."""
+    """Tensors for blocks 0 … `num_blocks`; block 0 belongs to nobody and takes padded writes.
+
+    In fp8 one scale of 1 serves all: keys and values are of the order of one, and what is larger
+    than 448 is stored as 448.
+    """
 
     def __init__(
         self,
@@ -42,6 +52,10 @@ class KvPool:
     ) -> None:
         """Put [tokens, kv_heads, dim] at the given places."""
         keys, values = self.keys[layer], self.values[layer]
+        if keys.dtype == FP8:
+            # Indexed writes know no fp8; its bytes are as good.
+            keys, values = keys.view(torch.uint8), values.view(torch.uint8)
+            k, v = (x.clamp(-_FP8_MOST, _FP8_MOST).to(FP8).view(torch.uint8) for x in (k, v))
         keys[blocks, :, :, offsets] = k.to(keys.dtype)
         values[blocks, :, offsets] = v.to(values.dtype)
 

@@ -32,13 +32,14 @@ def plan_memory(
     max_running: int,
     kv_memory_bytes: int = 0,
     host_kv_bytes: int = 0,
+    kv_dtype: torch.dtype | None = None,
 ) -> KvBudget:
     """Blocks for this model on this device; raises `ModelRefused` if not even one session fits.
 
     With 0 bytes given, the device's memory decides.
     """
     spec = decoder.spec
-    dtype = decoder.model.norm.weight.dtype
+    dtype = kv_dtype or decoder.model.norm.weight.dtype
     weights = {p.data_ptr(): p.numel() * p.element_size() for p in decoder.parameters()}
     weight_bytes = sum(weights.values())
     per_token = spec.kv_bytes_per_token(dtype.itemsize)

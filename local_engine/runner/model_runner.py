@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 import torch
 
+from local_engine.core.allocation import BlockCopy
 from local_engine.core.scheduler import Item, Step
 from local_engine.core.sequence import Sequence
-from local_engine.kernels.linear import MakeLinear, choose_linear
+from local_engine.kernels.linear import MakeLinear, choose_linear, in_tiles, plain_linear
 from local_engine.kernels.paged_attention import choose_native
 from local_engine.model.decoder import Decoder
 from local_engine.model.spec import ModelSpec
@@ -36,6 +37,15 @@ class Kept:
     grammar: Grammar | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A step laid out: everything computing needs of sequences that go on changing."""
+
+    copies: tuple[BlockCopy, ...]
+    step: Step
+    batch: FlatBatch | None
+
+
 @dataclass(slots=True)
 class Result:
     """What a step added to one sequence."""
@@ -51,7 +61,7 @@ class Result:
 class ModelRunner:
     """Owns the decoder, its pool of keys and values, and the grammars of running sequences."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a choice of its own, made once at the start
         self,
         decoder: Decoder,
         device: torch.device,
@@ -61,12 +71,18 @@ class ModelRunner:
         num_host_blocks: int = 0,
         make_linear: MakeLinear | None = None,
         announce: Announce | None = None,
+        is_deterministic: bool = False,
+        kv_dtype: torch.dtype | None = None,
     ) -> None:
         self.spec: ModelSpec = decoder.spec
         self.dtype = decoder.model.norm.weight.dtype
         self._decoder = decoder.to(device).eval()
         self._native = choose_native(device, self.dtype, self.spec.head_dim, block_size)
-        self._decoder.fuse(make_linear or choose_linear(device, self.dtype), self._native)
+        make = make_linear or choose_linear(device, self.dtype)
+        if is_deterministic:
+            self._decoder.fuse(in_tiles(make), self._native, in_tiles(plain_linear))
+        else:
+            self._decoder.fuse(make, self._native)
         self._announce = announce
         self.device = device
         self._block_size = block_size
@@ -75,21 +91,31 @@ class ModelRunner:
             num_blocks,
             block_size,
             device=device,
-            dtype=self.dtype,
+            dtype=kv_dtype or self.dtype,
             num_host_blocks=num_host_blocks,
         )
         self._kept: dict[str, Kept] = {}
         self._last_tokens: dict[str, int] = {}
 
-    @torch.inference_mode()
     def execute(self, step: Step) -> dict[str, Result]:
-        """Compute a step; a result for every item, with tokens if it was sampled."""
-        self.pool.apply(step.copies)
-        if not step.items:
+        """Prepare and compute a step."""
+        return self.compute(self.prepare(step))
+
+    def prepare(self, step: Step) -> Prepared:
+        """Lay a step out; to be done before anything else is planned."""
+        batch = flatten(step, self._block_size) if step.items else None
+        return Prepared(step.copies, step, batch)
+
+    @torch.inference_mode()
+    def compute(self, prepared: Prepared) -> dict[str, Result]:
+        """A result for every item of a step, with tokens if it was sampled."""
+        self.pool.apply(prepared.copies)
+        if prepared.batch is None:
             return {}
-        batch = flatten(step, self._block_size, self.device, self._last_tokens)
+        prepared.batch.fill(self._last_tokens)
         if self._announce is not None:
-            self._announce(step, batch)
+            self._announce(prepared.step, prepared.batch)
+        batch = prepared.batch.to(self.device)
         attend = PagedAttention(self.spec, self.pool, batch, self._native)
         hidden = self._decoder(batch.token_ids, batch.positions, attend)
         results = {item.sequence.sequence_id: Result() for item in batch.items}
@@ -144,9 +170,11 @@ class ModelRunner:
         """
         sequence = item.sequence
         params, kept = sequence.params, self._state_of(sequence)
-        written = list(sequence.output_token_ids)
+        # Without placeholders: who looks at its own words is never planned ahead of them.
+        written = list(sequence.output_token_ids) if params.needs_history else []
+        position = item.end - item.num_drafts - sequence.num_prompt_tokens
         drafts = [*sequence.draft_token_ids, None]
-        for row, draft in zip(rows, drafts, strict=False):
+        for at, (row, draft) in enumerate(zip(rows, drafts, strict=False), position):
             if is_plain_greedy(params):
                 token = SampledToken(likeliest[row])
             else:
@@ -156,6 +184,7 @@ class ModelRunner:
                     written,
                     self.spec.eos_token_ids,
                     allowed,
+                    at,
                 )
                 token = sample(logits[row].cpu(), params, history, kept.seed)
             if kept.grammar is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from local_engine.core.sampling_params import SamplingParams
+from local_engine.sampling_params import SamplingParams
 
 
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -44,6 +44,8 @@ class History:
     eos_token_ids: Tokens[int] = ()
     allowed: torch.Tensor | None = None
     """A grammar's verdict: true for each token of the vocabulary that may come next."""
+    num_written: int = 0
+    """How many tokens came before; `written` names them only if `params.needs_history`."""
 
 
 def sample(
@@ -59,7 +61,7 @@ def sample(
         token_id = int(scores.argmax())
     else:
         generator = torch.Generator(device="cpu")
-        generator.manual_seed((seed * _GOLDEN + len(history.written)) % (1 << 63))
+        generator.manual_seed((seed * _GOLDEN + history.num_written) % (1 << 63))
         probabilities = truncated_probabilities(scores, params)
         token_id = int(torch.multinomial(probabilities, 1, generator=generator))
     return describe_token(logits, token_id, params.top_logprobs if params.logprobs else None)
@@ -161,7 +163,7 @@ def _penalised(scores: torch.Tensor, params: SamplingParams, history: History) -
 def _forbidden(params: SamplingParams, history: History) -> list[int]:
     """Ends that come too early, and the last token of every bad word that has begun."""
     forbidden: list[int] = []
-    if len(history.written) < params.min_tokens:
+    if history.num_written < params.min_tokens:
         forbidden += [*history.eos_token_ids, *params.stop_token_ids]
     for word in params.bad_token_ids:
         *start, last = word

@@ -108,7 +108,7 @@ class ModelDrafter:
             items = [item for sequence in sequences if (item := self._item(sequence)) is not None]
             if not items:
                 return
-            batch = flatten(Step(items), self._block_size, self._device, {})
+            batch = flatten(Step(items), self._block_size).to(self._device)
             attend = PagedAttention(self._decoder.spec, self._pool, batch, self._native)
             hidden = self._decoder(batch.token_ids, batch.positions, attend)
             likeliest = self._decoder.logits(hidden[batch.scored_rows]).argmax(dim=-1).tolist()

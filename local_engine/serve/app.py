@@ -57,12 +57,14 @@ class EngineApp:
         self._api_key = api_key
         self._max_body_bytes = max_body_bytes
         self._served: ServedModel | None = None
+        self._is_draining = False
         self._routes: dict[tuple[str, str], _Handler] = {
             ("POST", "/v1/chat/completions"): self._chat,
             ("POST", "/v1/completions"): self._completions,
             ("POST", "/v1/embeddings"): self._embeddings,
             ("POST", "/tokenize"): self._tokenize,
             ("POST", "/detokenize"): self._detokenize,
+            ("POST", "/drain"): self._drain,
             ("GET", "/v1/models"): self._models,
             ("GET", "/health/live"): self._live,
             ("GET", "/health/ready"): self._ready,
@@ -129,14 +131,27 @@ class EngineApp:
             raise Unavailable("The model is loading.", code="model_loading", retry_after_s=1)
         return self._served
 
+    def _open_model(self) -> ServedModel:
+        """The model, for work that is begun now."""
+        if self._is_draining:
+            raise Unavailable("This engine is draining.", code="draining", retry_after_s=1)
+        return self._model()
+
+    async def _drain(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """From now on nothing new is begun; what runs goes on. Says how much of it is left."""
+        self._is_draining = True
+        stats = self._model().engine.stats()
+        state = {"status": "draining", "running": stats.num_running, "waiting": stats.num_waiting}
+        await send_body(send, 200, msgspec.json.encode(state))
+
     async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
-        model = self._model()
+        model = self._open_model()
         caller = read_caller(scope)
         body = await read_body(receive, self._max_body_bytes)
         await unless_client_gone(receive, answer_chat(body, send, model.engine, model.name, caller))
 
     async def _completions(self, scope: Scope, receive: Receive, send: Send) -> None:
-        model = self._model()
+        model = self._open_model()
         caller = read_caller(scope)
         body = await read_body(receive, self._max_body_bytes)
         await unless_client_gone(
@@ -144,7 +159,7 @@ class EngineApp:
         )
 
     async def _embeddings(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        model = self._model()
+        model = self._open_model()
         body = await read_body(receive, self._max_body_bytes)
         await unless_client_gone(receive, answer_embeddings(body, send, model.engine, model.name))
 
@@ -172,7 +187,7 @@ class EngineApp:
         await send_body(send, 200, b'{"status":"live"}')
 
     async def _ready(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        self._model()
+        self._open_model()
         await send_body(send, 200, b'{"status":"ready"}')
 
     async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002

@@ -3,9 +3,9 @@
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-from local_engine.core.sampling_params import InvalidParameter
 from local_engine.core.scheduler import QueueFull
 from local_engine.core.sequence import PromptTooLong
+from local_engine.sampling_params import InvalidParameter
 from local_engine.serve.chat_request import ChatRequest, read_chat_request
 from local_engine.serve.chat_response import DONE, ChatResponse, Choice, as_event
 from local_engine.serve.choices import Choices, gathered
@@ -48,7 +48,7 @@ async def answer_chat(
                 ]
             )
         except QueueFull as error:
-            raise queue_full(error.retry_after_s) from error
+            raise queue_full() from error
         if request.is_stream:
             await _send_stream(send, choices, response)
         else:

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from local_engine.core.sampling_params import SamplingParams
 from local_engine.model.config import SamplingDefaults
+from local_engine.sampling_params import SamplingParams
 from local_engine.serve.errors import InvalidRequest
 from local_engine.serve.sampling_fields import SamplingFields, read_params
 from local_engine.text.grammar import GrammarRefused, grammar_of_schema

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from local_engine.core.sampling_params import InvalidParameter
 from local_engine.core.scheduler import QueueFull
 from local_engine.core.sequence import PromptTooLong
+from local_engine.sampling_params import InvalidParameter
 from local_engine.serve.chat_request import decode_body, unsupported_parameter
 from local_engine.serve.chat_response import DONE, as_event
 from local_engine.serve.choices import Choices, gathered
@@ -59,7 +59,7 @@ async def answer_completion(
                 [await stack.enter_async_context(engine.generate(each)) for each in generations]
             )
         except QueueFull as error:
-            raise queue_full(error.retry_after_s) from error
+            raise queue_full() from error
         if request.stream:
             await _send_stream(send, choices, writer)
         else:

@@ -80,16 +80,14 @@ class Unavailable(ApiError):
         self.retry_after_s = retry_after_s
 
 
-def queue_full(retry_after_s: int) -> Unavailable:
-    return Unavailable(
-        "The engine's queue is full.", code="queue_full", retry_after_s=retry_after_s
-    )
+def queue_full() -> Unavailable:
+    return Unavailable("The engine's queue is full.", code="queue_full", retry_after_s=1)
 
 
 def api_error_of(code: str, message: str, param: str = "messages") -> ApiError:
     """What a caller is told about a generation that the worker did not finish."""
     if code == "queue_full":
-        return queue_full(retry_after_s=1)
+        return queue_full()
     if code == "worker_gone":
         return Unavailable("The engine lost its worker.", code="worker_gone", retry_after_s=2)
     if code == "invalid_grammar":

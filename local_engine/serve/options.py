@@ -17,13 +17,20 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_running: int = 64
     max_waiting: int = 256
     token_budget: int = 512
-    prefill_chunk: int = 128
+    prefill_chunk: int = 0
+    """Prompt tokens per step beside decoders; 0: as many as the measured step times allow."""
+    overlap: str = "auto"
+    """Plan a step while the one before is computed: `on`, `off`, `auto` (on where a GPU is)."""
+    is_deterministic: bool = False
+    """A request's tokens have the same bits whoever else is served: fixed tiles, fixed chunks."""
     tenant_share: float = 1.0
     is_caching: bool = True
     shares_nameless: bool = False
     """Requests without a tenant header may meet each other's cached prefixes."""
     kv_memory_bytes: int = 0
     host_kv_bytes: int = 0
+    kv_dtype: str = "auto"
+    """`auto` is the weights' type; `fp8` halves 16-bit keys and values again."""
     quantise: str = ""
     """int8, fp8 or int4: weights in fewer bits."""
     num_drafts: int = 0

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from local_engine.core.sampling_params import InvalidParameter, SamplingParams
 from local_engine.model.config import SamplingDefaults
+from local_engine.sampling_params import InvalidParameter, SamplingParams
 from local_engine.serve.errors import InvalidRequest
 from local_engine.text.grammar import (
     GrammarRefused,

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from local_engine.core.sampling_params import SamplingParams
+from local_engine.sampling_params import SamplingParams
 
 
 MAX_FRAME_BYTES = 256 << 20

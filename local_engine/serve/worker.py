@@ -1,7 +1,8 @@
 """The process that computes: messages in, one step after another, updates out.
 
-One thread, one loop, no locks: read what was asked for, plan a step, compute it, say what it added.
-An abort is read between two steps, so its blocks are back in the pool before the next one.
+One loop, no locks: read what was asked for, plan a step, compute it, say what it added. With
+overlap the next step is planned while this one is computed. An abort is read between two steps, so
+its blocks are back in the pool before the next one is planned.
 """
 
 import secrets
@@ -15,7 +16,8 @@ from local_engine.core.prefix_cache import group_salt
 from local_engine.core.scheduler import NeverFits, QueueFull, Scheduler, Step
 from local_engine.core.sequence import PromptTooLong, Sequence
 from local_engine.core.tiers import tier_named
-from local_engine.runner.model_runner import ModelRunner, Result
+from local_engine.runner.model_runner import ModelRunner, Prepared, Result
+from local_engine.runner.overlap import Computed, Lane
 from local_engine.runner.sampler import SampledToken
 from local_engine.runner.speculative import MAX_SPECULATING, Drafter, may_speculate
 from local_engine.serve.log import log_event
@@ -40,6 +42,8 @@ from local_engine.text.grammar import Grammar, GrammarCompiler, GrammarRefused
 _READ_BYTES = 1 << 20
 # While somebody waits for a grammar nothing wakes the loop; it looks that often.
 _GRAMMAR_POLL_S = 0.005
+# After so many steps an idle moment is used to count all blocks.
+_CHECK_EVERY_STEPS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,14 @@ class WorkerIdentity:
         return group_salt(self.server_key, tenant, self.model_digest, data_class)
 
 
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A step that was started, and whom to ask for what it gave."""
+
+    step: Step
+    land: Callable[[], Computed]
+
+
 class Worker:
     """Serves one socket until it is closed or told to stop."""
 
@@ -69,6 +81,8 @@ class Worker:
         identity: WorkerIdentity,
         grammars: GrammarCompiler | None = None,
         drafter: Drafter | None = None,
+        *,
+        is_overlapping: bool = False,
     ) -> None:
         self._link = link
         self._runner = runner
@@ -83,7 +97,10 @@ class Worker:
         self._sequences: dict[str, Sequence] = {}
         self._compiling: dict[str, Future[Grammar]] = {}
         self._compilers = ThreadPoolExecutor(1, thread_name_prefix="grammar")
+        self._lane = Lane(self._compute, is_ahead=is_overlapping)
+        self._flight: Flight | None = None
         self._is_stopping = False
+        self._checked_at_step = 0
         self._num_steps = self._prompt_tokens = self._cached_tokens = 0
         self._draft_tokens = self._accepted_tokens = 0
         self._handlers: dict[type, Callable[..., None]] = {
@@ -98,13 +115,11 @@ class Worker:
         """Loop until the other side hangs up or says `Stop`."""
         try:
             while not self._is_stopping:
-                step = self._scheduler.schedule() if self._scheduler.has_work else None
-                if step is not None:
-                    self._run_step(step)
-                self._drain(is_idle=step is None)
+                self._drain(is_idle=not self._advance())
         except (BrokenPipeError, ConnectionResetError):
             return
         finally:
+            self._lane.close()
             self._compilers.shutdown(wait=False, cancel_futures=True)
 
     def stats(self) -> Stats:
@@ -122,8 +137,59 @@ class Worker:
             self._accepted_tokens,
         )
 
+    def _advance(self) -> bool:
+        """Start the next step and conclude the one before; false if there was neither."""
+        before, prepared = self._flight, self._plan()
+        outcome = None if before is None else self._land(before)
+        self._flight = None
+        if prepared is not None:
+            self._flight = Flight(prepared.step, self._lane.start(prepared))
+        if before is not None and outcome is not None:
+            self._conclude(before.step, outcome)
+        if self._flight is not None and not self._lane.is_ahead:
+            flight, self._flight = self._flight, None
+            outcome = self._land(flight)
+            if outcome is not None:
+                self._conclude(flight.step, outcome)
+        return before is not None or prepared is not None
+
+    def _plan(self) -> Prepared | None:
+        step = self._scheduler.schedule() if self._scheduler.has_work else None
+        if step is None:
+            return None
+        prepared = self._runner.prepare(step)
+        if self._lane.is_ahead:
+            self._scheduler.expect(step)
+        return prepared
+
+    def _compute(self, prepared: Prepared) -> dict[str, Result]:
+        return self._runner.compute(prepared)
+
+    def _land(self, flight: Flight) -> Computed | None:
+        """What a step gave; nothing if it failed, which its sequences are told."""
+        try:
+            return flight.land()
+        except Exception as error:  # noqa: BLE001 - the worker loop outlives one bad step
+            self._fail(flight.step, type(error).__name__)
+            return None
+
+    def _are_blocks_whole(self) -> bool:
+        """Whether every block is accounted for; if not, a new worker starts with a clean pool."""
+        if self._num_steps - self._checked_at_step < _CHECK_EVERY_STEPS:
+            return True
+        self._checked_at_step = self._num_steps
+        try:
+            self._scheduler.check()
+        except AssertionError as error:
+            log_event("engine.blocks_lost", reason=str(error))
+            return False
+        return True
+
     def _drain(self, *, is_idle: bool) -> None:
         """Read every message there is; wait for one if there is nothing else to do."""
+        if is_idle and not self._are_blocks_whole():
+            self._is_stopping = True
+            return
         timeout_s = (_GRAMMAR_POLL_S if self._compiling else None) if is_idle else 0.0
         while select.select([self._link], [], [], timeout_s)[0]:
             data = self._link.recv(_READ_BYTES)
@@ -135,12 +201,11 @@ class Worker:
             timeout_s = 0.0
         self._attach_grammars()
 
-    def _run_step(self, step: Step) -> None:
-        try:
-            results = self._runner.execute(step)
-        except Exception as error:  # noqa: BLE001 - the worker loop outlives one bad step
-            self._fail(step, type(error).__name__)
-            return
+    def _conclude(self, step: Step, computed: Computed) -> None:
+        """Take what a step gave, and say it."""
+        results = computed.results
+        num_prompt_tokens = step.num_tokens - step.num_decode_tokens
+        self._scheduler.pace.observe(step.num_decode_tokens, num_prompt_tokens, computed.took_s)
         self._num_steps += 1
         tokens = {name: result.token_ids for name, result in results.items()}
         lengths = {item.sequence.sequence_id: len(item.sequence.token_ids) for item in step.items}
@@ -178,7 +243,7 @@ class Worker:
         # The message of an error may quote tensors or text; its type is enough for the log.
         log_event("engine.step_failed", error_type=error_type)
         for sequence in {item.sequence for item in step.items}:
-            self._scheduler.abort(sequence)
+            self._scheduler.end(sequence)
             self._forget(sequence)
             self._send(Failed(sequence.sequence_id, "engine_failed"))
 
@@ -227,14 +292,14 @@ class Worker:
                 self._refuse(sequence, str(error))
 
     def _refuse(self, sequence: Sequence, reason: str) -> None:
-        self._scheduler.abort(sequence)
+        self._scheduler.end(sequence)
         self._forget(sequence)
         self._send(Failed(sequence.sequence_id, "invalid_grammar", reason))
 
     def _abort(self, message: Abort) -> None:
         sequence = self._sequences.get(message.sequence_id)
         if sequence is not None:
-            self._scheduler.abort(sequence)
+            self._scheduler.end(sequence)
             self._forget(sequence)
             self._send(Updates([], self.stats()))
 

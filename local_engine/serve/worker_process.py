@@ -21,14 +21,20 @@ from local_engine.model.errors import ModelRefused
 from local_engine.model.loader import describe, load_decoder
 from local_engine.model.manifest import ModelFiles, open_model
 from local_engine.model.spec import ModelSpec
+from local_engine.runner.kv_pool import KV_DTYPES
 from local_engine.runner.memory import KvBudget, plan_memory
 from local_engine.runner.model_runner import ModelRunner, choose_device
 from local_engine.runner.speculative import Drafter, ModelDrafter, NgramDrafter
+from local_engine.runner.warm_up import warm_up
 from local_engine.serve.options import WorkerOptions
 from local_engine.serve.wire import Ready, Refused, encode
 from local_engine.serve.worker import Worker, WorkerIdentity
 from local_engine.text.grammar import GrammarCompiler
 from local_engine.text.tokenizer import load_chat_tokenizer
+
+
+# Prompt tokens beside decoders until step times are known, and where nothing may depend on them.
+_FIRST_CHUNK = 128
 
 
 def main() -> int:
@@ -59,12 +65,14 @@ def load_worker(link: socket.socket, options: WorkerOptions) -> tuple[Worker, Re
         tokenizer = load_chat_tokenizer(files)
         if tokenizer.vocab_size > spec.vocab_size:
             raise ModelRefused("the tokenizer knows more tokens than the model")
+        kv_dtype = _kv_dtype(options)
         budget = plan_memory(
             decoder,
             device,
             max_running=options.max_running,
             kv_memory_bytes=options.kv_memory_bytes,
             host_kv_bytes=options.host_kv_bytes,
+            kv_dtype=kv_dtype,
         )
         runner = ModelRunner(
             decoder,
@@ -73,13 +81,33 @@ def load_worker(link: socket.socket, options: WorkerOptions) -> tuple[Worker, Re
             block_size=budget.block_size,
             num_host_blocks=budget.num_host_blocks,
             make_linear=_quantised(options),
+            is_deterministic=options.is_deterministic,
+            kv_dtype=kv_dtype,
         )
         scheduler = Scheduler(_limits(options, budget))
         ready = _ready(files, runner, scheduler, budget, options)
     grammars = GrammarCompiler(ready.tokenizer_json.decode(), spec.vocab_size, spec.eos_token_ids)
     identity = WorkerIdentity(secrets.token_bytes(32), files.digest, options.shares_nameless)
     drafter = _drafter(options, runner, budget)
-    return Worker(link, runner, scheduler, identity, grammars, drafter), ready
+    warm_up(runner, scheduler)
+    is_ahead = _is_overlapping(options, runner)
+    worker = Worker(link, runner, scheduler, identity, grammars, drafter, is_overlapping=is_ahead)
+    return worker, ready
+
+
+def _is_overlapping(options: WorkerOptions, runner: ModelRunner) -> bool:
+    if options.overlap not in {"auto", "on", "off"}:
+        raise ModelRefused(f"overlap is on, off or auto, not {options.overlap}")
+    # Guesses are made from tokens that are known: with them there is nothing to plan ahead.
+    if options.num_drafts:
+        return False
+    return options.overlap == "on" or (options.overlap == "auto" and runner.device.type == "cuda")
+
+
+def _kv_dtype(options: WorkerOptions) -> torch.dtype | None:
+    if options.kv_dtype not in KV_DTYPES:
+        raise ModelRefused(f"{options.kv_dtype} is none of {', '.join(KV_DTYPES)}")
+    return KV_DTYPES[options.kv_dtype]
 
 
 def _quantised(options: WorkerOptions) -> MakeLinear | None:
@@ -118,7 +146,8 @@ def _limits(options: WorkerOptions, budget: KvBudget) -> Limits:
         max_running=options.max_running,
         max_waiting=options.max_waiting,
         token_budget=max(options.token_budget, options.max_running),
-        prefill_chunk=options.prefill_chunk,
+        prefill_chunk=options.prefill_chunk or _FIRST_CHUNK,
+        is_paced=options.prefill_chunk == 0 and not options.is_deterministic,
         tenant_share=options.tenant_share,
         is_caching=options.is_caching,
     )

@@ -1,11 +1,13 @@
 """Steps of the scheduler with a runner that always writes the same token."""
 
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
-from local_engine.core.sampling_params import SamplingParams
+from local_engine.core.events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent
 from local_engine.core.scheduler import Limits, Scheduler, Step
 from local_engine.core.sequence import Sequence
+from local_engine.sampling_params import SamplingParams
 
 
 EOS = 0
@@ -23,7 +25,7 @@ def sequence(
     params = SamplingParams(
         max_tokens=max_tokens, ignore_eos=ignore_eos, stop_token_ids=stop_token_ids
     )
-    name, prompt = f"s{next(_numbers)}", range(1, prompt_length + 1)
+    name, prompt = f"s{next(_numbers)}", list(range(1, prompt_length + 1))
     return Sequence(name, prompt, params, context_window=context_window, **fields)
 
 
@@ -42,3 +44,17 @@ def run_step(scheduler: Scheduler, **_: Any) -> Step:
     scheduler.complete(step, answer(step), (EOS,))
     scheduler.check()
     return step
+
+
+def replay(events: Iterable[KvEvent]) -> dict[bytes, int]:
+    """The cache after these events: hash to block."""
+    found: dict[bytes, int] = {}
+    for event in events:
+        match event:
+            case BlockStored(content_hash, block_id):
+                found[content_hash] = block_id
+            case BlockRemoved(content_hash, _):
+                del found[content_hash]
+            case AllBlocksCleared():
+                found.clear()
+    return found

@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from local_engine.core.sampling_params import SamplingParams
 from local_engine.core.scheduler import Limits, Scheduler
 from local_engine.core.sequence import Sequence
 from local_engine.model.decoder import Decoder
 from local_engine.runner.model_runner import Announce, ModelRunner
+from local_engine.sampling_params import SamplingParams
 
 
 CPU = torch.device("cpu")
@@ -18,7 +18,15 @@ CPU = torch.device("cpu")
 class EngineLoop:
     """Adds sequences, runs steps, and remembers what every sequence wrote."""
 
-    def __init__(self, decoder: Decoder, announce: Announce | None = None, **limits: Any) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        announce: Announce | None = None,
+        *,
+        is_deterministic: bool = False,
+        kv_dtype: torch.dtype | None = None,
+        **limits: Any,
+    ) -> None:
         self.limits = Limits(**{"num_blocks": 256, "watermark": 0.0, **limits})
         self.runner = ModelRunner(
             decoder,
@@ -27,6 +35,8 @@ class EngineLoop:
             block_size=self.limits.block_size,
             num_host_blocks=self.limits.num_host_blocks,
             announce=announce,
+            is_deterministic=is_deterministic,
+            kv_dtype=kv_dtype,
         )
         self.scheduler = Scheduler(self.limits)
         self.num_steps = 0
@@ -35,7 +45,7 @@ class EngineLoop:
     def add(self, prompt: Many[int], params: SamplingParams, **fields: Any) -> Sequence:
         self._count += 1
         window = self.runner.spec.context_window
-        sequence = Sequence(str(self._count), prompt, params, context_window=window, **fields)
+        sequence = Sequence(str(self._count), list(prompt), params, context_window=window, **fields)
         self.scheduler.add(sequence)
         return sequence
 

@@ -21,7 +21,7 @@ def main(rank: int, store: str) -> None:
         if rank:
             parallel.Follower(decoder, CPU, num_blocks=256, block_size=16).run()
             continue
-        loop = EngineLoop(decoder, announce=parallel.announce, max_chunk=20)
+        loop = EngineLoop(decoder, announce=parallel.announce, token_budget=20)
         sequences = [loop.add(prompt(30, seed=n), greedy(10)) for n in range(3)]
         loop.run()
         parallel.announce_end()

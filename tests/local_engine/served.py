@@ -8,8 +8,7 @@ from typing import Any
 
 import httpx
 
-from local_engine.core.scheduler import Step
-from local_engine.runner.model_runner import ModelRunner, Result
+from local_engine.runner.model_runner import ModelRunner, Prepared, Result
 from local_engine.serve import worker_process
 from local_engine.serve.app import EngineApp
 from local_engine.serve.engine import Engine, WorkerLink
@@ -22,16 +21,16 @@ class FragileRunner:
     """A runner that can be held, and fails while `is_broken`, as a GPU without memory would."""
 
     def __init__(self, runner: ModelRunner) -> None:
-        self._execute = runner.execute
+        self._compute = runner.compute
         self.is_broken = False
         self.may_run = threading.Event()
         self.may_run.set()
 
-    def execute(self, step: Step) -> dict[str, Result]:
+    def compute(self, prepared: Prepared) -> dict[str, Result]:
         self.may_run.wait()
         if self.is_broken:
             raise RuntimeError("the prompt was: hello")
-        return self._execute(step)
+        return self._compute(prepared)
 
 
 class Served:
@@ -39,6 +38,7 @@ class Served:
 
     def __init__(self, engine: Engine, worker: Worker, fragile: FragileRunner) -> None:
         self.engine = engine
+        self.worker = worker
         self.scheduler = worker._scheduler
         self.runner = worker._runner
         self.fragile = fragile
@@ -51,7 +51,7 @@ async def served(directory: Path, **options: Any) -> AsyncIterator[Served]:
     chosen = WorkerOptions(**{"model": str(directory), "device": "cpu", **options})
     worker, ready = worker_process.load_worker(theirs, chosen)
     fragile = FragileRunner(worker._runner)
-    worker._runner.execute = fragile.execute  # type: ignore[method-assign]
+    worker._runner.compute = fragile.compute  # type: ignore[method-assign]
 
     def work() -> None:
         theirs.sendall(encode(ready))

@@ -7,11 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from local_engine.core.events import replay
-from local_engine.core.sampling_params import SamplingParams
 from local_engine.core.scheduler import Limits, NeverFits, QueueFull, Scheduler, Step
 from local_engine.core.sequence import Sequence
 from local_engine.core.tiers import Tier
+from local_engine.sampling_params import SamplingParams
+from tests.local_engine.core_steps import replay
 
 
 NUM_BLOCKS, BLOCK_SIZE, EOS = 24, 4, 0
@@ -97,7 +97,7 @@ class Engine(RuleBasedStateMachine):
     @rule(data=st.data())
     def leave(self, data: Any) -> None:
         sequence = data.draw(st.sampled_from(self.alive))
-        self.scheduler.abort(sequence)
+        self.scheduler.end(sequence)
         self.alive.remove(sequence)
 
     @precondition(lambda self: not self.in_flight)

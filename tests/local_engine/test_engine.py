@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from local_engine.core.sampling_params import SamplingParams
 from local_engine.core.scheduler import QueueFull
+from local_engine.sampling_params import SamplingParams
 from local_engine.serve.engine import Caller, Engine, Generation, StepFailed
 from tests.local_engine.served import Served, client_of, served
 
@@ -173,6 +173,64 @@ async def test_many_at_once_answer_what_one_at_a_time_answers(tiny_model: Path) 
         alone = [await text(client, number) for number in range(12)]
     assert together == alone
     assert steps < 12 * 12
+
+
+async def test_planning_ahead_changes_no_token(tiny_model: Path) -> None:
+    async def answer(client: Any, number: int) -> Any:
+        body = {
+            "model": "tiny",
+            "prompt": f"number {number}",
+            "max_tokens": 3 + number,
+            "temperature": (0, 0.8)[number % 2],
+            "seed": number,
+            "frequency_penalty": (0, 0, 1)[number % 3],
+            "min_tokens": number % 4,
+            "ignore_eos": number % 5 > 0,
+            **({"guided_regex": "[a-z]+"} if number == 7 else {}),
+        }
+        response = await client.post("/v1/completions", json=body)
+        assert response.status_code == 200, response.text
+        return response.json()["choices"]
+
+    async def answers(overlap: str) -> list[Any]:
+        chosen = {"overlap": overlap, "kv_memory_bytes": 40_000, "max_running": 5}
+        async with served(tiny_model, **chosen) as place, client_of(place.engine) as client:
+            found = await asyncio.gather(*(answer(client, number) for number in range(14)))
+            await until_idle(place)
+            assert place.runner._kept == {}
+            assert place.runner._last_tokens == {}
+        return found
+
+    assert await answers("on") == await answers("off")
+
+
+async def test_a_draining_engine_begins_nothing_new_and_ends_what_it_began(place: Served) -> None:
+    one = await generation(place.engine, max_tokens=20, logit_bias=NEVER_END)
+    async with client_of(place.engine) as client, place.engine.generate(one) as running:
+        await anext(running.outputs)
+        drained = await client.post("/drain")
+        assert (drained.status_code, drained.json()["status"]) == (200, "draining")
+        assert drained.json()["running"] == 1
+        assert (await client.get("/health/ready")).status_code == 503
+        assert (await client.get("/health/live")).status_code == 200
+        refused = await client.post("/v1/chat/completions", json=BODY)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
+        assert refused.headers["retry-after"] == "1"
+        outputs = [output async for output in running.outputs]
+    assert outputs[-1].finish_reason == "length"
+    await until_idle(place)
+
+
+async def test_lost_blocks_end_the_worker_so_that_a_clean_one_starts(
+    place: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.worker._num_steps = 2000
+    place.scheduler.blocks.pool.take()
+    one = await generation(place.engine, max_tokens=1)
+    async with place.engine.generate(one) as running:
+        _ = [output async for output in running.outputs]
+    await place.engine._link.closed()
+    assert "engine.blocks_lost" in capsys.readouterr().out
 
 
 async def test_a_lost_worker_fails_what_is_in_flight_by_name(place: Served) -> None:

@@ -1,13 +1,17 @@
 """The same tokens come out however they were computed: chunks, cache, company, drafts, moves."""
 
+from typing import Any
+
 import pytest
 import torch
 
-from local_engine.core.sampling_params import SamplingParams
-from local_engine.core.sequence import Sequence
+from local_engine.core.sequence import FinishReason, Sequence
 from local_engine.core.tiers import Tier
 from local_engine.model.decoder import Decoder
 from local_engine.model.spec import ModelSpec, MoeSpec
+from local_engine.runner.kv_pool import FP8
+from local_engine.runner.sampler import SampledToken
+from local_engine.sampling_params import SamplingParams
 from tests.local_engine.engine_loop import EngineLoop, greedy, greedy_tokens
 from tests.local_engine.models import random_decoder, tiny_spec
 
@@ -39,7 +43,7 @@ def test_paged_tokens_equal_contiguous_ones_for_every_chunk_size(
     spec: ModelSpec, chunk: int
 ) -> None:
     expected = contiguous(random_decoder(spec), prompt(45), 12)
-    assert greedy_tokens(random_decoder(spec), prompt(45), 12, max_chunk=chunk) == expected
+    assert greedy_tokens(random_decoder(spec), prompt(45), 12, token_budget=chunk) == expected
 
 
 @each_spec
@@ -69,7 +73,7 @@ def aborted_while_decoding(loop: EngineLoop) -> None:
     sequence = loop.add(prompt(40), greedy(50))
     for _ in range(6):
         loop.step()
-    loop.scheduler.abort(sequence)
+    loop.scheduler.end(sequence)
     loop.runner.free(sequence.sequence_id)
 
 
@@ -78,7 +82,7 @@ def aborted_inside_its_prompt(loop: EngineLoop) -> None:
     loop.step()
     sequence = loop.add(prompt(40), greedy(50))
     loop.step()
-    loop.scheduler.abort(sequence)
+    loop.scheduler.end(sequence)
     loop.run()
 
 
@@ -86,7 +90,7 @@ def stopped_by_a_stop_string(loop: EngineLoop) -> None:
     sequence = loop.add(prompt(40), greedy(50))
     for _ in range(4):
         loop.step()
-    loop.scheduler.stop(sequence)
+    loop.scheduler.end(sequence, FinishReason.STOP)
 
 
 def evicted_by_others(loop: EngineLoop) -> None:
@@ -187,7 +191,7 @@ def test_sampled_tokens_depend_on_their_seed_and_on_nothing_else() -> None:
     spec = SPECS["native"]
 
     def run(company: int, chunk: int) -> list[int]:
-        loop = EngineLoop(random_decoder(spec), max_chunk=chunk)
+        loop = EngineLoop(random_decoder(spec), token_budget=chunk)
         for number in range(company):
             loop.add(prompt(12, seed=number + 5), greedy(20))
         params = SamplingParams(temperature=0.9, top_p=0.9, seed=4, max_tokens=20, ignore_eos=True)
@@ -209,6 +213,71 @@ def test_poisoned_free_blocks_reach_no_answer() -> None:
         assert list(one.output_token_ids) == expected
 
 
+def scored(sequence_id: int, company: int, **limits: Any) -> list[SampledToken]:
+    """What one sequence is given, with log-probabilities, among others."""
+    spec = SPECS["moe"] if limits.pop("is_sparse", False) else SPECS["native"]
+    loop = EngineLoop(random_decoder(spec), is_deterministic=True, **limits)
+    crowd = [loop.add(prompt(5 + n, seed=n), greedy(20)) for n in range(company)]
+    if company:
+        loop.step()
+    one = loop.add(prompt(33, seed=sequence_id), greedy(8, logprobs=True, top_logprobs=5))
+    found: list[SampledToken] = []
+    while not one.is_finished:
+        step = loop.scheduler.schedule()
+        assert step is not None
+        results = loop.runner.execute(step)
+        if one.sequence_id in results:
+            found += results[one.sequence_id].tokens
+        tokens = {name: result.token_ids for name, result in results.items()}
+        loop.scheduler.complete(step, tokens, ())
+    assert len(crowd) == company
+    return found
+
+
+@pytest.mark.parametrize("is_sparse", [False, True], ids=["dense", "moe"])
+def test_in_deterministic_mode_every_bit_is_the_same_in_any_company(is_sparse: bool) -> None:
+    alone = scored(77, 0, is_sparse=is_sparse)
+    for company in (1, 3, 17, 31):
+        assert scored(77, company, is_sparse=is_sparse, prefill_chunk=64) == alone
+    assert scored(77, 5, is_sparse=is_sparse, prefill_chunk=7) == alone
+
+
+def test_in_deterministic_mode_a_prefix_hit_changes_no_bit() -> None:
+    loop = EngineLoop(random_decoder(SPECS["native"]), is_deterministic=True)
+    seen = []
+    for _ in range(2):
+        one = loop.add(prompt(50), greedy(1, logprobs=True, top_logprobs=5))
+        step = loop.scheduler.schedule()
+        assert step is not None
+        results = loop.runner.execute(step)
+        tokens = {name: result.token_ids for name, result in results.items()}
+        loop.scheduler.complete(step, tokens, ())
+        seen.append((one.num_cached_tokens, results[one.sequence_id].tokens))
+    assert [hits for hits, _ in seen] == [0, 48]
+    assert seen[0][1] == seen[1][1]
+
+
+def test_keys_and_values_in_fp8_take_a_quarter_and_stay_close() -> None:
+    spec = SPECS["native"]
+    loop = EngineLoop(random_decoder(spec), kv_dtype=FP8)
+    whole = EngineLoop(random_decoder(spec))
+    assert loop.runner.pool.keys[0].nbytes * 4 == whole.runner.pool.keys[0].nbytes
+    rounded = EngineLoop(random_decoder(spec))
+    write = rounded.runner.pool.write
+
+    def write_rounded(layer: int, *places: Any) -> None:
+        blocks, offsets, k, v = places
+        write(layer, blocks, offsets, k.to(FP8).float(), v.to(FP8).float())
+
+    rounded.runner._native = loop.runner._native = None
+    rounded.runner.pool.write = write_rounded  # type: ignore[method-assign, assignment]
+    mine = loop.add(prompt(40), greedy(12))
+    theirs = rounded.add(prompt(40), greedy(12))
+    loop.run()
+    rounded.run()
+    assert mine.token_ids == theirs.token_ids
+
+
 def test_prompt_logprobs_are_those_of_the_whole_text_and_skip_the_cache() -> None:
     spec = SPECS["native"]
     tokens = prompt(20)
@@ -216,7 +285,7 @@ def test_prompt_logprobs_are_those_of_the_whole_text_and_skip_the_cache() -> Non
     with torch.inference_mode():
         logprobs = decoder.logits(decoder(torch.tensor([tokens])))[0].log_softmax(-1)
     expected = [float(logprobs[at, token]) for at, token in enumerate(tokens[1:])]
-    loop = EngineLoop(decoder, max_chunk=6)
+    loop = EngineLoop(decoder, token_budget=6)
     loop.add(tokens, greedy(2))
     loop.run()
     sequence = loop.add(tokens, greedy(1, prompt_logprobs=0))

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from local_engine.core.sampling_params import SamplingParams
 from local_engine.runner.sampler import History, sample
+from local_engine.sampling_params import SamplingParams
 from local_engine.text.grammar import (
     GrammarCompiler,
     GrammarRefused,
@@ -43,7 +43,7 @@ def written(grammar_text: str, seed: int) -> str | None:
     for _ in range(150):
         logits = torch.randn(VOCABULARY, generator=noise)
         logits[EOS] += 8.0
-        history = History(written=tokens, allowed=grammar.allowed())
+        history = History(written=tokens, allowed=grammar.allowed(), num_written=len(tokens))
         token = sample(logits, SamplingParams(temperature=1.0), history, seed).token_id
         if token == EOS:
             return str(RAW.decode(tokens))

@@ -4,8 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_engine.core.sampling_params import SamplingParams
 from local_engine.runner.sampler import History, sample, truncated_probabilities
+from local_engine.sampling_params import SamplingParams
 
 
 scores = st.lists(st.floats(-30, 30, width=32), min_size=2, max_size=40).map(torch.tensor)
@@ -46,7 +46,7 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it(logits: torch.Tensor, top_
 def test_the_same_seed_and_position_give_the_same_token(
     logits: torch.Tensor, seed: int, written: list[int]
 ) -> None:
-    params, history = SamplingParams(seed=seed), History(written=written)
+    params, history = SamplingParams(seed=seed), History(num_written=len(written))
     assert sample(logits, params, history, seed) == sample(logits, params, history, seed)
 
 
@@ -62,8 +62,7 @@ def test_positions_of_one_request_draw_independently() -> None:
     logits = torch.zeros(50)
     params = SamplingParams(seed=1)
     drawn = {
-        sample(logits, params, History(written=[0] * position), 1).token_id
-        for position in range(40)
+        sample(logits, params, History(num_written=position), 1).token_id for position in range(40)
     }
     assert len(drawn) > 10
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from local_engine.core.sampling_params import SamplingParams
 from local_engine.core.sequence import Sequence
 from local_engine.runner.speculative import Drafter, ModelDrafter, NgramDrafter, may_speculate
+from local_engine.sampling_params import SamplingParams
 from tests.local_engine.engine_loop import CPU, EngineLoop, greedy, greedy_tokens
 from tests.local_engine.models import random_decoder
 from tests.local_engine.served import client_of, served
