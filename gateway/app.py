@@ -307,6 +307,8 @@ class DataPlane:
 
     async def _probe(self) -> None:
         await self._prober.probe()
+        if self.snapshots.policies.orders_by_speed:
+            self._prober.measured(self._health.first_token_ms())
         await self._keep_board()
 
     async def _keep_board(self) -> None:

@@ -36,6 +36,7 @@ class Prober:
         self._publish = publish
         self._down: dict[str, str] = {}
         self._served: dict[str, Served] = {}
+        self._first_token_ms: Mapping[str, int] = {}
         self._log = logger()
 
     def board(self) -> TargetBoard:
@@ -47,7 +48,13 @@ class Prober:
             targets[target.name] = target
             if reason:
                 unavailable[target.name] = reason
-        return TargetBoard(targets, unavailable)
+        return TargetBoard(targets, unavailable, self._first_token_ms)
+
+    def measured(self, first_token_ms: Mapping[str, int]) -> None:
+        """How fast targets were lately, on a coarse scale; publish a new board on a change."""
+        if first_token_ms != self._first_token_ms:
+            self._first_token_ms = first_token_ms
+            self._publish()
 
     def retarget(self, targets: tuple[Target, ...]) -> None:
         """The same targets at other prices; published at once."""

@@ -9,6 +9,7 @@ Nobody approves what they wrote themselves, and nothing acts before it was appro
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -16,7 +17,7 @@ from msgspec import Struct
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.types import Principal
 from policies.hierarchy import compose
-from policies.ordering import share
+from policies.ordering import FASTEST, share
 from policies.program import PolicyDocument
 
 
@@ -137,6 +138,13 @@ class PolicySet:
             found.append((name, documents[0], documents[1], level.percent, shadow))
         return found
 
+    @cached_property
+    def orders_by_speed(self) -> bool:
+        """Whether any acting document looks at measured speeds."""
+        levels = self.levels.values()
+        documents = [self.base, *(each for level in levels for each in _acting(level))]
+        return any(FASTEST in order for document in documents for order in _orders(document))
+
     def document_for(self, principal: Principal) -> PolicyDocument:
         """The one document that decides for a key."""
         governing = self.governing(principal)
@@ -175,6 +183,15 @@ class PolicySet:
 
     def _live(self, name: str) -> PolicyDocument | None:
         return self.base if name == INSTALLATION else self.levels[name].live
+
+
+def _acting(level: Level) -> list[PolicyDocument]:
+    return [each for each in (level.live, level.canary, level.shadow) if each is not None]
+
+
+def _orders(document: PolicyDocument) -> list[tuple[str, ...]]:
+    body = document.body
+    return [body.defaults.order, *(preference.order for preference in body.preferences)]
 
 
 def _whole(documents: Mapping[str, PolicyDocument | None]) -> PolicyDocument:

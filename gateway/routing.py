@@ -58,9 +58,16 @@ class TargetBoard:
     A new board is built when a probe changes an availability: a request sees exactly one.
     """
 
-    def __init__(self, targets: Mapping[str, Target], unavailable: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        targets: Mapping[str, Target],
+        unavailable: Mapping[str, str],
+        first_token_ms: Mapping[str, int] | None = None,
+    ) -> None:
         self.targets = targets
         self.unavailable = unavailable
+        self.first_token_ms = first_token_ms or {}
+        """Measured lately; empty where no policy orders by it."""
         self._by_scope: dict[tuple[Scope, Purpose | None], tuple[TargetFacts, ...]] = {}
 
     @cached_property
@@ -101,6 +108,7 @@ class TargetBoard:
             available=not reason,
             unavailable_reason=reason,
             permitted_to_key=models is None or target.name in models,
+            first_token_ms=self.first_token_ms.get(target.name, 0),
             assurances=target.assurances,
         )
 

@@ -151,3 +151,11 @@ def test_what_a_shadow_would_change_is_said_in_one_word() -> None:
     )
     capped = document({"no_cache": True}, preferences=({"targets": ["managed-mid"]},))
     assert shadow_change(acting, decide(capped, facts)) == "obliged"
+
+
+def test_speeds_are_looked_at_only_where_a_policy_orders_by_them() -> None:
+    quick = document(preferences=({"order": ["fastest"]},))
+    assert not PolicySet(document()).orders_by_speed
+    assert PolicySet(quick).orders_by_speed
+    assert PolicySet(document(), {"org:acme": Level(shadow=quick)}).orders_by_speed
+    assert PolicySet(document(defaults={"order": ["fastest"]})).orders_by_speed

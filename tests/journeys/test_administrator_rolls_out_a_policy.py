@@ -12,11 +12,14 @@ from gateway.store.keys import Place
 from tests.cli.operator import Ended, Operator
 from tests.identifiers import aadhaar
 from tests.running_gateway import (
+    CHEAP_CLAUDE_TARGET,
     CLAUDE_TARGET,
     ENGINE_TARGET,
+    GPT_TARGET,
     RunningGateway,
     Upstreams,
 )
+from tests.upstreams import Answer
 
 
 pytestmark = pytest.mark.anyio
@@ -234,3 +237,51 @@ async def test_a_document_that_is_wrong_is_refused_and_nothing_changes(
     assert expected in ended.errors
     assert desk.gateway.plane.snapshots.current().digest == before
     assert await desk.does("versions") == []
+
+
+FASTEST = """
+name = "fastest"
+version = 1
+[[constraints]]
+name = "managed"
+forbid = { in_house = true }
+[[preferences]]
+name = "quick"
+order = ["fastest", "cheapest"]
+"""
+
+
+async def test_the_fastest_target_is_the_one_that_answered_soonest_lately(
+    desk: Desk, upstreams: Upstreams, tmp_path: Path
+) -> None:
+    tmp_path.joinpath("fastest.toml").write_text(FASTEST)
+    await desk.goes_live(tmp_path / "fastest.toml", "1")
+    cheapest = CHEAP_CLAUDE_TARGET
+    await desk.until_served_by(cheapest)  # Nothing has been measured yet.
+    for target, delay_s in ((GPT_TARGET, 0.0), (CLAUDE_TARGET, 0.0), (cheapest, 0.8)):
+        upstream = upstreams.openai if target == GPT_TARGET else upstreams.anthropic
+        for _ in range(3):
+            hold = asyncio.Event()
+            upstream.answer(Answer(hold=hold))
+            asyncio.get_running_loop().call_later(delay_s, hold.set)
+            await ask_for(desk, target)
+        upstream.answer(Answer())
+    assert await until_not_served_by(desk, cheapest) in {GPT_TARGET, CLAUDE_TARGET}
+
+
+async def ask_for(desk: Desk, target: str) -> None:
+    desk.key = desk.key or await desk.gateway.issue_key()
+    body = {"model": target, "messages": [{"role": "user", "content": "Hello"}]}
+    url, headers = f"{desk.gateway.url}/v1/chat/completions", {"x-api-key": desk.key}
+    async with desk.http.post(url, json=body, headers=headers) as reply:
+        assert reply.status == 200
+
+
+async def until_not_served_by(desk: Desk, target: str) -> str:
+    async with asyncio.timeout(20):
+        while True:
+            reply = await ask(desk.http, desk.gateway, desk.key)
+            served = reply.headers.get("x-gatewright-target", target)
+            if served not in {target, ENGINE_TARGET}:
+                return served
+            await asyncio.sleep(0.05)
