@@ -10,11 +10,9 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
-from classifiers.pii.detect import Scan
 from classifiers.pii.findings import Finding
 from classifiers.pii.labels import DataClass, data_class_of
 from classifiers.pii.scanner import Scanner
-from classifiers.pii.tagger import never
 from classifiers.units import SEAM, Unit
 
 
@@ -34,6 +32,10 @@ class Verdict(Struct, frozen=True):
 CLEAN = Verdict((), (), DataClass.S0, ())
 
 
+def never() -> bool:
+    return False
+
+
 def digest(unit: Unit) -> bytes:
     """Names a unit: equal units have equal verdicts."""
     data = f"{unit.lead}{SEAM}{unit.text}".encode("utf-8", "surrogatepass")
@@ -45,12 +47,12 @@ def judge(unit: Unit, scanner: Scanner, expired: Callable[[], bool] = never) -> 
     text = unit.lead + SEAM + unit.text if unit.lead else unit.text
     offset = len(text) - len(unit.text)
     if len(text) <= CHUNK_LENGTH:
-        scanned = scanner.scan(text, expired)
+        scanned = scanner.scan(text)
+        found, complete = list(scanned.findings), scanned.complete
     else:
-        scanned = _in_chunks(text, scanner, expired)
-    found = scanned.findings
-    reasons = () if scanned.complete or scanned.late else ("too-many-candidates",)
-    if scanned.late:
+        found, complete = _in_chunks(text, scanner, expired)
+    reasons = () if complete else ("too-many-candidates",)
+    if len(text) > CHUNK_LENGTH and expired():
         reasons = (*reasons, "deadline")
     if not found and not reasons:
         return CLEAN
@@ -64,23 +66,23 @@ def judge(unit: Unit, scanner: Scanner, expired: Callable[[], bool] = never) -> 
     return Verdict(findings, counts, found_class, reasons)
 
 
-def _in_chunks(text: str, scanner: Scanner, expired: Callable[[], bool]) -> Scan:
+def _in_chunks(
+    text: str, scanner: Scanner, expired: Callable[[], bool]
+) -> tuple[list[Finding], bool]:
     """Scan a long text in pieces that overlap: nothing is lost at a cut, and time can be told."""
     found: list[Finding] = []
     complete = True
     reached = 0
     for start in range(0, len(text), CHUNK_LENGTH - CHUNK_OVERLAP):
         if expired():
-            return Scan(tuple(found), complete=False, late=True)
-        scanned = scanner.scan(text[start : start + CHUNK_LENGTH], expired)
-        if scanned.late:
-            return Scan(tuple(found) + scanned.findings, complete=False, late=True)
+            return found, complete
+        scanned = scanner.scan(text[start : start + CHUNK_LENGTH])
         complete = complete and scanned.complete
         for f in scanned.findings:
             if start + f.start >= reached:
                 reached = start + f.end
                 found.append(Finding(start + f.start, reached, f.label, f.score, f.detector))
-    return Scan(tuple(found), complete)
+    return found, complete
 
 
 def counted(verdicts: Iterable[Verdict]) -> dict[str, int]:

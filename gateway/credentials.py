@@ -1,7 +1,11 @@
 """Secret references of the settings → secrets. It knows where they are kept, not what they open."""
 
+from importlib import import_module
+
+from gateway.clock import SystemClock
 from gateway.errors import ConfigurationInvalid
-from gateway.secrets.envelope import MasterKey, load_master_key
+from gateway.secrets.envelope import MasterKey, key_bytes, load_master_key
+from gateway.secrets.key_services import KeyService, KeyServiceFailed
 from gateway.secrets.secret import Secret
 from gateway.secrets.sources import EnvironmentSecret, FileSecret, SecretSource
 from gateway.sections import SecretReference
@@ -12,6 +16,8 @@ PEPPER_BYTES_MIN = 32
 TOKEN_LENGTH_MIN = 20
 _LETTERS_MIN = 8
 """So many different characters a random text of this length has, all but certainly."""
+_unwrapped: dict[str, Secret[bytes]] = {}
+"""Master keys that a key service unwrapped for this process, by their wrapped text."""
 _EXAMPLES = ("changeme", "change-me", "change_me", "secret", "password", "example", "default")
 
 
@@ -95,11 +101,75 @@ def pepper(settings: Settings) -> bytes:
 def master_key(settings: Settings) -> MasterKey:
     """The key that wraps the audit log's content keys.
 
+    Where a key service is configured it unwraps the key, once for each process.
+
     Raises:
-        ConfigurationInvalid: it cannot be read, or is not 32 bytes in base64.
+        ConfigurationInvalid: it cannot be read, is not 32 bytes in base64, or the key service
+            does not unwrap it.
     """
+    if settings.secrets.key_service:
+        return MasterKey(Secret(master_key_bytes(settings)))
     source = source_of(settings, settings.secrets.master_key, "secrets.master_key")
     return load_master_key(source, "secrets.master_key")
+
+
+def master_key_bytes(settings: Settings, *, plain_too: bool = False) -> bytes:
+    """The master key itself; `plain_too` accepts a file that is not wrapped yet.
+
+    Raises:
+        ConfigurationInvalid: see `master_key`.
+    """
+    key = "secrets.master_key"
+    text = source_of(settings, settings.secrets.master_key, key).load().reveal().strip()
+    is_wrapped = text.startswith(("vault:", "aws-kms:"))
+    if not is_wrapped and not plain_too:
+        reason = "is not wrapped: run `gatewright secrets wrap`"
+        raise ConfigurationInvalid(settings.source, key, reason)
+    if not is_wrapped:
+        return key_bytes(text, key)
+    known = _unwrapped.get(text)
+    if known is None:
+        service = key_service(settings)
+        if service is None:
+            raise ConfigurationInvalid(settings.source, "secrets.key_service", "is missing")
+        try:
+            known = Secret(service.unwrap(text))
+        except KeyServiceFailed as error:
+            setting = "secrets.key_service"
+            raise ConfigurationInvalid(settings.source, setting, str(error)) from error
+        _unwrapped[text] = known
+    return known.reveal()
+
+
+def key_service(settings: Settings) -> KeyService | None:
+    """What unwraps the master key; None where it lies in its file as it is.
+
+    Raises:
+        ConfigurationInvalid: it is of no kind we know, or its optional package is missing.
+    """
+    kind, _, name = settings.secrets.key_service.partition(":")
+    if not kind:
+        return None
+    modules = {"vault": ("vault", "vault_transit"), "aws-kms": ("aws", "aws_kms")}
+    if kind not in modules or not name:
+        reason = "must be vault:NAME or aws-kms:KEY"
+        raise ConfigurationInvalid(settings.source, "secrets.key_service", reason)
+    extra, module = modules[kind]
+    try:
+        # Optional packages, and slow to load: only who names a service waits for them.
+        found = import_module(f"gateway.secrets.{module}")
+        made: KeyService
+        if kind == "aws-kms":
+            made = found.AwsKms(settings.aws, name)
+            return made
+        session = import_module("gateway.secrets.vault").VaultSession
+    except ImportError as error:
+        reason = f"needs an optional package: pip install 'gatewright[{extra}]'"
+        raise ConfigurationInvalid(settings.source, "secrets.key_service", reason) from error
+    credential = source_of(settings, settings.vault.credential, "vault.credential")
+    opened = session(settings.vault, SystemClock(), credential.load)
+    made = found.VaultTransit(opened, name, settings.vault.transit_mount)
+    return made
 
 
 def admin_token(settings: Settings) -> Secret[str]:

@@ -1,5 +1,6 @@
 """Sections of the settings that stand apart: inspection, secrets, and services outside."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -59,6 +60,8 @@ class SecretsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     pepper: SecretReference = SecretReference(file="var/pepper.key")
     pepper_version: int = 1
     master_key: SecretReference = SecretReference(file="var/master.key")
+    key_service: str = ""
+    """What unwraps the master key: `vault:NAME` of a transit key, or `aws-kms:KEY`."""
     admin_token: SecretReference = SecretReference(file="var/admin.token")
     refresh_s: float = 5.0
     outage_tolerance_s: float = 3600.0
@@ -76,6 +79,7 @@ class VaultSettings(Struct, frozen=True, forbid_unknown_fields=True):
     role: str = ""
     credential: SecretReference = SecretReference(file="var/vault.secret")
     """The AppRole's secret id, or the token."""
+    transit_mount: str = "transit"
     kubernetes_token_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105
 
 
@@ -116,6 +120,17 @@ class SinkSettings(Struct, frozen=True, forbid_unknown_fields=True):
     credential: SecretReference | None = None
     """Sent as a bearer token (http, otlp)."""
     allow_plain_http: bool = False
+
+
+class RetentionSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """How long content can be read; records and proofs stay."""
+
+    classes: Mapping[str, int] = {}
+    """Days per class; 0, or no entry, keeps for ever."""
+    default: str = ""
+    """The class of organisations that have none of their own."""
+    organisations: Mapping[str, str] = {}
+    """Classes by organisation."""
 
 
 class CurrencySettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -26,6 +26,7 @@ from gateway.sections import (
     OidcSettings,
     PriceSettings,
     RatesSettings,
+    RetentionSettings,
     SecretReference,
     SecretsSettings,
     SinkSettings,
@@ -179,6 +180,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     alerts: AlertSettings = AlertSettings()
     prices: PriceSettings = PriceSettings()
     currencies: Mapping[str, CurrencySettings] = {}
+    retention: RetentionSettings = RetentionSettings()
     sinks: Mapping[str, SinkSettings] = {}
     admin_url: str = ""
     """Where browsers reach the admin listener, e.g. behind a proxy."""

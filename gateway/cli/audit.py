@@ -12,6 +12,7 @@ from gateway.audit.projector import ProjectionBroken, Projector
 from gateway.audit.verify import VerifyReport, verify_directory, verify_receipt
 from gateway.cli.custody import CUSTODY
 from gateway.cli.evidence import PROOFS
+from gateway.cli.keeping import KEEPING
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.settings import Settings, load_settings
 from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
@@ -31,7 +32,7 @@ def audit() -> None:
     """The audit log."""
 
 
-for _command in (*PROOFS, *CUSTODY):
+for _command in (*PROOFS, *CUSTODY, *KEEPING):
     audit.add_command(_command)
 
 

@@ -33,7 +33,7 @@ organisation_option = click.option("--organisation", required=True)
 
 
 @asynccontextmanager
-async def _opened(settings: Settings) -> AsyncIterator[tuple[Custody, Database]]:
+async def opened_custody(settings: Settings) -> AsyncIterator[tuple[Custody, Database]]:
     """Custody with segments of the command line's own, for the length of one command."""
     clock = SystemClock()
     database = open_database(settings.database_url)
@@ -47,7 +47,7 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[Custody, Database]]
         await database.close()
 
 
-def _subject(settings: Settings, organisation: str, reference: str | None) -> str | None:
+def subject_of(settings: Settings, organisation: str, reference: str | None) -> str | None:
     if reference is None:
         return None
     peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
@@ -75,8 +75,8 @@ async def hold_set(
 ) -> None:
     """Forbid the erasure of an organisation's or an end user's content."""
     settings = load_settings(config_file)
-    async with _opened(settings) as (custody, _):
-        subject = _subject(settings, organisation, reference) or ""
+    async with opened_custody(settings) as (custody, _):
+        subject = subject_of(settings, organisation, reference) or ""
         click.echo((await custody.set_hold(actor(), organisation, subject, reason)).id)
 
 
@@ -86,7 +86,7 @@ async def hold_set(
 @asynchronous
 async def hold_release(config_file: Path, hold_id: str) -> None:
     """Ask for the release of a hold; it is released when a second person does the same."""
-    async with _opened(load_settings(config_file)) as (custody, _):
+    async with opened_custody(load_settings(config_file)) as (custody, _):
         is_released = await custody.release_hold(actor(), hold_id)
     click.echo("released" if is_released else "a second person must release it too")
 
@@ -96,7 +96,7 @@ async def hold_release(config_file: Path, hold_id: str) -> None:
 @asynchronous
 async def hold_list(config_file: Path) -> None:
     """Print the holds in force as JSON lines."""
-    async with _opened(load_settings(config_file)) as (custody, _):
+    async with opened_custody(load_settings(config_file)) as (custody, _):
         for each in await custody.holds():
             click.echo(msgspec.json.encode(each).decode())
 
@@ -118,7 +118,7 @@ async def reveal_ask(
     config_file: Path, organisation: str, request_id: str, reason: str, ticket: str, minutes: int
 ) -> None:
     """Ask to read content; prints the id that the second person approves."""
-    async with _opened(load_settings(config_file)) as (custody, _):
+    async with opened_custody(load_settings(config_file)) as (custody, _):
         asked = await custody.ask_reveal(
             actor(), organisation, request_id, reason=reason, ticket=ticket, minutes=minutes
         )
@@ -131,7 +131,7 @@ async def reveal_ask(
 @asynchronous
 async def reveal_approve(config_file: Path, reveal_id: str) -> None:
     """Approve what another person asked for; its time begins now."""
-    async with _opened(load_settings(config_file)) as (custody, _):
+    async with opened_custody(load_settings(config_file)) as (custody, _):
         approved = await custody.approve_reveal(actor(), reveal_id)
     click.echo(f"open for {approved.minutes} minutes")
 
@@ -144,7 +144,7 @@ async def reveal_show(config_file: Path, reveal_id: str) -> None:
     """Print the records of an approved reveal with their content, as JSON lines."""
     settings = load_settings(config_file)
     directory = settings.path(settings.audit.directory)
-    async with _opened(settings) as (custody, database):
+    async with opened_custody(settings) as (custody, database):
         used = await custody.use_reveal(actor(), reveal_id)
         sink = DatabaseAuditSink(database, directory)
         await Projector(directory, sink).catch_up()
@@ -163,7 +163,7 @@ async def reveal_show(config_file: Path, reveal_id: str) -> None:
 @asynchronous
 async def reveal_report(config_file: Path) -> None:
     """Print the reveals of the last seven days as JSON lines: who, why, approved by whom, used."""
-    async with _opened(load_settings(config_file)) as (custody, _):
+    async with opened_custody(load_settings(config_file)) as (custody, _):
         for each in await custody.reveals(SystemClock().utc_us() - WEEK_US):
             click.echo(msgspec.json.encode(each).decode())
 
@@ -181,8 +181,8 @@ async def erase(
     """Destroy the keys of an end user's, or an organisation's, content, for good."""
     settings = load_settings(config_file)
     directory = settings.path(settings.audit.directory)
-    async with _opened(settings) as (custody, database):
-        subject = _subject(settings, organisation, reference)
+    async with opened_custody(settings) as (custody, database):
+        subject = subject_of(settings, organisation, reference)
         await custody.require_no_hold(organisation, subject)
         second = SecondContents(database)
         keys = await asyncio.to_thread(matching_keys, directory, organisation, subject)

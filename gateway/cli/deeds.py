@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 
 from gateway.audit.device import AuditLimits
+from gateway.audit.keys import KeyWrapper
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock
 from gateway.credentials import master_key, pepper
@@ -51,21 +52,23 @@ def actor() -> str:
 
 
 @asynccontextmanager
-async def opened_log(settings: Settings) -> AsyncIterator[SegmentedAuditLog]:
+async def opened_log(
+    settings: Settings, keys: KeyWrapper | None = None
+) -> AsyncIterator[SegmentedAuditLog]:
     """Segments of the command line's own, for the length of one command."""
-    log = await _started(settings)
+    log = await _started(settings, keys or master_key(settings))
     try:
         yield log
     finally:
         await log.close()
 
 
-async def _started(settings: Settings) -> SegmentedAuditLog:
+async def _started(settings: Settings, keys: KeyWrapper) -> SegmentedAuditLog:
     for left in reversed(range(_TRIES)):
         log = SegmentedAuditLog(
             settings.path(settings.audit.directory),
             f"{settings.audit.worker}-operators",
-            keys=master_key(settings),
+            keys=keys,
             clock=SystemClock(),
             limits=AuditLimits(free_floor_bytes=settings.audit.free_bytes_min),
         )

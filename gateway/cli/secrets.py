@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from gateway.cli.deeds import actor, former_secret, recorded
+from gateway.cli.master_key import wrap_master_key
 from gateway.cli.options import asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.credentials import master_key
@@ -75,3 +76,6 @@ async def remove(config_file: Path, name: str) -> None:
     async with opened_secrets(config_file) as table:
         await table.remove(name)
     click.echo(f"{name}: removed")
+
+
+secrets.add_command(wrap_master_key)

@@ -66,14 +66,19 @@ def load_master_key(source: SecretSource, key: str = "master_key") -> MasterKey:
     Raises:
         ConfigurationInvalid: the source cannot be read or holds something else.
     """
-    text = source.load().reveal().strip().replace("-", "+").replace("_", "/")
+    return MasterKey(Secret(key_bytes(source.load().reveal(), key)))
+
+
+def key_bytes(text: str, key: str) -> bytes:
+    """32 bytes from base64; raises ConfigurationInvalid."""
+    text = text.strip().replace("-", "+").replace("_", "/")
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except (binascii.Error, ValueError):
         raw = b""
     if len(raw) != KEY_BYTES:
         raise ConfigurationInvalid("secret", key, f"must be {KEY_BYTES} bytes in base64")
-    return MasterKey(Secret(raw))
+    return raw
 
 
 def create_key_file(path: Path) -> None:

@@ -53,6 +53,11 @@ class VaultSession:
         async with self._turn:
             return await asyncio.to_thread(self._read, path, field)
 
+    def signed_in(self) -> Any:
+        """The client with a valid login; blocks, and raises what hvac raises."""
+        self._sign_in()
+        return self._client
+
     def _read(self, path: str, field: str) -> Secret[str]:
         try:
             self._sign_in()

@@ -1,15 +1,20 @@
 """A stand-in for HashiCorp Vault that keeps the parts of its HTTP API which hvac asks us for.
 
-AppRole and Kubernetes login, `renew-self`, and KV version 2 reads, with leases that end and tokens
-that can be revoked: https://developer.hashicorp.com/vault/api-docs. No server of the real thing
+AppRole and Kubernetes login, `renew-self`, KV version 2 reads, transit's encrypt and decrypt, with
+leases that end and tokens that can be revoked: https://developer.hashicorp.com/vault/api-docs. No
+server of the real thing
 can be had in the test environment; hvac is the official client and is what speaks to it.
 """
 
+import base64
 import json
 import secrets
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 
 class VaultStub:
@@ -18,6 +23,8 @@ class VaultStub:
     def __init__(self) -> None:
         self.role_id, self.secret_id = "role", secrets.token_hex(8)
         self.service_account = secrets.token_hex(8)
+        self.transit: dict[str, list[AESGCM]] = {}
+        """Versions of each transit key, oldest first."""
         self.kv: dict[str, dict[str, str]] = {}
         self.now_s = 0.0
         self.lease_s = 60
@@ -58,10 +65,33 @@ class VaultStub:
             self.renewals_left -= 1
             self.tokens[token] = self.now_s + self.lease_s
             return 200, {"auth": self._auth(token)}
-        name = path.removeprefix("/v1/secret/data/")
+        if path.startswith("/v1/transit/"):
+            return self._transit(path.removeprefix("/v1/transit/"), body)
+        return self._read(path.removeprefix("/v1/secret/data/"))
+
+    def _read(self, name: str) -> tuple[int, Any]:
         if name not in self.kv:
             return 404, {"errors": []}
         return 200, {"data": {"data": self.kv[name], "metadata": {"version": 1}}}
+
+    def _transit(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        """`encrypt/NAME` and `decrypt/NAME`; the newest version of a key encrypts."""
+        verb, _, name = path.partition("/")
+        versions = self.transit.get(name, [])
+        if verb == "encrypt" and versions:
+            nonce = secrets.token_bytes(12)
+            sealed = versions[-1].encrypt(nonce, base64.b64decode(body["plaintext"]), None)
+            text = base64.b64encode(nonce + sealed).decode()
+            return 200, {"data": {"ciphertext": f"vault:v{len(versions)}:{text}"}}
+        if verb == "decrypt":
+            try:
+                _, version, text = body["ciphertext"].split(":")
+                raw = base64.b64decode(text)
+                plain = versions[int(version[1:]) - 1].decrypt(raw[:12], raw[12:], None)
+            except (IndexError, InvalidTag, ValueError):
+                return 400, {"errors": ["cipher: message authentication failed"]}
+            return 200, {"data": {"plaintext": base64.b64encode(plain).decode()}}
+        return 404, {"errors": []}
 
     def _login(self, *, good: bool) -> tuple[int, Any]:
         if not good:

@@ -1,0 +1,50 @@
+"""AWS KMS as a key service. Imported only where it is configured."""
+
+import base64
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from gateway.secrets.key_services import KeyServiceFailed, decoded
+from gateway.sections import AwsSettings
+
+
+TIMEOUT_S = 5
+PREFIX = "aws-kms:"
+_CONTEXT = {"purpose": "gatewright master key"}
+"""Authenticated with the key: what was wrapped for something else is not unwrapped here."""
+
+
+class AwsKms:
+    """One key of KMS; wrapped text is `aws-kms:` and base64."""
+
+    def __init__(self, settings: AwsSettings, key: str) -> None:
+        self._key = key
+        self._client: Any = boto3.client(
+            "kms",
+            region_name=settings.region or None,
+            endpoint_url=settings.endpoint_url or None,
+            config=Config(
+                connect_timeout=TIMEOUT_S, read_timeout=TIMEOUT_S, retries={"max_attempts": 2}
+            ),
+        )
+
+    def wrap(self, key: bytes) -> str:
+        blob = self._ask("encrypt", "CiphertextBlob", Plaintext=key)
+        return PREFIX + base64.b64encode(blob).decode()
+
+    def unwrap(self, wrapped: str) -> bytes:
+        blob = decoded(wrapped.removeprefix(PREFIX))
+        return self._ask("decrypt", "Plaintext", CiphertextBlob=blob)
+
+    def _ask(self, call: str, field: str, **sent: bytes) -> bytes:
+        try:
+            ask = getattr(self._client, call)
+            return bytes(ask(KeyId=self._key, EncryptionContext=_CONTEXT, **sent)[field])
+        except ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code", ""))
+            raise KeyServiceFailed(f"KMS refused ({code})") from None
+        except BotoCoreError as error:
+            raise KeyServiceFailed(f"KMS failed ({type(error).__name__})") from None

@@ -1,0 +1,31 @@
+"""Services that keep a key-encryption key: what a master key in its file may be wrapped by.
+
+The file then holds text that only the service can unwrap; the process that it let do so holds the
+master key in memory from then on, and an outage of the service is felt at the next start.
+"""
+
+import base64
+import binascii
+from typing import Protocol
+
+
+class KeyServiceFailed(Exception):
+    """The service does not answer, or refuses; the message says which, never what was asked."""
+
+
+class KeyService(Protocol):
+    """Wraps and unwraps one key; blocks, and raises KeyServiceFailed."""
+
+    def wrap(self, key: bytes) -> str:
+        """Printable text that begins with the kind of the service."""
+        ...
+
+    def unwrap(self, wrapped: str) -> bytes: ...
+
+
+def decoded(text: str) -> bytes:
+    """The bytes of base64 that a service answered; raises KeyServiceFailed."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise KeyServiceFailed("the key service answered what is no key") from None

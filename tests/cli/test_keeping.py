@@ -1,0 +1,130 @@
+"""Retention destroys what is past its class unless held; people are found by keyed digest."""
+
+import asyncio
+import json
+
+import pytest
+
+from gateway.audit.writer import SegmentedAuditLog
+from gateway.budgets import end_user_subject
+from gateway.clock import StoppedClock, SystemClock
+from gateway.credentials import master_key, pepper
+from gateway.identity import Peppers
+from gateway.settings import load_settings
+from gateway.types import AuditRecord
+from tests.cli.operator import Operator
+from tests.gateway.audit.samples import LIMITS
+
+
+DAY_US = 86_400_000_000
+RETENTION = """
+[retention]
+default = "standard"
+[retention.classes]
+standard = 365
+brief = 30
+[retention.organisations]
+acme = "brief"
+"""
+
+
+def spoken(operator: Operator, organisation: str, user: str, days_ago: int, worker: str) -> None:
+    """A request of an end user, with content, some days ago."""
+    settings = load_settings(operator.config_file)
+    peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
+    clock = StoppedClock(SystemClock().utc_us() - days_ago * DAY_US)
+
+    async def write() -> None:
+        log = SegmentedAuditLog(
+            settings.path(settings.audit.directory),
+            worker,
+            keys=master_key(settings),
+            clock=clock,
+            limits=LIMITS,
+        )
+        await log.start()
+        record = AuditRecord(
+            stage="intent",
+            request_id=f"req_{worker}",
+            organisation=organisation,
+            utc_us=clock.utc_us(),
+            subject=end_user_subject(organisation, user, peppers.keyed),
+        )
+        await log.append(record, f"what {user} said".encode())
+        await log.close()
+
+    asyncio.run(write())
+
+
+@pytest.fixture
+def talkative(operator: Operator) -> Operator:
+    """Old and new words of two people, in organisations of two classes."""
+    operator.config_file.write_text(operator.config_file.read_text() + RETENTION)
+    spoken(operator, "acme", "ann", 40, "w1")
+    spoken(operator, "acme", "bob", 40, "w2")
+    spoken(operator, "acme", "ann", 2, "w3")
+    spoken(operator, "globex", "eve", 40, "w4")
+    spoken(operator, "globex", "eve", 400, "w5")
+    assert operator.config("audit", "export").status == 0
+    return operator
+
+
+def contents(operator: Operator, monkeypatch: pytest.MonkeyPatch, organisation: str) -> list[str]:
+    """What a reveal shows of an organisation: its content, or why there is none."""
+    ask = ("audit", "reveal", "ask", "--organisation", organisation)
+    asked = operator.config(*ask, "--reason", "test", "--ticket", "T-1").last_line
+    with monkeypatch.context() as patched:
+        patched.setattr("gateway.cli.custody.actor", lambda: "os:second")
+        assert operator.config("audit", "reveal", "approve", asked).status == 0
+    shown = operator.config("audit", "reveal", "show", asked).output.splitlines()
+    lines = [json.loads(line) for line in shown]
+    return sorted(line.get("content") or line["content_error"] for line in lines)
+
+
+def test_what_is_past_its_class_goes_and_the_rest_stays(
+    talkative: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [json.loads(line) for line in talkative.config("audit", "retain").output.splitlines()]
+    assert [(each["organisation"], each["class"], each["keys"]) for each in said] == [
+        ("acme", "brief", 2),
+        ("globex", "standard", 1),
+    ]
+    assert contents(talkative, monkeypatch, "acme") == ["what ann said"] * 2 + ["what bob said"]
+
+    assert talkative.config("audit", "retain", "--yes").status == 0
+
+    gone = "the content's key was destroyed"
+    assert contents(talkative, monkeypatch, "acme") == [gone, gone, "what ann said"]
+    assert contents(talkative, monkeypatch, "globex") == [gone, "what eve said"]
+    assert talkative.config("audit", "verify").status == 0
+    again = talkative.config("audit", "retain", "--yes").output.splitlines()
+    assert {json.loads(line)["keys"] for line in again} == {0}
+
+
+def test_a_hold_goes_before_retention(talkative: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    hold = ("audit", "hold", "set", "--organisation", "acme", "--user", "ann", "--reason", "case")
+    assert talkative.config(*hold).status == 0
+
+    said = json.loads(talkative.config("audit", "retain", "--yes").output.splitlines()[0])
+
+    assert (said["keys"], said["held"]) == (1, 1)
+    assert contents(talkative, monkeypatch, "acme").count("what ann said") == 2
+
+
+def test_a_person_is_found_by_digest_in_their_organisation_and_the_search_is_on_record(
+    talkative: Operator,
+) -> None:
+    search = ("audit", "search", "--organisation", "acme", "--user")
+    found = talkative.config(*search, "ann")
+    nobody = talkative.config("audit", "search", "--organisation", "globex", "--user", "ann")
+
+    assert sorted(json.loads(line)["request_id"] for line in found.output.splitlines()) == [
+        "req_w1",
+        "req_w3",
+    ]
+    assert nobody.output == ""
+    assert "what ann said" not in found.output
+    exported = talkative.config("audit", "export", "--organisation", "-operators")
+    details = [json.loads(line)["detail"] for line in exported.output.splitlines()]
+    assert [each["found"] for each in details] == ["2", "0"]
+    assert '"ann"' not in exported.output

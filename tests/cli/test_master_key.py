@@ -1,0 +1,145 @@
+"""The master key may lie wrapped by Vault's transit engine or AWS KMS, and opens as before."""
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from moto.server import ThreadedMotoServer
+
+from gateway import credentials
+from gateway.credentials import master_key
+from gateway.errors import ConfigurationInvalid
+from gateway.settings import load_settings
+from tests.cli.operator import Operator
+from tests.gateway.secrets.vault_stub import VaultStub
+
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def _forgetful() -> Iterator[None]:
+    """As every process begins: nothing was unwrapped yet."""
+    credentials._unwrapped.clear()
+    yield
+    credentials._unwrapped.clear()
+
+
+@pytest.fixture
+def vault(operator: Operator) -> Iterator[VaultStub]:
+    with VaultStub() as stub:
+        stub.transit["gatewright"] = [AESGCM(secrets.token_bytes(32))]
+        secret_id = operator.folder / "var" / "vault.secret"
+        secret_id.touch(mode=0o600)
+        secret_id.write_text(stub.secret_id)
+        _configure(
+            operator,
+            'key_service = "vault:gatewright"',
+            f'[vault]\nurl = "{stub.url}"\nrole = "{stub.role_id}"',
+        )
+        yield stub
+
+
+@pytest.fixture
+def kms(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadedMotoServer]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    url = f"http://{host}:{port}"
+    client = boto3.client("kms", region_name="ap-south-1", endpoint_url=url)
+    key = client.create_key()["KeyMetadata"]["KeyId"]
+    _configure(
+        operator,
+        f'key_service = "aws-kms:{key}"',
+        f'[aws]\nregion = "ap-south-1"\nendpoint_url = "{url}"',
+    )
+    yield server
+    server.stop()
+
+
+def _configure(operator: Operator, service: str, section: str) -> None:
+    text = operator.config_file.read_text()
+    assert "\n[secrets]\n" in text
+    text = text.replace("\n[secrets]\n", f"\n[secrets]\n{service}\n")
+    operator.config_file.write_text(f"{text}\n{section}\n")
+
+
+def _key_file(operator: Operator) -> Path:
+    return operator.folder / "var" / "master.key"
+
+
+def _wrap(operator: Operator) -> tuple[str, str]:
+    """The key's file before, and after the command."""
+    before = _key_file(operator).read_text()
+    ended = operator.config("secrets", "wrap")
+    assert ended.status == 0, ended.errors
+    after = _key_file(operator).read_text()
+    assert before.strip() not in after
+    assert _key_file(operator).stat().st_mode & 0o077 == 0
+    return before, after
+
+
+def _key_id(operator: Operator) -> str:
+    return master_key(load_settings(operator.config_file)).key_id
+
+
+def test_vault_keeps_what_opens_the_master_key_and_its_rotation_wraps_it_anew(
+    operator: Operator, vault: VaultStub
+) -> None:
+    with pytest.raises(ConfigurationInvalid, match="is not wrapped"):
+        _key_id(operator)
+    _, first = _wrap(operator)
+    assert first.startswith("vault:v1:")
+    key_id = _key_id(operator)
+    vault.transit["gatewright"].append(AESGCM(secrets.token_bytes(32)))
+    credentials._unwrapped.clear()
+    _, second = _wrap(operator)
+    assert second.startswith("vault:v2:")
+    credentials._unwrapped.clear()
+    assert _key_id(operator) == key_id
+    assert operator.config("audit", "verify").status == 0
+
+
+def test_kms_keeps_what_opens_the_master_key(operator: Operator, kms: ThreadedMotoServer) -> None:
+    _, wrapped = _wrap(operator)
+    assert wrapped.startswith("aws-kms:")
+    credentials._unwrapped.clear()
+    place = ("--organisation", "acme", "--workspace", "w", "--project", "p")
+    assert operator.config("keys", "issue", *place, "--name", "n").status == 0
+
+
+def test_while_the_service_is_away_a_running_process_goes_on_and_a_new_one_refuses(
+    operator: Operator, vault: VaultStub
+) -> None:
+    _wrap(operator)
+    key_id = _key_id(operator)
+    vault.is_sealed = True
+    assert _key_id(operator) == key_id
+    credentials._unwrapped.clear()
+    with pytest.raises(ConfigurationInvalid, match="Vault failed"):
+        _key_id(operator)
+
+
+def test_a_changed_file_another_key_and_an_unknown_service_are_refused(
+    operator: Operator, vault: VaultStub
+) -> None:
+    _, wrapped = _wrap(operator)
+    credentials._unwrapped.clear()
+    _key_file(operator).write_text(
+        wrapped[:20] + ("A" if wrapped[20] != "A" else "B") + wrapped[21:]
+    )
+    with pytest.raises(ConfigurationInvalid, match="Vault failed"):
+        _key_id(operator)
+    text = operator.config_file.read_text()
+    operator.config_file.write_text(text.replace("vault:gatewright", "vault:another"))
+    _key_file(operator).write_text(wrapped)
+    with pytest.raises(ConfigurationInvalid, match="Vault failed"):
+        _key_id(operator)
+    operator.config_file.write_text(text.replace("vault:gatewright", "hsm:1"))
+    with pytest.raises(ConfigurationInvalid, match="must be vault:NAME or aws-kms:KEY"):
+        _key_id(operator)
