@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMP := .venv/.installed
 
-.PHONY: demo test check clients bench faults lock format clean install
+.PHONY: demo test check clients vocabularies bench faults lock format clean install
 
 demo: install ## engine, data plane and admin listener on this machine, with a key to try
 	$(BIN)/gatewright demo
@@ -18,12 +18,21 @@ check: install ## lint, format, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-clients: ## other vendors' and frameworks' clients for tests/conformance, into .clients
-	npm install --prefix .clients --no-audit --no-fund openai@6 @anthropic-ai/sdk@1 ai@6 \
-	  @ai-sdk/openai@3 @ai-sdk/anthropic@3
+clients: .clients/npm.stamp .clients/python.stamp ## other vendors' and frameworks' clients for tests/conformance
+
+.clients/npm.stamp: Makefile
+	npm install --prefix .clients --no-audit --no-fund openai@6.49.0 @anthropic-ai/sdk@1.12.0 ai@6.0.326 \
+	  @ai-sdk/openai@3.0.141 @ai-sdk/anthropic@3.0.138
+	touch $@
+
+.clients/python.stamp: Makefile
 	test -x .clients/python/bin/python || $(PYTHON) -m venv .clients/python
 	.clients/python/bin/python -m pip --disable-pip-version-check --quiet install \
 	  langchain-openai==1.7.3 langchain-anthropic==1.7.7
+	touch $@
+
+vocabularies: ## what the vendors gave out of theirs, for benchmarks/fit_estimates.py
+	npm install --prefix .clients --no-audit --no-fund js-tiktoken@1.0.21 @anthropic-ai/tokenizer@0.0.4
 
 bench: install ## the load comparison, decisions, replicas; see benchmarks/README.md
 	$(BIN)/python -m benchmarks.run

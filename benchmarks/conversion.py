@@ -10,11 +10,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from gateway.dialects.estimate import estimate_input_tokens
 from gateway.dialects.registry import DIALECTS
 from gateway.price import Price
 from gateway.types import ChatRequest, DialectName, StreamEvent, Target
 
 
+ESTIMATE_LIMIT_US = 3
 CHUNK_LIMIT_US = 15
 KB64_LIMIT_US = 400
 MB1_LIMIT_US = 8000
@@ -40,6 +42,10 @@ def main() -> None:
                 above = _chunk_us(source, wanted) - through
                 row = f"| a streamed chunk, above that | {source} | {wanted} | {above:.1f}"
                 print(f"{row} | {CHUNK_LIMIT_US} |")
+    kilobyte = _WORDS.encode() * 14
+    row = f"| tokens estimated in {len(kilobyte)} bytes of ASCII"
+    cost = _best_us(lambda: [estimate_input_tokens(kilobyte, 0, 0, 0) for _ in range(30)], 300) / 30
+    print(f"{row} | any | | {cost:.1f} | {ESTIMATE_LIMIT_US} |")
     for size, label, limit in ((64, "64 KB", KB64_LIMIT_US), (1024, "1 MB", MB1_LIMIT_US)):
         for source in _NAMES:
             for wanted in _NAMES:

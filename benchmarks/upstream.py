@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import json
 import re
+import time
 from typing import cast
 
 import httptools
@@ -45,7 +46,7 @@ ANSWER = json.dumps(
     }
 ).encode()
 
-STATS = {"requests": 0, "streams_open": 0, "streams_left": 0}
+STATS = {"requests": 0, "streams_open": 0, "streams_left": 0, "left_at_us": 0}
 
 
 def whole(status: int, body: bytes, more: bytes = b"") -> bytes:
@@ -67,12 +68,15 @@ class Upstream(asyncio.Protocol):
         self.length_bytes = 0
         self.url = b""
         self.timer: asyncio.TimerHandle | None = None
+        self.hangs = False
 
     def connection_lost(self, _: Exception | None) -> None:
         if self.timer is not None:
             self.timer.cancel()
             STATS["streams_open"] -= 1
+        if self.timer is not None or self.hangs:
             STATS["streams_left"] += 1
+            STATS["left_at_us"] = time.monotonic_ns() // 1000
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -116,7 +120,9 @@ class Upstream(asyncio.Protocol):
             self.transport.abort()
         elif fault == "badjson":
             self.transport.write(whole(200, b'{"choices": ['))
-        elif fault != "hang":
+        elif fault == "hang":
+            self.hangs = True
+        else:
             status = int(fault.removeprefix("http"))
             error = {"error": {"message": "made to fail", "type": "made_up"}}
             wait = b"retry-after: 2\r\n" if status == 429 else b""

@@ -319,7 +319,7 @@ class Pipeline:
 
 def _most_tokens(request: ChatRequest) -> int:
     """What a request is counted for until its true number is known."""
-    return request.input_tokens_estimate + (request.max_output_tokens or 0)
+    return request.input_tokens_most + (request.max_output_tokens or 0)
 
 
 def _ended_by(error: BaseException) -> GatewrightError:

@@ -261,7 +261,8 @@ def _candidate(
     choices = request.tree.get("n")
     output_tokens = cap * choices if isinstance(choices, int) and choices > 1 else cap
     writes_for_1h = b'"1h"' in request.raw
-    worst = worst_cost(target.price, input_tokens, output_tokens, writes_for_1h=writes_for_1h)
+    most = max(request.input_tokens_most, input_tokens)
+    worst = worst_cost(target.price, most, output_tokens, writes_for_1h=writes_for_1h)
     tier = request.tree.get("service_tier")
     if isinstance(tier, str):
         # What is asked for may cost more than the standard tier, and that is what is reserved.

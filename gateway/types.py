@@ -58,7 +58,9 @@ class ChatRequest(Struct, frozen=True):
     has_documents: bool
     wants_json_schema: bool
     input_tokens_estimate: int
-    """Bytes of the body over four, plus a margin; only for admission, never for billing."""
+    """About as many as its text has in today's vocabularies; never for billing."""
+    input_tokens_most: int = 0
+    """As many as it has at most: what is reserved and counted against rates before it is known."""
     destinations: tuple[tuple[str, str], ...] = ()
     """Addresses that the body names (images, documents, tool servers): where, and which."""
     version: str = ""

@@ -69,6 +69,7 @@ class OpenAIEmbeddings:
         if isinstance(given, list) and any(not isinstance(each, str) for each in given):
             raise unsupported("input", "Send text; token numbers cannot be inspected", 59)
         wire = checked(tree, EmbeddingsBody)
+        about, most = estimate_input_tokens(raw, 0, 0, 0)
         return ChatRequest(
             request_id=request_id,
             dialect=self.name,
@@ -83,7 +84,8 @@ class OpenAIEmbeddings:
             has_images=False,
             has_documents=False,
             wants_json_schema=False,
-            input_tokens_estimate=estimate_input_tokens(len(raw), 0, 0, 0),
+            input_tokens_estimate=about,
+            input_tokens_most=most,
             purpose="embedding",
         )
 

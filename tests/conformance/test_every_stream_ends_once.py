@@ -131,3 +131,73 @@ async def test_a_whole_stream_ends_once_and_tells_its_usage(
     outcome = await only_outcome(gateway, request_id, "ok", "")
     assert outcome.usage is not None
     assert (outcome.usage.input_tokens, outcome.usage.output_tokens) == (11, 7)
+
+
+EARLY: tuple[Fault, ...] = ("reset", "hang", "slow_headers", "bad_head")
+WHOLE: tuple[Fault, ...] = (*EARLY, "bad_json", "mid_reset", "mid_hang", "cut", "truncated")
+TARGETS = (CLAUDE_TARGET, GPT_TARGET, ENGINE_TARGET)
+SLOW = {"hang", "slow_headers", "mid_hang"}
+
+
+def cases(faults: tuple[Fault, ...]) -> list[tuple[str, str, Fault]]:
+    """Every dialect with every target; those that wait for a timeout once for each of them."""
+    return [
+        (dialect, target, fault)
+        for fault in faults
+        for row, dialect in enumerate(PATHS)
+        for column, target in enumerate(TARGETS)
+        if fault not in SLOW or row == column
+    ]
+
+
+async def only_error(
+    http: aiohttp.ClientSession, gateway: RunningGateway, key: str, dialect: str, asked: bytes
+) -> None:
+    """One error in the caller's dialect, nothing of a stream or an answer, one failed outcome."""
+    headers = {"authorization": f"Bearer {key}"}
+    async with http.post(gateway.url + PATHS[dialect], data=asked, headers=headers) as reply:
+        sent = await reply.read()
+        assert reply.status >= 500
+        assert reply.headers["content-type"] == "application/json"
+        tree = msgspec.json.decode(sent, type=dict[str, object])
+        assert tree.keys() == (
+            {"type", "error", "request_id"} if dialect == "messages" else {"error"}
+        )
+        request_id = reply.headers["x-request-id"]
+    records = await gateway.records(request_id)
+    outcomes = [record for record in records if record.stage == "outcome"]
+    assert [(each.status, each.cost_microusd) for each in outcomes] == [("failed", 0)]
+
+
+@pytest.mark.parametrize(("dialect", "target", "fault"), cases(EARLY))
+async def test_a_stream_that_never_began_is_one_error_with_a_status(
+    http: aiohttp.ClientSession,
+    gateway: RunningGateway,
+    shared_key: str,
+    upstreams: Upstreams,
+    dialect: str,
+    target: str,
+    fault: Fault,
+) -> None:
+    for upstream in (upstreams.engine, *upstreams.managed):
+        upstream.answer(Answer(text=WORDS, fault=fault))
+
+    await only_error(http, gateway, shared_key, dialect, body(dialect, target))
+
+
+@pytest.mark.parametrize(("dialect", "target", "fault"), cases(WHOLE))
+async def test_a_whole_answer_that_broke_is_one_error_with_a_status(
+    http: aiohttp.ClientSession,
+    gateway: RunningGateway,
+    shared_key: str,
+    upstreams: Upstreams,
+    dialect: str,
+    target: str,
+    fault: Fault,
+) -> None:
+    for upstream in (upstreams.engine, *upstreams.managed):
+        upstream.answer(Answer(text=WORDS, fault=fault))
+    asked = body(dialect, target).replace(b'"stream":true', b'"stream":false')
+    asked = asked.replace(b',"stream_options":{"include_usage":true}', b"")
+
+    await only_error(http, gateway, shared_key, dialect, asked)

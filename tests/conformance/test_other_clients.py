@@ -42,11 +42,12 @@ provider = "openai"
 model = "text-embedding-3-small"
 """
 fetched_npm = pytest.mark.skipif(
-    NODE is None or not CLIENTS.joinpath("node_modules").exists(),
+    NODE is None or not CLIENTS.joinpath("npm.stamp").exists(),
     reason="Node or the npm clients are not here: `make clients` fetches them",
 )
 fetched_python = pytest.mark.skipif(
-    not PYTHON.exists(), reason="LangChain is not here: `make clients` fetches it"
+    not CLIENTS.joinpath("python.stamp").exists(),
+    reason="LangChain is not here: `make clients` fetches it",
 )
 
 

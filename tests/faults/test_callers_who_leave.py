@@ -23,6 +23,8 @@ reply_bytes_max = 100_000_000
 """
 ACCOUNT = "org:acme"
 LIMIT_MICROUSD = 10**9
+SOON_S = 5.0
+"""Far beyond the 50 ms that it takes (`make faults` prints the figure): the machine is busy."""
 both = pytest.mark.parametrize("style", STYLES)
 targets = pytest.mark.parametrize("target", [CLAUDE_TARGET, GPT_TARGET])
 
@@ -107,7 +109,8 @@ async def test_leaving_before_the_answer_stops_the_upstream(
     raw.send(caller, style, msgspec.json.encode(ask(style, model=target, stream=stream)))
     await upstream.received()
     await raw.hang_up()
-    await upstream.aborted()
+    async with asyncio.timeout(SOON_S):
+        await upstream.aborted()
 
     outcome = await outcome_after(gateway, before)
     assert (outcome.status, outcome.error, outcome.http_status) == ("cancelled", "client_gone", 499)
@@ -131,7 +134,8 @@ async def test_leaving_in_the_middle_of_a_stream_stops_the_upstream(
     raw.send(caller, style, msgspec.json.encode(ask(style, model=target, stream=True)))
     await raw.reader.readuntil(b"word")
     await raw.hang_up()
-    await upstream.aborted()
+    async with asyncio.timeout(SOON_S):
+        await upstream.aborted()
 
     outcome = await outcome_after(gateway, before)
     assert (outcome.status, outcome.error) == ("cancelled", "client_gone")

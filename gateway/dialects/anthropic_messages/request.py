@@ -48,6 +48,7 @@ def decode_request(
     images, documents, attached_bytes = _attachments(wire.messages, destinations)
     config = wire.output_config
     asked = protocol.read_headers(headers)
+    about, most = estimate_input_tokens(raw, images, documents, attached_bytes)
     return ChatRequest(
         request_id=request_id,
         dialect="anthropic_messages",
@@ -61,7 +62,8 @@ def decode_request(
         has_images=images > 0,
         has_documents=documents > 0,
         wants_json_schema=config is not None and config.format is not None,
-        input_tokens_estimate=estimate_input_tokens(len(raw), images, documents, attached_bytes),
+        input_tokens_estimate=about,
+        input_tokens_most=most,
         destinations=tuple(destinations),
         version=asked.version,
         betas=asked.betas,

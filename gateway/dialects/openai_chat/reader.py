@@ -106,7 +106,7 @@ def _refuse_unsupported(tree: Mapping[str, object], wire: ChatBody) -> None:
             raise unsupported(name, reason, rule)
     if wire.n is not None and wire.n > 1:
         raise unsupported("n", "Only one answer per request is possible there", 24)
-    if wire.logprobs:
+    if wire.logprobs or tree.get("top_logprobs"):
         raise unsupported("logprobs", "Token probabilities do not exist there", 24)
     if wire.modalities is not None and wire.modalities != ["text"]:
         raise unsupported("modalities", "Only text can be answered there", 24)
@@ -249,6 +249,8 @@ def _assistant_parts(message: ChatMessage, place: str, losses: Losses) -> tuple[
         ThinkingPart(block.thinking, block.signature, block.data)
         for block in message.thinking_blocks or ()
     ]
+    if message.reasoning_content and not parts:
+        parts.append(ThinkingPart(message.reasoning_content))
     parts += _content(message.content, place, losses)
     if message.refusal:
         parts.append(RefusalPart(message.refusal))

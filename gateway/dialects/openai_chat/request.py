@@ -22,6 +22,7 @@ def decode_request(raw: bytes, request_id: str) -> ChatRequest:
     destinations: list[tuple[str, str]] = []
     images, documents, attached_bytes = _attachments(wire.messages, destinations)
     stream_options, response_format = wire.stream_options, wire.response_format
+    about, most = estimate_input_tokens(raw, images, documents, attached_bytes)
     return ChatRequest(
         request_id=request_id,
         dialect="openai_chat",
@@ -35,7 +36,8 @@ def decode_request(raw: bytes, request_id: str) -> ChatRequest:
         has_images=images > 0,
         has_documents=documents > 0,
         wants_json_schema=response_format is not None and response_format.type == "json_schema",
-        input_tokens_estimate=estimate_input_tokens(len(raw), images, documents, attached_bytes),
+        input_tokens_estimate=about,
+        input_tokens_most=most,
         destinations=tuple(destinations),
     )
 

@@ -114,6 +114,8 @@ def _add_reasoning(
         fields["reasoning_effort"] = next(
             (word for limit, word in _EFFORT_OF_BUDGET if reasoning.budget_tokens <= limit), "high"
         )
+    else:
+        losses.add("thinking")
 
 
 def _tool(tool: Tool) -> Json:

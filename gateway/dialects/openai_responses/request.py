@@ -48,6 +48,7 @@ def decode_request(raw: bytes, request_id: str) -> ChatRequest:
     images, documents, attached_bytes = _attachments(items, destinations)
     text = wire.text
     has_format = text is not None and text.format is not None
+    about, most = estimate_input_tokens(raw, images, documents, attached_bytes)
     return ChatRequest(
         request_id=request_id,
         dialect="openai_responses",
@@ -61,7 +62,8 @@ def decode_request(raw: bytes, request_id: str) -> ChatRequest:
         has_images=images > 0,
         has_documents=documents > 0,
         wants_json_schema=has_format and text.format.type == "json_schema",  # type: ignore[union-attr]
-        input_tokens_estimate=estimate_input_tokens(len(raw), images, documents, attached_bytes),
+        input_tokens_estimate=about,
+        input_tokens_most=most,
         destinations=tuple(destinations),
         thread=Thread(wire.previous_response_id or "", keeps=wire.store is not False),
     )

@@ -120,6 +120,8 @@ def _add_reasoning(
         )
     if effort:
         fields["reasoning"] = {"effort": _EFFORTS.get(effort, effort)}
+    else:
+        losses.add("thinking")
 
 
 def _tool(tool: Tool) -> Json:

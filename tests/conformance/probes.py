@@ -1,0 +1,203 @@
+"""Probes: one field or shape of a request at a time, from every dialect to every other one.
+
+What becomes of it is found out, not claimed: a probe is `refused` or `reported` where the gateway
+says so, `exact` where it survives the way there and back, `emulated` where it changes what is sent
+and does not come back the same, `met` where a target does it anyway, and `silent` where nothing of
+it arrives and nobody says so. The last must never be. `python -m tests.conformance.probes` writes
+what holds now to `probes.txt`, which is reviewed like code; `test_probes` compares.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.dialects.registry import DIALECTS
+from gateway.errors import FeatureUnsupported, GatewrightError
+from gateway.types import ChatRequest, DialectName
+from tests.conformance.probe_fields import CHAT, MESSAGES, RESPONSES
+from tests.gateway.dialects.samples import target
+
+
+FILE = Path(__file__).with_name("probes.txt")
+NAMES: Mapping[DialectName, str] = {
+    "openai_chat": "chat",
+    "anthropic_messages": "messages",
+    "openai_responses": "responses",
+}
+BASES: Mapping[DialectName, dict[str, Any]] = {
+    "openai_chat": {"model": "m", "messages": [{"role": "user", "content": "Hi"}]},
+    "anthropic_messages": {
+        "model": "m",
+        "max_tokens": 4000,
+        "messages": [{"role": "user", "content": "Hi"}],
+    },
+    "openai_responses": {"model": "m", "input": [{"role": "user", "content": "Hi"}]},
+}
+PROBES: Mapping[DialectName, Mapping[str, dict[str, Any]]] = {
+    "openai_chat": CHAT,
+    "anthropic_messages": MESSAGES,
+    "openai_responses": RESPONSES,
+}
+ABLE = frozenset(
+    {
+        *("cache_breakpoints", "documents", "effort", "images", "json_schema", "mid_system"),
+        *("prefill", "reasoning_effort", "streaming", "thinking", "tools", "top_k"),
+    }
+)
+"""What the abler of the two targets of each dialect can do; the other one can do nothing of it."""
+
+
+KNOWN = frozenset(
+    {
+        *(
+            "text",
+            "user",
+            "assistant",
+            "system",
+            "developer",
+            "tool",
+            "function",
+            "object",
+            "string",
+        ),
+        *("json_schema", "tool_use", "tool_result", "function_call", "function_call_output"),
+        *(
+            "message",
+            "input_text",
+            "output_text",
+            "input_image",
+            "input_file",
+            "image",
+            "image_url",
+        ),
+        *("document", "file", "base64", "auto", "any", "none", "required", "ephemeral", "explicit"),
+        *("custom", "url", "refusal", "enabled", "adaptive", "disabled", "integer", "json_object"),
+    }
+)
+"""Words of the dialects themselves, which have to differ."""
+
+MET = frozenset(
+    {"reasoning_effort none", "thinking {'type': 'disabled'}", "reasoning {'effort': 'none'}"}
+)
+"""Not to think is what a model that cannot think does anyway: nothing needs to be said."""
+
+
+class Row(Struct, frozen=True):
+    source: DialectName
+    probe: str
+    wanted: DialectName
+    is_able: bool
+
+    def __str__(self) -> str:
+        kind = "able" if self.is_able else "plain"
+        return f"{NAMES[self.source]} → {NAMES[self.wanted]} ({kind}): {self.probe}"
+
+
+def rows() -> Iterator[Row]:
+    """Every probe, from its dialect to all three, to an able target and to a plain one."""
+    for source, probes in PROBES.items():
+        for probe in probes:
+            for wanted in NAMES:
+                yield Row(source, probe, wanted, is_able=True)
+                yield Row(source, probe, wanted, is_able=False)
+
+
+def verdict(row: Row) -> str:
+    """What becomes of a probe, in one line."""
+    fields = PROBES[row.source][row.probe]
+    try:
+        request = _read(row.source, BASES[row.source] | fields)
+        sent, dropped = _written(request, row)
+    except FeatureUnsupported as error:
+        rule = error.message.rpartition("(")[2].removesuffix(").")
+        return f"refused: {error.parameter} by {rule}"
+    except GatewrightError as error:
+        return f"invalid: {error.message}"
+    plain, known = _written(_read(row.source, BASES[row.source]), row)
+    if lost := [name for name in dropped if name not in known]:
+        return f"reported: {', '.join(lost)}"
+    if sent == plain:
+        return "met" if row.probe in MET and not row.is_able else "silent"
+    if row.source == row.wanted:
+        return "exact" if all(sent.get(name) == fields[name] for name in fields) else "emulated"
+    if _comes_back(sent, fields, row):
+        return "exact"
+    changed = sorted(_words(fields) - _words(sent))
+    return f"emulated: other words for {', '.join(changed)}" if changed else "emulated"
+
+
+def _read(dialect: DialectName, body: Mapping[str, Any]) -> ChatRequest:
+    return DIALECTS[dialect].decode_request(json.dumps(body).encode(), "req_0000000003e8abcdef")
+
+
+def _written(request: ChatRequest, row: Row) -> tuple[dict[str, Any], tuple[str, ...]]:
+    chosen = target(*(ABLE if row.is_able else ()))
+    # What routing makes of the limit that was asked for.
+    cap = request.max_output_tokens or 4000
+    upstream = DIALECTS[row.wanted].encode_request(request, chosen, cap)
+    return json.loads(upstream.body), upstream.dropped
+
+
+def _comes_back(sent: dict[str, Any], fields: Mapping[str, Any], row: Row) -> bool:
+    back = Row(row.wanted, row.probe, row.source, row.is_able)
+    try:
+        returned, _ = _written(_read(row.wanted, sent), back)
+    except GatewrightError:
+        return False
+    return all(_alike(returned.get(name)) == _alike(fields[name]) for name in fields)
+
+
+def _words(node: object) -> set[str]:
+    """Every text in a tree that a caller wrote, the words of a dialect left out."""
+    if isinstance(node, str):
+        return set() if node in KNOWN else {node[:40]}
+    inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return {word for each in inner for word in _words(each)}
+
+
+def _alike(node: object) -> object:
+    """The same meaning in one spelling: a text alone, a message without its default type."""
+    if isinstance(node, list):
+        return [_alike(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    alike = {key: _alike(value) for key, value in node.items() if value is not None}
+    content = alike.get("content")
+    if isinstance(content, list) and len(content) == 1 and set(content[0]) == {"type", "text"}:
+        alike["content"] = content[0]["text"]
+    if alike.get("role") and alike.get("type") == "message":
+        del alike["type"]
+    return alike
+
+
+def count() -> str:
+    """One sentence for docs/api.md."""
+    kinds = Counter(line.partition(" | ")[2].partition(":")[0] for line in _lines())
+    told = ", ".join(
+        f"{kinds[kind]} {kind}" for kind in ("exact", "emulated", "reported", "refused", "met")
+    )
+    total, silent = sum(kinds.values()), kinds["silent"]
+    return f"{total} probes (field x dialect x target): {told}, {silent} silent."
+
+
+def expected() -> Mapping[str, str]:
+    """What `probes.txt` says, by row."""
+    return dict(line.split(" | ", 1) for line in _lines())
+
+
+def _lines() -> list[str]:
+    return FILE.read_text(encoding="utf-8").splitlines()
+
+
+def main() -> None:
+    """Write what holds now."""
+    text = "".join(f"{row} | {verdict(row)}\n" for row in rows())
+    FILE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
