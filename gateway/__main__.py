@@ -27,6 +27,7 @@ PLACES = {
     "inspect": "gateway.cli.inspect:inspect",
     "train": "gateway.cli.train:train",
     "calibrate": "gateway.cli.calibrate:calibrate",
+    "cascade": "gateway.cli.cascade:cascade",
 }
 
 

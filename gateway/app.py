@@ -28,7 +28,7 @@ from gateway.dispatch import Dispatcher
 from gateway.errors import ConfigurationInvalid
 from gateway.health import TargetHealth
 from gateway.identity import Peppers
-from gateway.inspection import Inspector, load_calibration
+from gateway.inspection import Inspector, load_calibration, load_model_ability
 from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
 from gateway.places import Rotation, make_alerting, make_rates, make_shipping
@@ -137,8 +137,10 @@ class DataPlane:
         self._rate_limits = RateLimitTable(self._database)
         table = settings.inspection.calibration_file
         calibration = load_calibration(settings.path(table) if table else None)
+        scorer, abilities = load_complexity(), settings.inspection.ability_file
+        ability = load_model_ability(settings.path(abilities) if abilities else None, scorer)
         self._inspector = Inspector(
-            settings.inspection, load_complexity(), clock, load_scanner(), calibration
+            settings.inspection, scorer, clock, load_scanner(), calibration, ability
         )
         self._calibration = Calibration(count_input_tokens)
         self._threads = make_threads(settings, self._database, clock)

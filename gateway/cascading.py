@@ -65,8 +65,9 @@ class _Verdict(Struct, frozen=True):
 
     score: float
     escalates: bool
-    propensity: float
-    explored: bool
+    propensity: float | None
+    """None for streams: their answers make no pair."""
+    explored: bool = False
 
     def note(self, end: str, cheap_target: str, agreed: float | None = None) -> dict[str, str]:
         """The verdict for the record: names and numbers, no word of an answer."""
@@ -74,8 +75,9 @@ class _Verdict(Struct, frozen=True):
             "cascade": end,
             "cascade_cheap": cheap_target,
             "cascade_score_ppm": str(round(self.score * _PPM)),
-            "cascade_propensity_ppm": str(round(self.propensity * _PPM)),
         }
+        if self.propensity is not None:
+            note["cascade_propensity_ppm"] = str(round(self.propensity * _PPM))
         if self.explored:
             note["cascade_explored"] = "yes"
         if agreed is not None:
@@ -208,13 +210,16 @@ class Cascade:
 
     async def _verdict(self, request: ChatRequest, plan: Plan, seen: _Cheap) -> _Verdict:
         if not seen.is_whole:
-            return _Verdict(1.0, escalates=True, propensity=1.0, explored=False)
+            return _Verdict(1.0, escalates=True, propensity=None)
         score = await self._judge.doubt(
             request, plan.tenant, seen.text, calls_tools=seen.calls_tools
         )
-        if score > (plan.cascade_above or 0.0):
+        doubted = score > (plan.cascade_above or 0.0)
+        if request.stream:
+            return _Verdict(score, escalates=doubted, propensity=None)
+        if doubted:
             # Then both answers exist anyway; to show one that is doubted would harm the caller.
-            return _Verdict(score, escalates=True, propensity=1.0, explored=False)
+            return _Verdict(score, escalates=True, propensity=1.0)
         choice = choose(
             prefers_cheap=True,
             exploration=self._exploration,

@@ -21,6 +21,7 @@ from classifiers.calibration.table import (
     Scope,
     load_table,
 )
+from classifiers.complexity.ability import Ability, load_ability, with_ability
 from classifiers.complexity.cascade import judge as judge_answer
 from classifiers.complexity.model import Complexity, ComplexityModel
 from classifiers.extraction import extract
@@ -73,6 +74,24 @@ def _digest_of(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
+def load_model_ability(file: Path | None, scorer: ComplexityModel) -> Ability | None:
+    """The abilities of the cheap model of a configuration.
+
+    Raises:
+        ConfigurationInvalid
+    """
+    if file is None:
+        return None
+    try:
+        ability = load_ability(file.read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigurationInvalid(str(file), "", f"not a model's abilities: {error}") from error
+    if ability.classifier_version != scorer.version:
+        reason = f"made with {ability.classifier_version}, and this is {scorer.version}"
+        raise ConfigurationInvalid(str(file), "", reason)
+    return ability
+
+
 class Inspector:
     """Request → Inspection; never raises anything but a cancellation."""
 
@@ -83,7 +102,9 @@ class Inspector:
         clock: Clock,
         scanner: Scanner = PATTERNS_ONLY,
         calibration: CalibrationTable = NOTHING_PROMISED,
+        ability: Ability | None = None,
     ) -> None:
+        self._ability = ability
         self._tolerated = frozenset(settings.tolerated_opaque)
         self._deadline_s = settings.deadline_s
         self._deadline_s_per_byte = settings.deadline_s_per_mib / BYTES_PER_MIB
@@ -278,6 +299,8 @@ class Inspector:
         score = self._scores.get(organisation, name)
         if score is None:
             score = self._scorer.assess(text)
+            if self._ability is not None:
+                score = with_ability(score, self._ability)
             self._scores.keep(organisation, name, score)
         return score
 

@@ -21,6 +21,8 @@ class InspectionSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Added to the deadline for every MiB of the request: a long one may take longer."""
     inline_bytes_max: int = 8 * 1024
     """Longer requests are inspected in a worker thread, off the event loop."""
+    ability_file: str = ""
+    """The cheap model's abilities: what `weak_suffices` is of, instead of the trained pairs'."""
     calibration_file: str = ""
     """A calibration table: which organisations and routes have a guarantee for the cheap tier."""
     cascade_exploration: float = 0.0

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from classifiers.complexity.ability import Ability, load_ability, with_ability
 from classifiers.complexity.artefact import DIRECTORY, ArtefactError
 from classifiers.complexity.cascade import judge, reliabilities
 from classifiers.complexity.features import features
@@ -47,10 +48,21 @@ class Answers(msgspec.Struct, frozen=True):
     default=DIRECTORY,
     help="Judge with another artefact than the one shipped.",
 )
+@click.option(
+    "--ability",
+    "ability_file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Abilities of a model, from `gatewright train ability`: `p_weak` is about that one.",
+)
 @click.option("--explain", is_flag=True, help="Add what counted most; it repeats words.")
 @click.option("--stats", is_flag=True, help="Print CPU time per prompt and per KiB.")
 def inspect_complexity(
-    answers_file: Path | None, artefact_directory: Path, *, explain: bool, stats: bool
+    answers_file: Path | None,
+    artefact_directory: Path,
+    ability_file: Path | None,
+    *,
+    explain: bool,
+    stats: bool,
 ) -> None:
     """`{id, prompt}` → `{id, score, p_weak}`: a higher score needs the strong model more.
 
@@ -58,6 +70,7 @@ def inspect_complexity(
     are about the cheap answer that was given (the cascade); prompts without one are judged alone.
     """
     model = _loaded(artefact_directory)
+    ability = _ability(ability_file) if ability_file is not None else None
     answered = _answers(answers_file) if answers_file is not None else {}
     reliability = reliabilities(answered.values())
     costs: list[tuple[int, int]] = []
@@ -71,6 +84,8 @@ def inspect_complexity(
         answers = tuple(answered.get(str(prompt.id), {}).items())
         began_ns = time.thread_time_ns()
         judged = model.assess(prompt.prompt)
+        if ability is not None:
+            judged = with_ability(judged, ability)
         score, p_weak = judged.score, judged.weak_suffices
         if answers:
             verdict = judge(model.gate, judged, prompt.prompt, answers, reliability)
@@ -92,6 +107,13 @@ def _loaded(directory: Path) -> ComplexityModel:
         return load(directory)
     except (ArtefactError, OSError) as error:
         raise Refused(f"{directory}: {error}") from error
+
+
+def _ability(file: Path) -> Ability:
+    try:
+        return load_ability(file.read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
+        raise Refused(f"{file}: {error}") from error
 
 
 def _answers(file: Path) -> dict[str, dict[str, str]]:

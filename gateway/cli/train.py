@@ -5,10 +5,14 @@ import sys
 from pathlib import Path
 
 import click
+import msgspec
 
+from classifiers.complexity.ability import Labelled, fit_ability
+from classifiers.complexity.model import load as load_complexity
 from classifiers.pii.tagger import ARTEFACT_DIRECTORY
 from classifiers.pii.training.train_tagger import Recipe
 from classifiers.pii.training.train_tagger import train as train_tagger
+from gateway.cli.options import Refused
 
 
 @click.group()
@@ -38,6 +42,30 @@ def train_pii(directory: Path, out: Path, epochs: int, per_template: int) -> Non
     """Train the tagger of names, addresses, usernames and free-form identifiers."""
     recipe = Recipe(epochs=epochs, per_template=per_template)
     train_tagger(directory, out, recipe, click.echo)
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """A line of labels: a prompt, and whether the model's answer to it was good enough."""
+
+    prompt: str
+    succeeded: bool
+
+
+@train.command("ability")
+def train_ability() -> None:
+    """Judged answers of one model on standard input, `{prompt, succeeded}` per line; JSON out.
+
+    About two hundred, of the traffic that the model is to get, will do.
+    """
+    model = load_complexity()
+    labelled = []
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        try:
+            judged = msgspec.json.decode(line, type=Judged)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Refused(f"line {number}: {error}") from error
+        labelled.append(Labelled(model.assess(judged.prompt), judged.succeeded))
+    click.echo(msgspec.json.encode(fit_ability(labelled, model.version)))
 
 
 @train.command(

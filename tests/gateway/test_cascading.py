@@ -190,6 +190,18 @@ async def test_a_stream_is_held_back_until_the_gate_has_spoken() -> None:
     assert world.judge.read == [("surely 42", False)]
 
 
+async def test_streams_make_no_pairs_and_record_no_odds() -> None:
+    for at in range(100):
+        world = World(exploration=0.05)
+        world.replies(a=[streamed("surely", " 42")], x=[streamed("no")])
+        world.judge.doubt = _never  # type: ignore[method-assign]
+        asked = msgspec.structs.replace(request(stream=True), request_id=f"req_{at}")
+        live = await world.cascade.open_stream(asked, world.plan("ax"), world.log)
+        await live.close()
+        assert world.end == "kept"
+        assert "cascade_propensity_ppm" not in world.log.cascade
+
+
 async def test_no_word_of_a_doubted_stream_is_shown() -> None:
     world = World()
     world.replies(a=[streamed("perhaps", " 41")], x=[streamed("It is", " 42")])
