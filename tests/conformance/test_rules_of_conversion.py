@@ -349,6 +349,21 @@ def test_rule_56_threads_that_an_upstream_holds_are_refused_as_the_tool_runner_e
         assert details == {"error_code": "thread_unsupported_request"}
 
 
+@pytest.mark.parametrize("container", ["container_1", {"id": "container_1", "skills": []}])
+def test_rule_56_a_container_of_earlier_turns_is_refused_and_a_new_one_is_not(
+    container: object,
+) -> None:
+    with pytest.raises(FeatureUnsupported, match=r"rule 56"):
+        messages(container=container)
+    assert messages(container={"skills": []}).tree["container"] == {"skills": []}
+
+
+def test_rule_56_audio_that_an_upstream_holds_is_refused() -> None:
+    said = {"role": "assistant", "audio": {"id": "audio_1"}}
+    with pytest.raises(FeatureUnsupported, match=r"rule 56"):
+        chat(messages=[USER, said, USER])
+
+
 @pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\u0085", "\x0b", "\x0c"])
 def test_rule_57_other_line_separators_are_text(separator: str) -> None:
     data = {"choices": [{"index": 0, "delta": {"content": f"a{separator}b"}}]}

@@ -333,6 +333,8 @@ def test_rule_54_upstreams_hold_nothing_and_see_no_id_of_ours() -> None:
         {"conversation": "conv_1"},
         {"prompt": {"id": "pmpt_1"}},
         {"input": [{"type": "item_reference", "id": "rs_1"}]},
+        {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]},
+        {"tools": [{"type": "code_interpreter", "container": "cntr_1"}]},
     ],
 )
 def test_rule_56_what_only_an_upstream_holds_is_refused(fields: dict[str, Any]) -> None:

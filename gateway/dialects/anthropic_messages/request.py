@@ -37,11 +37,12 @@ def decode_request(
     """See `ports.Dialect.decode_request`.
 
     Raises:
-        FeatureUnsupported: it continues a thread that the upstream holds; nobody could inspect it.
+        FeatureUnsupported: it names something that the upstream holds; nobody could inspect it.
     """
     tree = decode_object(raw)
     if tree.get("thread") is not None:
         raise unsupported("thread", "Send the whole history; threads are not held here", 56)
+    _check_container(tree.get("container"))
     wire = checked(tree, MessagesBody)
     _check(wire)
     destinations = _tool_servers(tree)
@@ -69,6 +70,13 @@ def decode_request(
         betas=asked.betas,
         dropped=asked.dropped,
     )
+
+
+def _check_container(container: object) -> None:
+    """A container of earlier turns holds what nobody here has seen; a new one is empty."""
+    named = container.get("id") if isinstance(container, dict) else container
+    if named:
+        raise unsupported("container", "Containers that an upstream holds cannot be inspected", 56)
 
 
 def decode_count(raw: bytes, request_id: str) -> ChatRequest:

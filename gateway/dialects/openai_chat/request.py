@@ -4,7 +4,7 @@ import msgspec
 
 from gateway.dialects import body
 from gateway.dialects.estimate import estimate_input_tokens
-from gateway.dialects.loss import check_schema_wanted, check_tier_priced
+from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
 from gateway.dialects.openai_chat.wire import ChatBody, ChatMessage, ContentPart, Link
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.ports import UpstreamBody
@@ -15,7 +15,11 @@ INCLUDE_USAGE = b'{"include_usage":true}'
 
 
 def decode_request(raw: bytes, request_id: str) -> ChatRequest:
-    """See `ports.Dialect.decode_request`."""
+    """See `ports.Dialect.decode_request`.
+
+    Raises:
+        FeatureUnsupported: it names something that the upstream holds; nobody could inspect it.
+    """
     tree = decode_object(raw)
     wire = checked(tree, ChatBody)
     _check(wire)
@@ -46,7 +50,7 @@ def _check(wire: ChatBody) -> None:
     if wire.max_tokens is not None and wire.max_completion_tokens is not None:
         raise invalid("max_tokens", "Set this or max_completion_tokens, not both")
     for index, message in enumerate(wire.messages):
-        if message.content is None or message.role == "tool":
+        if message.content is None or message.role == "tool" or message.audio is not None:
             _check_message(message, f"messages[{index}]")
     for index, tool in enumerate(wire.tools or ()):
         if tool.type == "function" and tool.function is None:
@@ -61,6 +65,8 @@ def _check(wire: ChatBody) -> None:
 
 
 def _check_message(message: ChatMessage, place: str) -> None:
+    if message.audio is not None:
+        raise unsupported(f"{place}.audio", "Audio that an upstream holds cannot be inspected", 56)
     if message.role == "tool" and not message.tool_call_id:
         raise invalid(f"{place}.tool_call_id", "This field is required")
     if message.content is None and message.role not in {"assistant", "function"}:

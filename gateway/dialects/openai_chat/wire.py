@@ -66,6 +66,7 @@ class ChatMessage(Struct):
     function_call: FunctionCall | None = None
     thinking_blocks: list[ThinkingBlock] | None = None
     reasoning_content: str | None = None
+    audio: Object | None = None
 
 
 class FunctionTool(Struct):

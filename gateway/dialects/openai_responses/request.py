@@ -82,6 +82,8 @@ def _check(wire: ResponsesBody, items: Iterable[Item]) -> None:
     for index, tool in enumerate(wire.tools or ()):
         if tool.type == "function" and not tool.name:
             raise invalid(f"tools[{index}].name", "This field is required")
+        if tool.vector_store_ids or isinstance(tool.container, str):
+            raise unsupported(f"tools[{index}]", "What an upstream holds cannot be inspected", 56)
     choice = wire.tool_choice
     if isinstance(choice, str) and choice not in _MODES:
         raise invalid("tool_choice", "This value is not one of those allowed")

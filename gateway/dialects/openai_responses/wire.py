@@ -57,6 +57,8 @@ class ToolWire(Struct):
     parameters: Object | None = None
     strict: bool | None = None
     server_url: str | None = None
+    vector_store_ids: list[str] | None = None
+    container: object = None
 
 
 class NamedChoice(Struct):
