@@ -67,7 +67,7 @@ RULES: Mapping[int, str] = {
     53: "Tokens are counted for every target, flagged as an estimate, free of charge",
     54: "Responses are kept for their project only; upstreams hold nothing",
     55: "Unknown fields are kept within a dialect and reported across",
-    56: "What only an upstream holds (threads, containers, stores) is refused, as clients expect it",
+    56: "Threads, containers and stores that only an upstream holds are refused as clients expect",
     57: "U+2028 and its kin are text",
     58: "`retry-after` and the code for a full context keep their names",
     59: "What official clients insist on is there",
