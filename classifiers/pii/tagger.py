@@ -107,7 +107,7 @@ class Tagger:
         if self._table.shape[0] != self._lexicon.rows or len(artefact.layers) != len(DISTANCES):
             raise ArtefactError("the tagger's artefact was trained for other features")
         self._layers = [
-            (_side_by_side(layer.read()), np.array(bias, np.float32))
+            (layer.read(), np.array(bias, np.float32))
             for layer, bias in zip(artefact.layers, artefact.biases, strict=True)
         ]
         self._head = artefact.head.read()
@@ -130,14 +130,17 @@ class Tagger:
         """Probability of every tag for every word: T by K."""
         x = self._vectors(words)
         length, width = x.shape
+        # Before, itself and behind, side by side: one product, whose result lies in one piece.
+        seen = np.zeros((length, 3 * width), np.float32)
         for (matrix, bias), distance in zip(self._layers, DISTANCES, strict=True):
-            # One product for the word's own part and for those of both neighbours.
-            parts = x @ matrix
-            hidden = parts[:, width : 2 * width]
-            hidden += bias
+            seen[:, width : 2 * width] = x
+            seen[:distance, :width] = 0
+            seen[max(0, length - distance) :, 2 * width :] = 0
             if distance < length:
-                hidden[distance:] += parts[:-distance, :width]
-                hidden[:-distance] += parts[distance:, 2 * width :]
+                seen[distance:, :width] = x[:-distance]
+                seen[:-distance, 2 * width :] = x[distance:]
+            hidden = seen @ matrix
+            hidden += bias
             np.maximum(hidden, 0, out=hidden)
             x += hidden
         logits = x @ self._head
@@ -196,11 +199,6 @@ class Tagger:
     ) -> Iterator[Tagged]:
         if label >= 0 and score >= self._thresholds.get(self._tags[label], 0.5):
             yield Tagged(places[first][0], places[last][1], self._tags[label], score)
-
-
-def _side_by_side(matrix: Floats) -> Floats:
-    """3D by D, the parts for before, itself and behind one below the other → D by 3D."""
-    return np.ascontiguousarray(np.concatenate(np.split(matrix, 3), axis=1))
 
 
 class _Vectors:
