@@ -21,7 +21,7 @@ from gateway.clock import Clock
 from gateway.conclusion import Concluded, Conclusion
 from gateway.destinations import check_destinations
 from gateway.dispatch import Dispatcher
-from gateway.errors import ClientGone, GatewrightError
+from gateway.errors import ClientGone, ClosedByPolicy, GatewrightError
 from gateway.identity import Peppers, authenticate
 from gateway.inspection import Inspector
 from gateway.passage import UNMET, Arrival, Passage, unmet_format
@@ -161,8 +161,9 @@ class Pipeline:
         governed = policies.document_for(principal)
         ruling = routing.rule(governed, facts, request, snapshot.board, self._limits)
         self._conclusion.decided(policies.governing(principal), ruling)
-        if ruling.plan.audit_content == "none":
-            request = without_keeping(request)
+        content: bytes | None = request.raw
+        if ruling.plan.audit_content != "encrypted":
+            request, content = await self._less(arrival, principal, request, ruling)
         veil = await self._veil(arrival, principal, request, ruling)
         sent = request if veil is None else veil.request
         plan = self._dispatcher.prepare(sent, ruling.plan, principal.translation)
@@ -179,7 +180,6 @@ class Pipeline:
                 utc_us=now_us,
                 subject=request.end_user,
             )
-            content = request.raw if plan.audit_content == "encrypted" else None
             receipt = await self._audit.append(record, content)
         except BaseException:
             self._ledger.release(reservation)
@@ -198,6 +198,24 @@ class Pipeline:
             self._inspector.output_scan(request, ruling.decision.obligations.scan_output),
         )
 
+    async def _less(
+        self,
+        arrival: Arrival,
+        principal: Principal,
+        request: ChatRequest,
+        ruling: routing.Ruling,
+    ) -> tuple[ChatRequest, bytes | None]:
+        """Where policy says that not all is kept: a request to forget, and what the log keeps."""
+        forgotten = without_keeping(request)
+        if ruling.plan.audit_content == "none":
+            return forgotten, None
+        try:
+            black = await self._veiled(arrival, principal, request, one_way=True)
+        except ClosedByPolicy:
+            # What cannot be blackened for certain is not kept.
+            return forgotten, None
+        return forgotten, black.request.raw
+
     async def _veil(
         self, arrival: Arrival, principal: Principal, request: ChatRequest, ruling: routing.Ruling
     ) -> Veil | None:
@@ -205,13 +223,18 @@ class Pipeline:
         obligations = ruling.decision.obligations
         if not (obligations.pseudonymise or obligations.redact):
             return None
+        return await self._veiled(arrival, principal, request, one_way=obligations.redact)
+
+    async def _veiled(
+        self, arrival: Arrival, principal: Principal, request: ChatRequest, *, one_way: bool
+    ) -> Veil:
         return veiled(
             request,
             arrival.headers,
             arrival.dialect,
             await self._inspector.locate(request, principal.organisation),
             self._peppers.keyed(f"pseudonyms {principal.organisation}"),
-            one_way=obligations.redact,
+            one_way=one_way,
         )
 
     def _told_apart(self, principal: Principal, request: ChatRequest) -> ChatRequest:

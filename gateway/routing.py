@@ -280,7 +280,7 @@ def _plan(
         deadline_s=deadline_s,
         decision_digest=decision_digest(decision),
         decision_reason=decision.reason,
-        audit_content="none" if obligations.audit_content == "none" else "encrypted",
+        audit_content=obligations.audit_content or "encrypted",
         cascade_above=None
         if decision.cascade_above_percent is None
         else decision.cascade_above_percent / 100,

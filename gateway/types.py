@@ -170,7 +170,7 @@ class Plan(Struct, frozen=True):
     deadline_s: float
     decision_digest: str
     decision_reason: str
-    audit_content: Literal["encrypted", "none"]
+    audit_content: Literal["encrypted", "redacted", "none"]
     translation: Translation = "warn"
     hedge_after_s: float | None = None
     cascade_above: float | None = None

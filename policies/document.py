@@ -21,7 +21,7 @@ from policies.selectors import Selector
 SCHEMA_VERSION: Final = 1
 
 WhenClosed: TypeAlias = Literal["substitute", "refuse"]
-AuditContent: TypeAlias = Literal["none", "encrypted"]
+AuditContent: TypeAlias = Literal["none", "redacted", "encrypted"]
 OutputScanning: TypeAlias = Literal["count", "mask"]
 Effect: TypeAlias = Literal["allow", "deny"]
 Sticky: TypeAlias = Literal["key", "project", "workspace"]

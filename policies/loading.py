@@ -48,7 +48,13 @@ from policies.texts import parse_text, place_finder
 
 
 _WHEN_CLOSED: Final[Mapping[str, WhenClosed]] = {"substitute": "substitute", "refuse": "refuse"}
-_AUDIT_CONTENTS: Final[Mapping[str, AuditContent]] = {"none": "none", "encrypted": "encrypted"}
+_AUDIT_CONTENTS: Final[Mapping[str, AuditContent]] = {
+    "none": "none",
+    "metadata": "none",  # What is recorded about a request is always recorded.
+    "redacted": "redacted",
+    "encrypted": "encrypted",
+    "full": "encrypted",
+}
 _SCANNINGS: Final[Mapping[str, OutputScanning]] = {"count": "count", "mask": "mask"}
 _STICKY: Final[Mapping[str, Sticky]] = {
     "key": "key",

@@ -101,11 +101,9 @@ class Matched:
         capped = self.input_cap_step
         self.input_cap = None if capped is None else capped.constraint.cap_input_tokens
         asked = {rule.audit_content for rule in rules}
-        self.audit_content: AuditContent | None = None
-        if "none" in asked:  # The most reticent of what the rules ask for.
-            self.audit_content = "none"
-        elif "encrypted" in asked:
-            self.audit_content = "encrypted"
+        levels: tuple[AuditContent, ...] = ("none", "redacted", "encrypted")
+        # The most reticent of what the rules ask for.
+        self.audit_content = next((level for level in levels if level in asked), None)
         scans = {rule.scan_output for rule in rules}
         self.scan_output: OutputScanning | None = None
         if "mask" in scans:

@@ -312,6 +312,9 @@ def test_the_most_reticent_audit_and_any_refusal_to_cache_win() -> None:
     encrypted, none = {"audit_content": "encrypted"}, {"audit_content": "none"}
     assert _decide(encrypted).obligations.audit_content == "encrypted"
     assert _decide(encrypted, none, encrypted).obligations.audit_content == "none"
+    redacted = {"audit_content": "redacted"}
+    assert _decide(encrypted, redacted).obligations.audit_content == "redacted"
+    assert _decide(redacted, none).obligations.audit_content == "none"
     assert _decide(encrypted).obligations.no_cache is False
     assert _decide(encrypted, {"no_cache": True}).obligations.no_cache is True
 

@@ -155,7 +155,7 @@ def test_a_mistake_outside_the_rules_is_named(rest: dict[str, object], expected:
         ({"forbid": {"in_house": "yes"}}, "expected true or false, not a string"),
         ({"forbid": {"house": True}}, "forbid (rule 'c0'): unknown key 'house'; did you mean"),
         ({"no_cache": 1}, "no_cache (rule 'c0'): expected true or false, not a number"),
-        ({"audit_content": "all"}, "'all' is not one of none, encrypted"),
+        ({"audit_content": "all"}, "'all' is not one of none, metadata, redacted, encrypted, full"),
         ({"cap_output_tokens": 0}, "cap_output_tokens (rule 'c0'): not between 1 and"),
         ({"cap_output_tokens": 1.5}, "expected a whole number, not a number"),
         ({"cap_output_tokens": None}, "expected a whole number, not a value of another kind"),

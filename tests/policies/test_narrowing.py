@@ -104,7 +104,7 @@ def test_adding_a_constraint_never_widens(
     assert _cap(after.obligations.output_tokens_cap) <= _cap(before.obligations.output_tokens_cap)
     assert _cap(after.obligations.input_tokens_cap) <= _cap(before.obligations.input_tokens_cap)
     assert after.obligations.no_cache or not before.obligations.no_cache
-    openness = ["none", "encrypted", None]
+    openness = ["none", "redacted", "encrypted", None]
     assert openness.index(after.obligations.audit_content) <= openness.index(
         before.obligations.audit_content
     )

@@ -148,7 +148,7 @@ _EFFECTS: Mapping[str, st.SearchStrategy[object]] = {
     "cap_output_tokens": st.integers(1, 5_000),
     "cap_input_tokens": st.integers(0, 2_000),
     "no_cache": st.just(value=True),
-    "audit_content": st.sampled_from(["none", "encrypted"]),
+    "audit_content": st.sampled_from(["none", "redacted", "encrypted"]),
     "scan_output": st.sampled_from(["count", "mask"]),
 }
 
