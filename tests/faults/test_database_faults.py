@@ -27,8 +27,8 @@ from tests.running_gateway import CLAUDE_TARGET, RunningGateway, Upstreams
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.timeout(600)]
-OUTAGE_S = float(os.environ.get("GATEWRIGHT_FAULT_OUTAGE_S", "1.5"))
-KILLS = int(os.environ.get("GATEWRIGHT_FAULT_KILLS", "2"))
+OUTAGE_S = float(os.environ.get("GATEWRIGHT_FAULT_OUTAGE_S", "0.5"))
+KILLS = int(os.environ.get("GATEWRIGHT_FAULT_KILLS", "1"))
 CALLERS = 8
 ACCOUNT = "org:acme"
 
