@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     serving.add_argument(
         "--deterministic", action="store_true", help="the same bits whoever else is served"
     )
+    serving.add_argument("--no-graphs", action="store_true", help="no CUDA graphs for decodes")
     serving.add_argument("--kv-dtype", default="auto", help="auto or fp8")
     serving.add_argument(
         "--tenant-share", type=float, default=1.0, help="part of all blocks one tenant may hold"
@@ -93,6 +94,7 @@ def _serve_options(options: argparse.Namespace) -> ServeOptions:
         prefill_chunk=options.prefill_chunk,
         overlap=options.overlap,
         is_deterministic=options.deterministic,
+        has_graphs=not options.no_graphs,
         kv_dtype=options.kv_dtype,
         tenant_share=options.tenant_share,
         is_caching=not options.no_prefix_cache,

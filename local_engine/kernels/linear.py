@@ -1,6 +1,10 @@
 """Products with fixed weights: packed once for the machine, or kept in fewer bits."""
 
+import importlib
+import importlib.util
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -59,6 +63,14 @@ def in_tiles(make: MakeLinear) -> MakeLinear:
         return multiply_tiles
 
     return make_tiled
+
+
+@cache
+def triton_products(device: torch.device) -> Any:
+    """Triton's products for this device, imported where they can run; elsewhere nothing."""
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return None
+    return importlib.import_module("local_engine.kernels.triton_products")
 
 
 def choose_linear(device: torch.device, dtype: torch.dtype) -> MakeLinear:

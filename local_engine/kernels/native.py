@@ -8,13 +8,13 @@ import ctypes
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 
 import torch
 
+from local_engine.kernels.fast import HeadNorms
 from local_engine.kernels.reach import Reach
 
 
@@ -25,15 +25,6 @@ _FLAGS = (
     *("-fno-signed-zeros", "-ffinite-math-only"),
 )
 _COMPILE_TIMEOUT_S = 60
-
-
-@dataclass(frozen=True, slots=True)
-class HeadNorms:
-    """The scales of a layer's query and key heads, [dim] each."""
-
-    q_weight: torch.Tensor
-    k_weight: torch.Tensor
-    eps: float
 
 
 class NativeKernels:

@@ -7,28 +7,15 @@ from the blocks, on CUDA Triton kernels do. Which one is chosen once.
 
 import importlib
 import importlib.util
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 
+from local_engine.kernels.fast import FastKernels
 from local_engine.kernels.native import NativeKernels, native_kernels
 from local_engine.kernels.reach import Reach
-
-
-# (queries [rows, heads, dim], keys, values, block table [rows, blocks], lengths [rows], reach)
-# -> [rows, heads, dim]
-DecodeAttention = Callable[
-    [torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, Reach], torch.Tensor
-]
-
-
-# (queries [tokens, heads, dim], keys, values, blocks of the sequence, first position, reach)
-PrefillAttention = Callable[
-    [torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int, Reach], torch.Tensor
-]
 
 
 def _taken(pool: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
@@ -115,28 +102,20 @@ def prefill_reference(
 
 
 def choose_native(
-    device: torch.device, dtype: torch.dtype, head_dim: int, block_size: int
-) -> NativeKernels | None:
-    """The compiled kernels where they know this machine, type and shape."""
-    if device.type != "cpu" or dtype != torch.float32:
+    device: torch.device,
+    dtype: torch.dtype,
+    head_dim: int,
+    block_size: int,
+    kv_dtype: torch.dtype | None = None,
+) -> FastKernels | None:
+    """The machine's own kernels where they know its types and shapes."""
+    if has_triton(device):
+        return triton_kernels() if head_dim >= 16 and not head_dim & head_dim - 1 else None
+    if device.type != "cpu" or {dtype, kv_dtype or dtype} != {torch.float32}:
         return None
     if head_dim % 32 or head_dim > 1024 or block_size != NativeKernels.block_size:
         return None
     return native_kernels()
-
-
-def choose_decode(native: NativeKernels | None, device: torch.device) -> DecodeAttention:
-    """The fastest decode attention that was found."""
-    if native is not None:
-        return native.paged_decode
-    return triton_kernels().decode_triton if has_triton(device) else decode_reference
-
-
-def choose_prefill(native: NativeKernels | None, device: torch.device) -> PrefillAttention:
-    """Likewise for a chunk of one prompt."""
-    if native is not None:
-        return native.paged_prefill
-    return triton_kernels().prefill_triton if has_triton(device) else prefill_reference
 
 
 @cache
@@ -146,6 +125,8 @@ def has_triton(device: torch.device) -> bool:
 
 
 @cache
-def triton_kernels() -> Any:
+def triton_kernels() -> FastKernels:
     """The Triton kernels, imported where they can run."""
-    return importlib.import_module("local_engine.kernels.triton_attention")
+    module: Any = importlib.import_module("local_engine.kernels.triton_kernels")
+    kernels: FastKernels = module.TritonKernels()
+    return kernels

@@ -2,13 +2,13 @@
 
 The torch functions are the reference. int8 multiplies in integers, with each token's activations
 scaled to int8 on the way; fp8 and int4 are stored small and widened for the product, which saves
-memory everywhere and time where a kernel reads the small form directly.
+memory everywhere and time where a kernel reads the small form directly, as Triton's do on a GPU.
 """
 
 import torch
 from torch.nn import functional as F
 
-from local_engine.kernels.linear import Linear, MakeLinear
+from local_engine.kernels.linear import Linear, MakeLinear, triton_products
 
 
 GROUP = 128
@@ -24,12 +24,16 @@ def int8_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
     """Integer product of int8 weights with int8 activations, one scale per token and output."""
     packed, scale = quantise_int8(weight)
     columns = packed.t().contiguous()
+    triton = triton_products(weight.device)
 
     def multiply(x: torch.Tensor) -> torch.Tensor:
         rows = x.reshape(-1, x.shape[-1])
         whole, per_token = quantise_int8(rows)
-        product = torch._int_mm(whole, columns).float()  # noqa: SLF001 - torch's only int8 product
-        out = product * per_token[:, None] * scale
+        if triton is not None:
+            out: torch.Tensor = triton.product_int8_triton(whole, per_token, packed, scale)
+        else:
+            product = torch._int_mm(whole, columns).float()  # noqa: SLF001 - torch's only one
+            out = product * per_token[:, None] * scale
         out = out if bias is None else out + bias
         return out.to(x.dtype).view(*x.shape[:-1], -1)
 
@@ -45,9 +49,14 @@ def quantise_fp8(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def fp8_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
     packed, scale = quantise_fp8(weight)
+    triton = triton_products(weight.device)
 
     def multiply(x: torch.Tensor) -> torch.Tensor:
-        out = F.linear(x, packed.to(x.dtype)) * scale.to(x.dtype)
+        if triton is not None:
+            rows = triton.product_fp8_triton(x.reshape(-1, x.shape[-1]), packed, scale)
+            out: torch.Tensor = rows.view(*x.shape[:-1], -1)
+        else:
+            out = F.linear(x, packed.to(x.dtype)) * scale.to(x.dtype)
         return out if bias is None else out + bias
 
     return multiply
@@ -74,7 +83,16 @@ def widen_int4(packed: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
 
 def int4_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
     packed, scale = quantise_int4(weight)
-    return lambda x: F.linear(x, widen_int4(packed, scale).to(x.dtype), bias)
+    triton = triton_products(weight.device)
+
+    def multiply(x: torch.Tensor) -> torch.Tensor:
+        if triton is None:
+            return F.linear(x, widen_int4(packed, scale).to(x.dtype), bias)
+        rows = triton.product_int4_triton(x.reshape(-1, x.shape[-1]), packed, scale)
+        out: torch.Tensor = rows.view(*x.shape[:-1], -1)
+        return out if bias is None else out + bias
+
+    return multiply
 
 
 def group_of(inputs: int) -> int:

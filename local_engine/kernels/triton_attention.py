@@ -3,6 +3,7 @@
 The heads that share a key/value head are folded into the rows of one product. Decode splits long
 contexts into a fixed number of segments, so that a sequence's numbers do not depend on the batch;
 each segment keeps its maximum, its sum and its weighted values, and a second kernel joins them.
+Products take the queries' type, for tensor cores; fp8 keys and values are widened to it.
 On the interpreter everything is float32 or float16: bfloat16 is wrong there, silently.
 """
 
@@ -34,7 +35,7 @@ def _decode_segment(
     per_segment = tl.cdiv(num_blocks, SEGMENTS)
     query = tl.load(
         q + (row * HEADS + head)[:, None] * DIM + at_dim[None, :], mask=is_head[:, None], other=0.0
-    ).to(tl.float32)
+    )
     most = tl.full((ROWS,), -1e30, tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     acc = tl.zeros((ROWS, DIM), tl.float32)
@@ -43,8 +44,8 @@ def _decode_segment(
     while number < end:
         block = tl.load(table + row * table_width + number).to(tl.int64)
         base = (block * KV_HEADS + kv_head) * DIM * BLOCK
-        k = tl.load(keys + base + at_dim[:, None] * BLOCK + at_token[None, :]).to(tl.float32)
-        v = tl.load(values + base + at_token[:, None] * DIM + at_dim[None, :]).to(tl.float32)
+        k = tl.load(keys + base + at_dim[:, None] * BLOCK + at_token[None, :]).to(query.dtype)
+        v = tl.load(values + base + at_token[:, None] * DIM + at_dim[None, :]).to(query.dtype)
         position = number * BLOCK + at_token
         is_seen = (position < length) & (position >= first)
         # What lies beyond the length may be anything, NaN included.
@@ -55,7 +56,7 @@ def _decode_segment(
         kept = tl.exp(most - new_most)
         weights = tl.where(is_seen[None, :], tl.exp(scores - new_most[:, None]), 0.0)
         total = total * kept + tl.sum(weights, axis=1)
-        acc = acc * kept[:, None] + tl.dot(weights, v, input_precision="ieee")
+        acc = acc * kept[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
         most = new_most
         number += 1
     at = (row * HEADS + head) * SEGMENTS + segment
@@ -118,9 +119,7 @@ def _prefill(
     token = tile * tokens + at_row // group
     is_row = (token < num_tokens) & (at_row < tokens * group)
     row = token * HEADS + kv_head * group + at_row % group
-    query = tl.load(q + row[:, None] * DIM + at_dim[None, :], mask=is_row[:, None], other=0.0).to(
-        tl.float32
-    )
+    query = tl.load(q + row[:, None] * DIM + at_dim[None, :], mask=is_row[:, None], other=0.0)
     here = start + token
     most = tl.full((ROWS,), -1e30, tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
@@ -130,8 +129,8 @@ def _prefill(
     number = first // BLOCK
     while number * BLOCK < last:
         base = (tl.load(blocks + number).to(tl.int64) * KV_HEADS + kv_head) * DIM * BLOCK
-        k = tl.load(keys + base + at_dim[:, None] * BLOCK + at_token[None, :]).to(tl.float32)
-        v = tl.load(values + base + at_token[:, None] * DIM + at_dim[None, :]).to(tl.float32)
+        k = tl.load(keys + base + at_dim[:, None] * BLOCK + at_token[None, :]).to(query.dtype)
+        v = tl.load(values + base + at_token[:, None] * DIM + at_dim[None, :]).to(query.dtype)
         position = number * BLOCK + at_token
         is_used = position < last
         k = tl.where(is_used[None, :], k, 0.0)
@@ -143,7 +142,7 @@ def _prefill(
         kept = tl.exp(most - new_most)
         weights = tl.where(is_seen, tl.exp(scores - new_most[:, None]), 0.0)
         total = total * kept + tl.sum(weights, axis=1)
-        acc = acc * kept[:, None] + tl.dot(weights, v, input_precision="ieee")
+        acc = acc * kept[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
         most = new_most
         number += 1
     answer = (acc / tl.maximum(total, 1e-30)[:, None]).to(out.dtype.element_ty)

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from local_engine.kernels.fast import FastKernels, HeadNorms
 from local_engine.kernels.linear import plain_linear
-from local_engine.kernels.native import HeadNorms, NativeKernels
-from local_engine.model.moe import SparseMlp
+from local_engine.model.moe import GroupedProduct, SparseMlp
 from local_engine.model.rope import rotate, rotation_table
 from local_engine.model.spec import ModelSpec
 
@@ -59,7 +59,7 @@ class RmsNorm(nn.Module):
         self.is_offset = spec.norm_is_offset
         self.weight = nn.Parameter(torch.zeros(size) if self.is_offset else torch.ones(size))
         self.eps = spec.rms_norm_eps
-        self.native: NativeKernels | None = None
+        self.native: FastKernels | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.native is not None:
@@ -131,7 +131,7 @@ class Mlp(nn.Module):
         self.reduce: Reduce = _whole
         self._activate = ACTIVATIONS[spec.activation]
         self._is_silu = spec.activation == "silu"
-        self.native: NativeKernels | None = None
+        self.native: FastKernels | None = None
         self._gate_up: Linear | None = None
         self._down: Linear | None = None
 
@@ -243,8 +243,9 @@ class Decoder(nn.Module):
     def fuse(
         self,
         make: MakeLinear,
-        native: NativeKernels | None = None,
+        native: FastKernels | None = None,
         make_router: MakeLinear = plain_linear,
+        grouped: GroupedProduct | None = None,
     ) -> None:
         """Turn the weights into what serving multiplies with; training is over after this."""
         for module in self.modules():
@@ -254,7 +255,7 @@ class Decoder(nn.Module):
             assert isinstance(layer, Block), "blocks are made above"
             layer.self_attn.fuse(make)
             if isinstance(layer.mlp, SparseMlp):
-                layer.mlp.fuse(make, make_router)
+                layer.mlp.fuse(make, make_router, grouped)
             else:
                 layer.mlp.fuse(make)
         self._head = make(self.lm_head.weight.data, None)

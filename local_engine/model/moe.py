@@ -9,7 +9,18 @@ from local_engine.model.spec import ModelSpec, MoeSpec
 
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
+# (rows [rows, in], weights [experts, out, in], expert of each place, places per row)
+# -> [places, out]
+GroupedProduct = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int], torch.Tensor]
 MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], Linear]
+
+
+def grouped_reference(
+    x: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor, num_chosen: int
+) -> torch.Tensor:
+    """Place p is row p // num_chosen of `x` times the weights of its expert."""
+    rows = x.repeat_interleave(num_chosen, dim=0)
+    return torch.bmm(weights[experts], rows[:, :, None])[:, :, 0]
 
 
 class Expert(nn.Module):
@@ -33,9 +44,12 @@ class Expert(nn.Module):
             gate, up = self._gate_up(x).chunk(2, dim=-1)
         return (self._down or self.down_proj)(self._activate(gate) * up)
 
+    def joined(self) -> torch.Tensor:
+        """The weights of gate and up, one below the other."""
+        return torch.cat([self.gate_proj.weight.data, self.up_proj.weight.data])
+
     def fuse(self, make: MakeLinear) -> None:
-        joined = torch.cat([self.gate_proj.weight.data, self.up_proj.weight.data])
-        self._gate_up = make(joined, None)
+        self._gate_up = make(self.joined(), None)
         self._down = make(self.down_proj.weight.data, None)
         del self.gate_proj, self.up_proj, self.down_proj
 
@@ -57,6 +71,9 @@ class SparseMlp(nn.Module):
         )
         self.reduce: Callable[[torch.Tensor], torch.Tensor] = lambda x: x
         self._router: Linear | None = None
+        self._activate = activate
+        self._grouped: GroupedProduct | None = None
+        self._gate_ups = self._downs = torch.empty(0)
         self._num_chosen = moe.num_chosen
         self._is_normalised = moe.is_normalised
 
@@ -67,6 +84,8 @@ class SparseMlp(nn.Module):
         if self._is_normalised:
             weights = weights / weights.sum(dim=-1, keepdim=True)
         weights = weights.to(x.dtype)
+        if self._grouped is not None:
+            return self.reduce(self._all_at_once(flat, weights, chosen).view_as(x))
         out = torch.zeros_like(flat)
         # By expert, so that each one multiplies once with all tokens that were sent to it.
         for index in chosen.unique().tolist():
@@ -75,8 +94,28 @@ class SparseMlp(nn.Module):
             out.index_add_(0, rows, answer)
         return self.reduce(out.view_as(x))
 
-    def fuse(self, make: MakeLinear, make_router: MakeLinear) -> None:
+    def _all_at_once(
+        self, flat: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor
+    ) -> torch.Tensor:
+        assert self._grouped is not None, "asked for when the weights were fused"
+        places = chosen.flatten()
+        gate, up = self._grouped(flat, self._gate_ups, places, self._num_chosen).chunk(2, dim=-1)
+        answers = self._grouped(self._activate(gate) * up, self._downs, places, 1)
+        found: torch.Tensor = (answers.view(*chosen.shape, -1) * weights[..., None]).sum(dim=1)
+        return found
+
+    def fuse(
+        self, make: MakeLinear, make_router: MakeLinear, grouped: GroupedProduct | None = None
+    ) -> None:
+        """With `grouped` all experts multiply at once, without it each with its own rows."""
         self._router = make_router(self.gate.weight.data, None)
+        if grouped is not None:
+            parts = [expert for expert in self.experts if isinstance(expert, Expert)]
+            self._gate_ups = torch.stack([expert.joined() for expert in parts])
+            self._downs = torch.stack([expert.down_proj.weight.data for expert in parts])
+            self._grouped = grouped
+            del self.experts
+            return
         for expert in self.experts:
             assert isinstance(expert, Expert), "experts are made above"
             expert.fuse(make)

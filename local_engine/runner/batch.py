@@ -7,8 +7,8 @@ import torch
 
 from local_engine.core.scheduler import Item, Step
 from local_engine.core.sequence import PENDING
-from local_engine.kernels.native import HeadNorms, NativeKernels
-from local_engine.kernels.paged_attention import choose_decode, choose_prefill
+from local_engine.kernels.fast import FastKernels, HeadNorms
+from local_engine.kernels.paged_attention import decode_reference, prefill_reference
 from local_engine.kernels.reach import Reach
 from local_engine.model.decoder import Turn
 from local_engine.model.spec import ModelSpec
@@ -97,14 +97,14 @@ class PagedAttention:
     """What the decoder calls in each layer: store new keys and values, look at all of them."""
 
     def __init__(
-        self, spec: ModelSpec, pool: KvPool, batch: FlatBatch, native: NativeKernels | None
+        self, spec: ModelSpec, pool: KvPool, batch: FlatBatch, native: FastKernels | None
     ) -> None:
         self._spec = spec
         self._pool = pool
         self._batch = batch
         self._native = native
-        self._decode = choose_decode(native, batch.token_ids.device)
-        self._prefill = choose_prefill(native, batch.token_ids.device)
+        self._decode = decode_reference if native is None else native.paged_decode
+        self._prefill = prefill_reference if native is None else native.paged_prefill
         self._singles = batch.table[: batch.num_singles].contiguous()
         self._lengths = batch.lengths[: batch.num_singles].contiguous()
 

@@ -9,17 +9,26 @@ import torch
 from local_engine.core.allocation import BlockCopy
 from local_engine.core.scheduler import Item, Step
 from local_engine.core.sequence import Sequence
-from local_engine.kernels.linear import MakeLinear, choose_linear, in_tiles, plain_linear
+from local_engine.kernels.linear import (
+    MakeLinear,
+    choose_linear,
+    in_tiles,
+    plain_linear,
+    triton_products,
+)
 from local_engine.kernels.paged_attention import choose_native
 from local_engine.model.decoder import Decoder
 from local_engine.model.spec import ModelSpec
 from local_engine.runner.batch import FlatBatch, PagedAttention, flatten
+from local_engine.runner.graphs import DecodeGraphs, Record
 from local_engine.runner.kv_pool import KvPool
 from local_engine.runner.sampler import (
     History,
     SampledToken,
+    choose_draw,
     describe_token,
-    is_plain_greedy,
+    draw_plain,
+    is_plain,
     sample,
 )
 from local_engine.text.grammar import Grammar
@@ -77,12 +86,22 @@ class ModelRunner:
         self.spec: ModelSpec = decoder.spec
         self.dtype = decoder.model.norm.weight.dtype
         self._decoder = decoder.to(device).eval()
-        self._native = choose_native(device, self.dtype, self.spec.head_dim, block_size)
+        shape = (self.spec.head_dim, block_size, kv_dtype)
+        self._native = choose_native(device, self.dtype, *shape)
         make = make_linear or choose_linear(device, self.dtype)
+        products = triton_products(device)
         if is_deterministic:
             self._decoder.fuse(in_tiles(make), self._native, in_tiles(plain_linear))
+        elif products is not None and make_linear is None:
+            self._decoder.fuse(make, self._native, grouped=products.grouped_triton)
         else:
             self._decoder.fuse(make, self._native)
+        # Experts that multiply one by one ask the device which of them were chosen.
+        self._is_recordable = self.spec.moe is None or (
+            products is not None and make_linear is None and not is_deterministic
+        )
+        self._draw = choose_draw(device)
+        self._graphs: DecodeGraphs | None = None
         self._announce = announce
         self.device = device
         self._block_size = block_size
@@ -116,13 +135,40 @@ class ModelRunner:
         if self._announce is not None:
             self._announce(prepared.step, prepared.batch)
         batch = prepared.batch.to(self.device)
-        attend = PagedAttention(self.spec, self.pool, batch, self._native)
-        hidden = self._decoder(batch.token_ids, batch.positions, attend)
         results = {item.sequence.sequence_id: Result() for item in batch.items}
-        if len(batch.scored_rows):
-            logits = self._decoder.logits(hidden[batch.scored_rows])
+        logits = None if self._graphs is None else self._graphs.scores(batch)
+        if logits is None:
+            logits = self._scores(batch)
+        if len(logits):
             self._choose(batch, logits, results)
         return results
+
+    def _scores(self, batch: FlatBatch) -> torch.Tensor:
+        """One forward pass, and the scores of the rows that somebody asked for."""
+        attend = PagedAttention(self.spec, self.pool, batch, self._native)
+        hidden = self._decoder(batch.token_ids, batch.positions, attend)
+        return self._decoder.logits(hidden[batch.scored_rows])
+
+    @torch.inference_mode()
+    def record_decodes(self, record: Record, most: int) -> None:
+        """From now on steps of up to `most` single tokens are played from recordings.
+
+        With other ranks, or experts that multiply one by one, they are computed as ever.
+        """
+        if self._announce is not None or not self._is_recordable:
+            return
+        self._graphs = DecodeGraphs(
+            self._scores,
+            record,
+            most=most,
+            table_width=-(-self.spec.context_window // self._block_size),
+            device=self.device,
+        )
+
+    @property
+    def num_played(self) -> int:
+        """Steps that were played from a recording."""
+        return 0 if self._graphs is None else self._graphs.num_played
 
     @torch.inference_mode()
     def embed(self, token_ids: list[int]) -> list[float]:
@@ -144,7 +190,7 @@ class ModelRunner:
     def _choose(self, batch: FlatBatch, logits: torch.Tensor, results: dict[str, Result]) -> None:
         native = self._native
         likeliest = (logits.argmax(dim=-1) if native is None else native.argmax(logits)).tolist()
-        first = 0
+        first, sampled = 0, []
         for item in batch.items:
             result = results[item.sequence.sequence_id]
             num_rows = self._describe_prompt(item, logits, first, result)
@@ -154,10 +200,24 @@ class ModelRunner:
             num_rows = 1 + item.num_drafts if num_rows == 0 else 0
             # A prompt whose rows were all described ends in the row that is sampled.
             start = first if num_rows else first - 1
-            rows = range(start, start + 1 + item.num_drafts)
+            sampled.append((item, range(start, start + 1 + item.num_drafts)))
+            first += num_rows
+        for row, token_id in self._drawn(logits, sampled).items():
+            likeliest[row] = token_id
+        for item, rows in sampled:
+            result = results[item.sequence.sequence_id]
             result.tokens += self._accepted(item, logits, likeliest, rows)
             self._last_tokens[item.sequence.sequence_id] = result.tokens[-1].token_id
-            first += num_rows
+
+    def _drawn(self, logits: torch.Tensor, sampled: list[tuple[Item, range]]) -> dict[int, int]:
+        """Tokens for all rows that scores and noise alone decide."""
+        plain = [
+            (row, item.sequence.params, self._state_of(item.sequence).seed, at)
+            for item, rows in sampled
+            if is_plain(item.sequence.params)
+            for at, row in enumerate(rows, _position_of(item))
+        ]
+        return draw_plain(self._draw, logits, plain)
 
     def _accepted(
         self, item: Item, logits: torch.Tensor, likeliest: list[int], rows: range
@@ -172,10 +232,9 @@ class ModelRunner:
         params, kept = sequence.params, self._state_of(sequence)
         # Without placeholders: who looks at its own words is never planned ahead of them.
         written = list(sequence.output_token_ids) if params.needs_history else []
-        position = item.end - item.num_drafts - sequence.num_prompt_tokens
         drafts = [*sequence.draft_token_ids, None]
-        for at, (row, draft) in enumerate(zip(rows, drafts, strict=False), position):
-            if is_plain_greedy(params):
+        for at, (row, draft) in enumerate(zip(rows, drafts, strict=False), _position_of(item)):
+            if is_plain(params):
                 token = SampledToken(likeliest[row])
             else:
                 allowed = None if kept.grammar is None else kept.grammar.allowed()
@@ -212,6 +271,11 @@ class ModelRunner:
             found = Kept(secrets.randbits(63) if seed is None else seed)
             self._kept[sequence.sequence_id] = found
         return found
+
+
+def _position_of(item: Item) -> int:
+    """How many tokens were written before the first one that this item chooses."""
+    return item.end - item.num_drafts - item.sequence.num_prompt_tokens
 
 
 def choose_device(name: str) -> torch.device:

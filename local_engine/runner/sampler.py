@@ -4,16 +4,23 @@ Order: penalties, logit bias, forbidden and not yet allowed tokens, grammar, tem
 top-p, min-p. Reported log-probabilities are those of the model itself, before any of it.
 """
 
+import importlib
+import importlib.util
+import math
 from collections import Counter
+from collections.abc import Callable
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from local_engine.kernels.sampling_noise import draw_reference, gumbel, row_key
 from local_engine.sampling_params import SamplingParams
 
 
-_GOLDEN = 0x9E3779B97F4A7C15
+# (scores [rows, vocabulary], one over temperature, floors, keys [rows, 2]) -> tokens [rows]
+Draw = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 # Sorting a whole vocabulary for one token is dear; the likeliest few nearly always hold top_p.
 _FIRST_CANDIDATES = 1024
 
@@ -60,22 +67,60 @@ def sample(
     if params.is_greedy:
         token_id = int(scores.argmax())
     else:
-        generator = torch.Generator(device="cpu")
-        generator.manual_seed((seed * _GOLDEN + history.num_written) % (1 << 63))
         probabilities = truncated_probabilities(scores, params)
-        token_id = int(torch.multinomial(probabilities, 1, generator=generator))
+        kept = probabilities.nonzero()[:, 0]
+        noise = gumbel(kept, row_key(seed, history.num_written))
+        token_id = int(kept[(probabilities[kept].log() + noise).argmax()])
     return describe_token(logits, token_id, params.top_logprobs if params.logprobs else None)
 
 
-def is_plain_greedy(params: SamplingParams) -> bool:
-    """Whether the likeliest token is the answer, and nobody asks how likely it was."""
+def is_plain(params: SamplingParams) -> bool:
+    """Whether scores and noise alone decide, and nobody asks how likely the token was.
+
+    Such rows are drawn all at once, where they are; `min_p` is a floor under their scores.
+    """
+    is_whole = params.is_greedy or (params.top_k <= 0 and params.top_p >= 1.0)
     return (
-        params.is_greedy
+        is_whole
         and not params.logprobs
         and not params.logit_bias
         and not params.needs_history
         and not params.min_tokens
     )
+
+
+def draw_plain(
+    draw: Draw, logits: torch.Tensor, rows: list[tuple[int, SamplingParams, int, int]]
+) -> dict[int, int]:
+    """Tokens of the sampled ones among plain `rows`: (row, params, seed, position)."""
+    sampled = [entry for entry in rows if not entry[1].is_greedy]
+    if not sampled:
+        return {}
+    device = logits.device
+    scores = logits[torch.tensor([row for row, *_ in sampled], device=device)]
+    temperatures = [max(params.temperature, 1e-4) for _, params, _, _ in sampled]
+    # A probability of min_p times the highest is this far below it, in scores.
+    depths = [
+        temperature * (math.log(params.min_p) if params.min_p > 0.0 else -math.inf)
+        for temperature, (_, params, _, _) in zip(temperatures, sampled, strict=True)
+    ]
+    keys = torch.tensor([row_key(seed, position) for _, _, seed, position in sampled])
+    tokens = draw(
+        scores,
+        torch.tensor([1.0 / temperature for temperature in temperatures], device=device),
+        scores.amax(dim=-1) + torch.tensor(depths, device=device),
+        keys.to(device),
+    )
+    return dict(zip([row for row, *_ in sampled], tokens.tolist(), strict=True))
+
+
+def choose_draw(device: torch.device) -> Draw:
+    """Triton's kernel where it runs, the reference elsewhere."""
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return draw_reference
+    module: Any = importlib.import_module("local_engine.kernels.triton_sample")
+    found: Draw = module.draw_triton
+    return found
 
 
 def describe_token(logits: torch.Tensor, token_id: int, num_top: int | None) -> SampledToken:

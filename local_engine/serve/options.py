@@ -21,6 +21,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt tokens per step beside decoders; 0: as many as the measured step times allow."""
     overlap: str = "auto"
     """Plan a step while the one before is computed: `on`, `off`, `auto` (on where a GPU is)."""
+    has_graphs: bool = True
+    """Decode steps are recorded as CUDA graphs where a GPU is."""
     is_deterministic: bool = False
     """A request's tokens have the same bits whoever else is served: fixed tiles, fixed chunks."""
     tenant_share: float = 1.0

@@ -21,6 +21,7 @@ from local_engine.model.errors import ModelRefused
 from local_engine.model.loader import describe, load_decoder
 from local_engine.model.manifest import ModelFiles, open_model
 from local_engine.model.spec import ModelSpec
+from local_engine.runner.graphs import CudaRecorder
 from local_engine.runner.kv_pool import KV_DTYPES
 from local_engine.runner.memory import KvBudget, plan_memory
 from local_engine.runner.model_runner import ModelRunner, choose_device
@@ -89,6 +90,8 @@ def load_worker(link: socket.socket, options: WorkerOptions) -> tuple[Worker, Re
     grammars = GrammarCompiler(ready.tokenizer_json.decode(), spec.vocab_size, spec.eos_token_ids)
     identity = WorkerIdentity(secrets.token_bytes(32), files.digest, options.shares_nameless)
     drafter = _drafter(options, runner, budget)
+    if runner.device.type == "cuda" and options.has_graphs:
+        runner.record_decodes(CudaRecorder(), options.max_running)
     warm_up(runner, scheduler)
     is_ahead = _is_overlapping(options, runner)
     worker = Worker(link, runner, scheduler, identity, grammars, drafter, is_overlapping=is_ahead)

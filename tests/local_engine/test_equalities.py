@@ -7,8 +7,11 @@ import torch
 
 from local_engine.core.sequence import FinishReason, Sequence
 from local_engine.core.tiers import Tier
+from local_engine.kernels.linear import plain_linear
 from local_engine.model.decoder import Decoder
+from local_engine.model.moe import grouped_reference
 from local_engine.model.spec import ModelSpec, MoeSpec
+from local_engine.runner.graphs import graph_sizes, record_plainly
 from local_engine.runner.kv_pool import FP8
 from local_engine.runner.sampler import SampledToken
 from local_engine.sampling_params import SamplingParams
@@ -255,6 +258,42 @@ def test_in_deterministic_mode_a_prefix_hit_changes_no_bit() -> None:
         seen.append((one.num_cached_tokens, results[one.sequence_id].tokens))
     assert [hits for hits, _ in seen] == [0, 48]
     assert seen[0][1] == seen[1][1]
+
+
+@pytest.mark.parametrize("is_sparse", [False, True], ids=["dense", "moe"])
+def test_recorded_decode_steps_write_what_computed_ones_write(is_sparse: bool) -> None:
+    """The buffers and the padding of CUDA graphs; that a graph repeats itself is the GPU's part."""
+    spec = SPECS["moe" if is_sparse else "window"]
+    plain, played = EngineLoop(random_decoder(spec)), EngineLoop(random_decoder(spec))
+    played.runner._is_recordable = True
+    played.runner.record_decodes(record_plainly, 19)
+    for loop in (plain, played):
+        for number in range(23):
+            params = greedy(4 + number % 7, logprobs=number % 2 == 0)
+            loop.add(prompt(3 + number, seed=number), params)
+    sequences = [list(loop.scheduler._waiting[Tier.STANDARD]) for loop in (plain, played)]
+    plain.run()
+    played.run()
+    assert played.runner.num_played > 5
+    assert plain.runner.num_played == 0
+    expected, found = ([each.token_ids for each in loop] for loop in sequences)
+    assert found == expected
+
+
+def test_sizes_of_recordings_hold_every_batch() -> None:
+    assert graph_sizes(1) == [1]
+    assert graph_sizes(6) == [1, 2, 4, 6]
+    assert graph_sizes(40) == [1, 2, 4, 8, 16, 32, 40]
+
+
+def test_experts_all_at_once_say_what_they_say_one_by_one() -> None:
+    one_by_one, at_once = random_decoder(SPARSE), random_decoder(SPARSE)
+    one_by_one.fuse(plain_linear)
+    at_once.fuse(plain_linear, grouped=grouped_reference)
+    tokens = torch.tensor([prompt(40)])
+    with torch.inference_mode():
+        expected, found = one_by_one(tokens), at_once(tokens)
+    assert torch.allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_keys_and_values_in_fp8_take_a_quarter_and_stay_close() -> None:

@@ -1,0 +1,66 @@
+"""What a machine's own kernels can do beside products: compiled C on a CPU, Triton on a GPU."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from local_engine.kernels.reach import Reach
+
+
+@dataclass(frozen=True, slots=True)
+class HeadNorms:
+    """The scales of a layer's query and key heads, [dim] each."""
+
+    q_weight: torch.Tensor
+    k_weight: torch.Tensor
+    eps: float
+
+
+class FastKernels(Protocol):
+    """Chosen once at start; where there are none, torch's references serve."""
+
+    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """Rows [..., dim], each divided by its root mean square and multiplied by `weight`."""
+
+    def argmax(self, scores: torch.Tensor) -> torch.Tensor:
+        """The place of each row's highest score, [rows]."""
+
+    def silu_times(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """[..., 2 * inner] as gate and up to silu(gate) * up, [..., inner]."""
+
+    def norm_turn_store(
+        self,
+        qkv: torch.Tensor,
+        norms: HeadNorms | None,
+        turn: tuple[torch.Tensor, torch.Tensor],
+        places: tuple[torch.Tensor, torch.Tensor],
+        pools: tuple[torch.Tensor, torch.Tensor],
+    ) -> torch.Tensor:
+        """Queries of a fused product, normed and turned; keys and values go into their pools.
+
+        `qkv` [rows, (heads + 2 kv_heads) * dim], `turn` cosines and sines [rows, 1, dim], `places`
+        blocks and offsets [rows] int64; returns [rows, heads, dim].
+        """
+
+    def paged_decode(
+        self,
+        q: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        table: torch.Tensor,
+        lengths: torch.Tensor,
+        reach: Reach,
+    ) -> torch.Tensor:
+        """[rows, heads, dim] queries to [rows, heads, dim] answers; `table`, `lengths` int32."""
+
+    def paged_prefill(
+        self,
+        q: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        blocks: torch.Tensor,
+        start: int,
+        reach: Reach,
+    ) -> torch.Tensor:
+        """Queries [tokens, heads, dim] at positions `start` … of one sequence."""

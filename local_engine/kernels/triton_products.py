@@ -1,0 +1,182 @@
+"""Products in Triton: with weights in fewer bits, and with the weights of many experts at once.
+
+Weights are read in their small form and widened in registers: that is where the time of small
+batches goes. int8 multiplies integers with integers, scaled per token and per output; int4 has one
+scale per group of inputs, two in a byte. References: `quantised.py`, `moe.grouped_reference`.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+_ROWS, _OUTS, _INS = 16, 32, 32
+
+
+@triton.jit
+def _product_8bit(
+    x, weight, scale, row_scale, out, rows, outs, ins,
+    ROWS: tl.constexpr, OUTS: tl.constexpr, INS: tl.constexpr, IS_WHOLE: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    output = tl.program_id(1) * OUTS + tl.arange(0, OUTS)
+    at = tl.arange(0, INS)
+    acc = tl.zeros((ROWS, OUTS), tl.int32 if IS_WHOLE else tl.float32)
+    start = 0
+    while start < ins:
+        inputs = start + at
+        known = inputs < ins
+        left_at = x + row[:, None].to(tl.int64) * ins + inputs[None, :]
+        right_at = weight + output[None, :].to(tl.int64) * ins + inputs[:, None]
+        is_left = (row < rows)[:, None] & known[None, :]
+        is_right = (output < outs)[None, :] & known[:, None]
+        if IS_WHOLE:
+            left = tl.load(left_at, mask=is_left, other=0)
+            right = tl.load(right_at, mask=is_right, other=0)
+            acc += tl.dot(left, right, out_dtype=tl.int32)
+        else:
+            left = tl.load(left_at, mask=is_left, other=0.0)
+            right = tl.load(right_at, mask=is_right, other=0.0).to(left.dtype)
+            acc += tl.dot(left, right, input_precision="ieee")
+        start += INS
+    found = acc.to(tl.float32) * tl.load(scale + output, mask=output < outs, other=0.0)[None, :]
+    if IS_WHOLE:
+        found *= tl.load(row_scale + row, mask=row < rows, other=0.0)[:, None]
+    at_out = out + row[:, None].to(tl.int64) * outs + output[None, :]
+    mask = (row < rows)[:, None] & (output < outs)[None, :]
+    tl.store(at_out, found.to(out.dtype.element_ty), mask=mask)
+
+
+def product_int8_triton(
+    whole: torch.Tensor, per_token: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor
+) -> torch.Tensor:
+    """int8 [rows, in] and [out, in] with their scales to float32 [rows, out]."""
+    rows, ins, outs = whole.shape[0], whole.shape[1], weight.shape[0]
+    out = torch.empty((rows, outs), device=whole.device, dtype=torch.float32)
+    _product_8bit[triton.cdiv(rows, _ROWS), triton.cdiv(outs, _OUTS)](
+        whole, weight, scale, per_token, out, rows, outs, ins,
+        ROWS=_ROWS, OUTS=_OUTS, INS=_INS, IS_WHOLE=True,
+    )  # fmt: skip
+    return out
+
+
+def product_fp8_triton(x: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """[rows, in] times fp8 [out, in] with a scale per output, in the type of `x`."""
+    rows, ins, outs = x.shape[0], x.shape[1], weight.shape[0]
+    out = x.new_empty((rows, outs))
+    _product_8bit[triton.cdiv(rows, _ROWS), triton.cdiv(outs, _OUTS)](
+        x.contiguous(), weight, scale, scale, out, rows, outs, ins,
+        ROWS=_ROWS, OUTS=_OUTS, INS=_INS, IS_WHOLE=False,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _product_int4(
+    x, packed, scale, out, rows, outs, ins, group,
+    ROWS: tl.constexpr, OUTS: tl.constexpr, BYTES: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    output = tl.program_id(1) * OUTS + tl.arange(0, OUTS)
+    at = tl.arange(0, BYTES)
+    half, groups = ins // 2, ins // group
+    acc = tl.zeros((ROWS, OUTS), tl.float32)
+    start = 0
+    while start < half:
+        byte = start + at
+        known = byte < half
+        two = tl.load(
+            packed + output[None, :].to(tl.int64) * half + byte[:, None],
+            mask=(output < outs)[None, :] & known[:, None], other=136,
+        )  # fmt: skip
+        # The even input is in the low half of a byte, the odd one in the high half.
+        places = row[:, None].to(tl.int64) * ins + 2 * byte[None, :]
+        mask = (row < rows)[:, None] & known[None, :]
+        even = tl.load(x + places, mask=mask, other=0.0)
+        odd = tl.load(x + places + 1, mask=mask, other=0.0)
+        low = ((two & 15).to(tl.float32) - 8.0).to(even.dtype)
+        high = ((two >> 4).to(tl.float32) - 8.0).to(odd.dtype)
+        # A group is a whole number of these tiles, so a tile has one scale per output.
+        weigh = tl.load(scale + output * groups + 2 * start // group, mask=output < outs, other=0.0)
+        both = tl.dot(even, low, input_precision="ieee") + tl.dot(odd, high, input_precision="ieee")
+        acc += both * weigh[None, :]
+        start += BYTES
+    at_out = out + row[:, None].to(tl.int64) * outs + output[None, :]
+    mask = (row < rows)[:, None] & (output < outs)[None, :]
+    tl.store(at_out, acc.to(out.dtype.element_ty), mask=mask)
+
+
+def product_int4_triton(x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """[rows, in] times int4 [out, in / 2] with scales [out, groups], in the type of `x`."""
+    rows, ins, outs = x.shape[0], x.shape[1], packed.shape[0]
+    group = ins // scale.shape[1]
+    tile = 16
+    assert scale.shape[1] == 1 or group % (2 * tile) == 0, "a tile has one scale"
+    out = x.new_empty((rows, outs))
+    _product_int4[triton.cdiv(rows, _ROWS), triton.cdiv(outs, _OUTS)](
+        x.contiguous(), packed, scale, out, rows, outs, ins, group,
+        ROWS=_ROWS, OUTS=_OUTS, BYTES=tile,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _product_experts(
+    x, weights, out, order, tile_experts, tile_starts, tile_ends, outs, ins, num_chosen,
+    ROWS: tl.constexpr, OUTS: tl.constexpr, INS: tl.constexpr,
+):  # fmt: skip
+    tile = tl.program_id(0)
+    expert = tl.load(tile_experts + tile).to(tl.int64)
+    at_row = tl.load(tile_starts + tile) + tl.arange(0, ROWS)
+    is_row = at_row < tl.load(tile_ends + tile)
+    place = tl.load(order + at_row, mask=is_row, other=0)
+    source = place // num_chosen
+    output = tl.program_id(1) * OUTS + tl.arange(0, OUTS)
+    at = tl.arange(0, INS)
+    acc = tl.zeros((ROWS, OUTS), tl.float32)
+    start = 0
+    while start < ins:
+        inputs = start + at
+        known = inputs < ins
+        left = tl.load(
+            x + source[:, None] * ins + inputs[None, :],
+            mask=is_row[:, None] & known[None, :], other=0.0,
+        )  # fmt: skip
+        right = tl.load(
+            weights + (expert * outs + output[None, :]) * ins + inputs[:, None],
+            mask=(output < outs)[None, :] & known[:, None], other=0.0,
+        )  # fmt: skip
+        acc += tl.dot(left, right, input_precision="ieee")
+        start += INS
+    at_out = out + place[:, None] * outs + output[None, :]
+    mask = is_row[:, None] & (output < outs)[None, :]
+    tl.store(at_out, acc.to(out.dtype.element_ty), mask=mask)
+
+
+def grouped_triton(
+    x: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor, num_chosen: int
+) -> torch.Tensor:
+    """As `moe.grouped_reference`: place p is row p // num_chosen times the weights of its expert.
+
+    `x` [rows, in], `weights` [experts, out, in], `experts` [places] to [places, out]. Places are
+    sorted by expert and cut into tiles that never cross from one to the next. There are at most
+    `places / ROWS + experts` of them, so nothing has to be asked of the device.
+    """
+    num_experts, outs, ins = weights.shape
+    order = experts.argsort(stable=True)
+    counts = torch.zeros(num_experts, device=x.device, dtype=torch.int64)
+    counts.scatter_add_(0, experts, torch.ones_like(experts))
+    ends = counts.cumsum(0)
+    tiles_of = (counts + _ROWS - 1) // _ROWS
+    tiles_end = tiles_of.cumsum(0)
+    most = len(experts) // _ROWS + num_experts
+    number = torch.arange(most, device=x.device)
+    expert = torch.searchsorted(tiles_end, number, right=True).clamp(max=num_experts - 1)
+    first = number - (tiles_end - tiles_of)[expert]
+    start = (ends - counts)[expert] + first * _ROWS
+    out = x.new_empty((len(experts), outs))
+    _product_experts[most, triton.cdiv(outs, _OUTS)](
+        x.contiguous(), weights, out, order, expert, start, ends[expert], outs, ins, num_chosen,
+        ROWS=_ROWS, OUTS=_OUTS, INS=_INS,
+    )  # fmt: skip
+    return out
