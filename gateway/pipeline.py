@@ -119,9 +119,9 @@ class Pipeline:
             request = self._told_apart(principal, request)
             accounts = self._accounts(principal, request)
             permit = await self._rates.admit(accounts, _most_tokens(request))
+            reads = arrival.snapshot.policies.facts_read(principal, governed)
             inspection = at_least(
-                await self._inspector.inspect(request, principal.organisation, governed.facts_read),
-                request,
+                await self._inspector.inspect(request, principal.organisation, reads), request
             )
             passage = await self._admit(arrival, principal, request, inspection, accounts, permit)
         except GatewrightError as error:

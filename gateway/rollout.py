@@ -161,6 +161,11 @@ class PolicySet:
             known = self._governing[project] = self._compose(principal.accounts[:3])
         return known
 
+    def facts_read(self, principal: Principal, governed: PolicyDocument) -> frozenset[str]:
+        """What the governing document looks at, and the one in its shadow."""
+        shadow = self.governing(principal).shadow
+        return governed.facts_read if shadow is None else governed.facts_read | shadow.facts_read
+
     def watched(self) -> list[Governing]:
         """What was composed so far and has something on trial."""
         return [each for each in self._governing.values() if each.trials]

@@ -159,3 +159,12 @@ def test_speeds_are_looked_at_only_where_a_policy_orders_by_them() -> None:
     assert PolicySet(quick).orders_by_speed
     assert PolicySet(document(), {"org:acme": Level(shadow=quick)}).orders_by_speed
     assert PolicySet(document(defaults={"order": ["fastest"]})).orders_by_speed
+
+
+def test_what_a_shadow_looks_at_is_found_out_as_well() -> None:
+    wary = document({"name": "wary", "when": "injection_suspected", "cap_output_tokens": 9})
+    alone = PolicySet(OPEN, {})
+    shadowed = PolicySet(OPEN, {"": Level(live=OPEN, shadow=wary)})
+    assert "injection_suspected" not in alone.facts_read(principal(), OPEN)
+    assert "injection_suspected" in shadowed.facts_read(principal(), OPEN)
+    assert "injection_suspected" in alone.facts_read(principal(), wary)
