@@ -30,15 +30,17 @@ _CALLS = ("create", "write", "sync", "sync_folder", "state", "free_bytes", "appe
 class FailingDisk(Disk):
     """A disk of which one call, counted over all kinds or of one kind, fails."""
 
-    def __init__(self, fails_at: int = _NEVER, call: str = "", times: int = 1) -> None:
-        self.calls = itertools.count(1)
+    def __init__(
+        self, fails_at: int = _NEVER, call: str = "", times: int = 1, code: int = errno.EIO
+    ) -> None:
+        self.calls, self.code = itertools.count(1), code
         self.fails_at, self.call, self.times = fails_at, call, times
 
     def _count(self, call: str) -> None:
         if self.call and call != self.call:
             return
         if self.fails_at <= next(self.calls) < self.fails_at + self.times:
-            raise OSError(errno.EIO, f"{call} failed on purpose")
+            raise OSError(self.code, f"{call} failed on purpose")
 
     def create(self, path: Path) -> int:
         self._count("create")
@@ -96,6 +98,36 @@ async def test_whichever_call_fails_the_log_stays_whole(tmp_path: Path, fails_at
     async with running(tmp_path) as again:
         acknowledged.append(await again.append(record(7)))
     assert verify_directory(tmp_path, expected=acknowledged).ok
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EINTR, errno.EROFS, errno.EDQUOT])
+@pytest.mark.parametrize("call", _CALLS)
+async def test_whatever_the_system_says_the_group_is_refused_and_the_log_stays_whole(
+    tmp_path: Path, call: str, code: int
+) -> None:
+    limits = msgspec.structs.replace(LIMITS, segment_max_bytes=300)
+    disk = FailingDisk(call=call, code=code)
+    async with running(tmp_path, limits=limits, disk=disk) as log:
+        receipts = await journeys(log, 0, 1)
+        disk.calls, disk.fails_at = itertools.count(1), 1
+        results = await asyncio.gather(
+            *(log.append(record(n), b"c") for n in (1, 2)), return_exceptions=True
+        )
+        await until(lambda: log.healthy)
+        receipts += [result for result in results if isinstance(result, Receipt)]
+        receipts += await journeys(log, 7, 1)
+    report = verify_directory(tmp_path, expected=receipts)
+    assert report.bad == ()
+
+
+async def test_a_disk_that_takes_one_byte_at_a_time_keeps_every_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = os.write
+    monkeypatch.setattr("gateway.audit.disk.os.write", lambda fd, data: whole(fd, data[:1]))
+    async with running(tmp_path) as log:
+        receipts = await journeys(log, 0, 2)
+    assert verify_directory(tmp_path, expected=receipts).records == 4
 
 
 @pytest.mark.parametrize("call", _CALLS)
