@@ -21,6 +21,7 @@ from admin.access import (
     session_of,
 )
 from admin.api import api_routes
+from admin.costs import cost_routes
 from admin.oidc import OpenIdClient
 from admin.overview import OverviewReader
 from admin.protection import add_security_headers, require_own_origin
@@ -42,6 +43,7 @@ from gateway.store.leases import LeaseTable
 from gateway.store.people import PeopleStore
 from gateway.store.revisions import current
 from gateway.store.schema import require_newest_schema
+from gateway.store.spending import SpendingReader
 from gateway.telemetry import Event, logger
 
 
@@ -84,6 +86,7 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
             *_pages(database, reader, screens),
             *sign_in_routes(people, credentials, openid, screens, deeds),
             *api_routes(keys, budgets, people, deeds),
+            *cost_routes(settings, SpendingReader(database), clock),
         ],
         guards=[require_own_origin, AccessGuard(people, clock)],
         before_send=[add_security_headers],

@@ -1,0 +1,100 @@
+"""Costs over the JSON API: what an organisation spent, by any dimension, and what is to come."""
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from litestar import Request, get
+from litestar.params import FromPath
+
+from admin.access import needs
+from gateway import costs as arithmetic
+from gateway.access import Permission
+from gateway.clock import Clock
+from gateway.errors import RequestInvalid
+from gateway.settings import Settings
+from gateway.store.spending import Period, SpendingReader
+
+
+US_PER_S: Final = 1_000_000
+BASIS_DAYS: Final = 62
+"""Of so many days a forecast learns what a day of the week costs."""
+_READS: Final = needs(Permission.COSTS_READ)
+_PATH: Final = "/api/organisations/{organisation:str}/costs"
+
+
+def cost_routes(settings: Settings, reader: SpendingReader, clock: Clock) -> list[Any]:
+    """The routes; a query names groups (`by`), days (`since`, `until`) and a `currency`."""
+
+    @get(_PATH, opt=_READS)
+    async def report(
+        request: Request[Any, Any, Any], organisation: FromPath[str]
+    ) -> dict[str, Any]:
+        by = request.query_params.getall("by", []) or ["project"]
+        currency = request.query_params.get("currency", "USD")
+        zone = ZoneInfo(await reader.zone_of(organisation))
+        today = _today(clock, zone)
+        since = _day(request, "since") or today.replace(day=1)
+        until = _day(request, "until") or today
+        rows = await reader.totals(_period(since, until, zone, organisation), by)
+        return {
+            "since": str(since),
+            "until": str(until),
+            "time_zone": str(zone),
+            "rows": [_line(settings, by, row, currency) for row in rows],
+        }
+
+    @get(f"{_PATH}/forecast", opt=_READS)
+    async def forecast(
+        request: Request[Any, Any, Any], organisation: FromPath[str]
+    ) -> dict[str, Any]:
+        currency = request.query_params.get("currency", "USD")
+        zone = ZoneInfo(await reader.zone_of(organisation))
+        today = _today(clock, zone)
+        first = today - timedelta(days=BASIS_DAYS)
+        days = await reader.by_day(_period(first, today, zone, organisation))
+        found = arithmetic.forecast(days, today)
+        return {
+            "spent_microusd": found.spent_microusd,
+            "expected_microusd": found.expected_microusd,
+            "expected": arithmetic.shown(found.expected_microusd, currency, settings.currencies),
+            "days_left": found.days_left,
+            "method": found.method,
+        }
+
+    return [report, forecast]
+
+
+def _line(
+    settings: Settings, by: Sequence[str], row: arithmetic.CostRow, currency: str
+) -> dict[str, Any]:
+    return dict(zip(by, row.group, strict=True)) | {
+        "requests": row.requests,
+        "input_tokens": row.input_tokens,
+        "output_tokens": row.output_tokens,
+        "cost_microusd": row.cost_microusd,
+        "cost": arithmetic.shown(row.cost_microusd, currency, settings.currencies),
+    }
+
+
+def _day(request: Request[Any, Any, Any], name: str) -> date | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise RequestInvalid("a day is written as 2026-11-30", parameter=name) from None
+
+
+def _period(since: date, until: date, zone: ZoneInfo, organisation: str) -> Period:
+    return Period(_midnight(since, zone), _midnight(until + timedelta(days=1), zone), organisation)
+
+
+def _today(clock: Clock, zone: ZoneInfo) -> date:
+    return datetime.fromtimestamp(clock.utc_us() // US_PER_S, UTC).astimezone(zone).date()
+
+
+def _midnight(day: date, zone: ZoneInfo) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp()) * US_PER_S

@@ -1,0 +1,80 @@
+"""Costs over the JSON API: grouped, in the organisation's days, and only one's own."""
+
+import msgspec
+import pytest
+
+from gateway.access import Grant
+from gateway.types import AuditRecord, Usage
+from tests.admin.listener import Browser, Listener
+from tests.admin.test_access import FOREIGN, OWN, PASSWORD, person, world
+
+
+pytestmark = pytest.mark.anyio
+
+
+def outcome(listener: Listener, number: int, organisation: str, project: str) -> AuditRecord:
+    return AuditRecord(
+        stage="outcome",
+        request_id=f"req_{number}",
+        organisation=organisation,
+        utc_us=listener.clock.utc_us() - number,
+        project=project,
+        target="house",
+        status="ok",
+        cost_microusd=1_000_000 * number,
+        usage=Usage(input_tokens=number, output_tokens=2),
+    )
+
+
+@pytest.fixture
+async def accountant(listener: Listener, browser: Browser) -> Browser:
+    """Somebody who may see the costs of one organisation, of which there are some."""
+    await world(listener)
+    await listener.record(
+        outcome(listener, 1, OWN, "bot"),
+        outcome(listener, 2, OWN, "mail"),
+        outcome(listener, 4, OWN, "bot"),
+        outcome(listener, 8, FOREIGN, "bot"),
+    )
+    await person(listener, "ann", Grant("viewer", OWN))
+    await browser.sign_in_as("ann", PASSWORD)
+    return browser
+
+
+async def ask(browser: Browser, path: str) -> tuple[int, object]:
+    answer, text = await browser.send("GET", path)
+    return answer.status, msgspec.json.decode(text)
+
+
+async def test_costs_are_grouped_and_only_ones_own(accountant: Browser) -> None:
+    status, report = await ask(accountant, f"/api/organisations/{OWN}/costs?by=project&by=status")
+    assert status == 200
+    assert isinstance(report, dict)
+    assert report["rows"] == [
+        {
+            "project": project,
+            "status": "ok",
+            "requests": requests,
+            "input_tokens": tokens,
+            "output_tokens": 2 * requests,
+            "cost_microusd": cost,
+            "cost": f"{cost // 1_000_000}.00 USD",
+        }
+        for project, requests, tokens, cost in (("bot", 2, 5, 5_000_000), ("mail", 1, 2, 2_000_000))
+    ]
+    assert (await ask(accountant, f"/api/organisations/{FOREIGN}/costs"))[0] == 404
+
+
+async def test_a_forecast_says_what_is_spent_and_how_it_was_made(accountant: Browser) -> None:
+    status, forecast = await ask(accountant, f"/api/organisations/{OWN}/costs/forecast")
+    assert status == 200
+    assert isinstance(forecast, dict)
+    assert forecast["spent_microusd"] == 7_000_000
+    assert forecast["expected_microusd"] >= 7_000_000
+    assert forecast["method"]
+
+
+@pytest.mark.parametrize("query", ["by=password", "by=day&by=day", "since=yesterday", "currency=X"])
+async def test_a_question_that_makes_no_sense_is_refused(accountant: Browser, query: str) -> None:
+    status, _ = await ask(accountant, f"/api/organisations/{OWN}/costs?{query}")
+    assert status == 400
