@@ -1,4 +1,4 @@
-"""`make bench` and `make faults`: Gatewright against nginx, on this machine, in one run.
+"""`make bench` and `make faults`: Gatewright against nginx and a bare proxy in Python, in one run.
 
     python -m benchmarks.run                  the load comparison, about a minute
     python -m benchmarks.run --faults         what a caller sees for each upstream fault
@@ -191,6 +191,8 @@ def main() -> None:
         in_harness(arguments.harness, faults=arguments.faults)
         return
     files = [HERE / "gatewright.toml"]
+    if not arguments.faults:
+        files.insert(0, HERE / "bare.toml")
     if shutil.which("nginx"):
         files.insert(0, HERE / "nginx.toml")
     else:
