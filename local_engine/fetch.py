@@ -16,6 +16,8 @@ from local_engine.model.errors import ModelRefused
 from local_engine.model.manifest import verify_directory, write_manifest
 
 
+# What an answer with a bad status is a kind of: the errors of whichever HTTP client the hub uses.
+_HUB_FAILURES: tuple[type[BaseException], ...] = (OSError, *HfHubHTTPError.__bases__)
 PATTERNS = (
     "*.safetensors",
     "*.safetensors.index.json",
@@ -49,7 +51,7 @@ def pull(repository: str, directory: Path, revision: str = "main") -> str:
             raise ModelRefused(f"{repository} holds no safetensors")
         write_manifest(directory)
         return verify_directory(directory)
-    except (HfHubHTTPError, OSError) as error:
+    except _HUB_FAILURES as error:
         shutil.rmtree(directory, ignore_errors=True)
         raise ModelRefused(f"{repository} could not be fetched: {type(error).__name__}") from error
     except BaseException:

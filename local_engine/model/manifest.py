@@ -26,6 +26,8 @@ _MAX_MANIFEST_BYTES = 1 << 20
 _MAX_SIGNATURE_BYTES = 4096
 _MAX_READ_BYTES = 64 << 20
 _CHUNK_BYTES = 1 << 20
+# Without waiting: a pipe in the directory must not hold the start up until somebody writes to it.
+_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 # What the model digest covers where no manifest was shipped: everything that shapes an answer.
 _IDENTITY_SUFFIXES = (".safetensors", ".json", ".jinja")
 
@@ -150,7 +152,7 @@ def _opened(directory: Path) -> dict[str, int]:
         if entry.name.startswith(".") or entry.is_dir(follow_symlinks=False):
             continue
         try:
-            descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            descriptor = os.open(entry.path, _OPEN_FLAGS)
         except OSError as error:
             raise ModelRefused(f"{entry.name} is a link or cannot be opened") from error
         descriptors[entry.name] = descriptor

@@ -9,7 +9,7 @@ import msgspec
 from local_engine.model.config import SamplingDefaults
 from local_engine.sampling_params import SamplingParams
 from local_engine.serve.errors import InvalidRequest
-from local_engine.serve.sampling_fields import SamplingFields, read_params
+from local_engine.serve.sampling_fields import OTHERS_SAMPLING, SamplingFields, read_params
 from local_engine.text.grammar import GrammarRefused, grammar_of_schema
 from local_engine.text.tokenizer import ChatTokenizer
 
@@ -27,6 +27,7 @@ _UNSUPPORTED = (
     "best_of",
     "echo",
     "prompt_logprobs",
+    *OTHERS_SAMPLING,
 )
 _PARAM_IN_ERROR = re.compile(r" - at `\$\.?([^`]*)`$")
 Json = dict[str, Any]

@@ -17,12 +17,12 @@ from local_engine.serve.engine import Caller, Engine, Generation, Output, StepFa
 from local_engine.serve.errors import InvalidRequest, NotFound, api_error_of, queue_full
 from local_engine.serve.http import Send, send_body, send_part, start_event_stream
 from local_engine.serve.prompts import Prompt, read_prompts
-from local_engine.serve.sampling_fields import SamplingFields, read_params
+from local_engine.serve.sampling_fields import OTHERS_SAMPLING, SamplingFields, read_params
 from local_engine.serve.wire import Token
 from local_engine.text.tokenizer import ChatTokenizer
 
 
-_UNSUPPORTED = ("suffix",)
+_UNSUPPORTED = ("suffix", *OTHERS_SAMPLING)
 Json = dict[str, Any]
 
 

@@ -21,6 +21,24 @@ from local_engine.text.tokenizer import ChatTokenizer
 
 MAX_CHOICES = 16
 _MAX_BAD_WORDS = 64
+# Ways of sampling that other engines know and this one does not.
+OTHERS_SAMPLING = (
+    "typical_p",
+    "tfs_z",
+    "top_a",
+    "mirostat",
+    "mirostat_tau",
+    "mirostat_eta",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "dry_multiplier",
+    "xtc_probability",
+    "use_beam_search",
+    "num_beams",
+    "length_penalty",
+    "logits_processors",
+    "allowed_token_ids",
+)
 
 
 class JsonSchema(msgspec.Struct):

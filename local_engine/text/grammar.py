@@ -63,6 +63,11 @@ class GrammarCompiler:
             if found.is_error():
                 # The parser's message quotes the grammar, which is the caller's own.
                 raise GrammarRefused(str(found.get_error()).splitlines()[0][:300])
+            first = found.deep_copy()
+            # Only who looks for a first token learns that there is none.
+            first.compute_bitmask()
+            if first.is_error():
+                raise GrammarRefused("no text at all fulfils it")
             self._compiled[grammar] = found
             if len(self._compiled) > _MAX_CACHED:
                 self._compiled.popitem(last=False)

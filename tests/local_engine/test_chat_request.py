@@ -127,6 +127,8 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str, str | None]] = [
     ({"logit_bias": {"five": 1}}, "invalid_value", "logit_bias"),
     ({"top_logprobs": 3}, "invalid_value", "top_logprobs"),
     ({"seed": "x"}, "invalid_type", "seed"),
+    ({"typical_p": 0.9}, "unsupported_parameter", "typical_p"),
+    ({"use_beam_search": True}, "unsupported_parameter", "use_beam_search"),
     ({"stream": "yes"}, "invalid_type", "stream"),
 ]
 

@@ -175,6 +175,20 @@ async def test_many_at_once_answer_what_one_at_a_time_answers(tiny_model: Path) 
     assert steps < 12 * 12
 
 
+async def test_leaving_in_the_middle_of_a_step_frees_its_blocks_before_the_next(
+    place: Served,
+) -> None:
+    one = await generation(place.engine, logit_bias=NEVER_END)
+    async with place.engine.generate(one) as running:
+        await anext(running.outputs)
+        place.fragile.may_run.clear()
+        begun = place.worker._num_steps
+    place.fragile.may_run.set()
+    await until_idle(place)
+    # One was held in its middle, and one may have ended just before.
+    assert place.worker._num_steps - begun <= 2
+
+
 async def test_planning_ahead_changes_no_token(tiny_model: Path) -> None:
     async def answer(client: Any, number: int) -> Any:
         body = {

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -57,11 +58,18 @@ class Hub(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
+class HubServer(ThreadingHTTPServer):
+    """Takes as many connections at once as a download opens, however slow the machine is."""
+
+    request_queue_size = 128
+    daemon_threads = True
+
+
 @pytest.fixture
 def hub(tiny_model: Path) -> Iterator[str]:
     (tiny_model / "README.md").write_text("not fetched")
     (tiny_model / "pytorch_model.bin").write_bytes(b"not fetched either")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    server = HubServer(("127.0.0.1", 0), Hub)
     server.directory = tiny_model  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -80,6 +88,9 @@ def engine(*arguments: str, hub: str = "", home: Path | None = None) -> tuple[in
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_HUB_DISABLE_XET": "1",
+            # A busy machine may take longer than the hub's ten seconds to answer itself.
+            "HF_HUB_ETAG_TIMEOUT": "60",
+            "HF_HUB_DOWNLOAD_TIMEOUT": "60",
             "PYTHONPATH": ":".join(sys.path),
         },
         capture_output=True,
@@ -117,3 +128,13 @@ def test_a_directory_that_is_there_is_not_overwritten(tiny_model: Path) -> None:
     status, _, errors = engine("pull", "org/tiny", "--out", str(tiny_model))
     assert status == 2
     assert "exists already" in errors
+
+
+def test_a_hub_that_hangs_up_leaves_nothing_behind(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    out = tmp_path / "pulled"
+    status, _, errors = engine("pull", "org/tiny", "--out", str(out), hub=address, home=tmp_path)
+    assert status == 2
+    assert "org/tiny could not be fetched" in errors
+    assert not out.exists()

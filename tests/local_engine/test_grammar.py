@@ -107,5 +107,9 @@ def test_what_is_no_grammar_is_refused() -> None:
         COMPILER.compile(grammar_of_lark("start: nonsense("))
     with pytest.raises(GrammarRefused):
         COMPILER.compile(grammar_of_regex("(unclosed"))
+    with pytest.raises(GrammarRefused, match="no text at all"):
+        COMPILER.compile(grammar_of_regex(r"[^\s\S]"))
+    with pytest.raises(GrammarRefused, match="Unsatisfiable"):
+        COMPILER.compile(grammar_of_schema({"type": "string", "minLength": 5, "maxLength": 2}))
     with pytest.raises(GrammarRefused):
         grammar_of_choices([])
