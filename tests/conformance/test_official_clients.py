@@ -167,6 +167,33 @@ async def test_the_synchronous_tool_runner_calls_a_tool_and_comes_back(
     assert b"Old Bridge: 120" in upstream.calls[-1].body
 
 
+@pytest.mark.parametrize("target", TARGETS)
+async def test_the_synchronous_clients_ask_and_stream_in_every_dialect(
+    gateway: RunningGateway, shared_key: str, upstreams: Upstreams, target: str
+) -> None:
+    hello = "Hello from the upstream."
+
+    def run() -> list[str | None]:
+        said: list[str | None] = []
+        url = f"{gateway.url}/v1"
+        with openai.OpenAI(base_url=url, api_key=shared_key, max_retries=0) as gpt:
+            made = gpt.chat.completions.create(model=target, messages=QUESTION)
+            said.append(made.choices[0].message.content)
+            chunks = gpt.chat.completions.create(model=target, messages=QUESTION, stream=True)
+            said.append("".join(chunk.choices[0].delta.content or "" for chunk in chunks))
+            said.append(gpt.responses.create(model=target, input="x").output_text)
+            with gpt.responses.stream(model=target, input="x") as events:
+                said.append(events.get_final_response().output_text)
+        with anthropic.Anthropic(base_url=gateway.url, api_key=shared_key) as claude:
+            whole = claude.messages.create(model=target, max_tokens=50, messages=QUESTION)
+            said.append(getattr(whole.content[0], "text", None))
+            with claude.messages.stream(model=target, max_tokens=50, messages=QUESTION) as pieces:
+                said.append(pieces.get_final_text())
+        return said
+
+    assert await to_thread.run_sync(run) == [hello] * 6
+
+
 async def test_openai_embeddings_come_as_floats_and_as_base64(
     gpt: openai.AsyncOpenAI, upstreams: Upstreams
 ) -> None:

@@ -75,10 +75,17 @@ def test_rule_26_the_tier_that_served_is_echoed_in_the_callers_words() -> None:
     assert answer["service_tier"] == "default"
 
     opening = MESSAGE_TEXT_STREAM.replace(
-        b'"input_tokens": 10', b'"service_tier": "batch", "input_tokens": 10', 1
+        b'"input_tokens": 10', b'"service_tier": "priority", "input_tokens": 10', 1
     )
     asked = chat(stream=True, stream_options={"include_usage": True})
-    assert datas(recoded("anthropic_messages", opening, asked))[-1]["service_tier"] == "batch"
+    assert datas(recoded("anthropic_messages", opening, asked))[-1]["service_tier"] == "priority"
+
+
+def test_rule_26_a_tier_that_the_callers_types_do_not_know_is_billed_and_not_told() -> None:
+    counted = {"input_tokens": 5, "output_tokens": 9, "service_tier": "batch"}
+    said = ANTHROPIC.decode_reply(message_reply({"type": "text", "text": "x"}, usage=counted))
+    assert said.usage.service_tier == "batch"
+    assert b"service_tier" not in OPENAI.encode_reply(said, "anthropic_messages", chat())
 
 
 def test_rule_26_the_tier_that_served_is_billed_and_a_dearer_one_reserved() -> None:

@@ -109,6 +109,11 @@ def _length(message: ReplyMessage) -> int:
     return sum(len(text.encode()) for text in texts if text)
 
 
+def told_tier(usage: Usage) -> str:
+    """The tier that served, if OpenAI's clients know a word for it."""
+    return "" if usage.service_tier == "batch" else usage.service_tier
+
+
 def with_usage(completion: Completion) -> bytes:
     """The upstream's own bytes, with our estimate where it counted nothing."""
     if not completion.usage.estimated:
@@ -167,7 +172,7 @@ def encode_reply(completion: Completion, names: Mapping[str, str]) -> bytes:
         "choices": [choice],
         "usage": encode_usage(completion.usage),
     }
-    if tier := completion.usage.service_tier:
+    if tier := told_tier(completion.usage):
         answer["service_tier"] = tier
     return msgspec.json.encode(answer)
 

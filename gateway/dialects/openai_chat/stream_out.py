@@ -10,6 +10,7 @@ from gateway.dialects.openai_chat.reply import (
     FINISH_REASONS,
     encode_usage,
     thinking_block,
+    told_tier,
 )
 from gateway.errors import GatewrightError
 from gateway.types import ChatRequest, Delta, StreamEvent, Usage
@@ -178,7 +179,7 @@ class ChatStreamEncoder:
         start = b"" if self._head else self._start(Delta("start"))
         counted = b""
         if self._request.wants_stream_usage:
-            tier = usage.service_tier
+            tier = told_tier(usage)
             served = b',"service_tier":%b' % _encode(tier) if tier else b""
             told = _encode(encode_usage(usage))
             counted = b'%b[]%b,"usage":%b}\n\n' % (self._head, served, told)

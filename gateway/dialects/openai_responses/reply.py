@@ -6,7 +6,7 @@ import msgspec
 
 from gateway.dialects import body
 from gateway.dialects.estimate import estimate_output_tokens
-from gateway.dialects.openai_chat.reply import served_tier
+from gateway.dialects.openai_chat.reply import served_tier, told_tier
 from gateway.dialects.openai_responses.marks import wrapped_block, wrapped_item
 from gateway.dialects.openai_responses.wire import Item, Part, Reply, UsageWire
 from gateway.errors import UpstreamFailed, UpstreamMalformed
@@ -242,8 +242,8 @@ def reasoning_item(request: ChatRequest, index: int, thought: Delta) -> Json:
 
 def counted(usage: Usage) -> Json:
     """What the end of a response says of its making: usage, and the tier that served it."""
-    tier = {"service_tier": usage.service_tier} if usage.service_tier else {}
-    return {"usage": encode_usage(usage), **tier}
+    tier = told_tier(usage)
+    return {"usage": encode_usage(usage), **({"service_tier": tier} if tier else {})}
 
 
 def encode_usage(usage: Usage) -> Json:
