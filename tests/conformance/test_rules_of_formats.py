@@ -81,6 +81,14 @@ def test_rule_26_the_tier_that_served_is_echoed_in_the_callers_words() -> None:
     assert datas(recoded("anthropic_messages", opening, asked))[-1]["service_tier"] == "priority"
 
 
+def test_rule_26_a_tier_that_was_only_asked_for_is_not_echoed() -> None:
+    body = {"model": "m", "input": "x", "service_tier": "flex"}
+    request = RESPONSES.decode_request(json.dumps(body).encode(), "req_1")
+    said = ANTHROPIC.decode_reply(message_reply({"type": "text", "text": "x"}))
+    answer = json.loads(RESPONSES.encode_reply(said, "anthropic_messages", request))
+    assert answer["service_tier"] is None
+
+
 def test_rule_26_a_tier_that_the_callers_types_do_not_know_is_billed_and_not_told() -> None:
     counted = {"input_tokens": 5, "output_tokens": 9, "service_tier": "batch"}
     said = ANTHROPIC.decode_reply(message_reply({"type": "text", "text": "x"}, usage=counted))

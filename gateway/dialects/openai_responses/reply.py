@@ -23,7 +23,6 @@ _ECHOED: Mapping[str, object] = {
     "metadata": {},
     "parallel_tool_calls": True,
     "reasoning": None,
-    "service_tier": None,
     "temperature": None,
     "text": None,
     "tool_choice": "auto",
@@ -175,6 +174,8 @@ def response_object(request: ChatRequest, model: str, stop: str | None) -> Json:
         "model": model or request.model,
         "output": [],
         "previous_response_id": thread.previous_id or None,
+        # The tier that serves, never the one that was asked for: see `counted`.
+        "service_tier": None,
         "store": thread.keeps,
         "usage": None,
     }
