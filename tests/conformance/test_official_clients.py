@@ -138,7 +138,8 @@ def tool_answers(target: str) -> tuple[Answer, ...]:
     else:
         call = {"type": "function_call", "id": "fc_1", "call_id": "toolu_1", "name": "age_of"}
         shell = {"id": "resp_1", "object": "response", "model": "m", "status": "completed"}
-        tree = shell | {"output": [call | {"arguments": arguments}]}
+        made: dict[str, object] = {**shell, "created_at": 1}
+        tree = made | {"output": [call | {"arguments": arguments}]}
     return Answer(body=msgspec.json.encode(tree)), Answer(text="It is 120.")
 
 

@@ -16,6 +16,7 @@ import pytest
 from anyio import to_thread
 
 from tests.conformance.contract import ROOT
+from tests.conformance.test_official_clients import tool_answers
 from tests.running_gateway import (
     CLAUDE_TARGET,
     ENGINE_TARGET,
@@ -87,6 +88,26 @@ async def test_the_npm_clients_of_both_vendors_and_the_ai_package_work(
     assert len(lines) == 13 * len(TARGETS)
 
 
+@fetched_npm
+async def test_the_npm_clients_call_tools_and_get_objects(
+    gateway: RunningGateway, shared_key: str, upstreams: Upstreams, tmp_path: Path
+) -> None:
+    targets = (CLAUDE_TARGET, GPT_TARGET)
+    for target, upstream in zip(targets, upstreams.managed, strict=True):
+        rounds = [each for _ in range(4) for each in tool_answers(target)]
+        upstream.answer_once(*rounds, Answer(text='{"name":"Old Bridge"}'))
+    shutil.copy(HERE / "clients_tools.mjs", tmp_path)
+    tmp_path.joinpath("node_modules").symlink_to(CLIENTS / "node_modules")
+
+    lines = await told([str(NODE), "clients_tools.mjs"], tmp_path, gateway, shared_key, targets)
+
+    wrong = [line for line in lines if (line["said"], line["saw"]) != ("It is 120.", "Old Bridge")]
+    assert wrong == []
+    assert len(lines) == 5 * len(targets)
+    for upstream in upstreams.managed:
+        assert sum(b"Old Bridge: 120" in call.body for call in upstream.calls) == 4
+
+
 @fetched_python
 async def test_langchains_clients_work(
     gateway: RunningGateway, shared_key: str, upstreams: Upstreams, tmp_path: Path
@@ -110,5 +131,6 @@ async def test_langchains_clients_work(
 
 def test_the_programs_are_beside_this_file() -> None:
     assert HERE.joinpath("clients.mjs").exists()
+    assert HERE.joinpath("clients_tools.mjs").exists()
     assert HERE.joinpath("langchain_clients.py").exists()
     assert sys.version_info >= (3, 11)

@@ -401,7 +401,7 @@ async def test_unknown_fields_are_no_error(
 async def test_a_context_that_is_too_long_is_refused(
     caller: Caller, upstreams: Upstreams, style: Style, stream: bool
 ) -> None:
-    long = [{"role": "user", "content": "word " * 30_000}]
+    long = [{"role": "user", "content": "1;" * 60_000}]
 
     await caller.refused(style, ask(style, stream=stream, messages=long), "context_length_exceeded")
 
