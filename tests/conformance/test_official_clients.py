@@ -137,9 +137,12 @@ def tool_answers(target: str) -> tuple[Answer, ...]:
         tree = shell | {"content": [use], "stop_reason": "tool_use", "usage": usage}
     else:
         call = {"type": "function_call", "id": "fc_1", "call_id": "toolu_1", "name": "age_of"}
-        shell = {"id": "resp_1", "object": "response", "model": "m", "status": "completed"}
-        made: dict[str, object] = {**shell, "created_at": 1}
-        tree = made | {"output": [call | {"arguments": arguments}]}
+        made = {"id": "resp_1", "object": "response", "model": "m", "status": "completed"}
+        output = [call | {"arguments": arguments}]
+        return (
+            Answer(body=msgspec.json.encode({**made, "created_at": 1, "output": output})),
+            Answer(text="It is 120."),
+        )
     return Answer(body=msgspec.json.encode(tree)), Answer(text="It is 120.")
 
 
