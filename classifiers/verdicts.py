@@ -10,9 +10,11 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
+from classifiers.pii.detect import Scan
 from classifiers.pii.findings import Finding
 from classifiers.pii.labels import DataClass, data_class_of
 from classifiers.pii.scanner import Scanner
+from classifiers.pii.tagger import never
 from classifiers.units import SEAM, Unit
 
 
@@ -32,10 +34,6 @@ class Verdict(Struct, frozen=True):
 CLEAN = Verdict((), (), DataClass.S0, ())
 
 
-def never() -> bool:
-    return False
-
-
 def digest(unit: Unit) -> bytes:
     """Names a unit: equal units have equal verdicts."""
     data = f"{unit.lead}{SEAM}{unit.text}".encode("utf-8", "surrogatepass")
@@ -47,12 +45,12 @@ def judge(unit: Unit, scanner: Scanner, expired: Callable[[], bool] = never) -> 
     text = unit.lead + SEAM + unit.text if unit.lead else unit.text
     offset = len(text) - len(unit.text)
     if len(text) <= CHUNK_LENGTH:
-        scanned = scanner.scan(text)
-        found, complete = list(scanned.findings), scanned.complete
+        scanned = scanner.scan(text, expired)
     else:
-        found, complete = _in_chunks(text, scanner, expired)
-    reasons = () if complete else ("too-many-candidates",)
-    if len(text) > CHUNK_LENGTH and expired():
+        scanned = _in_chunks(text, scanner, expired)
+    found = scanned.findings
+    reasons = () if scanned.complete or scanned.late else ("too-many-candidates",)
+    if scanned.late:
         reasons = (*reasons, "deadline")
     if not found and not reasons:
         return CLEAN
@@ -66,23 +64,23 @@ def judge(unit: Unit, scanner: Scanner, expired: Callable[[], bool] = never) -> 
     return Verdict(findings, counts, found_class, reasons)
 
 
-def _in_chunks(
-    text: str, scanner: Scanner, expired: Callable[[], bool]
-) -> tuple[list[Finding], bool]:
+def _in_chunks(text: str, scanner: Scanner, expired: Callable[[], bool]) -> Scan:
     """Scan a long text in pieces that overlap: nothing is lost at a cut, and time can be told."""
     found: list[Finding] = []
     complete = True
     reached = 0
     for start in range(0, len(text), CHUNK_LENGTH - CHUNK_OVERLAP):
         if expired():
-            return found, complete
-        scanned = scanner.scan(text[start : start + CHUNK_LENGTH])
+            return Scan(tuple(found), complete=False, late=True)
+        scanned = scanner.scan(text[start : start + CHUNK_LENGTH], expired)
+        if scanned.late:
+            return Scan(tuple(found) + scanned.findings, complete=False, late=True)
         complete = complete and scanned.complete
         for f in scanned.findings:
             if start + f.start >= reached:
                 reached = start + f.end
                 found.append(Finding(start + f.start, reached, f.label, f.score, f.detector))
-    return found, complete
+    return Scan(tuple(found), complete)
 
 
 def counted(verdicts: Iterable[Verdict]) -> dict[str, int]:

@@ -75,10 +75,14 @@ _KEY_HEAD = re2.compile(PRIVATE_KEY_HEAD.encode(), options())
 
 
 class Scan(Struct, frozen=True):
-    """Findings in order of place; `complete` is False when there were too many candidates."""
+    """Findings in order of place; `complete` is False when there were too many candidates.
+
+    `late` says that time ran out before everything was read.
+    """
 
     findings: tuple[Finding, ...] = ()
     complete: bool = True
+    late: bool = False
 
 
 class Look(Struct, frozen=True):

@@ -176,13 +176,14 @@ def judge(
         return
     doubt = _nearest(before, _OTHER_WORDS)
     named_after = after.startswith("x") or any(word in after for word in _PHONE_WORDS_AFTER)
+    near: dict[tuple[str, ...], int] = {}
     near_phone = max(_nearest(before, _PHONE_WORDS), 0 if named_after else -1)
     for first, last in _windows(groups):
         start, end = groups[first][0], groups[last - 1][1]
         shape = tuple(stop - begin for begin, stop in groups[first:last])
         if shape[:3] in _DATES and _is_date(run[start:end]):
             continue
-        found = _best(run[start:end], sum(shape), shape, before, doubt)
+        found = _best(run[start:end], shape, before, doubt, near)
         phone = _phone(run[:end], groups[first][0], shape, near_phone, doubt)
         best = max((found, phone), key=_rank)
         if best is None:
@@ -210,15 +211,22 @@ def _windows(groups: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _best(
-    text: str, length: int, shape: tuple[int, ...], before: str, doubt: int
+    text: str,
+    shape: tuple[int, ...],
+    before: str,
+    doubt: int,
+    known: dict[tuple[str, ...], int],
 ) -> tuple[str, float] | None:
-    rules = _BY_LENGTH.get(length)
+    """The likeliest rule; `known` remembers where words stand, the same for a run's windows."""
+    rules = _BY_LENGTH.get(sum(shape))
     if not rules:
         return None
     digits = text if len(shape) == 1 else "".join(filter(str.isdigit, text))
     best: tuple[str, float] | None = None
     for rule in rules:
-        near = _nearest(before, rule.words)
+        near = known.get(rule.words)
+        if near is None:
+            near = known[rule.words] = _nearest(before, rule.words)
         if near > doubt:
             # Nearer words win by a hair: at most 0.02 over the whole context length.
             score = rule.with_context + near / (50 * CONTEXT_BEFORE_LENGTH)

@@ -5,6 +5,7 @@ What a check digit proves outranks what a context word suggests, and that outran
 
 import re
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import Final
 
 from classifiers.pii.decoded import Decoded
@@ -13,7 +14,8 @@ from classifiers.pii.detect import warm as warm_rules
 from classifiers.pii.findings import Finding, without_overlaps
 from classifiers.pii.normalise import readable
 from classifiers.pii.normalise import warm as warm_tables
-from classifiers.pii.tagger import Tagger
+from classifiers.pii.soft import soft_findings
+from classifiers.pii.tagger import OutOfTimeError, Tagger, never
 from classifiers.pii.tagger import load as load_tagger
 
 
@@ -34,17 +36,29 @@ _NUMBER_LABELS = frozenset(
 class Scanner:
     """Text → findings. Without a tagger only patterns speak, and the scan counts as partial."""
 
-    def __init__(self, tagger: Tagger | None) -> None:
+    def __init__(self, tagger: Tagger | None, *, soft: bool = False) -> None:
+        """With `soft`, labels that keep nobody's text at home are looked for too."""
         self._tagger = tagger
+        self._soft = soft
 
-    def scan(self, text: str) -> Scan:
-        """The findings of one text, in order, without overlaps."""
+    def scan(self, text: str, expired: Callable[[], bool] = never) -> Scan:
+        """The findings of one text, in order, without overlaps.
+
+        `expired` is asked between the stages and before every thousand words.
+        """
         seen = look(text)
-        tagged = self._tagged(text, seen) if self._tagger is not None else []
-        if not seen.findings and not tagged:
-            return Scan((), seen.complete)
+        late = False
+        tagged: list[Finding] = []
+        if self._tagger is not None:
+            try:
+                tagged = self._tagged(text, seen, expired)
+            except OutOfTimeError:
+                late = True
         patterns = without_overlaps(seen.findings)
-        return Scan(tuple(merged(patterns, tagged)), seen.complete)
+        found = merged(patterns, tagged) if patterns or tagged else patterns
+        if self._soft:
+            found = with_soft(found, text)
+        return Scan(tuple(found), seen.complete and not late, late)
 
     @staticmethod
     def warm() -> None:
@@ -52,23 +66,23 @@ class Scanner:
         warm_tables()
         warm_rules()
 
-    def _tagged(self, text: str, seen: Look) -> list[Finding]:
-        found = self._words(text) if _WORTH_READING.search(text) is not None else []
+    def _tagged(self, text: str, seen: Look, expired: Callable[[], bool]) -> list[Finding]:
+        found = self._words(text, expired) if _WORTH_READING.search(text) is not None else []
         for view in seen.views:
-            found += self._behind(view)
+            found += self._behind(view, expired)
         return found
 
-    def _words(self, text: str) -> list[Finding]:
+    def _words(self, text: str, expired: Callable[[], bool]) -> list[Finding]:
         assert self._tagger is not None
         view = readable(text)
         return [
             Finding(view.origin(t.start), view.origin_end(t.end), t.label, t.score, "tagger")
-            for t in self._tagger.find(view.text)
+            for t in self._tagger.find(view.text, expired)
         ]
 
-    def _behind(self, view: Decoded) -> list[Finding]:
+    def _behind(self, view: Decoded, expired: Callable[[], bool]) -> list[Finding]:
         found = []
-        for finding in self._words(view.text):
+        for finding in self._words(view.text, expired):
             if view.touches(finding.start, finding.end):
                 start, end = view.origin(finding.start, finding.end)
                 found.append(Finding(start, end, finding.label, finding.score, "tagger+decoded"))
@@ -122,10 +136,20 @@ def _largest_rest(finding: Finding, inside: list[Finding]) -> Finding | None:
     return Finding(start, end, finding.label, finding.score, finding.detector)
 
 
-def load() -> Scanner:
+def with_soft(found: list[Finding], text: str) -> list[Finding]:
+    """Findings, and soft ones where nothing else stands."""
+    taken = [(finding.start, finding.end) for finding in found]
+    for finding in soft_findings(text):
+        if not any(start < finding.end and finding.start < end for start, end in taken):
+            taken.append((finding.start, finding.end))
+            found = [*found, finding]
+    return sorted(found)
+
+
+def load(*, soft: bool = False) -> Scanner:
     """The scanner with the tagger that ships with this code.
 
     Raises:
         ArtefactError: the tagger's artefact is not the one that its digest names.
     """
-    return Scanner(load_tagger())
+    return Scanner(load_tagger(), soft=soft)

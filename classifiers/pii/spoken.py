@@ -108,7 +108,11 @@ def spelled_out(decoded: Decoded) -> list[Finding]:
 
 _LEAST_IDENTIFIER = 7
 
-_OTHER_SCRIPT_DIGIT = re.compile("|".join(word for word in _DIGIT_WORDS if not word.isascii()))
+_OTHER_SCRIPT = "|".join(word for word in _DIGIT_WORDS if not word.isascii())
+# One alone is "a" or "two"; a number that is said has several in a row.
+_OTHER_SCRIPT_DIGITS = re.compile(
+    rf"(?:{_OTHER_SCRIPT})[ \t\n,.\-0-9A-Za-z]{{1,8}}(?:{_OTHER_SCRIPT})"
+)
 _WORD_DIGIT = "|".join(word for word in _DIGIT_WORDS if word.isascii())
 SPOKEN_TRIGGER: Final = (
     rf"(?i)\b(?:{_WORD_DIGIT})[ ,.\-]{{1,3}}(?:{_WORD_DIGIT}|{'|'.join((*_TENS, *_TIMES))})\b"
@@ -116,5 +120,5 @@ SPOKEN_TRIGGER: Final = (
 
 
 def says_digits(text: str) -> bool:
-    """Whether a number word of a script other than Latin occurs; the gate only reads ASCII."""
-    return not text.isascii() and _OTHER_SCRIPT_DIGIT.search(text) is not None
+    """Whether number words of a script other than Latin occur; the gate only reads ASCII."""
+    return not text.isascii() and _OTHER_SCRIPT_DIGITS.search(text) is not None

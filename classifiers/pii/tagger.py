@@ -5,7 +5,7 @@ text: every word looks at most fifteen words far to each side.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -30,6 +30,14 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 class ArtefactError(Exception):
     """The artefact is not the one that its digest names, or does not fit this code."""
+
+
+class OutOfTimeError(Exception):
+    """Nobody waits for the rest."""
+
+
+def never() -> bool:
+    return False
 
 
 class Matrix(msgspec.Struct, frozen=True):
@@ -116,11 +124,17 @@ class Tagger:
         self._lock = Lock()
         self._seen = _Vectors(self._table.shape[1])
 
-    def find(self, text: str) -> list[Tagged]:
-        """The labelled places of one text, in order, without overlaps."""
+    def find(self, text: str, expired: Callable[[], bool] = never) -> list[Tagged]:
+        """The labelled places of one text, in order, without overlaps.
+
+        Raises:
+            OutOfTimeError: `expired` said so, between two stretches of words.
+        """
         places = words_of(text)
         found: list[Tagged] = []
         for low, high in _chunks(len(places)):
+            if expired():
+                raise OutOfTimeError
             begin, stop = max(0, low - REACH), min(len(places), high + REACH)
             scores = self._scores([text[a:b] for a, b in places[begin:stop]])
             found += self._spans(scores[low - begin : high - begin], places[low:high])

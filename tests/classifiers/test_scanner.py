@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from classifiers.pii import tagger
 from classifiers.pii.findings import Finding
-from classifiers.pii.labels import LABELS
-from classifiers.pii.scanner import load, merged
+from classifiers.pii.labels import LABELS, SOFT
+from classifiers.pii.scanner import Scanner, load, merged
+from classifiers.units import Unit
+from classifiers.verdicts import judge
 from tests.classifiers import samples
 
 
@@ -111,3 +113,55 @@ def test_a_long_text_is_tagged_like_its_parts() -> None:
     names = [f for f in SCANNER.scan(text).findings if f.label == "PERSON"]
     assert {text[f.start : f.end] for f in names} == {"Ingrid Halvorsen"}
     assert len(names) == 120
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "found"),
+    [
+        ("See https://kunde.de/a?b=1. Then call.", "URL", "https://kunde.de/a?b=1"),
+        ("Due on 12 March 2024, at noon.", "DATE_TIME", "12 March 2024"),
+        ("Logged 2024-03-12 10:15:00 by cron.", "DATE_TIME", "2024-03-12 10:15:00"),
+        ("The patient is a 57-year-old carpenter.", "AGE", "57"),
+        ("She just turned 41.", "AGE", "41"),
+        ("Ask Dr. Berg about it.", "TITLE", "Dr."),
+        ("They serve good Norwegian food.", "NRP", "Norwegian"),
+    ],
+)
+def test_soft_labels_are_found_where_they_are_asked_for(text: str, label: str, found: str) -> None:
+    soft = Scanner(None, soft=True).scan(text).findings
+    assert found in [text[f.start : f.end] for f in soft if f.label == label]
+    assert all(f.label in LABELS for f in soft)
+    assert label not in {f.label for f in SCANNER.scan(text).findings}
+
+
+def test_soft_labels_give_way_to_what_matters() -> None:
+    text = "Born on 12 March 1987, card 4111 1111 1111 1111 expires in 2027."
+    plain, soft = SCANNER.scan(text).findings, Scanner(None, soft=True).scan(text).findings
+    hard = [f for f in plain if f.label in {"DOB", "CREDIT_CARD"}]
+    assert set(hard) <= set(soft)
+    assert [text[f.start : f.end] for f in soft if f.label == "DATE_TIME"] == ["2027"]
+
+
+def test_all_labels_of_the_shared_data_have_a_data_class() -> None:
+    named = {"AGE", "DATE_TIME", "NRP", "TITLE", "URL", "LOCATION", "ORGANIZATION"}
+    assert named == set(SOFT)
+    assert len(LABELS) >= 43
+
+
+def test_time_that_runs_out_leaves_what_patterns_found_and_says_so() -> None:
+    text = "Asha Iyer paid with 4111 1111 1111 1111 yesterday."
+    late = SCANNER.scan(text, lambda: True)
+    assert (late.complete, late.late) == (False, True)
+    assert [f.label for f in late.findings] == ["CREDIT_CARD"]
+    verdict = judge(Unit(text), SCANNER, lambda: True)
+    assert verdict.reasons == ("deadline",)
+    asked: list[int] = []
+    long = text * 400
+
+    def second_time() -> bool:
+        asked.append(1)
+        return len(asked) > 2
+
+    verdict = judge(Unit(long), SCANNER, second_time)
+    assert verdict.reasons == ("deadline",)
+    assert len(asked) == 3

@@ -1,12 +1,14 @@
 """What cannot be read stays home: in every way, in both dialects, whole or streamed."""
 
+import threading
 from collections.abc import Callable
 
 import msgspec
 import pytest
 
+from classifiers import inspection as inspection_module
 from classifiers.pii import scanner as scanner_module
-from classifiers.pii.tagger import Tagger
+from classifiers.pii.tagger import Tagged, Tagger
 from tests.faults.envelopes import STYLES, Caller, Style, ask, only_outcome
 from tests.running_gateway import CLAUDE_TARGET, ENGINE_TARGET, GPT_TARGET, Upstreams
 
@@ -113,10 +115,52 @@ async def test_a_scanner_that_breaks_keeps_everything_home(
 
 
 @both
-async def test_bytes_that_are_no_utf8_are_refused(
-    caller: Caller, upstreams: Upstreams, style: Style
+@matrix
+async def test_a_scanner_that_hangs_keeps_everything_home(
+    caller: Caller,
+    upstreams: Upstreams,
+    style: Style,
+    stream: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    body = msgspec.json.encode(ask(style, model="auto")).replace(
+    released = threading.Event()
+
+    def hanging(*_: object) -> list[Tagged]:
+        released.wait(30)
+        return []
+
+    monkeypatch.setattr(Tagger, "find", hanging)
+    monkeypatch.setattr(caller.gateway.plane._inspector, "_inline_bytes_max", 0)
+    # A text of its own: verdicts are remembered.
+    messages = [{"role": "user", "content": f"{NAMED} ({style}, {stream})"}]
+    body = ask(style, model="auto", stream=stream, messages=messages)
+    try:
+        await assert_not_outside(caller, upstreams, style, body)
+    finally:
+        released.set()
+
+
+@both
+@matrix
+async def test_what_is_too_long_to_be_read_keeps_everything_home(
+    caller: Caller,
+    upstreams: Upstreams,
+    style: Style,
+    stream: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inspection_module, "MAX_LENGTH", 20)
+    messages = [{"role": "user", "content": "A harmless text of more than twenty characters."}]
+    body = ask(style, model="auto", stream=stream, messages=messages)
+    await assert_not_outside(caller, upstreams, style, body)
+
+
+@both
+@matrix
+async def test_bytes_that_are_no_utf8_are_refused(
+    caller: Caller, upstreams: Upstreams, style: Style, stream: bool
+) -> None:
+    body = msgspec.json.encode(ask(style, model="auto", stream=stream)).replace(
         b"Good morning", b"Ingrid \xff\xfe"
     )
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +49,9 @@ class Counting(Scanner):
         self.read: list[str] = []
         self.is_complete = True
 
-    def scan(self, text: str) -> Scan:
+    def scan(self, text: str, expired: Callable[[], bool] = lambda: False) -> Scan:
         self.read.append(text)
-        scanned = super().scan(text)
+        scanned = super().scan(text, expired)
         return scanned if self.is_complete else Scan(scanned.findings, complete=False)
 
 
