@@ -44,6 +44,7 @@ class Relay:
         self._said: list[str] | None = [] if is_unenforced(live.dropped) else None
         """The answer's text, where its format has to be looked at in the end."""
         self._pings = pings
+        self._has_written = False
 
     async def run(self, write: Write) -> bool:
         """Write the whole answer, whatever its end; whether the body may end as if it were whole.
@@ -63,6 +64,9 @@ class Relay:
             # The upstream is cut first: every token it still makes would be paid for.
             await self._live.close()
             await asyncio.shield(self._break_off(error))
+            if self._has_written and isinstance(error, Exception):
+                await pings.stop()
+                await write(encoder.fail(_told(error), request.request_id))
             raise
         finally:
             await pings.stop()
@@ -85,6 +89,7 @@ class Relay:
             if data := encoder.encode(events):
                 pings.is_quiet = False
                 await write(data)
+                self._has_written = True
 
     async def _finish(self, encoder: StreamEncoder) -> bytes:
         passage, candidate = self._passage, self._live.candidate
@@ -143,3 +148,10 @@ class Relay:
             self._tally.content,
             end_code(error),
         )
+
+
+def _told(error: Exception) -> GatewrightError:
+    """What a caller may hear of a failure of ours in the middle of an answer."""
+    if isinstance(error, GatewrightError):
+        return error
+    return GatewrightError("The gateway failed to serve this request.")

@@ -26,7 +26,8 @@ from gateway.rollout import PolicySet
 from gateway.routing import TargetBoard, gather, rule
 from gateway.settings import Limits
 from gateway.snapshot import Snapshot
-from gateway.types import AuditRecord, Inspection, Principal, Receipt
+from gateway.tally import Tally
+from gateway.types import AuditRecord, Inspection, Principal, Receipt, StreamEvent
 from tests.gateway.providers.samples import HOME, make_target
 from tests.policies.worlds import document
 
@@ -222,5 +223,26 @@ async def test_a_crash_of_ours_is_recorded_as_one() -> None:
     with pytest.raises(ZeroDivisionError):
         await played.relay.run(crash)
 
+    (outcome,) = played.outcomes
+    assert (outcome.status, outcome.error) == ("incomplete", "internal_error")
+
+
+async def test_a_crash_after_content_is_told_inside_the_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    played = await scene(ROLE, WORD, WORD, DONE)
+    add = Tally.add
+
+    def crash_once_the_caller_has_read(tally: Tally, events: list[StreamEvent]) -> None:
+        if played.written:
+            raise ZeroDivisionError
+        add(tally, events)
+
+    monkeypatch.setattr(Tally, "add", crash_once_the_caller_has_read)
+    with pytest.raises(ZeroDivisionError):
+        await played.relay.run(played.write)
+
+    assert b"internal_error" in played.written[-1]
+    assert DONE not in played.text
     (outcome,) = played.outcomes
     assert (outcome.status, outcome.error) == ("incomplete", "internal_error")
