@@ -146,6 +146,9 @@ class ProviderSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What kind of engine it is, for its paths and abilities."""
     priorities: bool = False
     """Of an engine that was started to schedule by priority: calls carry their tier's number."""
+    events: str = ""
+    """Of a pool's member: where it publishes its KV events; on this machine only."""
+    events_replay: str = ""
 
 
 class TargetSettings(Struct, frozen=True, forbid_unknown_fields=True):

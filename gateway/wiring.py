@@ -96,4 +96,6 @@ def provider_config(
         connect_timeout_s=provider.connect_timeout_s,
         engine=provider.engine,
         priorities=provider.priorities,
+        events=provider.events,
+        events_replay=provider.events_replay,
     )

@@ -43,7 +43,7 @@ Fault = Literal[
 ]
 
 
-_ENDPOINTS = ("/chat/completions", "/messages", "/responses", "/embeddings")
+_ENDPOINTS = ("/chat/completions", "/messages", "/responses", "/embeddings", "/tokenize")
 
 
 class Answer(Struct, frozen=True, kw_only=True):

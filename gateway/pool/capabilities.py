@@ -22,7 +22,7 @@ class Capability(Struct, frozen=True):
     caller_headers: bool = False
     """Reads tenant, data class and service tier from our headers."""
     events: bool = False
-    """Publishes what its prefix cache holds."""
+    """Publishes what its prefix cache holds, and says how a conversation is cut into tokens."""
     cache_salt: bool = False
     """Isolates prefixes per tenant when the request carries a salt."""
     priority: bool = False
@@ -36,7 +36,6 @@ ENGINES: Final[Mapping[str, Capability]] = {
         cache_use_metric="gatewright_engine_kv_cache_usage_ratio",
         health_path="/health/ready",
         caller_headers=True,
-        events=True,
         cache_salt=True,
         priority=True,
     ),
@@ -52,14 +51,12 @@ ENGINES: Final[Mapping[str, Capability]] = {
         waiting_metric="sglang:num_queue_reqs",
         running_metric="sglang:num_running_reqs",
         cache_use_metric="sglang:token_usage",
-        events=True,
     ),
     "tensorrt-llm": Capability(
         waiting_metric="trtllm_num_requests_waiting",
         running_metric="trtllm_num_requests_running",
         cache_use_metric="trtllm_kv_cache_utilization",
         metrics_path="/prometheus/metrics",
-        events=True,
     ),
     "triton": Capability(
         waiting_metric='nv_trt_llm_request_metrics{request_type="waiting"}',

@@ -1,8 +1,7 @@
-"""Which member probably holds which prefix: chained hashes of blocks, in three precisions.
+"""Which member probably holds which prefix: chained hashes of blocks, in two precisions.
 
     approximate   what we sent there lately, in blocks of bytes; no tokenizer needed
-    events        what the engine says it stores and drops, in order; a gap falls back
-    exact         the same from our own engine, which also says when it starts anew
+    events        what the engine says it stores and drops, in order (`listening`)
 
 Keys are hashes only, salted by tenant: the index holds no prompt, and one tenant's prefixes tell
 nothing about another's. Engines' own hashes are never trusted: they differ by engine and version.
@@ -16,7 +15,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 
-Precision = Literal["approximate", "events", "exact"]
+Precision = Literal["approximate", "events"]
 BLOCK_BYTES: Final = 512
 BLOCKS_MAX: Final = 512
 """The longest prefix that is looked at: 256 KiB."""
@@ -27,6 +26,8 @@ KEPT_S: Final = 600.0
 Dynamo's approximate index forgets after 120 s; engines that are not full keep them for longer, and
 a wrong belief costs only a worse estimate (`benchmarks.replicas`).
 """
+UNTOLD_S: Final = 20.0
+"""How long a prompt is believed to be where we sent it while the member says nothing of it."""
 FRESH_SHARE: Final = 0.875
 """Of that time: what will be believed for longer than this is not noted down again."""
 EXPIRY_LOOK_S: Final = 0.5
@@ -73,8 +74,10 @@ class PrefixIndex:
         self._places = {name: place for place, name in enumerate(members)}
         self._masks: dict[int, int] = {}
         self._held: list[OrderedDict[int, float]] = [OrderedDict() for _ in members]
+        """What we believe, and until when."""
+        self._told: list[dict[int, None]] = [{} for _ in members]
+        """What members said of themselves."""
         self._precision: list[Precision] = ["approximate" for _ in members]
-        self._expected: list[int | None] = [None for _ in members]
         self._kept_s = kept_s
         self._fresh_s = kept_s * FRESH_SHARE
         self._next_look_s = float("-inf")
@@ -106,53 +109,45 @@ class PrefixIndex:
         return found
 
     def sent(self, member: str, blocks: Sequence[int], now_s: float) -> None:
-        """A prompt went there: believed for a while, unless the member says what it holds."""
+        """A prompt went there: believed for a while, or until the member's own word has come."""
         place = self._places[member]
         if self._precision[place] == "approximate":
             fresh = _fresh(self._held[place], blocks, now_s + self._fresh_s)
             self._store(place, blocks[fresh:] if fresh else blocks, now_s + self._kept_s)
+        else:
+            told = self._told[place]
+            self._store(place, [each for each in blocks if each not in told], now_s + UNTOLD_S)
 
     def stored(self, member: str, blocks: Sequence[int]) -> None:
         """The member says that it holds these."""
-        self._store(self._places[member], blocks, float("inf"))
+        place = self._places[member]
+        told, masks, bit = self._told[place], self._masks, 1 << place
+        for block in blocks:
+            told.pop(block, None)
+            told[block] = None
+            masks[block] = masks.get(block, 0) | bit
+        while len(told) > BLOCKS_PER_MEMBER_MAX:
+            self.removed(member, [next(iter(told))])
 
     def removed(self, member: str, blocks: Sequence[int]) -> None:
         """The member says that it dropped these."""
         place = self._places[member]
+        held, told = self._held[place], self._told[place]
         for block in blocks:
-            if block in self._held[place]:
-                self._forget(place, block)
+            if block in held or block in told:
+                held.pop(block, None)
+                told.pop(block, None)
+                self._unmask(place, block)
 
     def cleared(self, member: str) -> None:
         """The member started anew, cleared its cache, or serves another model now."""
         place = self._places[member]
-        for block in list(self._held[place]):
-            self._forget(place, block)
+        self.removed(member, [*self._held[place], *self._told[place]])
 
-    def follow(self, member: str, precision: Precision, sequence: int) -> None:
-        """Believe the member's own events from this number on."""
-        place = self._places[member]
+    def follow(self, member: str, precision: Precision) -> None:
+        """Believe the member's own word from now on; nothing is known yet."""
         self.cleared(member)
-        self._precision[place] = precision
-        self._expected[place] = sequence
-
-    def heard(self, member: str, sequence: int) -> bool:
-        """Whether an event with this number is the next one.
-
-        After a gap nothing is known for sure: the member's index is dropped, and what we send there
-        is believed again until somebody follows it anew.
-        """
-        place = self._places[member]
-        expected = self._expected[place]
-        if expected is None:
-            return False
-        if sequence == expected:
-            self._expected[place] = sequence + 1
-            return True
-        self.cleared(member)
-        self._precision[place] = "approximate"
-        self._expected[place] = None
-        return False
+        self._precision[self._places[member]] = precision
 
     def _store(self, place: int, blocks: Sequence[int], until_s: float) -> None:
         """The ends of prefixes first: what is dropped for want of room shortens a prefix only."""
@@ -177,6 +172,10 @@ class PrefixIndex:
 
     def _forget(self, place: int, block: int) -> None:
         del self._held[place][block]
+        if block not in self._told[place]:
+            self._unmask(place, block)
+
+    def _unmask(self, place: int, block: int) -> None:
         mask = self._masks[block] & ~(1 << place)
         if mask:
             self._masks[block] = mask

@@ -17,6 +17,7 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.pool.figures import Figures
+from gateway.pool.following import Following, Publisher
 from gateway.pool.members import Load, Member, PoolRules
 from gateway.pool.parity import differing
 from gateway.pool.prefixes import Prompt, prompt_of
@@ -34,7 +35,7 @@ BAD_GATEWAY_MIN = 500
 UNAVAILABLE = 503
 
 
-class Replica(ModelHost, Protocol):
+class Replica(ModelHost, Publisher, Protocol):
     """A member's adapter."""
 
     @property
@@ -78,6 +79,7 @@ class PoolProvider:
         self._failed_s: dict[str, float] = {}
         self._log = logger()
         self._served: dict[str, Sequence[ServedModel]] = {}
+        self.following = Following(self._hosts, self.router.prefixes)
         self._figures_s = self._parity_s = float("-inf")
         self._comparing: asyncio.Task[None] | None = None
 
@@ -122,6 +124,7 @@ class PoolProvider:
             if reply.status >= BAD_GATEWAY_MIN:
                 self._failed_s[name] = self.now_s()
             avoid |= {name}
+            self.following.sent(name, call, prompt, prompt.tokens * self.rules.bytes_per_token)
             if reply.status != UNAVAILABLE or not self._has_another(avoid):
                 return PoolReply(self, reply, load, prompt)
             # It drains, loads or is full, and has done nothing yet: the next one may be free.
@@ -140,18 +143,21 @@ class PoolProvider:
         member.end(load)
         if isinstance(error, UpstreamUnreachable):
             self._failed_s[member.name] = now_s
+            self.following.lost(member.name)
             self.router.died(prompt, member, now_s)
         elif isinstance(error, UpstreamTimeout):
             self._failed_s[member.name] = now_s
 
     async def probe(self) -> str:
         """Ask every member; empty while one of them can answer. Also weighs slow members anew."""
+        self.following.start()
         names = list(self._hosts)
         asked = await asyncio.gather(*(self._probe(name) for name in names))
         for member, reason in zip(self.router.members, asked, strict=True):
             if reason:
                 if member.is_up:
                     self.router.prefixes.cleared(member.name)
+                    self.following.lost(member.name)
                 member.down()
             else:
                 member.up(self.now_s())
@@ -182,6 +188,7 @@ class PoolProvider:
                 each.is_draining = is_draining
 
     async def close(self) -> None:
+        await self.following.close()
         if self._comparing is not None:
             self._comparing.cancel()
             await asyncio.gather(self._comparing, return_exceptions=True)

@@ -25,6 +25,8 @@ class ProviderConfig(Struct, frozen=True):
     probe_timeout_s: float = 5.0
     engine: str = "gatewright"
     priorities: bool = False
+    events: str = ""
+    events_replay: str = ""
 
     @property
     def revealed_credential(self) -> str:

@@ -6,16 +6,17 @@ such. What a caller wrote into those fields never gets there.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 import msgspec
 from msgspec import Struct
 
-from gateway.dialects.body import patch
+from gateway.dialects.body import join, patch, split
 from gateway.errors import ConfigurationInvalid, UpstreamFailed, UpstreamMalformed
 from gateway.pool.capabilities import ENGINES, Capability
 from gateway.pool.figures import Figures, figures_of
+from gateway.pool.listening import check_address
 from gateway.ports import UpstreamCall
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress, EgressReply, Route
@@ -83,8 +84,43 @@ class EngineProvider(HttpProvider):
         self.capability = _capability(config)
         self._ready_route = self._make_route(config, self.capability.health_path, self._headers)
         self._routes: dict[tuple[str, ...], Route] = {}
+        self._tokenize_route = self._make_route(config, "/tokenize", self._headers)
+        self._check_events()
         metrics = self.capability.metrics_path
         self._metrics_route = self._make_route(config, metrics, self._headers) if metrics else None
+
+    @property
+    def event_addresses(self) -> tuple[str, str]:
+        """Where its KV events are published, and where they are told again; empty for nowhere."""
+        return self._config.events, self._config.events_replay
+
+    def salt_of(self, call: UpstreamCall) -> str:
+        """What keeps this caller's cached prefixes apart; empty where the engine takes none."""
+        return self._salt(call.tenant, call.data_class) if self.capability.cache_salt else ""
+
+    async def tokens_of(self, call: UpstreamCall) -> Sequence[int]:
+        """How the call's conversation is cut into tokens.
+
+        Raises:
+            UpstreamFailed: it does not say.
+            SovereigntyViolation: see `Egress.open`.
+        """
+        fields = {
+            key: value
+            for key, value in split(call.body).items()
+            if key in {"model", "messages", "tools"}
+        }
+        reply = await self._egress.open(self._tokenize_route, call, join(fields))
+        try:
+            body = await reply.read()
+        finally:
+            await reply.close()
+        if reply.status != HTTP_OK:
+            raise UpstreamMalformed(describe_status(reply.status))
+        try:
+            return _TOKENS.decode(body).tokens
+        except msgspec.MsgspecError as error:
+            raise UpstreamMalformed("it answers in an unknown form") from error
 
     @property
     def kind(self) -> str:
@@ -129,6 +165,13 @@ class EngineProvider(HttpProvider):
     async def open(self, call: UpstreamCall) -> EgressReply:
         """See `gateway.ports.Provider`; an engine that takes no headers gets fields."""
         return await self._egress.open(self.route_for(call), call, self._body(call))
+
+    def _check_events(self) -> None:
+        for address in self.event_addresses:
+            check_address(self.name, address)
+        if any(self.event_addresses) and not self.capability.events:
+            reason = f"this kind of engine ({self.kind}) publishes none that can be read"
+            raise ConfigurationInvalid(f"providers.{self.name}", "events", reason)
 
     def route_for(self, call: UpstreamCall) -> Route:
         """The prepared way that says on whose behalf the call comes; few are ever made."""
@@ -192,6 +235,13 @@ class EngineProvider(HttpProvider):
             return _DECODER.decode(body).data
         except msgspec.MsgspecError as error:
             raise UpstreamMalformed("it lists its models in an unknown form") from error
+
+
+class _Tokens(Struct, frozen=True):
+    tokens: tuple[int, ...]
+
+
+_TOKENS = msgspec.json.Decoder(_Tokens)
 
 
 def _capability(config: ProviderConfig) -> Capability:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.pool import prefixes
-from gateway.pool.prefixes import BLOCK_BYTES, KEPT_S, PrefixIndex, chained, prompt_of
+from gateway.pool.prefixes import BLOCK_BYTES, KEPT_S, UNTOLD_S, PrefixIndex, chained, prompt_of
 
 
 def prompt(text: str, tenant: bytes = b"acme") -> prefixes.Prompt:
@@ -43,29 +43,31 @@ def test_a_member_that_tells_what_it_holds_is_believed_instead() -> None:
     index = PrefixIndex(["a", "b"])
     blocks = chained(b"", [b"1", b"2", b"3"])
     index.sent("a", blocks, 0.0)
-    index.follow("a", "events", 7)
+    index.follow("a", "events")
     assert (index.precision("a"), index.depths(blocks, 0.0)) == ("events", [0, 0])
     index.sent("a", blocks, 0.0)
-    assert index.depths(blocks, 0.0) == [0, 0]
-    assert index.heard("a", 7)
+    assert index.depths(blocks, 0.0) == [3, 0], "until its own word has come"
+    assert index.depths(blocks, UNTOLD_S + 1.0) == [0, 0]
     index.stored("a", blocks)
-    assert index.heard("a", 8)
     index.removed("a", [*blocks[2:], 12345])
     assert index.depths(blocks, 10**9) == [2, 0]
 
 
-def test_a_gap_in_the_events_drops_what_was_known_and_falls_back() -> None:
-    index = PrefixIndex(["a"])
+def test_what_a_member_told_outlives_what_we_believed_of_it() -> None:
+    index = PrefixIndex(["a", "b"])
     blocks = chained(b"", [b"1", b"2"])
-    assert not index.heard("a", 1)
-    index.follow("a", "exact", 1)
-    index.stored("a", blocks)
-    assert not index.heard("a", 3)
-    assert (index.precision("a"), index.depths(blocks, 0.0)) == ("approximate", [0])
+    index.follow("a", "events")
     index.sent("a", blocks, 0.0)
-    assert index.depths(blocks, 1.0) == [2]
+    index.stored("a", blocks[:1])
+    index.sent("b", blocks, 0.0)
+    assert index.depths(blocks, UNTOLD_S + 1.0) == [1, 2]
     index.cleared("a")
-    assert index.depths(blocks, 1.0) == [0]
+    assert index.depths(blocks, UNTOLD_S + 1.0) == [0, 2]
+    index.removed("a", blocks)
+    kept = prefixes.BLOCKS_PER_MEMBER_MAX
+    index.stored("a", range(kept + 10))
+    assert index.depths([5], 0.0) == [0, 0]
+    assert index.depths([kept], 0.0) == [1, 0]
 
 
 def test_a_member_keeps_a_bounded_number_of_blocks() -> None:

@@ -16,6 +16,7 @@ from gateway.errors import (
 )
 from gateway.pool.figures import Figures
 from gateway.pool.parity import ANSWER_TOKENS, QUESTION
+from gateway.pool.prefixes import Prompt, prompt_of
 from gateway.pool.provider import PoolProvider
 from gateway.ports import UpstreamCall
 from gateway.providers.engine import EngineModel
@@ -39,8 +40,17 @@ class Host(ScriptedProvider):
         self.models: Sequence[EngineModel] = (EngineModel("fake-model", digest),)
         self.kind = "gatewright"
         self.told: Figures | None = None
+        self.event_addresses = ("", "")
         self.greedy_answers = ["six, seven"]
         self.asked_greedily = 0
+
+    def salt_of(self, call: UpstreamCall) -> str:
+        return f"salt of {call.tenant}"
+
+    async def tokens_of(self, call: UpstreamCall) -> Sequence[int]:
+        """A token for every four bytes of the body, as an engine might cut it."""
+        body = call.body
+        return [int.from_bytes(body[at : at + 4]) for at in range(0, len(body), 4)]
 
     async def figures(self) -> Figures | None:
         return self.told
@@ -63,6 +73,9 @@ class Pool:
         self.clock = StoppedClock()
         self.hosts = {host.name: host for host in hosts or (Host("a"), Host("b"), Host("c"))}
         self.provider = PoolProvider("house", self.hosts, self.clock.monotonic_s)
+
+    def prompt(self, body: bytes, tenant: str) -> Prompt:
+        return prompt_of(tenant.encode(), body, self.provider.rules.bytes_per_token)
 
     @property
     def calls(self) -> int:

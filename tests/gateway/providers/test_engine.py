@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from gateway.errors import UpstreamMalformed
+from gateway.errors import ConfigurationInvalid, SovereigntyViolation, UpstreamMalformed
 from gateway.pool.figures import Figures
+from gateway.ports import UpstreamCall
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress
 from gateway.providers.engine import EngineProvider
@@ -140,3 +141,51 @@ async def test_an_engine_is_asked_for_its_figures_and_for_a_greedy_answer(
         upstream.answer(answer)
         with pytest.raises(UpstreamMalformed):
             await engine.greedy("qwen", "Continue: one, two", 5)
+
+
+async def test_an_engine_is_asked_how_a_conversation_is_cut_into_tokens(
+    upstream: RecordingUpstream, egress: Egress
+) -> None:
+    engine = build(upstream, egress, "vllm")
+    body = {"model": "qwen", "messages": [{"role": "user", "content": "Hi"}], "temperature": 1}
+    call = msgspec.structs.replace(make_call(), body=msgspec.json.encode(body), tenant="acme")
+    upstream.answer(Answer(body=b'{"tokens":[1,2,3],"count":3}'))
+    assert await engine.tokens_of(call) == (1, 2, 3)
+    asked = upstream.requests[-1]
+    assert asked.path == "/tokenize"
+    assert asked.json == {"model": "qwen", "messages": body["messages"]}
+    for answer in (Answer(status=404), Answer(body=b'{"tokens":"none"}')):
+        upstream.answer(answer)
+        with pytest.raises(UpstreamMalformed):
+            await engine.tokens_of(call)
+    with pytest.raises(SovereigntyViolation):
+        await engine.tokens_of(msgspec.structs.replace(call, clearance=frozenset()))
+    sent = await asked_salt(engine, upstream, call)
+    assert engine.salt_of(call) == sent
+
+
+async def asked_salt(
+    engine: EngineProvider, upstream: RecordingUpstream, call: UpstreamCall
+) -> object:
+    upstream.answer(Answer())
+    reply = await engine.open(call)
+    await reply.read()
+    return upstream.requests[-1].json["cache_salt"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "address"), [("ollama", "ipc:///run/e"), ("vllm", "tcp://10.0.0.1:5557")]
+)
+async def test_events_that_cannot_be_read_or_cross_the_network_are_refused(
+    egress: Egress, engine: str, address: str
+) -> None:
+    config = ProviderConfig(
+        name="house",
+        kind="engine",
+        jurisdiction=HOME,
+        base_url="http://127.0.0.1:1",
+        engine=engine,
+        events=address,
+    )
+    with pytest.raises(ConfigurationInvalid, match="events"):
+        EngineProvider(config, egress)

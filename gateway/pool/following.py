@@ -1,0 +1,91 @@
+"""Follows the members of a pool that publish what their prefix caches hold.
+
+Beside the traffic, never in its way: events are heard in tasks of their own, and of the prompts
+that go to such members one at a time is looked up in tokens, once.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from gateway.errors import GatewrightError
+from gateway.pool.listening import EventListener
+from gateway.pool.prefixes import PrefixIndex, Prompt
+from gateway.pool.tokens import CacheMirror, TokenMap
+from gateway.ports import UpstreamCall
+
+
+class Publisher(Protocol):
+    """A member's adapter, as far as its cache is concerned."""
+
+    @property
+    def event_addresses(self) -> tuple[str, str]:
+        """Where it publishes, and where it tells again; empty for nowhere."""
+        ...
+
+    def salt_of(self, call: UpstreamCall) -> str:
+        """What keeps this caller's cached prefixes apart; empty where it takes none."""
+        ...
+
+    async def tokens_of(self, call: UpstreamCall) -> Sequence[int]:
+        """How the call's conversation is cut into tokens.
+
+        Raises:
+            GatewrightError: it does not say, or may not be asked.
+        """
+        ...
+
+
+class Following:
+    """The mirrors of those members, and the tasks that keep them."""
+
+    def __init__(self, publishers: Mapping[str, Publisher], index: PrefixIndex) -> None:
+        self._publishers = {
+            name: each for name, each in publishers.items() if each.event_addresses[0]
+        }
+        self._tokens = TokenMap()
+        self._mirrors = {name: CacheMirror(name, index, self._tokens) for name in self._publishers}
+        self._index = index
+        self._tasks: list[asyncio.Task[None]] = []
+        self._learning: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to listen; nothing happens the second time."""
+        if self._tasks:
+            return
+        for name, publisher in self._publishers.items():
+            mirror = self._mirrors[name]
+            listener = EventListener(name, *publisher.event_addresses, self._index, mirror)
+            self._tasks.append(asyncio.create_task(listener.run(), name=f"events of {name}"))
+
+    def lost(self, member: str) -> None:
+        """It went down: its cache is empty when it comes back."""
+        if mirror := self._mirrors.get(member):
+            mirror.clear()
+
+    def sent(self, member: str, call: UpstreamCall, prompt: Prompt, length_bytes: float) -> None:
+        """A prompt went there: find out which of its tokens its bytes stand for, if nobody did."""
+        mirror = self._mirrors.get(member)
+        is_busy = self._learning is not None and not self._learning.done()
+        if mirror is None or is_busy or not mirror.block_tokens or self._tokens.knows(prompt):
+            return
+        self._learning = asyncio.create_task(self._learn(member, call, prompt, length_bytes))
+
+    async def close(self) -> None:
+        tasks = [*self._tasks, *([self._learning] if self._learning is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _learn(
+        self, member: str, call: UpstreamCall, prompt: Prompt, length_bytes: float
+    ) -> None:
+        publisher, mirror = self._publishers[member], self._mirrors[member]
+        try:
+            token_ids = await publisher.tokens_of(call)
+        except GatewrightError:
+            return  # What went there is believed for a while, as without events.
+        salt = publisher.salt_of(call) if mirror.tells_salts else ""
+        hanging = self._tokens.learn(prompt, length_bytes, salt, token_ids, mirror.block_tokens)
+        for each in self._mirrors.values():
+            each.learnt(hanging)

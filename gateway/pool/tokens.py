@@ -1,0 +1,130 @@
+"""Between an engine's blocks of tokens and our blocks of bytes.
+
+Engines tell of blocks of tokens, and we see bytes. How a prompt is cut into tokens is asked once,
+behind its back, of the engine that got it; from then on its byte blocks are known by the token
+block that must be there for them. Hashes are ours, made of token ids, because engines hash in
+their own ways; they are chained from the salt, so that tenants stay apart.
+"""
+
+import hashlib
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from gateway.pool.kv_events import Cleared, Event, Hash, Removed, Stored
+from gateway.pool.prefixes import BLOCK_BYTES, PrefixIndex, Prompt
+
+
+BLOCKS_KNOWN_MAX: Final = 262_144
+
+
+def token_chain(start: int, token_ids: Sequence[int], block_tokens: int) -> list[int]:
+    """One hash per full block, each over all before it and the start."""
+    chain: list[int] = []
+    previous = start
+    for at in range(0, len(token_ids) - block_tokens + 1, block_tokens):
+        block = array("q", token_ids[at : at + block_tokens]).tobytes()
+        digest = hashlib.blake2b(block, digest_size=8, key=previous.to_bytes(8)).digest()
+        previous = int.from_bytes(digest)
+        chain.append(previous)
+    return chain
+
+
+def start_of(salt: str) -> int:
+    """What the chain of a prompt with this salt begins with."""
+    return int.from_bytes(hashlib.blake2b(salt.encode(), digest_size=8).digest())
+
+
+class TokenMap:
+    """Which token block each byte block of the prompts we know needs."""
+
+    def __init__(self) -> None:
+        self._needed: dict[int, int] = {}
+        self._by_token_block: dict[int, list[int]] = {}
+
+    def knows(self, prompt: Prompt) -> bool:
+        """Whether there is nothing to learn from this prompt."""
+        return not prompt.blocks or prompt.blocks[-1] in self._needed
+
+    def learn(
+        self,
+        prompt: Prompt,
+        length_bytes: float,
+        salt: str,
+        token_ids: Sequence[int],
+        block_tokens: int,
+    ) -> list[int]:
+        """Note a prompt's token blocks; gives back the token blocks that byte blocks hang on.
+
+        A byte block that ends at some share of the text needs the tokens of the same share.
+        """
+        if len(self._needed) >= BLOCKS_KNOWN_MAX:
+            self._needed.clear()
+            self._by_token_block.clear()
+        chain = token_chain(start_of(salt), token_ids, block_tokens)
+        hanging: list[int] = []
+        for place, block in enumerate(prompt.blocks, start=1):
+            share = place * BLOCK_BYTES / length_bytes
+            needed = int(share * len(token_ids) / block_tokens)
+            if block in self._needed or not 0 < needed <= len(chain):
+                continue
+            token_block = chain[needed - 1]
+            self._needed[block] = token_block
+            self._by_token_block.setdefault(token_block, []).append(block)
+            hanging.append(token_block)
+        return hanging
+
+    def blocks_of(self, token_blocks: Iterable[int]) -> list[int]:
+        """The byte blocks that hang on these token blocks."""
+        return [block for each in token_blocks for block in self._by_token_block.get(each, ())]
+
+
+class CacheMirror:
+    """What one member's cache holds, as far as it tells, carried over into the prefix index."""
+
+    def __init__(self, member: str, index: PrefixIndex, tokens: TokenMap) -> None:
+        self._member = member
+        self._index = index
+        self._tokens = tokens
+        self._ours: dict[Hash, int] = {}
+        self._held: set[int] = set()
+        self.block_tokens = 0
+        """As the member says; 0 before it said so."""
+        self.tells_salts = False
+        """Older engines do not: then all tenants' blocks look alike here."""
+
+    def clear(self) -> None:
+        """It holds nothing, or nobody knows what."""
+        self._ours.clear()
+        self._held.clear()
+        self._index.cleared(self._member)
+
+    def apply(self, events: Iterable[Event]) -> None:
+        """Take over a batch."""
+        for event in events:
+            match event:
+                case Stored():
+                    self._store(event)
+                case Removed(hashes):
+                    gone = [self._ours.pop(each) for each in hashes if each in self._ours]
+                    self._held.difference_update(gone)
+                    self._index.removed(self._member, self._tokens.blocks_of(gone))
+                case Cleared():
+                    self.clear()
+
+    def learnt(self, token_blocks: Iterable[int]) -> None:
+        """Byte blocks were found to hang on these: those that are here are here."""
+        held = [each for each in token_blocks if each in self._held]
+        self._index.stored(self._member, self._tokens.blocks_of(held))
+
+    def _store(self, event: Stored) -> None:
+        self.block_tokens = event.block_tokens
+        start = start_of(event.salt) if event.parent is None else self._ours.get(event.parent)
+        if start is None:
+            return  # Its beginning was stored before we listened.
+        self.tells_salts = self.tells_salts or bool(event.salt)
+        size = event.block_tokens
+        chain = token_chain(start, event.token_ids[: size * len(event.hashes)], size)
+        self._ours.update(zip(event.hashes, chain, strict=True))
+        self._held.update(chain)
+        self._index.stored(self._member, self._tokens.blocks_of(chain))
