@@ -17,7 +17,7 @@ from gateway.metrics import Metrics
 from gateway.passage import Arrival, Passage
 from gateway.ports import AuditLog, Ledger
 from gateway.rates import LocalRates, Rates
-from gateway.rollout import Governing
+from gateway.rollout import Governing, PolicySet
 from gateway.routing import Ruling
 from gateway.telemetry import Event, logger
 from gateway.trials import Trials, shadow_change
@@ -29,6 +29,7 @@ from gateway.types import (
     Target,
     Usage,
 )
+from gateway.warmth import COLD, Warm, Warmth
 from policies.decide import decide
 
 
@@ -63,7 +64,14 @@ class Conclusion:
         self._audit = audit
         self._clock = clock
         self._metrics = metrics
+        self._warmth = Warmth()
         self._log = logger()
+
+    def warm(self, policies: PolicySet, principal: Principal, request: ChatRequest) -> Warm:
+        """Where the conversation is cached, where a policy asks for it."""
+        if not policies.stays_warm:
+            return COLD
+        return self._warmth.find(principal, request, self._clock.monotonic_s())
 
     def decided(self, governing: Governing, ruling: Ruling) -> None:
         """Count what a shadow policy would have decided instead; it never acts."""
@@ -83,6 +91,9 @@ class Conclusion:
         """A whole answer is ready, or a stream reached its terminal event."""
         if self._calibration is not None:
             self._calibration.observe(passage.request, target, usage)
+        if passage.arrival.snapshot.policies.stays_warm:
+            now_s = self._clock.monotonic_s()
+            self._warmth.answered(passage.principal, passage.request, target.name, usage, now_s)
         ending = Ending(
             status="ok",
             http_status=200,

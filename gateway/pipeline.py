@@ -148,7 +148,6 @@ class Pipeline:
     ) -> Passage:
         """Decide, reserve, and write the intent down; after this bytes may leave."""
         snapshot, now_us = arrival.snapshot, self._clock.utc_us()
-        policies = snapshot.policies
         facts = routing.gather(
             request,
             principal,
@@ -156,11 +155,12 @@ class Pipeline:
             self._ledger.left_microusd(accounts),
             now_us,
             snapshot.board,
-            headers=routing.visible_headers(arrival.headers, policies.visible_headers),
+            headers=routing.visible_headers(arrival.headers, snapshot.policies.visible_headers),
+            warm=self._conclusion.warm(snapshot.policies, principal, request),
         )
-        governed = policies.document_for(principal)
+        governed = snapshot.policies.document_for(principal)
         ruling = routing.rule(governed, facts, request, snapshot.board, self._limits)
-        self._conclusion.decided(policies.governing(principal), ruling)
+        self._conclusion.decided(snapshot.policies.governing(principal), ruling)
         content: bytes | None = request.raw
         if ruling.plan.audit_content != "encrypted":
             request, content = await self._less(arrival, principal, request, ruling)

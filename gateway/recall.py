@@ -38,6 +38,8 @@ def record_facts(
         has_documents=facts.has_documents,
         service_tier=facts.service_tier,
         headers=facts.headers,
+        warm_target=facts.warm_target,
+        warm_tokens=facts.warm_tokens,
         decided_us=decided_us,
         injection=facts.injection,
         injection_suspected=facts.injection_suspected,
@@ -90,6 +92,8 @@ class Recaller:
             targets=targets,
             service_tier=kept.service_tier,
             headers=kept.headers,
+            warm_target=kept.warm_target,
+            warm_tokens=kept.warm_tokens,
             injection=kept.injection,
             injection_suspected=kept.injection_suspected,
         )

@@ -145,6 +145,13 @@ class PolicySet:
         documents = [self.base, *(each for level in levels for each in _acting(level))]
         return any(FASTEST in order for document in documents for order in _orders(document))
 
+    @cached_property
+    def stays_warm(self) -> bool:
+        """Whether any acting document asks where a conversation is cached."""
+        levels = self.levels.values()
+        documents = [self.base, *(each for level in levels for each in _acting(level))]
+        return any(rule.stay_warm for each in documents for rule in each.body.preferences)
+
     def document_for(self, principal: Principal) -> PolicyDocument:
         """The one document that decides for a key."""
         governing = self.governing(principal)

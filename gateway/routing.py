@@ -24,6 +24,7 @@ from gateway.errors import (
 from gateway.price import paid_tier
 from gateway.settings import Limits
 from gateway.types import Candidate, ChatRequest, Inspection, Plan, Principal, Purpose, Target
+from gateway.warmth import COLD, Warm
 from policies.decide import decide
 from policies.decision import Decision
 from policies.facts import (
@@ -108,6 +109,7 @@ class TargetBoard:
             available=not reason,
             unavailable_reason=reason,
             permitted_to_key=models is None or target.name in models,
+            cache_read_price_microusd_per_mtok=target.price.cache_read_microusd_per_mtok,
             first_token_ms=self.first_token_ms.get(target.name, 0),
             assurances=target.assurances,
         )
@@ -137,6 +139,7 @@ def gather(
     board: TargetBoard,
     *,
     headers: Mapping[str, str] = NO_HEADERS,
+    warm: Warm = COLD,
 ) -> Facts:
     """All that a rule may look at, at one moment."""
     hours = utc_us // US_PER_HOUR
@@ -165,6 +168,8 @@ def gather(
         targets=board.facts_for(principal.models, request.purpose),
         service_tier=service_tier(request.tree.get("service_tier"), principal.labels),
         headers=headers,
+        warm_target=warm.target,
+        warm_tokens=warm.tokens,
         injection=inspection.injection,
         injection_suspected=inspection.injection_suspected,
     )

@@ -1,8 +1,7 @@
 """The nouns of the journey, in order of appearance; all frozen, one added per stage.
 
 `ChatRequest → Principal → Inspection → (Facts → Decision) → Plan → Reservation → Attempt → Delta →
-Usage → Settlement → AuditRecord → Receipt`. `Facts` and `Decision` belong to the `policies`
-package.
+Usage → Settlement → AuditRecord → Receipt`. `Facts` and `Decision` are those of `policies`.
 Nobody writes into somebody else's object: an audit record is evidence only if nothing could change
 it afterwards. They are msgspec structs because building a frozen dataclass costs ten times as much.
 """
@@ -136,7 +135,6 @@ class Target(Struct, frozen=True):
     vendor: str = ""
     """Who made the model: chooses the estimator of its tokens."""
     assurances: frozenset[str] = frozenset()
-    """What its provider has promised, for policies to ask for."""
 
     @property
     def purpose(self) -> Purpose:
@@ -327,6 +325,8 @@ class RecordedFacts(Struct, frozen=True, omit_defaults=True):
     has_documents: bool = False
     service_tier: str = "standard"
     headers: Mapping[str, str] = {}
+    warm_target: str = ""
+    warm_tokens: int = 0
     decided_us: int = 0
     """When the decision was made, where the record's own time is another."""
     injection: float = 0.0

@@ -13,6 +13,7 @@ from typing import Final
 from policies.decision import Decision, Exclusion, ExclusionKind
 from policies.document import Refusal
 from policies.facts import AUTO, ROUTE_PREFIX, Facts
+from policies.ordering import warm_first
 from policies.program import PolicyDocument, PreferenceStep
 from policies.reasons import Choice, sentence
 from policies.sifting import Matched, Sieve, matching
@@ -119,8 +120,11 @@ def _ordered(
         return Choice(refusal=refusal, excluded=sieve.excluded)
     preference = matching_preference(document, facts)
     ordering = document.default_ordering if preference is None else preference.ordering
+    targets = sieve.ordered(ordering, facts)
+    if facts.warm_target and preference is not None and preference.preference.stay_warm:
+        targets = warm_first(targets, facts)
     return Choice(
-        targets=sieve.ordered(ordering, facts),
+        targets=targets,
         preference=preference,
         excluded=sieve.excluded if closed is None else (closed,),
         is_substitute=closed is not None,

@@ -90,6 +90,8 @@ class Preference(msgspec.Struct, frozen=True, omit_defaults=True):
     sticky: Sticky = "key"
     hedge_after_ms: int | None = None
     cascade_above_percent: float | None = None
+    stay_warm: bool = False
+    """Stay with the target that has the conversation in its prompt cache, while that is cheaper."""
 
 
 class Expectation(msgspec.Struct, frozen=True, omit_defaults=True):

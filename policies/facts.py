@@ -40,6 +40,8 @@ class TargetFacts(msgspec.Struct, frozen=True):
     permitted_to_key: bool
     first_token_ms: int = 0
     """Measured lately and rounded coarsely; 0 when it was not."""
+    cache_read_price_microusd_per_mtok: int | None = None
+    """Of tokens that its prompt cache knows; None where that is not known."""
     assurances: frozenset[str] = frozenset()
     """What its provider has promised; see `ASSURANCES`."""
 
@@ -72,6 +74,10 @@ class Facts(msgspec.Struct, frozen=True):
     service_tier: str = "standard"
     headers: Mapping[str, str] = {}
     """Request headers that the settings let policies see, by name with `_` for `-`."""
+    warm_target: str = ""
+    """Who read the beginning of this conversation lately, where a preference stays warm."""
+    warm_tokens: int = 0
+    """How many tokens of it."""
     injection: float = 0.0
     """How much the worst result of a tool, or document, reads like orders to a model: 0 to 1."""
     injection_suspected: bool = False

@@ -171,6 +171,7 @@ def _preference(reader: TableReader) -> Preference:
         sticky=reader.choice("sticky", _STICKY) or "key",
         hedge_after_ms=_hedge(reader),
         cascade_above_percent=reader.percent("cascade_above_percent"),
+        stay_warm=reader.flag("stay_warm") or False,
     )
     if preference.route is not None and not _ROUTE.fullmatch(preference.route):
         reader.report("route", "a route is lower-case letters, digits, '.', '_' and '-'")

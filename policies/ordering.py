@@ -137,6 +137,18 @@ def price_order(facts: Facts, target: TargetFacts) -> int:
     )
 
 
+def warm_first(targets: tuple[TargetFacts, ...], facts: Facts) -> tuple[TargetFacts, ...]:
+    """The target that has the conversation cached in front, if the request is no dearer there."""
+    warm = next((each for each in targets if each.name == facts.warm_target), None)
+    if warm is None or warm is targets[0] or warm.cache_read_price_microusd_per_mtok is None:
+        return targets
+    cached = min(facts.warm_tokens, facts.input_tokens_estimate)
+    saved = warm.input_price_microusd_per_mtok - warm.cache_read_price_microusd_per_mtok
+    if price_order(facts, warm) - cached * saved > price_order(facts, targets[0]):
+        return targets
+    return (warm, *(each for each in targets if each is not warm))
+
+
 def sticky_value(facts: Facts, sticky: Literal["key", "project", "workspace"]) -> str:
     """Who counts as the same asker."""
     if sticky == "key":

@@ -45,6 +45,9 @@ def _allowed(choice: Choice, facts: Facts, rule: ConstraintStep | None) -> str:
     if choice.is_substitute:
         sent += f" instead of {shortened(facts.model_requested)}"
     preference = choice.preference
+    stays = preference is not None and preference.preference.stay_warm
+    if stays and first.name == facts.warm_target:
+        sent += f", which has read {facts.warm_tokens} tokens of it lately,"
     if rule is not None:
         sent += f" because {_matched(rule, facts)}"
         if preference is not None and len(choice.targets) > 1:

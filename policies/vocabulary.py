@@ -122,6 +122,8 @@ FACTS: Final[Mapping[str, Value]] = {
     "complexity_tier": Level(lambda facts: tier_rank(facts.complexity_tier), TIER_SCALE),
     "budget_left_microusd": OptionalNumber(attrgetter("budget_left_microusd")),
     "service_tier": Text(attrgetter("service_tier")),
+    "warm_target": Text(attrgetter("warm_target")),
+    "warm_tokens": Number(attrgetter("warm_tokens")),
     "headers": Headers(attrgetter("headers")),
     "injection": Number(attrgetter("injection")),
     "injection_suspected": Truth(attrgetter("injection_suspected")),

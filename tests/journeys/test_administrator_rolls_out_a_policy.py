@@ -285,3 +285,46 @@ async def until_not_served_by(desk: Desk, target: str) -> str:
             if served not in {target, ENGINE_TARGET}:
                 return served
             await asyncio.sleep(0.05)
+
+
+WARM = f"""
+name = "warm"
+version = 1
+[[constraints]]
+name = "managed"
+forbid = {{ in_house = true }}
+[[preferences]]
+name = "gpt-first"
+targets = ["{GPT_TARGET}"]
+stay_warm = true
+"""
+
+
+async def test_a_conversation_stays_where_it_is_cached_while_that_is_cheaper(
+    desk: Desk, upstreams: Upstreams, tmp_path: Path
+) -> None:
+    tmp_path.joinpath("warm.toml").write_text(WARM)
+    await desk.goes_live(tmp_path / "warm.toml", "1")
+    await desk.until_served_by(GPT_TARGET)
+    upstreams.anthropic.answer(Answer(input_tokens=60_000))
+    question = {"role": "user", "content": "a long text of many words " * 4_000}
+    begun = await say(desk, CLAUDE_TARGET, [question])
+    assert begun == CLAUDE_TARGET, "as requested"
+
+    more = [{"role": "assistant", "content": "Read."}, {"role": "user", "content": "And now?"}]
+    assert await say(desk, "auto", [question, *more]) == CLAUDE_TARGET
+    assert await say(desk, "auto", [{**question, "content": "Hi"}, *more]) == GPT_TARGET
+    records = await desk.gateway.records()
+    intent = next(each for each in reversed(records) if each.facts and each.facts.warm_target)
+    status, told = await why(desk.http, desk.gateway, desk.key, intent.request_id)
+    assert status == 200
+    assert "which has read 60000 tokens of it lately" in told["sentence"]
+
+
+async def say(desk: Desk, model: str, messages: list[dict[str, str]]) -> str:
+    """Who answered."""
+    body = {"model": model, "messages": messages, "max_tokens": 50}
+    url, headers = f"{desk.gateway.url}/v1/chat/completions", {"x-api-key": desk.key}
+    async with desk.http.post(url, json=body, headers=headers) as reply:
+        assert reply.status == 200, await reply.text()
+        return reply.headers["x-gatewright-target"]
