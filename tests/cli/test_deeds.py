@@ -17,21 +17,19 @@ from tests.cli.operator import Operator, subcommands
 
 READING = """
     audit export, audit fsck, audit hold list, audit key, audit pack, audit prove,
-    audit reveal report, audit verify, budgets list, calibrate, config check, costs export,
-    costs forecast, costs reconcile, costs report, costs savings, inspect complexity,
-    inspect injection, inspect pii, keys list, limits list, policy check, policy diff,
-    policy explain, policy history, policy replay, policy show, policy versions, secrets list,
-    users list, users roles
+    audit reveal report, audit verify, budgets list, cascade check, config check, costs export,
+    costs forecast, costs reconcile, costs report, costs savings, keys list, limits list,
+    policy diff, policy explain, policy history, policy replay, policy show, policy versions,
+    secrets list, users list
 """
 IN_CUSTODY = """
     audit erase, audit hold release, audit hold set, audit reveal approve, audit reveal ask,
     audit reveal show
 """
 OF_THE_MACHINE = """
-    admin serve, database migrate, demo, engine bench, engine check, engine pull, engine serve,
-    init, serve, train complexity, train pii
+    admin serve, database migrate, serve
 """
-"""What makes or runs an installation: there is no log yet, or the process writes its own."""
+"""What runs an installation: the process writes records of its own, or there is no log yet."""
 
 
 def names(text: str) -> set[str]:
@@ -51,6 +49,8 @@ def members(group: click.Group, above: str = "") -> dict[str, click.Command]:
 def test_a_command_that_records_nothing_is_known_to_change_nothing() -> None:
     known = names(READING) | names(IN_CUSTODY) | names(OF_THE_MACHINE)
     for name, command in members(commands).items():
+        if all(parameter.name != "config_file" for parameter in command.params):
+            continue  # It knows no installation that it could change.
         callback = command.callback
         assert callback is not None
         records = callback.__qualname__ + callback.__module__ in RECORDING

@@ -29,7 +29,7 @@ from tests.running_gateway import CLAUDE_TARGET, RunningGateway, Upstreams
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 WORDS = {"ann": "the heron nests behind the mill", "bob": "the otter sleeps under the bridge"}
-KINDS = os.environ.get("GATEWRIGHT_FAULT_DATABASES", "postgresql").split(",")
+KINDS = os.environ.get("GATEWRIGHT_FAULT_DATABASES", "sqlite").split(",")
 GONE = "the content's key was destroyed"
 
 

@@ -33,7 +33,7 @@ from tests.running_gateway import CLAUDE_TARGET, CONFIG, DEMO, Upstreams
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(3600)]
-KILLS = int(os.environ.get("GATEWRIGHT_FAULT_SIGKILLS", "2"))
+KILLS = int(os.environ.get("GATEWRIGHT_FAULT_SIGKILLS", "1"))
 CLIENTS = 64
 MARK = re.compile(r"mark \d+ end")
 

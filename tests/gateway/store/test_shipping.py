@@ -24,11 +24,12 @@ from gateway.secrets.secret import Secret
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.audit_tree import DatabaseAuditTrees
 from gateway.store.engine import Database, open_database
-from gateway.store.shipping import BATCH_LINES, Shipper, Sink
+from gateway.store.shipping import Shipper, Sink
 from tests.gateway.audit.samples import KEYS, journeys, running
 
 
 pytestmark = pytest.mark.anyio
+BATCH_LINES = 40
 CONTENT = secrets.token_hex(16)
 ENDS = re.compile(rb"\d+ <110>1 ")
 
@@ -88,8 +89,9 @@ async def log(tmp_path: Path, database_url: str) -> AsyncIterator[Log]:
 
 
 async def test_a_sink_that_was_away_gets_the_back_log_in_order_and_the_checkpoints(
-    log: Log,
+    log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("gateway.store.shipping.BATCH_LINES", BATCH_LINES)
     sink = ListSink()
     shipper = log.shipper(siem=sink)
     await log.add(0, 30)
@@ -188,7 +190,7 @@ async def test_a_syslog_server_that_is_away_or_resets_has_taken_nothing(log: Log
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     sink = SyslogSink("siem", f"tcp://127.0.0.1:{port}", allow_plain=False)
-    lines = [{"organisation": "acme", "sequence": n, "utc_us": 1} for n in range(20_000)]
+    lines = [{"organisation": "acme", "sequence": n, "utc_us": 1} for n in range(2_000)]
     assert not await sink.deliver(lines)
     server.close()
     await server.wait_closed()
