@@ -189,7 +189,11 @@ class Trunk(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding(spec.vocab_size, spec.hidden_size)
+        # What is loaded need not be drawn first: on the meta device that imports torch's compiler.
+        blank = torch.empty(spec.vocab_size, spec.hidden_size)
+        self.embed_tokens = nn.Embedding(
+            spec.vocab_size, spec.hidden_size, _weight=blank if blank.is_meta else None
+        )
         self.layers = nn.ModuleList(Block(spec, layer) for layer in range(spec.num_layers))
         self.norm = RmsNorm(spec.hidden_size, spec)
 
