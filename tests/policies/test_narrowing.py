@@ -41,8 +41,8 @@ def _fits(selector: dict[str, object], target: TargetFacts) -> bool:
                 return False
         elif not isinstance(wanted, list):
             raise TypeError(key)
-        elif key == "capabilities":
-            if not set(wanted) <= target.capabilities:
+        elif key in {"capabilities", "assurances"}:
+            if not set(wanted) <= getattr(target, key):
                 return False
         elif fields[key] not in wanted:
             return False
