@@ -5,6 +5,7 @@ Rows 5 to 14 of the fault matrix. `make faults` stops it for 30 seconds and kill
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -58,6 +59,12 @@ async def running(
 @pytest.fixture
 async def one(running: RunningGateway, http: aiohttp.ClientSession) -> Caller:
     return Caller(running, http, await running.issue_key())
+
+
+def say(capsys: pytest.CaptureFixture[str], figures: str) -> None:
+    """Print figures although the log of the gateway is not shown."""
+    with capsys.disabled():
+        sys.stdout.write(f"\n{figures}\n")
 
 
 async def issue_until_refused(gateway: RunningGateway) -> None:
@@ -130,7 +137,10 @@ async def until_numbered(gateway: RunningGateway, wanted: set[str]) -> None:
 
 
 async def test_requests_go_on_while_the_database_is_stopped_and_the_backlog_drains(
-    running: RunningGateway, one: Caller, server: OwnPostgres
+    running: RunningGateway,
+    one: Caller,
+    server: OwnPostgres,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     await running.limit(ACCOUNT, 10**9)
     async with Load(one).running() as load:
@@ -150,11 +160,14 @@ async def test_requests_go_on_while_the_database_is_stopped_and_the_backlog_drai
     while (left := running.plane.budget_left((ACCOUNT,))) != 10**9 - spent:
         assert left is not None
         await asyncio.sleep(0.05)
-    print(f"\nstopped for {OUTAGE_S:g} s: {len(load.replies)} requests, all served, none lost")  # noqa: T201
+    say(capsys, f"stopped for {OUTAGE_S:g} s: {len(load.replies)} requests, all served, none lost")
 
 
 async def test_a_killed_database_comes_back_without_a_stuck_pool(
-    running: RunningGateway, one: Caller, server: OwnPostgres
+    running: RunningGateway,
+    one: Caller,
+    server: OwnPostgres,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with Load(one).running() as load:
         for _ in range(KILLS):
@@ -165,7 +178,7 @@ async def test_a_killed_database_comes_back_without_a_stuck_pool(
             await until_numbered(running, load.served)
     assert {reply.status for reply in load.replies} == {200}
     await until_numbered(running, load.served)
-    print(f"\nkilled {KILLS} times: {len(load.replies)} requests, all served, none lost")  # noqa: T201
+    say(capsys, f"killed {KILLS} times: {len(load.replies)} requests, all served, none lost")
 
 
 async def test_a_database_that_turned_read_only_is_left_and_found_again(
