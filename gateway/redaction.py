@@ -205,8 +205,8 @@ class Restorer:
         if not self._values:
             return piece
         text = self._held + piece
-        keep = self._unfinished(text)
-        shown, self._held = text[: len(text) - keep], text[len(text) - keep :]
+        cut = self._cut(text)
+        shown, self._held = text[:cut], text[cut:]
         return self._restored(shown, self._held)
 
     def flush(self) -> str:
@@ -228,6 +228,19 @@ class Restorer:
         parts.append(framed[reached:end])
         self._before = shown[-1:] or self._before
         return "".join(parts)
+
+    def _cut(self, text: str) -> int:
+        """Where what can be shown ends: before what may become a surrogate, never inside one.
+
+        The end of one surrogate may read like the beginning of another: "…7499 " and "499 Alder".
+        """
+        cut = len(text) - self._unfinished(text)
+        framed, shift = self._before + text, len(self._before)
+        for match in self._pattern.finditer(framed, shift):
+            end = match.end() - shift
+            if match.start() - shift < cut < end:
+                return len(text) - self._unfinished(text[end:])
+        return cut
 
     def _unfinished(self, text: str) -> int:
         """Length of the longest end of the text that a surrogate can begin with."""

@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from classifiers.pii import validators
@@ -137,6 +137,7 @@ def test_parts_of_words_are_left_alone() -> None:
     )
 
 
+@example(1045581, [1])  # the end of an IBAN reads like the beginning of an address
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 9), min_size=1))
 def test_a_stream_cut_anywhere_is_restored_as_if_it_were_whole(seed: int, cuts: list[int]) -> None:
     rng = random.Random(seed)
