@@ -140,20 +140,24 @@ class Router:
 
     def _places(self, prompt_tokens: float, tenant: str, avoid: frozenset[str]) -> list[int]:
         """Members that may get it: the tenant's shard, or everybody when the shard is down."""
-        up: list[int] = []
-        long: list[int] = []
-        for place, member in enumerate(self.members):
-            if member.is_up and not member.is_draining and member.name not in avoid:
-                (long if member.long_context else up).append(place)
-        # Those for long contexts help out where no other is left; the others cannot help them.
-        if long and (not up or prompt_tokens >= self._long_from_tokens):
-            up = long
-        elif self._has_long and prompt_tokens >= self._long_from_tokens:
-            up = []
+        up = [
+            place
+            for place, member in enumerate(self.members)
+            if member.is_up and not member.is_draining and member.name not in avoid
+        ]
+        if self._has_long:
+            up = self._fitting(up, prompt_tokens)
         shard = self._shard(tenant)
         if len(shard) == len(self.members):
             return up
         return [place for place in up if place in shard] or up
+
+    def _fitting(self, up: list[int], prompt_tokens: float) -> list[int]:
+        """Members for long contexts help out where no other is left, and not the other way."""
+        long = [place for place in up if self.members[place].long_context]
+        if prompt_tokens >= self._long_from_tokens:
+            return long
+        return [place for place in up if not self.members[place].long_context] or long
 
     def _shard(self, tenant: str) -> frozenset[int]:
         """A tenant's own choice of members, by rendezvous: few tenants share all of theirs."""
