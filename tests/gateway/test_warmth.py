@@ -1,17 +1,13 @@
-"""Conversations stay where their beginning is cached: while it is cheaper, and permitted."""
+"""Conversations are known again by their beginnings, to their own key, for a while."""
 
 from typing import Any
 
 import msgspec
-import pytest
 
 from gateway.dialects.registry import DIALECTS
 from gateway.identity import accounts_of
 from gateway.types import ChatRequest, Principal, Usage
 from gateway.warmth import COLD, CONVERSATIONS_MAX, KEPT_S, MESSAGES_MAX, Warm, Warmth
-from policies.decide import decide
-from policies.facts import TargetFacts
-from tests.policies.worlds import document, request, target
 
 
 ME = Principal("k", "", "acme", "lab", "x", (), None, accounts_of("acme", "lab", "x", "k"))
@@ -52,63 +48,3 @@ def test_the_longest_beginning_counts_and_memory_is_bounded() -> None:
     endless = asked(FIRST * (MESSAGES_MAX + 1))
     warmth.answered(ME, endless, "gpt", Usage(), 0.0)
     assert warmth.find(ME, endless, 1.0) == COLD
-
-
-CHEAP = target("managed-cheap", cache_read_price_microusd_per_mtok=100_000)
-DEAR = target("managed-mid", cache_read_price_microusd_per_mtok=300_000)
-STAYS = {"order": ["cheapest"], "stay_warm": True}
-
-
-def chosen(
-    preference: dict[str, object],
-    warm_tokens: int,
-    dear: TargetFacts = DEAR,
-    closed: dict[str, object] | None = None,
-) -> str:
-    """Who is first when the dear target read most of a long conversation lately."""
-    facts = msgspec.structs.replace(
-        request(max_output_tokens=100, input_tokens_estimate=20_000),
-        targets=(CHEAP, dear),
-        warm_target="managed-mid",
-        warm_tokens=warm_tokens,
-    )
-    constraints = () if closed is None else (closed,)
-    return decide(document(*constraints, preferences=(preference,)), facts).candidates[0]
-
-
-def test_it_stays_while_the_cached_prompt_is_cheaper_than_a_new_one() -> None:
-    assert chosen(STAYS, 19_000) == "managed-mid"
-    assert chosen(STAYS, 5_000) == "managed-cheap", "too little of it is cached"
-    assert chosen({"order": ["cheapest"]}, 19_000) == "managed-cheap", "nobody asked for it"
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"available": False},
-        {"permitted_to_key": False},
-        {"cache_read_price_microusd_per_mtok": None},
-    ],
-)
-def test_it_stays_only_where_it_may_and_the_price_is_known(change: dict[str, Any]) -> None:
-    dear = msgspec.structs.replace(DEAR, **change)
-    assert chosen(STAYS, 19_000, dear) == "managed-cheap"
-
-
-def test_no_cache_opens_what_a_constraint_closed() -> None:
-    closed: dict[str, object] = {"forbid": {"targets": ["managed-mid"]}}
-    assert chosen(STAYS, 19_000, closed=closed) == "managed-cheap"
-
-
-def test_the_sentence_says_that_the_conversation_was_read_there() -> None:
-    facts = msgspec.structs.replace(
-        request(input_tokens_estimate=20_000),
-        targets=(CHEAP, DEAR),
-        warm_target="managed-mid",
-        warm_tokens=19_990,
-    )
-    decision = decide(document(preferences=({"name": "long", **STAYS},)), facts)
-    assert decision.reason == (
-        "Sent to managed-mid, which has read 19990 tokens of it lately, "
-        "because *long* applies to every request."
-    )

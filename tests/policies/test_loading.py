@@ -173,6 +173,10 @@ def test_a_mistake_in_a_constraint_is_named(rule: dict[str, object], expected: s
     [
         ({}, "preferences[0] (rule 'p0'): the preference needs an order, targets,"),
         ({"order": ["mid"], "route": "A b"}, "route (rule 'p0'): a route is lower-case letters"),
+        (
+            {"order": ["mid"], "hedge_after_ms": 5, "cascade_above_percent": 5.0},
+            "cascade_above_percent (rule 'p0'): a cascade waits for its first answer",
+        ),
         ({"order": "middle"}, "preferences[0].order (rule 'p0'): 'middle' is not known"),
         ({"order": ["mid"], "forbid": {}}, "preferences[0] (rule 'p0'): unknown key 'forbid'"),
     ],
