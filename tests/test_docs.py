@@ -316,11 +316,11 @@ def test_a_session_that_is_shown_happens_as_it_is_shown(
 # --- decisions, glossary, links -----------------------------------------------------------------
 
 
-def test_decision_records_have_a_number_each_are_linked_and_complete() -> None:
+def test_decision_records_are_numbered_without_gaps_linked_and_complete() -> None:
     files = sorted(file for file in DECISIONS.iterdir() if file.name != "README.md")
     index = page("docs/decisions/README.md")
 
-    assert len({file.name[:4] for file in files}) == len(files)
+    assert [file.name[:4] for file in files] == [f"{n:04}" for n in range(1, len(files) + 1)]
     for file in files:
         assert RECORD.fullmatch(file.name), file.name
         assert f"]({file.name})" in index, file.name

@@ -1,8 +1,8 @@
 """Litestar without what it finds installed: our routes take no pydantic model, no attrs class.
 
 Litestar adds plug-ins for both whenever they can be imported, and here they can: the vendors' SDKs
-bring pydantic. That costs every worker a fifth of a second at start and ten megabytes
-(benchmarks/README.md), for types that none of its routes has.
+bring pydantic. That costs every worker six megabytes (137 with it, 131 without) and start-up time,
+for types that none of its routes has.
 """
 
 from litestar import Litestar
