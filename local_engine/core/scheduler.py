@@ -216,8 +216,10 @@ class Scheduler:
         The others, whose prompt is not read to its end, are remembered for later.
         """
         items, block_size = step.items, self.limits.block_size
-        self._prefilling = []
+        # Beside a token for everybody, drafts share what is left of the budget.
+        self._prefilling, spare = [], max(0, self.limits.token_budget - len(self._running))
         for sequence in tuple(self._running):
+            del sequence.draft_token_ids[spare:]
             start, num_drafts = sequence.num_computed_tokens, len(sequence.draft_token_ids)
             end = len(sequence.token_ids) + sequence.num_pending + num_drafts
             if end - start != 1 + num_drafts:
@@ -230,7 +232,7 @@ class Scheduler:
             if not is_sure and not self._make_room(step, sequence, end):
                 continue
             items.append(Item(sequence, start, end, sequence.epoch, num_drafts))
-            sequence.num_computed_tokens = end
+            sequence.num_computed_tokens, spare = end, spare - num_drafts
         return step.num_tokens
 
     def _make_room(self, step: Step, sequence: Sequence, end: int) -> bool:
