@@ -138,9 +138,9 @@ class LiveStream:
                     if delta.kind == "error":
                         raise StreamBroken("The upstream reported an error inside its stream.")
 
-    async def close(self) -> None:
-        """Give the upstream up; if it was still sending, the caller has left."""
-        self._attempt.end(asyncio.CancelledError())
+    async def close(self, cause: BaseException | None = None) -> None:
+        """Give the upstream up; if it was still sending, for this cause or the caller has left."""
+        self._attempt.end(cause or asyncio.CancelledError())
         await self._reply.close()
 
 

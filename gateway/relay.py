@@ -62,7 +62,7 @@ class Relay:
             return not encoder.is_cut_on_failure
         except BaseException as error:
             # The upstream is cut first: every token it still makes would be paid for.
-            await self._live.close()
+            await self._live.close(error)
             await asyncio.shield(self._break_off(error))
             if self._has_written and isinstance(error, Exception):
                 await pings.stop()

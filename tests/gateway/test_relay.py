@@ -246,3 +246,4 @@ async def test_a_crash_after_content_is_told_inside_the_stream(
     assert DONE not in played.text
     (outcome,) = played.outcomes
     assert (outcome.status, outcome.error) == ("incomplete", "internal_error")
+    assert [attempt.error for attempt in outcome.attempts] == ["internal_error"]
