@@ -131,7 +131,8 @@ def _budget_routes(keys: KeyStore, budgets: LeaseTable, deeds: Deeds) -> list[An
         if order.limit_microusd > LIMIT_MICROUSD_MAX:
             raise RequestInvalid("the limit is too large", parameter="limit_microusd")
         former = [each.limit for each in await budgets.budgets()]
-        before = [msgspec.to_builtins(each) for each in former if each.account == order.account]
+        ordered = (order.account, order.window)
+        before = [msgspec.to_builtins(each) for each in former if each.key == ordered]
         async with deeds.doing(
             session_of(request).person.name,
             "budget.set",

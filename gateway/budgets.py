@@ -5,6 +5,8 @@ one that workers share is `gateway.store.leased_ledger`. A request is charged to
 month in the organisation's time zone, or all time) in which it was admitted. Only a true cost above
 what was reserved can take an account below zero; then nothing more is admitted.
 
+An account may have a limit in each kind of window at once; a request must fit into all of them.
+
 End users have accounts too, `user:ORG/REFERENCE`, made from what a request says about its user; a
 limit on `user:ORG/*` holds for each of them, from the first request on.
 """
@@ -14,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import count
-from typing import Literal
+from typing import Literal, NamedTuple, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Struct
@@ -25,6 +27,7 @@ from gateway.types import Reservation, Settlement
 
 
 WindowKind = Literal["total", "day", "month"]
+WINDOWS: tuple[WindowKind, ...] = get_args(WindowKind)
 
 FOREVER_US = 1 << 62
 _SECOND_US = 1_000_000
@@ -45,14 +48,25 @@ class ReservationEndedError(Exception):
     """A reservation was ended twice, or never made here: a mistake of the caller's code."""
 
 
+class BudgetKey(NamedTuple):
+    """Which budget: an account has at most one of each kind of window."""
+
+    account: str
+    window: WindowKind
+
+
 class Limit(Struct, frozen=True):
-    """What an account may spend in each window."""
+    """What an account may spend in each window of one kind."""
 
     account: str
     limit_microusd: int
     window: WindowKind = "total"
     time_zone: str = "UTC"
     """Where midnight is, as an IANA name such as `Asia/Kolkata`."""
+
+    @property
+    def key(self) -> BudgetKey:
+        return BudgetKey(self.account, self.window)
 
 
 def checked_zone(name: str) -> str:
@@ -123,6 +137,11 @@ def template_of(account: str) -> str:
     if not account.startswith(USER_PREFIX):
         return ""
     return account.rpartition("/")[0] + "/*"
+
+
+def others_of(account: str) -> str:
+    """The account that an organisation's end users share beyond the number that it may have."""
+    return account.rpartition("/")[0] + "/others"
 
 
 class Pot:
@@ -227,8 +246,8 @@ class MemoryLedger:
     ) -> None:
         self._clock = clock
         self._book = ReservationBook(reservation_lease_s)
-        self._limits = {limit.account: limit for limit in limits}
-        self._pots: dict[str, Pot] = {}
+        self._limits = {limit.key: limit for limit in limits}
+        self._pots: dict[BudgetKey, Pot] = {}
         self._paths: dict[tuple[str, ...], list[Pot]] = {}
 
     async def reserve(self, accounts: tuple[str, ...], amount_microusd: int) -> Reservation:
@@ -258,18 +277,20 @@ class MemoryLedger:
         return min((pot.free for pot in pots), default=None)
 
     def limits_end_users(self, organisation: str) -> bool:
-        return f"{USER_PREFIX}{organisation}/*" in self._limits
+        template = f"{USER_PREFIX}{organisation}/*"
+        return any(account == template for account, _ in self._limits)
 
     def _find(self, accounts: tuple[str, ...], now_us: int) -> list[Pot]:
         """The pots of these accounts in their present windows."""
         pots = []
-        for account in accounts:
-            limit = self._limits.get(account) or self._limits.get(template_of(account))
+        for key in (BudgetKey(account, window) for account in accounts for window in WINDOWS):
+            template = BudgetKey(template_of(key.account), key.window)
+            limit = self._limits.get(key) or self._limits.get(template)
             if limit is None:
                 continue
-            pot = self._pots.get(account)
+            pot = self._pots.get(key)
             if pot is None or now_us >= pot.valid_until_us:
-                pot = self._pots[account] = self._new_pot(limit, account)
+                pot = self._pots[key] = self._new_pot(limit, key.account)
             pots.append(pot)
         if len(self._paths) >= _PATHS_MAX:
             self._paths.clear()

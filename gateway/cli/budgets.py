@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from gateway.budgets import Limit, WindowKind
+from gateway.budgets import WINDOWS, Limit, WindowKind
 from gateway.cli.deeds import former_budget, recorded
 from gateway.cli.options import asynchronous, config_option
 from gateway.clock import SystemClock
@@ -67,13 +67,16 @@ def budgets() -> None:
 @config_option
 @click.argument("account", type=ACCOUNT)
 @click.argument("limit_microusd", type=click.IntRange(0, LIMIT_MICROUSD_MAX))
-@click.option("--window", type=click.Choice(["total", "day", "month"]), default="month")
+@click.option("--window", type=click.Choice(WINDOWS), default="month")
 @asynchronous
 @recorded("budget.set", former_budget)
 async def set_limit(
     config_file: Path, account: str, limit_microusd: int, window: WindowKind
 ) -> None:
-    """Limit an account; workers obey within a second."""
+    """Limit an account; workers obey within a second.
+
+    An account may have a limit a day, a month and in total at once: each holds.
+    """
     async with opened_budgets(config_file) as table:
         await table.set_limit(Limit(account, limit_microusd, window))
     click.echo(f"{account}: {limit_microusd} micro-dollars a {window}")
@@ -82,13 +85,14 @@ async def set_limit(
 @budgets.command()
 @config_option
 @click.argument("account", type=ACCOUNT)
+@click.option("--window", type=click.Choice(WINDOWS), help="Only this limit.")
 @asynchronous
 @recorded("budget.removed", former_budget)
-async def remove(config_file: Path, account: str) -> None:
-    """Make an account unlimited."""
+async def remove(config_file: Path, account: str, window: WindowKind | None) -> None:
+    """Make an account unlimited, or in one kind of window."""
     async with opened_budgets(config_file) as table:
-        await table.remove_limit(account)
-    click.echo(f"{account}: unlimited")
+        await table.remove_limit(account, window)
+    click.echo(f"{account}: unlimited" + (f" a {window}" if window else ""))
 
 
 @budgets.command("zone")
@@ -112,7 +116,7 @@ async def set_zone(config_file: Path, organisation: str, time_zone: str) -> None
 @click.option("--end-users", is_flag=True, help="Single end users too.")
 @asynchronous
 async def list_budgets(config_file: Path, end_users: bool) -> None:
-    """List limited accounts as JSON lines, with what is spent and leased to workers."""
+    """List limits as JSON lines, with what is spent and leased to workers."""
     async with opened_budgets(config_file) as table:
         for budget in await table.budgets(None if end_users else ()):
             click.echo(json.dumps(msgspec.to_builtins(budget)))

@@ -181,6 +181,7 @@ async def reconcile(config_file: Path) -> None:
             differs |= difference != 0
             line = {
                 "account": each.account,
+                "window": each.window,
                 "ledger_microusd": each.ledger_microusd,
                 "audit_microusd": each.audit_microusd,
                 "leased_microusd": each.leased_microusd,

@@ -160,11 +160,14 @@ async def former_key(settings: Settings, database: Database, ordered: Ordered) -
 
 
 async def former_budget(_: Settings, database: Database, ordered: Ordered) -> object:
-    """The limit of an account."""
-    for budget in await LeaseTable(database, SystemClock()).budgets():
-        if budget.limit.account == ordered["account"]:
-            return msgspec.to_builtins(budget.limit)
-    return None
+    """The limits of an account, or the one in the window that was ordered."""
+    found = [
+        msgspec.to_builtins(budget.limit)
+        for budget in await LeaseTable(database, SystemClock()).budgets()
+        if budget.limit.account == ordered["account"]
+        and ordered["window"] in (None, budget.limit.window)
+    ]
+    return found or None
 
 
 async def former_rate(_: Settings, database: Database, ordered: Ordered) -> object:

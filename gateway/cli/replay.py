@@ -51,7 +51,11 @@ async def replay(draft: Path, config_file: Path, since: str) -> None:
         budgets = await LeaseTable(database, clock).budgets()
     finally:
         await database.close()
-    limits = {each.limit.account: each.limit.limit_microusd for each in budgets}
+    limits: dict[str, int] = {}
+    for each in budgets:
+        # Several windows of one account: what is replayed is held against the narrowest.
+        account, limit = each.limit.account, each.limit.limit_microusd
+        limits[account] = min(limits.get(account, limit), limit)
     again = reproduce(recorded, known.get, decision_digest)
     began_s = time.process_time()
     found = impact(document, recorded, limits)

@@ -1,4 +1,4 @@
-"""Which budget alerts were sent: each account, window and percentage once, whoever sends it."""
+"""Which budget alerts were sent: each budget, window and percentage once, whoever sends it."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,7 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, and_, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from gateway.budgets import WindowKind
 from gateway.clock import Clock
 from gateway.store.engine import Database
 from gateway.store.leases import LeaseTable
@@ -25,7 +26,7 @@ class Alert(Struct, frozen=True):
     percent: int
     limit_microusd: int
     spent_microusd: int
-    window: str
+    window: WindowKind
 
 
 class AlertTable:
@@ -65,6 +66,7 @@ class AlertTable:
         if row is None:
             values = {
                 "account": alert.account,
+                "window_kind": alert.window,
                 "window_start_us": alert.window_start_us,
                 "percent": alert.percent,
                 "claimed_us": now_us,
@@ -106,6 +108,7 @@ def _is(alert: Alert) -> ColumnElement[bool]:
     columns = budget_alerts.c
     return and_(
         columns.account == alert.account,
+        columns.window_kind == alert.window,
         columns.window_start_us == alert.window_start_us,
         columns.percent == alert.percent,
     )

@@ -1,6 +1,6 @@
 """Rows of budgets and leases: between the tables and the arithmetic of `gateway.store.slices`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import asdict
@@ -12,11 +12,12 @@ from sqlalchemy import (
     delete,
     insert,
     not_,
+    tuple_,
     update,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.budgets import USER_PREFIX, Limit, WindowKind
+from gateway.budgets import USER_PREFIX, BudgetKey, Limit, WindowKind
 from gateway.store.slices import Budget, Lease
 from gateway.store.tables import budget_leases, budgets
 
@@ -48,6 +49,10 @@ def budget_row(budget: Budget) -> dict[str, object]:
     }
 
 
+def is_one_of(keys: Collection[BudgetKey]) -> ColumnElement[bool]:
+    return tuple_(budgets.c.account, budgets.c.window_kind).in_(list(keys))
+
+
 def is_end_user() -> ColumnElement[bool]:
     """Rows of single end users; not the limits that hold for each of them."""
     account = budgets.c.account
@@ -68,30 +73,42 @@ def children(account: str) -> str:
 
 async def write_budgets(connection: AsyncConnection, changed: Sequence[Budget]) -> None:
     if changed:
-        statement = update(budgets).where(budgets.c.account == bindparam("of_account"))
+        own = and_(
+            budgets.c.account == bindparam("of_account"),
+            budgets.c.window_kind == bindparam("of_window_kind"),
+        )
         rows = [budget_row(budget) for budget in changed]
+        names = rows[0].keys() - {"account", "window_kind"}
         await connection.execute(
-            statement.values({name: bindparam(name) for name in rows[0] if name != "account"}),
-            [{"of_account": row.pop("account"), **row} for row in rows],
+            update(budgets).where(own).values({name: bindparam(name) for name in names}),
+            [
+                {"of_account": row.pop("account"), "of_window_kind": row.pop("window_kind"), **row}
+                for row in rows
+            ],
         )
 
 
 async def write_leases(
     connection: AsyncConnection,
     leases: Sequence[Lease],
-    held: Mapping[str, Lease],
-    ended: set[str],
+    held: Mapping[BudgetKey, Lease],
+    ended: set[BudgetKey],
 ) -> None:
     own = and_(
         budget_leases.c.account == bindparam("of_account"),
+        budget_leases.c.window_kind == bindparam("of_window_kind"),
         budget_leases.c.worker == bindparam("of_worker"),
     )
     gone, kept, new = [], [], []
     for lease in leases:
-        key = {"of_account": lease.account, "of_worker": lease.worker}
-        if lease.account in ended:
+        key = {
+            "of_account": lease.account,
+            "of_window_kind": lease.window_kind,
+            "of_worker": lease.worker,
+        }
+        if lease.key in ended:
             gone.append(key)
-        elif lease.account in held:
+        elif lease.key in held:
             kept.append(key | {name: getattr(lease, name) for name in _LEASE_CHANGES})
         else:
             new.append(asdict(lease))

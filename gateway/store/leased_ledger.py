@@ -14,7 +14,16 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from gateway.budgets import Limit, ReservationBook, exhausted, settlement, template_of
+from gateway.budgets import (
+    WINDOWS,
+    BudgetKey,
+    Limit,
+    ReservationBook,
+    exhausted,
+    others_of,
+    settlement,
+    template_of,
+)
 from gateway.clock import Clock
 from gateway.errors import NotReady
 from gateway.store.leases import LeaseTable
@@ -65,14 +74,16 @@ class LeasedLedger:
         self._patience_s = patience_s
         self._pauses = round(patience_s / self._pause_s)
         self._book = ReservationBook(reservation_lease_s)
-        self._slices: dict[str, HeldSlice] = {}
-        self._templates: dict[str, Limit] = {}
+        self._slices: dict[BudgetKey, HeldSlice] = {}
+        self._templates: dict[BudgetKey, Limit] = {}
         """Limits of each end user, by `user:ORG/*`."""
+        self._others: set[BudgetKey] = set()
+        """End users beyond the number that there may be: they share one budget."""
         self._paths: dict[tuple[str, ...], tuple[HeldSlice, ...]] = {}
         """What `_slices` says for whole paths of accounts; emptied when it changes."""
         self._forgot_s = clock.monotonic_s()
         self._exchanging = asyncio.Lock()
-        self._wanted: dict[str, int] = {}
+        self._wanted: dict[BudgetKey, int] = {}
         self._awaited: dict[str, int] = {}
         """What requests are about to take: it must not be given back under their hands."""
         self._round: asyncio.Task[None] | None = None
@@ -99,22 +110,23 @@ class LeasedLedger:
             NotReady: the database does not answer.
         """
         async with self._exchanging:
-            users = [account for account in self._slices if template_of(account)]
+            users = [account for account, _ in self._slices if template_of(account)]
             rows = await self._leases.budgets(users)
-            budgets = {row.limit.account: row for row in rows}
+            budgets = {row.limit.key: row for row in rows}
             self._templates = {
-                account: row.limit for account, row in budgets.items() if account.endswith("/*")
+                key: row.limit for key, row in budgets.items() if key.account.endswith("/*")
             }
-            for account in self._templates:
-                del budgets[account]
-            for account in self._slices.keys() - budgets.keys():
+            for key in self._templates:
+                del budgets[key]
+            for key in self._slices.keys() - budgets.keys():
                 # An end user that is not written down yet has nothing leased either.
-                del self._slices[account]
+                del self._slices[key]
+            self._others.clear()
             changed = []
-            for account, budget in budgets.items():
-                known = self._slices.get(account)
-                if known is None or known.limit.window != budget.limit.window:
-                    self._slices[account] = HeldSlice(budget.limit, budget.left_microusd)
+            for key, budget in budgets.items():
+                known = self._slices.get(key)
+                if known is None:
+                    self._slices[key] = HeldSlice(budget.limit, budget.left_microusd)
                 elif known.limit != budget.limit:
                     known.limit = budget.limit
                     known.left = budget.left_microusd
@@ -146,7 +158,8 @@ class LeasedLedger:
 
     def limits_end_users(self, organisation: str) -> bool:
         """Whether each end user of this organisation has a limit."""
-        return f"user:{organisation}/*" in self._templates
+        template = f"user:{organisation}/*"
+        return any(account == template for account, _ in self._templates)
 
     def settle(self, reservation: Reservation, cost_microusd: int) -> Settlement:
         if self._book.close(reservation, cost_microusd):
@@ -183,7 +196,7 @@ class LeasedLedger:
             await self._exchange(claims)
             for claim in claims:
                 if claim.is_last:
-                    self._forget(claim.account)
+                    self._forget(claim.key)
 
     async def close(self) -> None:
         """Report everything and give back what is not reserved; call it after the last request."""
@@ -205,14 +218,15 @@ class LeasedLedger:
     def _path(self, accounts: tuple[str, ...]) -> tuple[HeldSlice, ...]:
         """The slices of these accounts; end users who are here for the first time get one."""
         slices = []
-        for account in accounts:
-            part = self._slices.get(account)
+        for key in (BudgetKey(account, window) for account in accounts for window in WINDOWS):
+            mine = BudgetKey(others_of(key.account), key.window) if key in self._others else key
+            part = self._slices.get(mine)
             if part is None:
-                template = self._templates.get(template_of(account))
+                template = self._templates.get(BudgetKey(template_of(mine.account), mine.window))
                 if template is None:
                     continue
-                limit = replace(template, account=account)
-                part = self._slices[account] = HeldSlice(limit, limit.limit_microusd)
+                limit = replace(template, account=mine.account)
+                part = self._slices[mine] = HeldSlice(limit, limit.limit_microusd)
             slices.append(part)
         if len(self._paths) >= _PATHS_MAX:
             self._paths.clear()
@@ -224,10 +238,10 @@ class LeasedLedger:
         is_quiet = part.quiet_rounds >= _QUIET_ROUNDS and not part.reserved
         return is_quiet and bool(template_of(part.account)) and not self._awaits(part)
 
-    def _forget(self, account: str) -> None:
-        part = self._slices.get(account)
+    def _forget(self, key: BudgetKey) -> None:
+        part = self._slices.get(key)
         if part is not None and not part.reserved and not self._awaits(part):
-            del self._slices[account]
+            del self._slices[key]
             self._paths.clear()
 
     def _awaits(self, part: HeldSlice) -> bool:
@@ -235,12 +249,13 @@ class LeasedLedger:
 
     async def _fill(self, accounts: tuple[str, ...], amount: int) -> tuple[HeldSlice, ...]:
         """The slices of the accounts, each with `amount` free, leased from the database."""
-        for account in accounts:
+        shared = tuple(others_of(account) for account in accounts if template_of(account))
+        for account in accounts + shared:
             self._awaited[account] = self._awaited.get(account, 0) + amount
         try:
             return await self._filled(accounts, amount)
         finally:
-            for account in accounts:
+            for account in accounts + shared:
                 self._awaited[account] -= amount
                 if not self._awaited[account]:
                     del self._awaited[account]
@@ -248,7 +263,7 @@ class LeasedLedger:
     async def _filled(self, accounts: tuple[str, ...], amount: int) -> tuple[HeldSlice, ...]:
         pauses, deadline_s = self._pauses, self._clock.monotonic_s() + self._patience_s
         for _ in range(self._pauses + _EXCHANGES_MAX):
-            asked = {part.account for part in self._short(accounts, amount)}
+            asked = {part.limit.key for part in self._short(accounts, amount)}
             if asked:
                 await self._ask_for(asked, amount)
             short = self._short(accounts, amount)
@@ -257,7 +272,7 @@ class LeasedLedger:
             # Where there is more, somebody only took what came for us; and what became short while
             # we asked for others is asked for first, before anybody is told that it is used up.
             dry = [
-                part for part in short if part.account in asked and part.left + part.free < amount
+                part for part in short if part.limit.key in asked and part.left + part.free < amount
             ]
             for part in dry:
                 is_late = pauses == 0 or self._clock.monotonic_s() > deadline_s
@@ -277,10 +292,10 @@ class LeasedLedger:
             if part.free < amount or now_us >= part.valid_until_us or now_s >= part.valid_until_s
         ]
 
-    async def _ask_for(self, accounts: Collection[str], amount: int) -> None:
-        """Have the next exchange lease `amount` on each account; all who wait share one."""
-        for account in accounts:
-            self._wanted[account] = self._wanted.get(account, 0) + amount
+    async def _ask_for(self, keys: Collection[BudgetKey], amount: int) -> None:
+        """Have the next exchange lease `amount` on each budget; all who wait share one."""
+        for key in keys:
+            self._wanted[key] = self._wanted.get(key, 0) + amount
         if self._round is None:
             self._round = asyncio.create_task(self._lease_wanted(), name="ledger-lease")
             self._round.add_done_callback(_note_error)
@@ -290,9 +305,9 @@ class LeasedLedger:
         async with self._exchanging:
             wanted, self._wanted, self._round = self._wanted, {}, None
             claims = [
-                self._claim(self._slices[account], wanted=amount)
-                for account, amount in wanted.items()
-                if account in self._slices
+                self._claim(self._slices[key], wanted=amount)
+                for key, amount in wanted.items()
+                if key in self._slices
             ]
             await self._exchange(claims)
 
@@ -303,7 +318,7 @@ class LeasedLedger:
             # Given back before it is reported: while we wait, nobody may reserve it any more.
             part.amount -= max(self._idle(part), 0)
         return Claim(
-            account=part.account,
+            key=part.limit.key,
             window_start_us=part.window_start_us,
             amount_microusd=part.amount,
             spent_microusd=part.spent,
@@ -318,24 +333,32 @@ class LeasedLedger:
         if not claims:
             return
         for claim in claims:
-            self._slices[claim.account].is_unsure = True
+            self._slices[claim.key].is_unsure = True
         until_s = self._clock.monotonic_s() + self._leases.lease_us / 1e6
-        grants: Mapping[str, Grant] = {
-            grant.account: grant for grant in await self._leases.exchange(self._holder, claims)
+        grants: Mapping[BudgetKey, Grant] = {
+            grant.key: grant for grant in await self._leases.exchange(self._holder, claims)
         }
         for claim in claims:
-            part, grant = self._slices[claim.account], grants.get(claim.account)
+            part, grant = self._slices[claim.key], grants.get(claim.key)
             if grant is None:
-                del self._slices[claim.account]  # It has no limit any more.
-                self._paths.clear()
+                self._leave_out(claim.key)
                 continue
             if grant.is_fresh:
                 # Reservations of the old slice end there; the database has done with it.
-                part = self._slices[claim.account] = HeldSlice(part.limit, grant.left_microusd)
+                part = self._slices[claim.key] = HeldSlice(part.limit, grant.left_microusd)
                 self._paths.clear()
             else:
                 part.booked = claim.spent_microusd
             part.hear(grant, until_s)
+
+    def _leave_out(self, key: BudgetKey) -> None:
+        """There is no such budget: it has no limit any more, or there are too many end users."""
+        del self._slices[key]
+        self._paths.clear()
+        if template_of(key.account) and key.account != others_of(key.account):
+            if len(self._others) >= _PATHS_MAX:
+                self._others.clear()
+            self._others.add(key)
 
     def _idle(self, part: HeldSlice) -> int:
         return part.free - self._awaited.get(part.account, 0)
@@ -352,6 +375,8 @@ class LeasedLedger:
         now_s = self._clock.monotonic_s()
         if self._templates and now_s - self._forgot_s > _FORGETTING_S:
             self._forgot_s = now_s
+            self._others.clear()
+            self._paths.clear()
             await self._leases.forget_past_users()
 
     async def _flush_forever(self) -> None:

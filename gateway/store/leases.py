@@ -1,18 +1,17 @@
 """Slices of budgets in the database: claimed, granted and written off in transactions.
 
 The arithmetic is `gateway.store.slices`; around it, a transaction locks the budgets in the order of
-their names, so that two workers never wait for each other.
+their accounts and windows, so that two workers never wait for each other.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
-from sqlalchemy import and_, bindparam, delete, not_, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import ColumnElement, and_, delete, not_, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.budgets import USER_PREFIX, Limit, checked_zone, template_of, window_start_us
+from gateway.budgets import BudgetKey, Limit, WindowKind, checked_zone, window_start_us
 from gateway.clock import Clock
 from gateway.errors import RequestInvalid
 from gateway.store.budget_rows import (
@@ -21,9 +20,11 @@ from gateway.store.budget_rows import (
     budget_row,
     children,
     is_end_user,
+    is_one_of,
     write_budgets,
     write_leases,
 )
+from gateway.store.end_users import END_USERS_MAX, EndUserRows
 from gateway.store.engine import Database
 from gateway.store.revisions import bump
 from gateway.store.slices import Budget, Claim, Grant, Lease, LeaseHolder, answer, roll, without
@@ -37,15 +38,23 @@ _EXPIRY_GRACE_US = 30_000_000
 class LeaseTable:
     """Budgets and leases of one database."""
 
-    def __init__(self, database: Database, clock: Clock, *, lease_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        *,
+        lease_s: float = 60.0,
+        end_users_max: int = END_USERS_MAX,
+    ) -> None:
         self._database = database
         self._clock = clock
+        self._end_users = EndUserRows(database, clock, end_users_max)
         self.lease_us = round(lease_s * 1_000_000)
 
     async def budgets(self, end_users: Sequence[str] | None = ()) -> list[Budget]:
-        """Limited accounts in their present windows; of end users the named ones, None for all."""
+        """Limits in their present windows; of end users the named ones, None for all."""
         now_us = self._clock.utc_us()
-        query = select(budgets).order_by(budgets.c.account)
+        query = select(budgets).order_by(budgets.c.account, budgets.c.window_kind)
         if end_users is not None:
             query = query.where(or_(not_(is_end_user()), budgets.c.account.in_(end_users)))
         async with self._database.reading() as connection:
@@ -53,12 +62,12 @@ class LeaseTable:
             return [roll(budget_of(row), now_us) for row in rows]
 
     async def set_limit(self, limit: Limit) -> None:
-        """Limit an account, or change its limit; heard by all workers within a second.
+        """Limit an account in one kind of window; heard by all workers within a second.
 
-        The time zone is that of the account's organisation. A new kind of window starts with
-        nothing spent. A limit below what is spent refuses from now on; what workers leased under
-        the old limit they give back when they hear of it. A limit on `user:ORG/*` is that of each
-        end user of the organisation.
+        Its limits in other kinds of windows stay. The time zone is that of the account's
+        organisation. A new kind of window starts with nothing spent. A limit below what is spent
+        refuses from now on; what workers leased under the old limit they give back when they hear
+        of it. A limit on `user:ORG/*` is that of each end user of the organisation.
 
         Raises:
             RequestInvalid: the limit is negative.
@@ -68,16 +77,22 @@ class LeaseTable:
         async with self._database.writing() as connection:
             zone = await self._zone_of(connection, limit.account)
             limit = replace(limit, time_zone=zone)
-            of_template = budgets.c.account.like(children(limit.account), escape="\\")
-            query = select(budgets.c.account).where(of_template)
-            users = (await connection.execute(query)).scalars().all()
-            found = await self._locked(connection, [limit.account, *users])
-            if limit.account not in found:
+            query = select(budgets.c.account).where(
+                budgets.c.account.like(children(limit.account), escape="\\"),
+                budgets.c.window_kind == limit.window,
+            )
+            users = (await connection.execute(query)).scalars()
+            keys = [limit.key, *(BudgetKey(user, limit.window) for user in users)]
+            found = await self._locked(connection, is_one_of(keys))
+            if limit.key not in found:
                 start_us = window_start_us(limit.window, self._clock.utc_us(), zone)
                 values = budget_row(Budget(limit, start_us, 0, 0))
                 await connection.execute(budgets.insert(), values)
-            for account, budget in found.items():
-                await self._relimit(connection, budget, replace(limit, account=account))
+            changed = [
+                replace(budget, limit=replace(limit, account=account))
+                for (account, _), budget in found.items()
+            ]
+            await write_budgets(connection, changed)
             await bump(connection)
 
     async def set_time_zone(self, organisation: str, time_zone: str) -> None:
@@ -109,8 +124,7 @@ class LeaseTable:
                     for level in ("ws", "proj", "user")
                 ),
             )
-            names = (await connection.execute(select(accounts).where(of_organisation))).scalars()
-            found = await self._locked(connection, sorted(names))
+            found = await self._locked(connection, of_organisation)
             moved = [
                 replace(
                     roll(budget, now_us),
@@ -123,11 +137,15 @@ class LeaseTable:
             await write_budgets(connection, moved)
             await bump(connection)
 
-    async def remove_limit(self, account: str) -> None:
-        """Let an account spend without limit; with `user:ORG/*` all its end users."""
-        gone = budgets.c.account == account
-        if account.startswith(USER_PREFIX):
-            gone = or_(gone, budgets.c.account.like(children(account), escape="\\"))
+    async def remove_limit(self, account: str, window: WindowKind | None = None) -> None:
+        """Let an account spend without limit; with `user:ORG/*` all its end users.
+
+        With a `window` only that limit goes, and what the account has in others stays.
+        """
+        of_template = budgets.c.account.like(children(account), escape="\\")
+        gone = or_(budgets.c.account == account, of_template)
+        if window is not None:
+            gone = and_(gone, budgets.c.window_kind == window)
         async with self._database.writing() as connection:
             await connection.execute(delete(budgets).where(gone))
             await bump(connection)
@@ -138,60 +156,36 @@ class LeaseTable:
         Raises:
             NotReady: the database does not answer.
         """
-        now_us = self._clock.utc_us()
-        async with self._database.reading() as connection:
-            query = select(budgets).where(is_end_user(), budgets.c.leased_microusd == 0)
-            rows = [budget_of(row) for row in (await connection.execute(query)).mappings()]
-        past = [
-            budget
-            for budget in rows
-            if roll(budget, now_us).window_start_us > budget.window_start_us
-        ]
-        if past:
-            # A row that somebody began to use meanwhile has money leased or another window.
-            unused = delete(budgets).where(
-                budgets.c.account == bindparam("of_account"),
-                budgets.c.window_start_us == bindparam("of_window"),
-                budgets.c.leased_microusd == 0,
-            )
-            async with self._database.writing() as connection:
-                await connection.execute(
-                    unused,
-                    [
-                        {"of_account": each.limit.account, "of_window": each.window_start_us}
-                        for each in past
-                    ],
-                )
-        return len(past)
+        return await self._end_users.forget_past()
 
     async def exchange(self, holder: LeaseHolder, claims: Sequence[Claim]) -> list[Grant]:
         """Book what was spent, take back what is given back, lease what is wanted and there.
 
         Repeating a claim after a lost answer is harmless. There is no grant for an account without
         a limit.
+        An end user whose account is not here is beyond the number that there may be.
 
         Raises:
             NotReady: the database does not answer.
         """
         now_us = self._clock.utc_us()
-        accounts = sorted(claim.account for claim in claims)
         grants, leases = [], []
-        await self._introduce(claims)
+        await self._end_users.introduce(claims)
         async with self._database.writing() as connection:
-            before = await self._locked(connection, accounts)
-            state = {account: roll(budget, now_us) for account, budget in before.items()}
+            before = await self._locked(connection, is_one_of({claim.key for claim in claims}))
+            state = {key: roll(budget, now_us) for key, budget in before.items()}
             held = await self._settle_leases(connection, state, holder, now_us)
             for claim in claims:
-                if claim.account in state:
-                    empty = self._empty_lease(state[claim.account], holder, now_us)
-                    own = held.get(claim.account)
-                    budget, grant, lease = answer(state[claim.account], own, claim, empty, now_us)
-                    state[claim.account] = budget
+                if claim.key in state:
+                    empty = self._empty_lease(state[claim.key], holder, now_us)
+                    own = held.get(claim.key)
+                    budget, grant, lease = answer(state[claim.key], own, claim, empty, now_us)
+                    state[claim.key] = budget
                     grants.append(grant)
                     leases.append(lease)
-            changed = [budget for account, budget in state.items() if budget != before[account]]
+            changed = [budget for key, budget in state.items() if budget != before[key]]
             await write_budgets(connection, changed)
-            ended = {claim.account for claim in claims if claim.is_last}
+            ended = {claim.key for claim in claims if claim.is_last}
             await write_leases(connection, leases, held, ended)
         return grants
 
@@ -206,50 +200,12 @@ class LeaseTable:
             budget_leases.c.incarnation != holder.incarnation,
         )
         async with self._database.reading() as connection:
-            query = select(budget_leases.c.account).where(theirs)
-            accounts = sorted((await connection.execute(query)).scalars())
-        if accounts:
-            claims = [Claim(account, -1, 0, 0, 0, is_last=True) for account in accounts]
+            columns = budget_leases.c
+            query = select(columns.account, columns.window_kind).where(theirs)
+            keys = [BudgetKey(*row) for row in (await connection.execute(query)).all()]
+        if keys:
+            claims = [Claim(key, -1, 0, 0, 0, is_last=True) for key in keys]
             await self.exchange(holder, claims)
-
-    async def _introduce(self, claims: Sequence[Claim]) -> None:
-        """Give end users who are here for the first time a row, in a transaction of its own.
-
-        Whoever comes second finds the row: nobody spends before there is something to count with.
-        """
-        new = {
-            claim.account: template
-            for claim in claims
-            if (template := template_of(claim.account)) and claim.window_start_us < 0
-        }
-        if not new:
-            return
-        now_us = self._clock.utc_us()
-        async with self._database.writing() as connection:
-            query = select(budgets).where(budgets.c.account.in_(sorted(set(new.values()))))
-            templates = {
-                row["account"]: budget_of(row)
-                for row in (await connection.execute(query)).mappings().all()
-            }
-            for account in sorted(new):
-                found = templates.get(new[account])
-                if found is None:
-                    continue
-                limit = replace(found.limit, account=account)
-                start_us = window_start_us(limit.window, now_us, limit.time_zone)
-                make = sqlite.insert if self._database.kind == "sqlite" else postgresql.insert
-                row = budget_row(Budget(limit, start_us, 0, 0))
-                await connection.execute(make(budgets).values(row).on_conflict_do_nothing())
-
-    async def _relimit(self, connection: AsyncConnection, found: Budget, limit: Limit) -> None:
-        if found.limit.window == limit.window:
-            await write_budgets(connection, [replace(found, limit=limit)])
-            return
-        start_us = window_start_us(limit.window, self._clock.utc_us(), limit.time_zone)
-        await write_budgets(connection, [Budget(limit, start_us, 0, 0)])
-        await connection.execute(
-            delete(budget_leases).where(budget_leases.c.account == limit.account)
-        )
 
     async def _zone_of(self, connection: AsyncConnection, account: str) -> str:
         level, _, path = account.partition(":")
@@ -266,6 +222,7 @@ class LeaseTable:
     def _empty_lease(self, budget: Budget, holder: LeaseHolder, now_us: int) -> Lease:
         return Lease(
             account=budget.limit.account,
+            window_kind=budget.limit.window,
             worker=holder.worker,
             incarnation=holder.incarnation,
             window_start_us=budget.window_start_us,
@@ -275,46 +232,47 @@ class LeaseTable:
         )
 
     async def _locked(
-        self, connection: AsyncConnection, accounts: Sequence[str]
-    ) -> dict[str, Budget]:
+        self, connection: AsyncConnection, which: ColumnElement[bool]
+    ) -> dict[BudgetKey, Budget]:
         query = (
             select(budgets)
-            .where(budgets.c.account.in_(accounts))
-            .order_by(budgets.c.account)
+            .where(which)
+            .order_by(budgets.c.account, budgets.c.window_kind)
             .with_for_update()
         )
-        rows = (await connection.execute(query)).mappings()
-        return {row["account"]: budget_of(row) for row in rows}
+        found = [budget_of(row) for row in (await connection.execute(query)).mappings()]
+        return {budget.limit.key: budget for budget in found}
 
     async def _settle_leases(
         self,
         connection: AsyncConnection,
-        state: dict[str, Budget],
+        state: dict[BudgetKey, Budget],
         holder: LeaseHolder,
         now_us: int,
-    ) -> dict[str, Lease]:
+    ) -> dict[BudgetKey, Lease]:
         """The holder's own leases; those of past windows, runs and the dead are written off."""
         query = select(budget_leases).where(
-            budget_leases.c.account.in_(list(state)),
+            tuple_(budget_leases.c.account, budget_leases.c.window_kind).in_(list(state)),
             or_(
                 budget_leases.c.worker == holder.worker,
                 budget_leases.c.expires_us < now_us - _EXPIRY_GRACE_US,
             ),
         )
-        own: dict[str, Lease] = {}
+        own: dict[BudgetKey, Lease] = {}
         for row in (await connection.execute(query)).mappings().all():
             lease = Lease(**row)
-            budget = state[lease.account]
+            budget = state[lease.key]
             is_current = lease.window_start_us == budget.window_start_us
             is_own = (lease.worker, lease.incarnation) == (holder.worker, holder.incarnation)
             if is_own and is_current:
-                own[lease.account] = lease
+                own[lease.key] = lease
                 continue
             if is_current:
-                state[lease.account] = without(budget, lease)
+                state[lease.key] = without(budget, lease)
             await connection.execute(
                 delete(budget_leases).where(
                     budget_leases.c.account == lease.account,
+                    budget_leases.c.window_kind == lease.window_kind,
                     budget_leases.c.worker == lease.worker,
                 )
             )

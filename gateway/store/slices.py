@@ -6,7 +6,7 @@ Pure functions on one budget and one lease; `gateway.store.leases` runs them in 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.budgets import Limit, Pot, window_end_us, window_start_us
+from gateway.budgets import BudgetKey, Limit, Pot, WindowKind, window_end_us, window_start_us
 
 
 _SPARE_PARTS = 8
@@ -26,7 +26,7 @@ class LeaseHolder(Struct, frozen=True):
 class Claim(Struct, frozen=True):
     """What a worker reports of a slice and wants for it; sums run from the slice's beginning."""
 
-    account: str
+    key: BudgetKey
     window_start_us: int
     amount_microusd: int
     """What it holds, spent parts included; less than it was given when it gives back."""
@@ -41,7 +41,7 @@ class Claim(Struct, frozen=True):
 class Grant(Struct, frozen=True):
     """The answer to a claim."""
 
-    account: str
+    key: BudgetKey
     is_fresh: bool
     """The old slice is over (a new window, or it was written off): this is another one."""
     window_start_us: int
@@ -56,7 +56,7 @@ class Grant(Struct, frozen=True):
 
 
 class Budget(Struct, frozen=True):
-    """A limited account as the database has it."""
+    """A limit of an account as the database has it."""
 
     limit: Limit
     window_start_us: int
@@ -74,12 +74,17 @@ class Lease(Struct, frozen=True):
     """What one worker holds of a budget."""
 
     account: str
+    window_kind: WindowKind
     worker: str
     incarnation: str
     window_start_us: int
     amount_microusd: int
     spent_microusd: int
     expires_us: int
+
+    @property
+    def key(self) -> BudgetKey:
+        return BudgetKey(self.account, self.window_kind)
 
     @property
     def outstanding_microusd(self) -> int:
@@ -156,7 +161,7 @@ def answer(
         after.limit.window, max(now_us, after.window_start_us), after.limit.time_zone
     )
     grant = Grant(
-        account=claim.account,
+        key=claim.key,
         is_fresh=not is_same,
         window_start_us=after.window_start_us,
         amount_microusd=lease.amount_microusd,

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 from sqlalchemy import ColumnElement, func, select
 
+from gateway.budgets import WindowKind
 from gateway.costs import CostRow
 from gateway.errors import RequestInvalid
 from gateway.store.budget_rows import budget_of
@@ -36,9 +37,10 @@ class Period(Struct, frozen=True):
 
 
 class Difference(Struct, frozen=True):
-    """What the ledger says an account spent in its window, and what its outcomes add up to."""
+    """What the ledger says an account spent in a window, and what its outcomes add up to."""
 
     account: str
+    window: WindowKind
     ledger_microusd: int
     audit_microusd: int
     leased_microusd: int
@@ -99,10 +101,11 @@ class SpendingReader:
         return {date.fromisoformat(row.group[0]): row.cost_microusd for row in rows}
 
     async def differences(self) -> list[Difference]:
-        """Every limited account: its ledger beside its outcomes, in its present window."""
+        """Every limit: its ledger beside its account's outcomes, in its present window."""
         query = select(budgets).where(budgets.c.account.not_like("user:%"))
         async with self._database.reading() as connection:
-            found = (await connection.execute(query.order_by(budgets.c.account))).mappings().all()
+            query = query.order_by(budgets.c.account, budgets.c.window_kind)
+            found = (await connection.execute(query)).mappings().all()
             return [
                 await self._difference(connection, budget_of(row), row["window_start_us"])
                 for row in found
@@ -116,7 +119,9 @@ class SpendingReader:
             *_of_account(account),
         )
         spent = int((await connection.execute(query)).scalar_one() or 0)
-        return Difference(account, budget.spent_microusd, spent, budget.leased_microusd)
+        return Difference(
+            account, budget.limit.window, budget.spent_microusd, spent, budget.leased_microusd
+        )
 
 
 def _within(period: Period) -> list[ColumnElement[bool]]:

@@ -37,6 +37,7 @@ _NAME = String(63)
 _ACCOUNT = String(255)
 _WORKER = String(100)
 _ZONE = String(64)
+_WINDOW = String(5)
 
 revisions = Table(
     "revisions",
@@ -111,7 +112,7 @@ budgets = Table(
     metadata,
     Column("account", _ACCOUNT, primary_key=True),
     Column("limit_microusd", BigInteger, nullable=False),
-    Column("window_kind", String(5), nullable=False),
+    Column("window_kind", _WINDOW, primary_key=True),
     Column("window_start_us", BigInteger, nullable=False),
     Column("spent_microusd", BigInteger, nullable=False),
     Column("leased_microusd", BigInteger, nullable=False),
@@ -126,15 +127,19 @@ budgets = Table(
 budget_leases = Table(
     "budget_leases",
     metadata,
-    Column(
-        "account", _ACCOUNT, ForeignKey("budgets.account", ondelete="CASCADE"), primary_key=True
-    ),
+    Column("account", _ACCOUNT, primary_key=True),
     Column("worker", _WORKER, primary_key=True),
     Column("incarnation", String(32), nullable=False),
     Column("window_start_us", BigInteger, nullable=False),
     Column("amount_microusd", BigInteger, nullable=False),
     Column("spent_microusd", BigInteger, nullable=False),
     Column("expires_us", BigInteger, nullable=False),
+    Column("window_kind", _WINDOW, primary_key=True),
+    ForeignKeyConstraint(
+        ["account", "window_kind"],
+        ["budgets.account", "budgets.window_kind"],
+        ondelete="CASCADE",
+    ),
     Index(None, "worker"),
 )
 """Both sums run from the start of the lease, so that a report repeated changes nothing."""
@@ -194,6 +199,7 @@ budget_alerts = Table(
     Column("percent", Integer, primary_key=True, autoincrement=False),
     Column("claimed_us", BigInteger, nullable=False),
     Column("sent_us", BigInteger),
+    Column("window_kind", _WINDOW, primary_key=True),
 )
 
 rate_limits = Table(

@@ -32,6 +32,25 @@ def test_a_limit_is_monthly_unless_said_otherwise_and_can_be_changed(operator: O
     assert json.loads(line)["limit"] == limit
 
 
+def test_a_day_a_month_and_a_total_stand_beside_each_other(operator: Operator) -> None:
+    for window, limit in (("day", "10"), ("month", "200"), ("total", "1000")):
+        operator.config("budgets", "set", "org:acme", limit, "--window", window)
+    operator.config("budgets", "set", "org:acme", "20", "--window", "day")
+    limits = [
+        json.loads(line)["limit"] for line in operator.config("budgets", "list").output.splitlines()
+    ]
+    removed = operator.config("budgets", "remove", "org:acme", "--window", "month")
+    left = [
+        json.loads(line)["limit"] for line in operator.config("budgets", "list").output.splitlines()
+    ]
+
+    assert [(each["window"], each["limit_microusd"]) for each in limits] == [
+        *(("day", 20), ("month", 200), ("total", 1000))
+    ]
+    assert removed.output == "org:acme: unlimited a month\n"
+    assert [each["window"] for each in left] == ["day", "total"]
+
+
 @pytest.mark.parametrize(
     "account", ["acme", "org:", "org:a/b", "ws:acme", "proj:acme/x", "key:short", "team:acme"]
 )

@@ -188,3 +188,32 @@ async def test_nothing_can_be_reserved_from_a_limit_of_zero(make_ledger: MakeLed
     ledger = await make_ledger(Limit("org:acme", 0))
     assert await is_refused(ledger, 1)
     assert not await is_refused(ledger, 0)
+
+
+async def test_a_day_a_month_and_a_total_of_one_account_hold_at_once(
+    make_ledger: MakeLedger, clock: StoppedClock
+) -> None:
+    ledger = await make_ledger(
+        Limit("org:acme", 100, "day"), Limit("org:acme", 150, "month"), Limit("org:acme", 170)
+    )
+    clock.advance(BEFORE_MIDNIGHT_S)
+    ledger.settle(await ledger.reserve(PATH, 100), 100)
+    assert await is_refused(ledger, 1)  # The day is used up.
+    clock.advance(2.0)
+    assert await is_refused(ledger, 51)
+    ledger.settle(await ledger.reserve(PATH, 50), 50)
+    assert ledger.left_microusd(PATH) == 0
+    assert await is_refused(ledger, 1)  # The month is; the day has 50 left.
+    clock.advance(40 * 86_400.0)
+    assert await is_refused(ledger, 21)  # A new month and day: 20 are left in all.
+    assert not await is_refused(ledger, 20)
+
+
+async def test_a_reservation_is_given_back_to_every_window(make_ledger: MakeLedger) -> None:
+    ledger = await make_ledger(
+        Limit("org:acme", 100, "day"), Limit("org:acme", 60, "month"), Limit("org:acme", 80)
+    )
+    for _ in range(3):
+        ledger.release(await ledger.reserve(PATH, 60))
+    ledger.settle(await ledger.reserve(PATH, 60), 25)
+    assert ledger.left_microusd(PATH) == 35

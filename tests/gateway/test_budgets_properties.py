@@ -61,10 +61,10 @@ class LossyTable(LeaseTable):
 
 
 class Truth:
-    """What was really spent and is really reserved, per account."""
+    """What was really spent and is really reserved, per account and kind of window."""
 
     def __init__(self, limits: Sequence[Limit]) -> None:
-        self.limits = {limit.account: limit.limit_microusd for limit in limits}
+        self.limits = {limit.key: limit.limit_microusd for limit in limits}
         self.spent = dict.fromkeys(self.limits, 0)
         self.open: list[list[Reservation]] = [[] for _ in range(WORKERS)]
 
@@ -77,8 +77,8 @@ class Truth:
         )
 
     def check_admission(self) -> None:
-        for account, limit in self.limits.items():
-            assert self.spent[account] + self.reserved(account) <= limit
+        for key, limit in self.limits.items():
+            assert self.spent[key] + self.reserved(key.account) <= limit
 
 
 class World:
@@ -89,8 +89,8 @@ class World:
         self.ledgers: list[LeasedLedger] = []
 
     async def start(self) -> None:
-        for limit in self.truth.limits:
-            await self.table.set_limit(Limit(limit, self.truth.limits[limit]))
+        for (account, window), limit in self.truth.limits.items():
+            await self.table.set_limit(Limit(account, limit, window))
         for number in range(WORKERS):
             self.ledgers.append(await self.new_ledger(number))
 
@@ -137,9 +137,9 @@ class World:
             return
         cost = reservation.amount_microusd * step.share // 100
         ledger.settle(reservation, cost)
-        for account in reservation.accounts:
-            if account in self.truth.spent:
-                self.truth.spent[account] += cost
+        for key in self.truth.spent:
+            if key.account in reservation.accounts:
+                self.truth.spent[key] += cost
 
     async def abandon(self, ledger: LeasedLedger) -> None:
         assert ledger._flusher is not None
@@ -150,16 +150,16 @@ class World:
         """What the database counts is never less than the truth, and splits without a rest."""
         leases = dict.fromkeys(self.truth.limits, 0)
         for ledger in self.ledgers:
-            for account, part in ledger._slices.items():
+            for key, part in ledger._slices.items():
                 assert part.free + part.reserved == part.amount - part.spent
-                leases[account] += part.spent - part.booked
+                leases[key] += part.spent - part.booked
         for budget in await self.table.budgets():
-            account = budget.limit.account
+            key = budget.limit.key
             counted = budget.spent_microusd + budget.leased_microusd
             assert counted + budget.left_microusd == budget.limit.limit_microusd
             assert budget.left_microusd >= 0
-            assert counted >= self.truth.spent[account] + self.truth.reserved(account)
-            assert budget.leased_microusd >= leases[account]
+            assert counted >= self.truth.spent[key] + self.truth.reserved(key.account)
+            assert budget.leased_microusd >= leases[key]
 
     async def end(self) -> None:
         for ledger, mine in zip(self.ledgers, self.truth.open, strict=True):
@@ -169,7 +169,7 @@ class World:
             await ledger.close()
         for budget in await self.table.budgets():
             assert budget.leased_microusd == 0
-            truly = self.truth.spent[budget.limit.account]
+            truly = self.truth.spent[budget.limit.key]
             assert budget.spent_microusd >= truly
             assert self.has_crashed or budget.spent_microusd == truly
 
@@ -183,6 +183,7 @@ class World:
     st.lists(steps, max_size=40),
     st.integers(0, 300),
     st.integers(0, 300),
+    st.integers(0, 300),
     st.sampled_from([0, 7, 50]),
 )
 def test_no_interleaving_of_workers_breaks_a_limit_or_loses_money(
@@ -190,10 +191,15 @@ def test_no_interleaving_of_workers_breaks_a_limit_or_loses_money(
     sqlite_template: Path,
     moves: list[Step],
     of_organisation: int,
+    of_its_day: int,
     of_workspace: int,
     slice_microusd: int,
 ) -> None:
-    limits = [Limit("org:acme", of_organisation), Limit("ws:acme/0", of_workspace)]
+    limits = [
+        Limit("org:acme", of_organisation),
+        Limit("org:acme", of_its_day, "day"),
+        Limit("ws:acme/0", of_workspace),
+    ]
     path = tmp_path / "ledger.db"
     for leftover in tmp_path.glob("ledger.db*"):
         leftover.unlink()
@@ -215,7 +221,11 @@ def test_no_interleaving_of_workers_breaks_a_limit_or_loses_money(
 @pytest.mark.anyio
 async def test_the_same_moves_hold_on_either_database(database_url: str) -> None:
     database = open_database(database_url)
-    limits = [Limit("org:acme", 200), Limit("ws:acme/0", 90)]
+    limits = [
+        Limit("org:acme", 200),
+        Limit("org:acme", 170, "month"),
+        Limit("ws:acme/0", 90, "day"),
+    ]
     world = World(LossyTable(database, StoppedClock()), limits, 7)
     await world.start()
     moves: list[Move] = ["reserve", "reserve", "settle", "lose", "reserve", "flush", "release"]

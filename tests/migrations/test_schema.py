@@ -4,6 +4,7 @@ import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect
+from sqlalchemy.exc import IntegrityError
 
 from gateway.errors import NotReady, StartupRefused
 from gateway.store.engine import open_database
@@ -51,6 +52,58 @@ async def test_going_down_leaves_nothing_and_going_up_again_works(empty_database
         assert await connection.run_sync(_tables) <= {"alembic_version"}
     await migrate(empty_database_url)
     assert await schema_of(database) == newest_schema()
+    await database.close()
+
+
+async def test_budgets_keep_their_leases_when_an_account_may_have_several_and_one_when_not(
+    empty_database_url: str,
+) -> None:
+    await migrate(empty_database_url, "0013")
+    database = open_database(empty_database_url, pooled=False)
+
+    async def run(*statements: str) -> None:
+        async with database.writing() as connection:
+            for statement in statements:
+                await connection.exec_driver_sql(statement)
+
+    async def rows(table: str, *columns: str) -> list[tuple[object, ...]]:
+        query = f"SELECT {', '.join(columns)} FROM {table} ORDER BY 1, 2"  # noqa: S608 - ours
+        async with database.reading() as connection:
+            return [tuple(row) for row in (await connection.exec_driver_sql(query)).all()]
+
+    budget = "INSERT INTO budgets (account, limit_microusd, window_kind, window_start_us,"
+    budget += " spent_microusd, leased_microusd) VALUES "
+    lease = "INSERT INTO budget_leases (account, worker, incarnation, window_start_us,"
+    lease += " amount_microusd, spent_microusd, expires_us"
+    await run(
+        budget + "('org:a', 100, 'day', 0, 5, 7), ('org:b', 9, 'month', 0, 0, 0)",
+        lease + ") VALUES ('org:a', 'w1', 'run', 0, 9, 2, 60)",
+        "INSERT INTO budget_alerts (account, window_start_us, percent, claimed_us)"
+        " VALUES ('org:a', 0, 50, 1), ('org:gone', 0, 50, 1)",
+    )
+    await migrate(empty_database_url)
+    await run(
+        budget + "('org:a', 500, 'total', 0, 6, 1), ('org:b', 3, 'day', 0, 0, 0)",
+        lease + ", window_kind) VALUES ('org:a', 'w1', 'run', 0, 3, 2, 60, 'total')",
+    )
+
+    assert await rows("budget_leases", "window_kind", "amount_microusd", "spent_microusd") == [
+        *(("day", 9, 2), ("total", 3, 2))
+    ]
+    assert await rows("budget_alerts", "account", "window_kind") == [
+        *(("org:a", "day"), ("org:gone", "total"))
+    ]
+    with pytest.raises(IntegrityError):
+        await run(budget + "('org:a', 500, 'total', 0, 6, 1)")
+    await migrate(empty_database_url, "0013")
+    assert await rows("budgets", "account", "window_kind", "limit_microusd") == [
+        *(("org:a", "total", 500), ("org:b", "month", 9))
+    ]
+    assert await rows("budget_leases", "account", "amount_microusd") == [("org:a", 3)]
+    await run("DELETE FROM budgets WHERE account = 'org:a'")
+    assert await rows("budget_leases", "account", "amount_microusd") == []
+    await migrate(empty_database_url)
+    await run("DELETE FROM budgets")
     await database.close()
 
 

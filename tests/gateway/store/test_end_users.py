@@ -131,7 +131,7 @@ async def test_quiet_end_users_are_forgotten_by_the_worker_and_keep_what_they_sp
     for _ in range(15):
         await ledger.flush()
 
-    assert not [account for account in ledger._slices if account.startswith("user:")]
+    assert not [account for account, _ in ledger._slices if account.startswith("user:")]
     assert set((await rows(table)).values()) == {(70, 0)}
     assert not await admitted(ledger, "u7", 31)
     assert await admitted(ledger, "u7", 30)
@@ -155,6 +155,50 @@ async def test_rows_of_end_users_go_when_their_day_is_over_unless_somebody_uses_
     assert set(await rows(table)) == {"user:acme/ann"}
     later.settle(held, 10)
     await later.close()
+
+
+async def test_an_end_user_may_have_a_limit_in_every_kind_of_window(
+    table: LeaseTable, clock: StoppedClock
+) -> None:
+    await table.set_limit(Limit(EACH, 100, "day"))
+    await table.set_limit(Limit(EACH, 150, "month"))
+    ledger = await started(table, clock)
+    assert await admitted(ledger, "ann", 100)
+    assert not await admitted(ledger, "ann", 1)
+    clock.advance(DAY_S)
+    assert not await admitted(ledger, "ann", 51)
+    assert await admitted(ledger, "ann", 50)
+    assert await admitted(ledger, "bob", 100)
+    await ledger.close()
+    await table.remove_limit(EACH, "day")
+    assert {budget.limit.window for budget in await table.budgets(None)} == {"month"}
+
+
+async def test_invented_end_users_make_no_rows_without_bound_and_gain_nothing(
+    database: Database, clock: StoppedClock
+) -> None:
+    table = LeaseTable(database, clock, end_users_max=20)
+    await table.set_limit(Limit(EACH, 100, "day"))
+    ledger, other = await started(table, clock), await started(table, clock, "w2")
+    assert await admitted(ledger, "ann", 60)
+
+    let_through = [await admitted(ledger, f"invented{n}", 10) for n in range(200)]
+    let_through += [await admitted(other, f"more{n}", 10) for n in range(50)]
+
+    # Those who had room have a budget of their own; all others together have one of the same size.
+    found = await rows(table)
+    assert "user:acme/others" in found
+    assert len(found) == 20 + 1
+    assert sum(let_through) == len(found) - 2 + 10
+    assert await admitted(ledger, "ann", 40)
+    await ledger.close()
+    await other.close()
+    clock.advance(DAY_S)
+    assert await table.forget_past_users() == 21
+    tomorrow = await started(table, clock)
+    assert await admitted(tomorrow, "invented150", 100)
+    await tomorrow.close()
+    assert await rows(table) == {"user:acme/invented150": (100, 0)}
 
 
 async def test_in_memory_the_same_limit_holds_for_each(clock: StoppedClock) -> None:

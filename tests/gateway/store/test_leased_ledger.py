@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from gateway.budgets import Limit
+from gateway.budgets import BudgetKey, Limit, WindowKind
 from gateway.clock import StoppedClock, SystemClock
 from gateway.errors import BudgetExhausted, NotReady
 from gateway.store.engine import Database, open_database
@@ -82,9 +82,10 @@ async def workers_on(
         await database.close()
 
 
-async def state_of(table: LeaseTable) -> tuple[int, int, int]:
+async def state_of(table: LeaseTable, window: WindowKind = "total") -> tuple[int, int, int]:
     """Spent, leased and left of the organisation."""
-    budget = next(budget for budget in await table.budgets() if budget.limit.account == ORG[0])
+    key = BudgetKey(ORG[0], window)
+    budget = next(budget for budget in await table.budgets() if budget.limit.key == key)
     return budget.spent_microusd, budget.leased_microusd, budget.left_microusd
 
 
@@ -323,19 +324,24 @@ async def test_a_new_limit_binds_and_a_removed_one_frees(
     await ledger.close()
 
 
-async def test_another_kind_of_window_starts_with_nothing_spent(
+async def test_another_kind_of_window_stands_beside_the_first_and_starts_with_nothing_spent(
     table: LossyTable, clock: StoppedClock
 ) -> None:
     await table.set_limit(Limit("org:acme", 100))
     ledger = ledger_on(table, clock)
     await ledger.start()
-    await spend(ledger, 100)
+    await spend(ledger, 70)
     await ledger.flush()
     await table.set_limit(Limit("org:acme", 100, "month"))
     await ledger.refresh()
-    await spend(ledger, 60)
+    await spend(ledger, 30)
+    with pytest.raises(BudgetExhausted):
+        await ledger.reserve(PATH, 1)
     await ledger.close()
-    assert await state_of(table) == (60, 0, 40)
+    assert await state_of(table, "total") == (100, 0, 0)
+    assert await state_of(table, "month") == (30, 0, 70)
+    await table.remove_limit("org:acme", "total")
+    assert [budget.limit.window for budget in await table.budgets()] == ["month"]
 
 
 async def test_an_overrun_of_one_worker_is_heard_by_the_others(

@@ -3,20 +3,21 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.budgets import Limit
+from gateway.budgets import BudgetKey, Limit
 from gateway.store.slices import Budget, Claim, Lease, answer, roll, without
 
 
 ACCOUNT = "org:acme"
+KEY = BudgetKey(ACCOUNT, "total")
 money = st.integers(0, 1000)
 
 
 def lease_of(amount: int, spent: int, window_start_us: int = 0) -> Lease:
-    return Lease(ACCOUNT, "w1", "run", window_start_us, amount, spent, 60_000_000)
+    return Lease(ACCOUNT, "total", "w1", "run", window_start_us, amount, spent, 60_000_000)
 
 
 def claim_of(amount: int, spent: int, reserved: int, wanted: int, spare: int = 0) -> Claim:
-    return Claim(ACCOUNT, 0, amount, spent, reserved, wanted, spare)
+    return Claim(KEY, 0, amount, spent, reserved, wanted, spare)
 
 
 @st.composite
@@ -83,7 +84,7 @@ def test_a_lease_that_is_written_off_counts_as_spent(state: tuple[Budget, Lease]
 
 def test_a_grant_that_never_arrived_goes_back_to_the_budget() -> None:
     budget = Budget(Limit(ACCOUNT, 100), 0, 0, 60)
-    claim = Claim(ACCOUNT, -1, 0, 0, 0)
+    claim = Claim(KEY, -1, 0, 0, 0)
     after, grant, _ = answer(budget, lease_of(60, 0), claim, lease_of(0, 0))
     assert (after.left_microusd, after.spent_microusd, grant.is_fresh) == (100, 0, True)
 
