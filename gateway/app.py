@@ -6,7 +6,7 @@ life of its own in order, and stops it in the opposite order.
 
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
-from functools import partial
+from functools import cached_property, partial
 from importlib import resources
 
 from litestar import Litestar
@@ -14,14 +14,15 @@ from litestar import Litestar
 from classifiers.complexity.model import load as load_complexity
 from classifiers.pii.scanner import load as load_scanner
 from gateway.api.application import build_application
-from gateway.api.counting import CountingDoor
 from gateway.api.door import Door, Load
 from gateway.api.front import Front
 from gateway.api.responses import response_routes
 from gateway.calibration import Calibration
 from gateway.clock import Clock, SystemClock
 from gateway.conclusion import Conclusion
+from gateway.counting import Counting
 from gateway.credentials import master_key, pepper
+from gateway.dialects.anthropic_messages.counting import AnthropicTokenCount
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.token_count import count_input_tokens
 from gateway.dispatch import Dispatcher
@@ -67,7 +68,7 @@ ENDPOINTS: Mapping[str, DialectName] = {
     "/v1/responses": "openai_responses",
     "/v1/embeddings": "openai_embeddings",
 }
-COUNTED_LIKE = "/v1/messages"
+COUNT_TOKENS = "/v1/messages/count_tokens"
 PROBE_PERIOD_S = 0.5
 GUARD_PERIOD_S = 1.0
 FOLLOW_RETRY_S = 0.5
@@ -153,20 +154,20 @@ class DataPlane:
         load = Load(self._settings.limits.concurrent_requests_max, self.metrics)
         make_door = partial(
             Door,
-            pipeline=self._pipeline(),
             snapshots=self.snapshots,
             clock=self._clock,
             metrics=self.metrics,
             limits=self._settings.limits,
             load=load,
         )
-        doors = [make_door(path, DIALECTS[name]) for path, name in ENDPOINTS.items()]
-        counted = DIALECTS[ENDPOINTS[COUNTED_LIKE]]
-        doors.append(
-            CountingDoor(
-                counted, self._peppers, self._calibration, self._rates, **make_door.keywords
-            )
+        pipeline = self._pipeline()
+        doors = [
+            make_door(path, DIALECTS[name], pipeline=pipeline) for path, name in ENDPOINTS.items()
+        ]
+        counting = self._pipeline(
+            partial(Counting, providers=self._providers, calibration=self._calibration)
         )
+        doors.append(make_door(COUNT_TOKENS, AnthropicTokenCount(), pipeline=counting))
         front = Front(
             snapshots=self.snapshots,
             peppers=self._peppers,
@@ -238,23 +239,27 @@ class DataPlane:
             publish=self._publish_board,
         )
 
-    def _pipeline(self) -> Pipeline:
-        return Pipeline(
+    @cached_property
+    def _conclusion(self) -> Conclusion:
+        return Conclusion(
+            self._ledger,
+            self._evidence,
+            self._clock,
+            self.metrics,
+            self._rates,
+            self._trials,
+            calibration=self._calibration,
+        )
+
+    def _pipeline(self, make: Callable[..., Pipeline] = Pipeline) -> Pipeline:
+        return make(
             peppers=self._peppers,
             inspector=self._inspector,
             ledger=self._ledger,
             rates=self._rates,
             audit=self._evidence,
             dispatcher=Dispatcher(self._providers, DIALECTS, self._health, self._clock),
-            conclusion=Conclusion(
-                self._ledger,
-                self._evidence,
-                self._clock,
-                self.metrics,
-                self._rates,
-                self._trials,
-                calibration=self._calibration,
-            ),
+            conclusion=self._conclusion,
             clock=self._clock,
             threads=self._threads,
             settings=self._settings,

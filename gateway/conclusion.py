@@ -106,6 +106,23 @@ class Conclusion:
         )
         return await self._conclude(passage, ending, content)
 
+    async def counted(
+        self, passage: Passage, attempts: AttemptLog, target: Target | None, usage: Usage
+    ) -> Concluded:
+        """The length of a request was asked for: told by a target, or by ours where it is None."""
+        if target is not None and self._calibration is not None:
+            self._calibration.observe(passage.sent, target, usage)
+        ending = Ending(
+            status="ok",
+            http_status=200,
+            target=target,
+            attempts=attempts.as_tuple(),
+            usage=None,
+            cost_microusd=0,
+            counted="estimate" if target is None else "upstream",
+        )
+        return await self._conclude(passage, ending, b"")
+
     async def failed(
         self, passage: Passage, attempts: AttemptLog, error: GatewrightError
     ) -> Concluded:

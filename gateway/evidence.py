@@ -43,6 +43,8 @@ class Ending(Struct, frozen=True):
     error: str = ""
     dropped: tuple[str, ...] = ()
     cascade: Mapping[str, str] = {}
+    counted: str = ""
+    """Of a count of tokens: by whom."""
 
 
 def intent(
@@ -135,7 +137,8 @@ def outcome(passage: Passage, ending: Ending, *, utc_us: int) -> AuditRecord:
 
 def _detail(target: Target | None, ending: Ending) -> dict[str, str]:
     digest = {"model_digest": target.digest} if target and target.digest else {}
-    return {**digest, **ending.cascade}
+    counted = {"counted": ending.counted} if ending.counted else {}
+    return {**digest, **ending.cascade, **counted}
 
 
 def refusal(

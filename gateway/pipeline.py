@@ -285,7 +285,7 @@ class Pipeline:
             (*answered.dropped, UNMET) if unmet else answered.dropped,
         )
         await self._threads.keep(passage, body)
-        headers = _headers(passage, target, answered.dropped, concluded)
+        headers = answer_headers(passage, target, answered.dropped, concluded)
         if usage.estimated:
             headers["x-gatewright-usage"] = "estimated"
         if unmet:
@@ -324,7 +324,9 @@ class Pipeline:
             keep=self._threads.keep,
             pings=pings,
         )
-        return StreamedAnswer(_headers(passage, live.candidate.target, live.dropped), relay.run)
+        return StreamedAnswer(
+            answer_headers(passage, live.candidate.target, live.dropped), relay.run
+        )
 
     async def _break_off(
         self, passage: Passage, attempts: AttemptLog, error: BaseException
@@ -353,7 +355,7 @@ def _ended_by(error: BaseException) -> GatewrightError:
 
 
 def _begin_early(passage: Passage, begin: Begin) -> Write:
-    return begin(_headers(passage, None))
+    return begin(answer_headers(passage, None))
 
 
 def _ping_early(passage: Passage) -> bytes:
@@ -373,7 +375,7 @@ def _unsourced(passage: Passage) -> StreamEncoder:
     return dialect.stream_encoder(passage.request, dialect.name)
 
 
-def _headers(
+def answer_headers(
     passage: Passage,
     target: Target | None,
     dropped: tuple[str, ...] = (),

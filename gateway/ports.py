@@ -43,6 +43,8 @@ class UpstreamCall(Struct, frozen=True):
     version: str = ""
     """The caller's protocol version, where the upstream speaks the caller's dialect."""
     betas: tuple[str, ...] = ()
+    is_count: bool = False
+    """Whether the body is to be counted and not answered; only where the provider does that."""
 
 
 class UpstreamReply(Protocol):
@@ -82,6 +84,8 @@ class Provider(Protocol):
     name: str
     dialect: DialectName
     jurisdiction: str
+    counts_tokens: bool
+    """Whether it says how long a request is without answering it."""
 
     def speaks(self, request: ChatRequest, target: Target) -> DialectName:
         """The dialect in which this request is put to the target."""

@@ -43,7 +43,10 @@ Fault = Literal[
 ]
 
 
-_ENDPOINTS = ("/chat/completions", "/messages", "/responses", "/embeddings", "/tokenize")
+_ENDPOINTS = (
+    *("/chat/completions", "/messages", "/messages/count_tokens"),
+    *("/responses", "/embeddings", "/tokenize"),
+)
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -241,7 +244,8 @@ class _Reply:
         self._upstream, self._request, self._answer = upstream, request, answer
         self._reader, self._writer = reader, writer
         path = request.path.partition("?")[0]
-        self._is_anthropic = path.endswith("/messages")
+        self._is_count = path.endswith("/count_tokens")
+        self._is_anthropic = self._is_count or path.endswith("/messages")
         self._is_responses = path.endswith("/responses")
 
     async def send(self) -> None:
@@ -294,6 +298,8 @@ class _Reply:
             return b'{"id": "broken", '
         if answer.status != 200:
             return _error_body(answer.status, is_anthropic=self._is_anthropic)
+        if self._is_count:
+            return msgspec.json.encode({"input_tokens": answer.input_tokens})
         model = self._request.json.get("model", "")
         tree = _anthropic_message if self._is_anthropic else _openai_completion
         if self._is_responses:

@@ -55,6 +55,8 @@ class Replica(ModelHost, Publisher, Protocol):
 class PoolProvider:
     """Fulfils `gateway.ports.ModelHost` with several of them."""
 
+    counts_tokens = False
+
     def __init__(
         self,
         name: str,

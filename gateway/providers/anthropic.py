@@ -23,11 +23,15 @@ class AnthropicProvider(HttpProvider):
     dialect: DialectName = "anthropic_messages"
     default_base_url: ClassVar[str] = "https://api.anthropic.com"
     path: ClassVar[str] = "/v1/messages"
+    count_path: ClassVar[str] = "/v1/messages/count_tokens"
+    counts_tokens = True
 
     def __init__(self, config: ProviderConfig, egress: Egress) -> None:
         super().__init__(config, egress)
         self._config = config
-        self._routes: dict[tuple[str, tuple[str, ...]], Route] = {("", ()): self._route}
+        self._routes: dict[tuple[str, tuple[str, ...], bool], Route] = {
+            ("", (), False): self._route
+        }
 
     @classmethod
     def headers(cls, credential: str) -> Mapping[str, str]:
@@ -38,7 +42,7 @@ class AnthropicProvider(HttpProvider):
 
         Both come from short lists (`dialects.anthropic_messages.protocol`), so few are ever made.
         """
-        wanted = call.version, call.betas
+        wanted = call.version, call.betas, call.is_count
         route = self._routes.get(wanted)
         if route is None:
             headers = {**self.headers(self._config.revealed_credential)}
@@ -46,7 +50,8 @@ class AnthropicProvider(HttpProvider):
                 headers["anthropic-version"] = call.version
             if call.betas:
                 headers["anthropic-beta"] = ",".join(call.betas)
-            route = self._make_route(self._config, self.path, headers)
+            path = self.count_path if call.is_count else self.path
+            route = self._make_route(self._config, path, headers)
             if len(self._routes) < ROUTES_MAX:
                 self._routes[wanted] = route
         return route

@@ -25,6 +25,7 @@ class HttpProvider:
     models_path: ClassVar[str] = "/v1/models"
     needs_credential: ClassVar[bool] = True
     in_house: ClassVar[bool] = False
+    counts_tokens = False
 
     def __init__(self, config: ProviderConfig, egress: Egress) -> None:
         self.name = config.name

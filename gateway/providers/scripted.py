@@ -40,6 +40,7 @@ class ScriptedProvider:
     """Implements `gateway.ports.Provider`; `calls` are those that were let through."""
 
     target_prefix: ClassVar[str] = TARGET_PREFIX
+    counts_tokens = False
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ RULES: Mapping[int, str] = {
     50: "Errors keep their meaning in each vendor's words",
     51: "The caller's protocol version and harmless features go on",
     52: "Cache markers cross, at most four; the prefix stays the same from turn to turn",
-    53: "Tokens are counted for every target, flagged as an estimate, free of charge",
+    53: "Tokens are counted by a target that counts, else estimated and flagged; for free",
     54: "Responses are kept for their project only; upstreams hold nothing",
     55: "Unknown fields are kept within a dialect and reported across",
     56: "Threads, containers and stores that only an upstream holds are refused as clients expect",

@@ -237,39 +237,6 @@ async def test_models_are_called_for_what_they_are_for(
     assert not upstreams.openai.calls
 
 
-@pytest.mark.parametrize("target", TARGETS)
-async def test_rule_53_tokens_are_counted_for_every_target_and_cost_nothing(
-    gateway: RunningGateway,
-    claude: anthropic.AsyncAnthropic,
-    upstreams: Upstreams,
-    target: str,
-) -> None:
-    short = await claude.messages.with_raw_response.count_tokens(model=target, messages=QUESTION)
-    words = "The bridge was built by masons from the next valley. " * 100
-    long = await claude.messages.count_tokens(
-        model=target, system=words, messages=QUESTION, tools=[]
-    )
-
-    counted = await short.parse()
-    assert 5 <= counted.input_tokens <= 20
-    assert short.headers["x-gatewright-usage"] == "estimated"
-    assert 900 <= long.input_tokens <= 1500
-    assert not await gateway.records(short.headers["x-request-id"])
-    assert not any(upstream.calls for upstream in upstreams.managed)
-
-
-async def test_rule_53_counting_needs_a_key_and_a_model_like_any_call(
-    gateway: RunningGateway, claude: anthropic.AsyncAnthropic
-) -> None:
-    with pytest.raises(anthropic.NotFoundError):
-        await claude.messages.count_tokens(model="nobody", messages=QUESTION)
-    with pytest.raises(anthropic.BadRequestError):
-        await claude.messages.count_tokens(model=CLAUDE_TARGET, messages=[])
-    async with anthropic.AsyncAnthropic(base_url=gateway.url, api_key="wrong") as nobody:
-        with pytest.raises(anthropic.AuthenticationError):
-            await nobody.messages.count_tokens(model=CLAUDE_TARGET, messages=QUESTION)
-
-
 @pytest.mark.parametrize(
     ("status", "ours", "theirs"),
     [

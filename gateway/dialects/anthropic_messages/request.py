@@ -39,7 +39,16 @@ def decode_request(
     Raises:
         FeatureUnsupported: it names something that the upstream holds; nobody could inspect it.
     """
-    tree = decode_object(raw)
+    return read_request(decode_object(raw), raw, request_id, headers)
+
+
+def read_request(
+    tree: Mapping[str, object],
+    raw: bytes,
+    request_id: str,
+    headers: Sequence[tuple[bytes, bytes]],
+) -> ChatRequest:
+    """Check a body that was decoded, and what its headers ask for; raises like the above."""
     if tree.get("thread") is not None:
         raise unsupported("thread", "Send the whole history; threads are not held here", 56)
     _check_container(tree.get("container"))
@@ -77,17 +86,6 @@ def _check_container(container: object) -> None:
     named = container.get("id") if isinstance(container, dict) else container
     if named:
         raise unsupported("container", "Containers that an upstream holds cannot be inspected", 56)
-
-
-def decode_count(raw: bytes, request_id: str) -> ChatRequest:
-    """The request of `count_tokens`: a messages request that needs no limit.
-
-    Raises:
-        RequestInvalid: as for a messages request.
-    """
-    if decode_object(raw).get("max_tokens") is None:
-        raw = body.patch(raw, {"max_tokens": b"1"})
-    return decode_request(raw, request_id)
 
 
 def _tool_servers(tree: Mapping[str, object]) -> list[tuple[str, str]]:

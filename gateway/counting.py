@@ -1,0 +1,161 @@
+"""The journey of a count: a message's, up to its target, which counts it instead of answering.
+
+The same key, rates, inspection, decision, veil and record, so that nothing reaches a target by its
+counting endpoint that must not reach it by a message. Where the target that would answer does not
+count, or fails to, the estimate of ours takes its place, flagged. It costs nothing.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gateway.attempts import AttemptLog, RunningAttempt, end_code
+from gateway.calibration import Calibration
+from gateway.errors import GatewrightError, UpstreamFailed, UpstreamRefused
+from gateway.health import TargetHealth
+from gateway.passage import Passage
+from gateway.pipeline import Pipeline, WholeAnswer, answer_headers
+from gateway.ports import Ledger, Provider, UpstreamCall
+from gateway.types import Completion, Reservation, Settlement, Target, Usage
+from gateway.walking import HTTP_ERROR_MIN
+
+
+COUNT_S = 10.0
+"""Who asks for a count waits for it with an answer still to come; an estimate is here at once."""
+BROKEN = 2
+"""Where `TargetHealth.place` puts a target that has failed too often lately."""
+
+
+class Unpaid:
+    """A ledger for what costs nothing: says what is left, and sets nothing aside."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    async def reserve(self, accounts: tuple[str, ...], amount_microusd: int) -> Reservation:
+        """On no account: who has used up a budget may still count."""
+        del accounts, amount_microusd
+        return await self._ledger.reserve((), 0)
+
+    def settle(self, reservation: Reservation, cost_microusd: int) -> Settlement:
+        return self._ledger.settle(reservation, cost_microusd)
+
+    def release(self, reservation: Reservation) -> Settlement:
+        return self._ledger.release(reservation)
+
+    def left_microusd(self, accounts: tuple[str, ...]) -> int | None:
+        return self._ledger.left_microusd(accounts)
+
+    def limits_end_users(self, organisation: str) -> bool:
+        return self._ledger.limits_end_users(organisation)
+
+
+class Counting(Pipeline):
+    """Counts what a `Pipeline` of the same parts would answer."""
+
+    def __init__(
+        self,
+        *,
+        providers: Mapping[str, Provider],
+        calibration: Calibration,
+        ledger: Ledger,
+        **same: Any,
+    ) -> None:
+        """`same` is what every pipeline is made of."""
+        super().__init__(ledger=Unpaid(ledger), **same)
+        self._providers = providers
+        self._calibration = calibration
+        self._health = TargetHealth()
+        """Of counting endpoints alone: a message's breaker neither hears of them nor stops them."""
+
+    async def _complete(self, passage: Passage) -> WholeAnswer:
+        target, attempts = passage.ruling.plan.candidates[0].target, AttemptLog()
+        try:
+            counted = await self._asked(passage, target, attempts)
+        except GatewrightError as error:
+            await self._conclusion.failed(passage, attempts, error)
+            raise
+        except BaseException as error:
+            await asyncio.shield(self._break_off(passage, attempts, error))
+            raise
+        usage = Usage() if counted is None else counted.usage
+        source = None if counted is None else target
+        concluded = await self._conclusion.counted(passage, attempts, source, usage)
+        headers = answer_headers(passage, source, passage.request.dropped, concluded)
+        if counted is not None:
+            return WholeAnswer(counted.raw, headers)
+        headers["x-gatewright-usage"] = "estimated"
+        tokens = self._calibration.estimate(passage.sent, target)
+        return WholeAnswer(msgspec.json.encode({"input_tokens": tokens}), headers)
+
+    async def _asked(
+        self, passage: Passage, target: Target, attempts: AttemptLog
+    ) -> Completion | None:
+        """The target's own count; None where it does not count, or fails to.
+
+        Asked once and never again: an estimate is there for whoever would have to wait.
+
+        Raises:
+            UpstreamRefused: the request is one that it would refuse as a message, too.
+        """
+        provider, now_s = self._providers[target.provider], self._clock.monotonic_s()
+        dialect = provider.speaks(passage.sent, target)
+        if (
+            not provider.counts_tokens
+            or dialect != passage.sent.dialect
+            or self._health.place(target.name, now_s) == BROKEN
+        ):
+            return None
+        attempt = RunningAttempt(target.name, attempts, self._health, self._clock)
+        try:
+            counted = await self._counted(passage, provider, target, attempt)
+        except UpstreamRefused as error:
+            attempt.end(error)
+            if error.is_callers_fault:
+                raise
+            return None
+        except UpstreamFailed as error:
+            attempt.end(error)
+            return None
+        except BaseException as error:
+            attempt.end(error)
+            raise
+        attempt.end(None)
+        return counted
+
+    async def _counted(
+        self, passage: Passage, provider: Provider, target: Target, attempt: RunningAttempt
+    ) -> Completion:
+        request, plan, dialect = passage.sent, passage.ruling.plan, passage.arrival.dialect
+        call = UpstreamCall(
+            target=target,
+            body=dialect.encode_request(request, target, 0).body,
+            stream=False,
+            request_id=request.request_id,
+            clearance=plan.clearance,
+            deadline_s=min(plan.deadline_s, COUNT_S),
+            dialect=dialect.name,
+            version=request.version,
+            betas=request.betas,
+            tenant=plan.tenant,
+            data_class=plan.data_class,
+            is_count=True,
+        )
+        reply = await provider.open(call)
+        try:
+            attempt.heard(reply.status)
+            raw = await reply.read()
+            if reply.status >= HTTP_ERROR_MIN:
+                raise dialect.decode_error(reply.status, raw, reply.retry_after_s)
+            return dialect.decode_reply(raw)
+        finally:
+            await reply.close()
+
+    async def _break_off(
+        self, passage: Passage, attempts: AttemptLog, error: BaseException
+    ) -> None:
+        """The caller left, or we failed: nothing is billed, for counts are free."""
+        target = passage.ruling.plan.candidates[0].target
+        await self._conclusion.broken_off(passage, attempts, target, Usage(), b"", end_code(error))
