@@ -52,6 +52,8 @@ class GatewrightError(Exception):
     code: ClassVar[str] = "internal_error"
     retryable: ClassVar[bool] = False
     """Whether the same request may succeed later without being changed."""
+    headers: ClassVar[Mapping[str, str]] = {}
+    """What HTTP wants said with its status."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -85,6 +87,7 @@ class BodyTooLarge(RequestInvalid):
 class EncodingRefused(RequestInvalid):
     status = 415
     code = "unsupported_encoding"
+    headers: ClassVar[Mapping[str, str]] = {"accept-encoding": "gzip, deflate"}
 
 
 class RouteUnknown(RequestInvalid):

@@ -127,6 +127,7 @@ class Door:
         status, body = self._dialect.encode_error(error, request_id)
         headers = {
             **error.rate_limits,
+            **error.headers,
             **JSON_HEADERS,
             "x-request-id": request_id,
             "request-id": request_id,

@@ -13,7 +13,6 @@ from gateway.errors import BodyTooLarge, EncodingRefused, RequestInvalid
 PIECE_BYTES = 256 * 1024
 """What is inflated before others get their turn: about a millisecond of work."""
 
-OFFERED = "gzip, deflate"
 _WINDOW_BITS = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
 _BROKEN = "The body is not what its content-encoding says."
 
@@ -25,7 +24,8 @@ def check_encoding(encoding: bytes) -> None:
         EncodingRefused: it is unknown, or several in a row.
     """
     if encoding not in _WINDOW_BITS:
-        raise EncodingRefused(f"Send the body plain, or in one of these encodings: {OFFERED}.")
+        offered = EncodingRefused.headers["accept-encoding"]
+        raise EncodingRefused(f"Send the body plain, or in one of these encodings: {offered}.")
 
 
 async def inflated(body: bytes, encoding: bytes, bytes_max: int) -> bytes:

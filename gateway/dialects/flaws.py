@@ -5,12 +5,16 @@ words of the dialects are repeated; any other key might be content, and becomes 
 """
 
 import json
+import re
 from collections.abc import Iterator
 
 from msgspec import Struct
 
 
 PATH_LENGTH_MAX = 200
+WALKED_CHARACTERS_MAX = 64 * 1024
+"""Further into a broken body than this no path is looked for; that takes some ten milliseconds."""
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\[\],:]')
 _WORDS = frozenset(
     {
         *(
@@ -33,6 +37,18 @@ _WORDS = frozenset(
         *("image_url", "url", "detail", "source", "media_type", "data", "file", "file_data"),
         *("metadata", "user", "user_id", "store", "include", "service_tier", "output", "call_id"),
         *("presence_penalty", "frequency_penalty", "dimensions", "encoding_format"),
+        *("prediction", "verbosity", "modalities", "prompt_cache_key", "safety_identifier"),
+        *("parallel_tool_calls", "disable_parallel_tool_use", "max_tool_calls", "truncation"),
+        *(
+            "summary",
+            "refusal",
+            "encrypted_content",
+            "signature",
+            "is_error",
+            "title",
+            "filename",
+            "ttl",
+        ),
         *("properties", "items", "required", "enum", "minimum", "maximum", "cache_control"),
     }
 )
@@ -50,6 +66,41 @@ def path_of_ambiguity(text: str) -> str:
         text, object_pairs_hook=_marked, parse_float=_checked, parse_constant=lambda _: _Flaw()
     )
     return next((path for path, node in _nodes(tree, 0) if isinstance(node, _Flaw)), "")
+
+
+def path_to(text: str, end: int) -> str:
+    """The path of the value that a broken text breaks off in, or of what holds it."""
+    if end > WALKED_CHARACTERS_MAX:
+        return ""
+    path = ""
+    for place in _places(text, end):
+        if isinstance(place, int):
+            path = f"{path}[{place}]"
+        elif place:
+            path = _joined(path, place)
+    return path[:PATH_LENGTH_MAX]
+
+
+def _places(text: str, end: int) -> list[int | str]:
+    """Of each object and list that is open at `end`: the key (empty before it) or the index."""
+    places: list[int | str] = []
+    said = ""
+    for token in _TOKEN.finditer(text, 0, end):
+        mark = token.group()
+        if mark in {"{", "["}:
+            places.append("" if mark == "{" else 0)
+        elif not places:
+            continue
+        elif mark in {"}", "]"}:
+            places.pop()
+        elif mark == ":":
+            # Without its quotes; an empty key is one, too.
+            places[-1] = said[1:-1] or "*"
+        elif mark == ",":
+            inner = places[-1]
+            places[-1] = "" if isinstance(inner, str) else inner + 1
+        said = mark
+    return places
 
 
 def path_of_half_pair(tree: object) -> str:

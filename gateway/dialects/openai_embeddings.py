@@ -34,6 +34,7 @@ class EmbeddingsBody(Struct):
     input: Text | Annotated[list[Text], Meta(min_length=1, max_length=INPUTS_MAX)]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: PositiveInt | None = None
+    user: str | None = None
 
 
 class Vector(Struct):
@@ -66,8 +67,10 @@ class OpenAIEmbeddings:
         del headers
         tree = decode_object(raw)
         given = tree.get("input")
-        if isinstance(given, list) and any(not isinstance(each, str) for each in given):
-            raise unsupported("input", "Send text; token numbers cannot be inspected", 59)
+        for at, each in enumerate(given if isinstance(given, list) else ()):
+            if not isinstance(each, str):
+                reason = "Send text; token numbers cannot be inspected"
+                raise unsupported(f"input[{at}]", reason, 59)
         wire = checked(tree, EmbeddingsBody)
         about, most = estimate_input_tokens(raw, 0, 0, 0)
         return ChatRequest(

@@ -12,7 +12,12 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import msgspec
 from msgspec import Meta
 
-from gateway.dialects.flaws import path_of_ambiguity, path_of_depth, path_of_half_pair
+from gateway.dialects.flaws import (
+    path_of_ambiguity,
+    path_of_depth,
+    path_of_half_pair,
+    path_to,
+)
 from gateway.errors import RequestInvalid
 
 
@@ -93,10 +98,12 @@ def _canonical(raw: bytes) -> dict[str, object] | None:
 def _read_strictly(raw: bytes) -> dict[str, object]:
     try:
         tree: object = _DECODER.decode(raw.decode())
-    except UnicodeDecodeError:
-        raise RequestInvalid("The body is not UTF-8.") from None
+    except UnicodeDecodeError as error:
+        before = raw[: error.start].decode()
+        raise _broken("UTF-8", f"byte {error.start}", path_to(before, len(before))) from None
     except json.JSONDecodeError as error:
-        raise RequestInvalid(f"The body is not JSON: error at character {error.pos}.") from None
+        at = f"line {error.lineno}, column {error.colno}"
+        raise _broken("JSON", at, path_to(error.doc, error.pos)) from None
     except _Ambiguous as error:
         place = path_of_ambiguity(raw.decode())
         where = f"{place}: " if place else ""
@@ -110,6 +117,11 @@ def _read_strictly(raw: bytes) -> dict[str, object]:
     if not isinstance(tree, dict):
         raise RequestInvalid("The body must be a JSON object.")
     return tree
+
+
+def _broken(what: str, at: str, place: str) -> RequestInvalid:
+    where = f"{place}: " if place else ""
+    return RequestInvalid(f"{where}The body is not {what}: error at {at}.", parameter=place or None)
 
 
 def _check_depth(tree: object) -> None:
@@ -158,7 +170,7 @@ def checked(tree: Mapping[str, object], wire: type[Wire]) -> Wire:
 def _explain(text: str) -> tuple[str, str]:
     """A message of msgspec in two: the reason without values, the path as `messages[0].role`."""
     found = _PLACE.search(text)
-    place = found.group(1) if found is not None else ""
+    place = found.group(1).replace("[...]", ".*") if found is not None else ""
     reason = text[: found.start()] if found is not None else text
     if reason.startswith("Invalid"):
         reason = "This value is not one of those allowed"

@@ -124,6 +124,8 @@ class ChatBody(Struct):
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     logprobs: bool | None = None
+    top_logprobs: Count | None = None
+    logit_bias: dict[str, float] | None = None
     tools: list[ToolWire] | None = None
     tool_choice: str | NamedChoice | None = None
     parallel_tool_calls: bool | None = None
@@ -134,6 +136,11 @@ class ChatBody(Struct):
     safety_identifier: str | None = None
     service_tier: str | None = None
     modalities: list[str] | None = None
+    prediction: Object | None = None
+    verbosity: str | None = None
+    store: bool | None = None
+    metadata: Object | None = None
+    prompt_cache_key: str | None = None
 
 
 class InputDetails(Struct):

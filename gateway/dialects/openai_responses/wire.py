@@ -81,6 +81,7 @@ class TextConfig(Struct):
 
 class ReasoningWire(Struct):
     effort: str | None = None
+    summary: str | None = None
 
 
 class ResponsesBody(Struct):
@@ -107,6 +108,9 @@ class ResponsesBody(Struct):
     background: bool | None = None
     truncation: str | None = None
     metadata: dict[str, str] | None = None
+    include: list[str] | None = None
+    max_tool_calls: PositiveInt | None = None
+    prompt_cache_key: str | None = None
 
 
 class InputDetails(Struct):
