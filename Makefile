@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMP := .venv/.installed
+NODE_OF_PACKAGE := $(CURDIR)/$(BIN)
 
-.PHONY: demo test check clients vocabularies bench faults lock format clean install
+SCRIPTS := admin/static/built/.stamp
 
-demo: install ## engine, data plane and admin listener on this machine, with a key to try
+.PHONY: demo test check clients scripts vocabularies bench faults lock format clean install
+
+demo: install scripts ## engine, data plane and admin listener on this machine, with a key to try
 	$(BIN)/gatewright demo
 
-test: install ## everything, on SQLite and on a real PostgreSQL
+test: install scripts ## everything, on SQLite and on a real PostgreSQL
 	$(BIN)/python -m pytest
 
 check: install ## lint, format, types, import contracts
@@ -17,6 +20,16 @@ check: install ## lint, format, types, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+scripts: install ## the admin pages' scripts, bundled; without a registry the pages do without
+	@$(MAKE) --no-print-directory $(SCRIPTS) || echo "the admin pages will have no scripts: they could not be fetched"
+
+# With the machine's Node.js, else with the one that a Python package brings along.
+$(SCRIPTS): admin/assets/package-lock.json $(wildcard admin/assets/*.js) constraints/node.txt
+	command -v npm >/dev/null || $(PIP) install --require-hashes --requirement constraints/node.txt
+	PATH="$$PATH:$(NODE_OF_PACKAGE)" npm --prefix admin/assets ci --no-audit --no-fund --silent
+	PATH="$$PATH:$(NODE_OF_PACKAGE)" npm --prefix admin/assets run --silent build
+	touch $@
 
 clients: .clients/npm.stamp .clients/python.stamp ## other vendors' and frameworks' clients for tests/conformance
 

@@ -8,7 +8,7 @@ import hashlib
 import hmac
 from typing import Any, Literal
 
-from litestar import Litestar
+from litestar import Litestar, Request
 from litestar.connection import ASGIConnection
 from litestar.exceptions import (
     NotAuthorizedException,
@@ -17,6 +17,7 @@ from litestar.exceptions import (
 )
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 
+from admin.interrupted import Draft, draft_of
 from admin.protection import SAFE_METHODS
 from gateway.access import STEP_UP, Grant, Permission, Person, allows, organisations_of
 from gateway.clock import Clock
@@ -52,8 +53,21 @@ def recording(access: dict[str, Any], records: str) -> dict[str, Any]:
     return access | {"records": records}
 
 
+class SignInRequired(NotAuthorizedException):
+    """Nobody is signed in; `draft` is the form that was being sent."""
+
+    def __init__(self, draft: Draft | None = None) -> None:
+        super().__init__()
+        self.draft = draft
+
+
 class StepUpRequired(PermissionDeniedException):
     """They must prove again who they are; nothing was done."""
+
+    def __init__(self, draft: Draft | None = None, csrf: str = "") -> None:
+        super().__init__("prove again who you are")
+        self.draft = draft
+        self.csrf = csrf
 
 
 def session_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Session:
@@ -83,7 +97,7 @@ class AccessGuard:
         session_id = connection.cookies.get(COOKIE, "")
         session = await self._people.session(session_id, known=[TOKEN_PERSON])
         if session is None:
-            raise NotAuthorizedException
+            raise SignInRequired(await _draft_of(connection))
         connection.scope[_SESSION] = session  # type: ignore[literal-required]
         if connection.scope["method"] not in SAFE_METHODS:  # type: ignore[typeddict-item]
             _check_csrf(connection, session_id)
@@ -97,7 +111,7 @@ class AccessGuard:
             raise PermissionDeniedException("no role permits this")
         age_us = self._clock.utc_us() - session.proved_us
         if access in STEP_UP and not 0 <= age_us <= STEP_UP_S * 1_000_000:
-            raise StepUpRequired("prove again who you are")
+            raise StepUpRequired(await _draft_of(connection), csrf_of(session_id))
 
     async def _check_there(self, person: Person, permission: Permission, organisation: str) -> None:
         # Of what is not theirs people do not even learn whether it is there.
@@ -107,6 +121,11 @@ class AccessGuard:
             raise NotFoundException
         if not allows(person, permission, organisation):
             raise PermissionDeniedException("no role permits this")
+
+
+async def _draft_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Draft | None:
+    is_change = connection.scope["method"] not in SAFE_METHODS  # type: ignore[typeddict-item]
+    return await draft_of(connection) if is_change and isinstance(connection, Request) else None
 
 
 def _allows_beyond(person: Person, permission: Permission, where: Where) -> bool:

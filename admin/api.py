@@ -10,6 +10,7 @@ from litestar.params import FromPath
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.services import Services
 from gateway.access import EVERYWHERE, Grant, Permission, Role, organisations_of
 from gateway.budgets import Limit, WindowKind
 from gateway.deeds import Deeds
@@ -49,12 +50,13 @@ class GrantOrder(Struct, frozen=True, forbid_unknown_fields=True):
     role: Role
 
 
-def api_routes(keys: KeyStore, budgets: LeaseTable, people: PeopleStore, deeds: Deeds) -> list[Any]:
+def api_routes(services: Services) -> list[Any]:
     """All routes of the API; each says what it needs, and what it records."""
+    keys, deeds = services.keys, services.deeds
     return [
         *_key_routes(keys, deeds),
-        *_budget_routes(keys, budgets, deeds),
-        *_people_routes(people, deeds),
+        *_budget_routes(keys, services.budgets, deeds),
+        *_people_routes(services.people, deeds),
     ]
 
 

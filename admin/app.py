@@ -1,53 +1,37 @@
-"""The admin listener's application: wires pages, sign-in and the JSON API over one guard.
+"""The admin listener's application: wires rooms, sign-in and the JSON API over one guard.
 
-Every handler says who may use it (`admin.access`), or the application refuses to start. Pages are
-rendered here: no script runs in the browser.
+Every handler says who may use it (`admin.access`), or the application refuses to start.
 """
 
-from importlib import resources
+from collections.abc import Callable
 from typing import Any, Final
 
-from litestar import Litestar, MediaType, Request, Response, route
-from litestar.exceptions import NotAuthorizedException
-from litestar.response import Redirect
+from litestar import Litestar
 
-from admin.access import (
-    COOKIE,
-    PUBLIC,
-    AccessGuard,
-    csrf_of,
-    needs,
-    require_declarations,
-    session_of,
-)
+from admin.access import AccessGuard, SignInRequired, require_declarations
 from admin.api import api_routes
 from admin.costs import cost_routes
 from admin.oidc import OpenIdClient
-from admin.overview import OverviewReader
+from admin.overview import overview_routes
 from admin.protection import add_security_headers, require_own_origin
-from admin.screens import API, Screens
-from admin.sign_in import READING, SEE_OTHER, Credentials, sign_in_routes
-from gateway.access import Permission, organisations_of
-from gateway.audit.device import AuditLimits
-from gateway.audit.writer import SegmentedAuditLog
+from admin.services import Services, open_services
+from admin.sign_in import Credentials, sign_in_routes
+from admin.viewing import viewing_routes
 from gateway.clock import Clock, SystemClock
-from gateway.credentials import admin_token, master_key, oidc_secret, pepper
-from gateway.deeds import Deeds
+from gateway.credentials import admin_token, oidc_secret
 from gateway.errors import ConfigurationInvalid
-from gateway.identity import Peppers
 from gateway.settings import Settings
-from gateway.store.audit_sink import DatabaseAuditSink
-from gateway.store.engine import Database, open_database
-from gateway.store.keys import KeyStore
-from gateway.store.leases import LeaseTable
-from gateway.store.people import PeopleStore
-from gateway.store.revisions import current
-from gateway.store.schema import require_newest_schema
-from gateway.store.spending import SpendingReader
-from gateway.telemetry import Event, logger
 
 
-BODY_BYTES_MAX: Final = 64 * 1024
+BODY_BYTES_MAX: Final = 1024 * 1024
+"""The longest a form may be: a large policy document, encoded."""
+ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
+    overview_routes,
+    viewing_routes,
+    api_routes,
+    cost_routes,
+)
+"""What is served to who is signed in; each room says what its handlers need."""
 
 
 def build_application(settings: Settings, clock: Clock | None = None) -> Litestar:
@@ -56,45 +40,31 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
     Raises:
         StartupRefused: a handler does not say who may use it, or a secret is missing or a default.
     """
-    clock = clock or SystemClock()
-    database = open_database(settings.database_url)
-    keys = KeyStore(database, Peppers({settings.secrets.pepper_version: pepper(settings)}), clock)
-    budgets = LeaseTable(database, clock)
-    people = PeopleStore(database, clock)
-    openid = open_id_client(settings, clock)
-    screens = Screens()
-    records = DatabaseAuditSink(database, settings.path(settings.audit.directory))
-    reader = OverviewReader(settings, keys, budgets, records, clock)
-    log = deeds_log(settings, clock)
-    deeds = Deeds(log, clock)
+    services = open_services(settings, clock or SystemClock())
+    openid = open_id_client(settings, services.clock)
+    has_openid = openid is not None
+    credentials = Credentials(services.people, admin_token(settings), services.clock)
 
-    async def start() -> None:
-        await require_newest_schema(database)
-        await log.start()
-        logger().info(Event.PROCESS_STARTED, component="admin")
-
-    async def stop() -> None:
+    async def stop(application: Litestar) -> None:
         if openid is not None:
             await openid.close()
-        await log.close()
-        await database.close()
-        logger().info(Event.PROCESS_STOPPED, component="admin")
+        await services.stop(application)
 
-    credentials = Credentials(people, admin_token(settings), clock)
     application = Litestar(
         route_handlers=[
-            *_pages(database, reader, screens),
-            *sign_in_routes(people, credentials, openid, screens, deeds),
-            *api_routes(keys, budgets, people, deeds),
-            *cost_routes(settings, SpendingReader(database), clock),
+            *services.statics.routes(),
+            *sign_in_routes(services.people, credentials, openid, services.screens, services.deeds),
+            *(handler for room in ROOMS for handler in room(services)),
         ],
-        guards=[require_own_origin, AccessGuard(people, clock)],
+        guards=[require_own_origin, AccessGuard(services.people, services.clock)],
         before_send=[add_security_headers],
-        on_startup=[start],
+        on_startup=[services.start],
         on_shutdown=[stop],
         exception_handlers={
-            NotAuthorizedException: lambda request, error: _to_sign_in(screens, request, error),
-            Exception: screens.problem,
+            SignInRequired: lambda request, error: services.screens.sign_in(
+                request, error, has_openid=has_openid
+            ),
+            Exception: services.screens.problem,
         },
         openapi_config=None,
         logging_config=None,
@@ -102,20 +72,6 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
     )
     require_declarations(application)
     return application
-
-
-def deeds_log(settings: Settings, clock: Clock) -> SegmentedAuditLog:
-    """Segments of the control plane's own; whoever projects this folder numbers them."""
-    return SegmentedAuditLog(
-        settings.path(settings.audit.directory),
-        f"{settings.audit.worker}-admin",
-        keys=master_key(settings),
-        clock=clock,
-        limits=AuditLimits(
-            free_floor_bytes=settings.audit.free_bytes_min,
-            deadline_s=settings.audit.append_deadline_s,
-        ),
-    )
 
 
 def open_id_client(settings: Settings, clock: Clock) -> OpenIdClient | None:
@@ -133,35 +89,3 @@ def open_id_client(settings: Settings, clock: Clock) -> OpenIdClient | None:
     return OpenIdClient(
         settings.oidc, oidc_secret(settings), clock, f"{public_url}/sign-in/openid/back"
     )
-
-
-def _pages(database: Database, reader: OverviewReader, screens: Screens) -> list[Any]:
-    @route(
-        "/",
-        http_method=READING,
-        media_type=MediaType.HTML,
-        opt=needs(Permission.OVERVIEW_READ, "some"),
-    )
-    async def overview(request: Request[Any, Any, Any]) -> Response[str]:
-        visible = organisations_of(session_of(request).person, Permission.OVERVIEW_READ)
-        csrf = csrf_of(request.cookies.get(COOKIE, ""))
-        return screens.page("overview.html", overview=await reader.read(visible), csrf=csrf)
-
-    @route("/static/gatewright.css", http_method=READING, opt=PUBLIC, media_type="text/css")
-    async def stylesheet() -> str:
-        return resources.files("admin").joinpath("static", "gatewright.css").read_text("utf-8")
-
-    @route("/health/ready", http_method=READING, opt=PUBLIC)
-    async def ready() -> dict[str, str]:
-        await current(database)
-        return {"status": "ready"}
-
-    return [overview, stylesheet, ready]
-
-
-def _to_sign_in(
-    screens: Screens, request: Request[Any, Any, Any], error: NotAuthorizedException
-) -> Response[Any]:
-    if request.scope["path"].startswith(API):
-        return screens.problem(request, error)
-    return Redirect("/sign-in", status_code=SEE_OTHER)

@@ -9,12 +9,13 @@ from litestar import Request, get
 from litestar.params import FromPath
 
 from admin.access import needs
+from admin.services import Services
 from gateway import costs as arithmetic
 from gateway.access import Permission
 from gateway.clock import Clock
 from gateway.errors import RequestInvalid
 from gateway.settings import Settings
-from gateway.store.spending import Period, SpendingReader
+from gateway.store.spending import Period
 
 
 US_PER_S: Final = 1_000_000
@@ -24,8 +25,9 @@ _READS: Final = needs(Permission.COSTS_READ)
 _PATH: Final = "/api/organisations/{organisation:str}/costs"
 
 
-def cost_routes(settings: Settings, reader: SpendingReader, clock: Clock) -> list[Any]:
+def cost_routes(services: Services) -> list[Any]:
     """The routes; a query names groups (`by`), days (`since`, `until`) and a `currency`."""
+    settings, reader, clock = services.settings, services.spending, services.clock
 
     @get(_PATH, opt=_READS)
     async def report(

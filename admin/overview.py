@@ -1,7 +1,14 @@
 """What the overview shows: targets, keys, the last requests and the state of the evidence."""
 
+from typing import Any
+
+from litestar import MediaType, Request, Response, route
 from msgspec import Struct
 
+from admin.access import PUBLIC, needs, session_of
+from admin.services import Services
+from admin.sign_in import READING
+from gateway.access import Permission, organisations_of
 from gateway.audit.projection import SequencedRecord
 from gateway.clock import Clock
 from gateway.credentials import provider_credential
@@ -9,11 +16,36 @@ from gateway.settings import Settings
 from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.keys import KeyStore
 from gateway.store.leases import LeaseTable
+from gateway.store.revisions import current
 from gateway.types import Principal
 
 
 RECENT_MAX = 50
-US_PER_S = 1_000_000
+
+
+def overview_routes(services: Services) -> list[Any]:
+    """The first page, and whether the listener can work."""
+    reader = OverviewReader(
+        services.settings, services.keys, services.budgets, services.records, services.clock
+    )
+
+    @route(
+        "/",
+        http_method=READING,
+        media_type=MediaType.HTML,
+        opt=needs(Permission.OVERVIEW_READ, "some"),
+    )
+    async def overview(request: Request[Any, Any, Any]) -> Response[str]:
+        visible = organisations_of(session_of(request).person, Permission.OVERVIEW_READ)
+        found = await reader.read(visible)
+        return await services.shell.page(request, "overview.html", "overview", overview=found)
+
+    @route("/health/ready", http_method=READING, opt=PUBLIC)
+    async def ready() -> dict[str, str]:
+        await current(services.database)
+        return {"status": "ready"}
+
+    return [overview, ready]
 
 
 class TargetRow(Struct, frozen=True):
@@ -35,7 +67,7 @@ class RequestRow(Struct, frozen=True):
 
     sequence: int
     organisation: str
-    utc_s: int
+    utc_us: int
     request_id: str
     model_requested: str
     target: str
@@ -138,7 +170,7 @@ class OverviewReader:
                 RequestRow(
                     sequence=row.sequence,
                     organisation=record.organisation,
-                    utc_s=record.utc_us // US_PER_S,
+                    utc_us=record.utc_us,
                     request_id=record.request_id,
                     model_requested=record.model_requested,
                     target=record.target,

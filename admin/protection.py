@@ -17,8 +17,8 @@ from litestar.types import Message, Scope
 
 SECURITY_HEADERS: Final = {
     "content-security-policy": (
-        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
-        "frame-ancestors 'none'; base-uri 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -36,7 +36,8 @@ async def add_security_headers(message: Message, _: Scope) -> None:
     if message["type"] == "http.response.start":
         headers = MutableScopeHeaders.from_message(message)
         for name, value in SECURITY_HEADERS.items():
-            headers[name] = value
+            if name != "cache-control" or name not in headers:
+                headers[name] = value
 
 
 async def require_own_origin(

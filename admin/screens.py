@@ -1,18 +1,22 @@
 """Renders pages: values are escaped, a missing one is an error, no problem says what is ours."""
 
-from datetime import UTC, datetime
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from litestar import MediaType, Request, Response
 from litestar.exceptions import HTTPException
+from litestar.response import Redirect
 
-from admin.access import StepUpRequired
+from admin.access import SignInRequired, StepUpRequired
+from admin.statics import Statics
 from gateway.errors import GatewrightError
 from gateway.telemetry import Event, logger, raised_at
 
 
 SERVER_ERROR: Final = 500
+SEE_OTHER: Final = 303
+ENDED: Final = "Your session has ended. Sign in, and what you were sending is still here."
 PROBLEMS: Final = {
     400: "This form is not complete.",
     403: "This was sent from another site, or no role of yours permits it. Nothing was done.",
@@ -36,17 +40,30 @@ API: Final = "/api/"
 class Screens:
     """Pages for people, and the same problems as JSON for programs."""
 
-    def __init__(self) -> None:
+    def __init__(self, statics: Statics) -> None:
         self._environment = Environment(
             loader=PackageLoader("admin", "pages"),
             autoescape=select_autoescape(default=True),
             undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
         )
-        self._environment.filters["moment"] = _moment
-        self._environment.filters["usd"] = _usd
+        self._environment.globals["statics"] = statics
 
     def page(self, name: str, status: int = 200, **values: object) -> Response[str]:
-        text = self._environment.get_template(name).render(**values)
+        """A page without a frame around it: for who is not signed in, and for problems."""
+        return self.html(self.render(name, "", **values), status)
+
+    def render(self, name: str, block: str, **values: object) -> str:
+        """A template's text; with the name of one of its blocks, that block's alone."""
+        template = self._environment.get_template(name)
+        if block not in template.blocks:
+            return template.render(**values)
+        context = template.new_context(values)
+        return "".join(template.blocks[block](context))
+
+    @staticmethod
+    def html(text: str, status: int) -> Response[str]:
         return Response(text, media_type=MediaType.HTML, status_code=status)
 
     def problem(self, request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
@@ -75,12 +92,22 @@ class Screens:
                 code = "step_up_required"
             body = {"error": {"code": code, "message": text}}
             return Response(body, media_type=MediaType.JSON, status_code=status)
+        if isinstance(error, StepUpRequired):
+            return self.page("prove.html", status, draft=error.draft, csrf=error.csrf, problem="")
         return self.page("problem.html", status, problem=text)
 
-
-def _moment(utc_s: int) -> str:
-    return datetime.fromtimestamp(utc_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _usd(microusd: int) -> str:
-    return f"${microusd / 1e6:,.6f}"
+    def sign_in(
+        self, request: Request[Any, Any, Any], error: SignInRequired, *, has_openid: bool
+    ) -> Response[Any]:
+        """Where somebody who is not signed in goes: a page for who was sending something."""
+        if request.scope["path"].startswith(API):
+            return self.problem(request, error)
+        if error.draft is None:
+            path = request.scope["path"]
+            query = request.url.query
+            wanted = f"{path}?{query}" if query else path
+            to = "" if wanted == "/" else f"?{urlencode({'to': wanted})}"
+            return Redirect(f"/sign-in{to}", status_code=SEE_OTHER)
+        return self.page(
+            "sign_in.html", 401, problem=ENDED, has_openid=has_openid, draft=error.draft, to=""
+        )

@@ -12,7 +12,16 @@ from litestar.params import Body
 from litestar.response import Redirect
 from msgspec import Struct
 
-from admin.access import COOKIE, PUBLIC, SIGNED_IN, TOKEN_PERSON, recording, session_of
+from admin.access import (
+    COOKIE,
+    PUBLIC,
+    SIGNED_IN,
+    TOKEN_PERSON,
+    csrf_of,
+    recording,
+    session_of,
+)
+from admin.interrupted import Draft, carried_in, is_own_path
 from admin.oidc import OpenIdClient
 from admin.screens import Screens
 from gateway.clock import Clock
@@ -35,11 +44,12 @@ PROVING: Final = recording(SIGNED_IN, "session.proved")
 
 
 class SignIn(Struct, frozen=True):
-    """The sign-in form: a token, or a name and a password."""
+    """The sign-in form: a token, or a name and a password; and what it leads back to."""
 
     token: str = ""
     name: str = ""
     password: str = ""
+    to: str = ""
 
 
 class Brake:
@@ -103,13 +113,36 @@ def sign_in_routes(
 
 
 async def _refused(
-    screens: Screens, deeds: Deeds, name: str, *, has_openid: bool, status: int = 401
+    screens: Screens,
+    deeds: Deeds,
+    name: str,
+    *,
+    has_openid: bool,
+    draft: Draft | None = None,
+    to: str = "",
 ) -> Response[str]:
+    await _note_refused(deeds, name)
+    return screens.page(
+        "sign_in.html", 401, problem=WRONG, has_openid=has_openid, draft=draft, to=to
+    )
+
+
+async def _note_refused(deeds: Deeds, name: str) -> None:
     """What was typed as a name may be a password, so only a name that is one is written down."""
     said = name if re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,62}", name) else "-"
     await deeds.record(said, "session.refused", "", error="unauthenticated")
     logger().warning(Event.ADMIN_REFUSED, component="admin")
-    return screens.page("sign_in.html", status, problem=WRONG, has_openid=has_openid)
+
+
+def _onward(screens: Screens, draft: Draft | None, to: str, csrf: str) -> Response[Any]:
+    """Back to what was wanted; what was being sent is sent only when they say so."""
+    if draft is not None:
+        return screens.page("continue.html", draft=draft, csrf=csrf)
+    return Redirect(to or "/", status_code=SEE_OTHER)
+
+
+def _own(path: str) -> str:
+    return path if is_own_path(path) else ""
 
 
 def _form_routes(
@@ -121,8 +154,11 @@ def _form_routes(
     has_openid: bool,
 ) -> list[Any]:
     @route("/sign-in", http_method=READING, opt=PUBLIC, media_type=MediaType.HTML)
-    async def sign_in_page() -> Response[str]:
-        return screens.page("sign_in.html", problem="", has_openid=has_openid)
+    async def sign_in_page(request: Request[Any, Any, Any]) -> Response[str]:
+        to = request.query_params.get("to", "")
+        return screens.page(
+            "sign_in.html", problem="", has_openid=has_openid, draft=None, to=_own(to)
+        )
 
     @post("/sign-in", opt=BEGINNING, media_type=MediaType.HTML, status_code=SEE_OTHER)
     async def sign_in(
@@ -131,27 +167,33 @@ def _form_routes(
     ) -> Response[Any]:
         if not data.token and not data.name:
             return screens.page("problem.html", 400, problem="This form is not complete.")
+        draft, to = carried_in(await request.body()), _own(data.to)
         name = await credentials.person_of(data)
         if name is None:
-            return await _refused(screens, deeds, data.name.strip(), has_openid=has_openid)
+            typed = data.name.strip()
+            return await _refused(screens, deeds, typed, has_openid=has_openid, draft=draft, to=to)
         await deeds.record(name, "session.began", "")
         logger().info(Event.ADMIN_SIGNED_IN, component="admin")
         # Always a new id: one that somebody planted before signing in is worth nothing.
-        cookie = _cookie(request, COOKIE, await people.begin(name), "strict")
-        return Redirect("/", status_code=SEE_OTHER, cookies=[cookie])
+        session_id = await people.begin(name)
+        answer = _onward(screens, draft, to, csrf_of(session_id))
+        answer.cookies.append(_cookie(request, COOKIE, session_id, "strict"))
+        return answer
 
     @post("/prove", opt=PROVING, media_type=MediaType.HTML, status_code=SEE_OTHER)
     async def prove(
         request: Request[Any, Any, Any],
         data: Annotated[SignIn, Body(media_type=RequestEncodingType.URL_ENCODED)],
     ) -> Response[Any]:
-        signed_in = session_of(request).person.name
+        signed_in, session_id = session_of(request).person.name, request.cookies.get(COOKIE, "")
+        draft, mark = carried_in(await request.body()), csrf_of(session_id)
         form = SignIn(data.token, "" if data.token else signed_in, data.password)
         if await credentials.person_of(form) != signed_in:
-            return await _refused(screens, deeds, signed_in, has_openid=has_openid, status=403)
+            await _note_refused(deeds, signed_in)
+            return screens.page("prove.html", 403, problem=WRONG, draft=draft, csrf=mark)
         await deeds.record(signed_in, "session.proved", "")
-        await people.prove(request.cookies.get(COOKIE, ""))
-        return Redirect("/", status_code=SEE_OTHER)
+        await people.prove(session_id)
+        return _onward(screens, draft, _own(data.to), mark)
 
     @post("/sign-out", opt=recording(SIGNED_IN, "session.ended"), status_code=SEE_OTHER)
     async def sign_out(request: Request[Any, Any, Any]) -> Redirect:

@@ -58,7 +58,8 @@ _NAMED_FILE = re.compile(r"`([a-z0-9_/]+\.py)`")
 @cache
 def sources() -> tuple[Path, ...]:
     """Every Python file that is part of the product."""
-    return tuple(sorted(file for name in PACKAGES for file in ROOT.joinpath(name).rglob("*.py")))
+    files = (file for name in PACKAGES for file in ROOT.joinpath(name).rglob("*.py"))
+    return tuple(sorted(file for file in files if "node_modules" not in file.parts))
 
 
 @cache
@@ -390,7 +391,9 @@ def _texts() -> tuple[Path, ...]:
     folders = (*PACKAGES, "tests", "docs", "benchmarks", "constraints", ".ci")
     files = [file for file in ROOT.iterdir() if file.is_file()]
     for name in folders:
-        files += [file for file in ROOT.joinpath(name).rglob("*") if file.is_file()]
+        found = (file for file in ROOT.joinpath(name).rglob("*") if file.is_file())
+        # What is fetched or built for the admin pages is not ours, and never committed.
+        files += [file for file in found if not {"node_modules", "built"} & set(file.parts)]
     return tuple(
         file
         for file in sorted(files)

@@ -156,6 +156,13 @@ class PeopleStore:
         async with self._database.reading() as connection:
             return (await connection.execute(query)).first() is not None
 
+    async def organisations(self) -> dict[str, str]:
+        """All organisations' names, and their time zones."""
+        query = select(organisations.c.name, organisations.c.time_zone)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return {row.name: row.time_zone for row in rows}
+
     async def begin(self, name: str) -> str:
         """A new session of somebody who has just proved who they are; its id is told once."""
         session_id = secrets.token_urlsafe(32)

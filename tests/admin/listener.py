@@ -1,6 +1,7 @@
 """A whole admin listener on a real socket, in a thread of its own, and a browser-like client."""
 
 import asyncio
+import io
 import socket
 import threading
 from collections.abc import AsyncIterator
@@ -167,7 +168,7 @@ class Browser:
         async with self._session.request(
             method,
             f"{self._listener.url}{path}",
-            data=body.encode() if body else form,
+            data=io.BytesIO(body.encode()) if body else form,
             headers={name: value for name, value in given.items() if value},
             allow_redirects=False,
         ) as answer:

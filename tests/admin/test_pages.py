@@ -80,7 +80,7 @@ async def test_budgets_stand_in_dollars(listener: Listener, browser: Browser) ->
     page = await _overview(browser)
 
     row = page[page.index("org:acme") :]
-    assert row.index("$2.500000") < row.index("</tr>")
+    assert row.index("$2.50") < row.index("</tr>")
 
 
 async def test_the_latest_requests_stand_newest_first_with_what_was_found(
@@ -92,7 +92,15 @@ async def test_the_latest_requests_stand_newest_first_with_what_was_found(
 
     assert page.index("req_2") < page.index("req_1")
     served = page[page.index("req_1") :]
-    for text in ("2027-01-15 08:00:01", "house", "S3", "CREDIT_CARD (2)", "ok 200", "$1.234567"):
+    for text in (
+        "2027-01-15T08:00:01.000Z",
+        "Jan 15, 2027",
+        "house",
+        "S3",
+        "CREDIT_CARD (2)",
+        "ok 200",
+        "$1.23",
+    ):
         assert text in served
     assert "refused 403" in page
 
@@ -125,18 +133,18 @@ async def test_markup_in_names_is_shown_as_text(
     page = await _overview(browser)
 
     assert hostile not in page
-    assert "<script" not in page
+    assert "<script>" not in page
     assert "<img" not in page
     assert page.count("&lt;") >= 6
 
 
-async def test_pages_hold_no_script_and_no_inline_style(browser: Browser) -> None:
+async def test_pages_hold_no_inline_script_and_no_inline_style(browser: Browser) -> None:
     _, sign_in = await browser.send("GET", "/sign-in")
     for page in (sign_in, await _overview(browser)):
-        assert re.search(r"<script|\sstyle=|\son[a-z]+=", page) is None
+        assert re.search(r"<script(?! type=\"module\" src=)|\sstyle=|\son[a-z]+=", page) is None
 
 
-@pytest.mark.parametrize("path", ["/", "/sign-in", "/static/gatewright.css", "/health/ready"])
+@pytest.mark.parametrize("path", ["/", "/sign-in", "/viewing", "/health/ready"])
 async def test_head_answers_like_get_without_a_body(browser: Browser, path: str) -> None:
     await browser.sign_in()
     full, body = await browser.send("GET", path)

@@ -1,0 +1,89 @@
+// What every page has: htmx, keys, the finder, and copying. Without this script every link and form
+// still works; it only makes them quicker.
+import htmx from "htmx.org";
+
+document.addEventListener("htmx:config:request", (event) => {
+  const headers = event.detail.ctx?.request?.headers;
+  if (headers) headers["x-gatewright-csrf"] = document.body.dataset.csrf ?? "";
+});
+
+const isTyping = (element) => element.closest("input, textarea, select, [contenteditable]") !== null;
+const rows = () => [...document.querySelectorAll("table.rows tbody tr")].filter((row) => row.querySelector("a"));
+
+function select(step) {
+  const all = rows();
+  if (!all.length) return;
+  const now = all.findIndex((row) => row.getAttribute("aria-selected") === "true");
+  const next = Math.min(Math.max(now + step, 0), all.length - 1);
+  all[now]?.removeAttribute("aria-selected");
+  all[next].setAttribute("aria-selected", "true");
+  all[next].querySelector("a").focus({ preventScroll: true });
+  all[next].scrollIntoView({ block: "nearest" });
+}
+
+function open(id) {
+  const dialog = document.getElementById(id);
+  if (!dialog || dialog.open) return;
+  dialog.showModal();
+  dialog.querySelector("input")?.select();
+}
+
+function closePeek() {
+  const peek = document.getElementById("peek");
+  if (!peek?.hasChildNodes()) return false;
+  peek.replaceChildren();
+  document.querySelector('table.rows tr[aria-selected="true"] a')?.focus();
+  return true;
+}
+
+document.addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key === "k") {
+    event.preventDefault();
+    open("finder");
+    return;
+  }
+  if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+  if (event.key === "j") select(1);
+  else if (event.key === "k") select(-1);
+  else if (event.key === "?") open("keys");
+  else if (event.key === "/") {
+    const filter = document.querySelector('input[type="search"][name="q"]');
+    if (filter) event.preventDefault();
+    filter?.focus();
+  } else if (event.key === "Escape") closePeek();
+});
+
+document.addEventListener("click", async (event) => {
+  const opener = event.target.closest("[data-opens]");
+  if (opener) open(opener.dataset.opens);
+  if (event.target.closest("[data-closes-peek]")) closePeek();
+  const copier = event.target.closest("[data-copies]");
+  if (copier) {
+    await navigator.clipboard.writeText(document.getElementById(copier.dataset.copies).textContent);
+    const word = copier.textContent;
+    copier.textContent = "Copied";
+    setTimeout(() => { copier.textContent = word; }, 1500);
+  }
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    if (!menu.contains(event.target)) menu.open = false;
+  }
+});
+
+const finder = document.getElementById("finder");
+finder?.querySelector("input").addEventListener("input", (event) => {
+  const words = event.target.value.toLowerCase().split(/\s+/);
+  for (const line of finder.querySelectorAll("li")) {
+    const text = line.textContent.toLowerCase();
+    line.hidden = !words.every((word) => text.includes(word));
+  }
+});
+finder?.addEventListener("keydown", (event) => {
+  const lines = [...finder.querySelectorAll("li:not([hidden]) a")];
+  const now = lines.indexOf(document.activeElement);
+  if (event.key === "ArrowDown") { event.preventDefault(); lines[Math.min(now + 1, lines.length - 1)]?.focus(); }
+  if (event.key === "ArrowUp") { event.preventDefault(); (lines[now - 1] ?? finder.querySelector("input")).focus(); }
+  if (event.key === "Enter" && now < 0) lines[0]?.click();
+});
+
+for (const button of document.querySelectorAll("[data-opens][hidden]")) button.hidden = false;
+globalThis.htmx = htmx;

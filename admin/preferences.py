@@ -1,0 +1,138 @@
+"""How somebody reads numbers, money and times: their locale, time zone, currency and theme.
+
+Kept in a cookie of their browser, because it is of no meaning to anybody else. What is stored
+stays in micro-dollars and microseconds UTC; this is only how it is shown, with the rate's date.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Final, Literal, get_args
+from zoneinfo import ZoneInfo
+
+from babel import Locale, UnknownLocaleError
+from babel.dates import format_datetime, format_timedelta
+from babel.numbers import format_currency, format_decimal, format_percent
+from litestar import Request
+from markupsafe import Markup
+from msgspec import Struct
+
+from gateway.sections import CurrencySettings
+
+
+COOKIE: Final = "gatewright_view"
+COOKIE_BYTES_MAX: Final = 200
+US_PER_S: Final = 1_000_000
+MICRO: Final = 1_000_000
+LOCALES: Final = (
+    *("en_US", "en_GB", "en_IN", "de_DE", "de_CH", "es_ES", "fr_FR", "hi_IN", "it_IT"),
+    *("ja_JP", "nl_NL", "pl_PL", "pt_BR", "sv_SE"),
+)
+Theme = Literal["system", "light", "dark"]
+THEMES: Final[tuple[Theme, ...]] = get_args(Theme)
+CENT: Final = 10_000
+
+
+class Preferences(Struct, frozen=True):
+    """A reader's ways; `currency` is USD or one of the configured ones."""
+
+    locale: str = "en_US"
+    zone: str = "UTC"
+    currency: str = "USD"
+    theme: Theme = "system"
+    rate: CurrencySettings | None = None
+    """Of `currency`, if it is not USD."""
+
+    def number(self, value: float) -> str:
+        return format_decimal(value, locale=self.locale)
+
+    def percent(self, share: float) -> str:
+        """A share of one, to a tenth of a percent."""
+        return format_percent(share, "#,##0.#%", locale=self.locale)
+
+    def money(self, microusd: int) -> str:
+        """An amount in the reader's currency: the smaller, the more digits."""
+        amount = Decimal(microusd) / MICRO
+        if self.rate is not None:
+            amount *= Decimal(self.rate.per_usd)
+        digits = "0.00"
+        if 0 < abs(microusd) < MICRO:
+            digits = "0.00##" if abs(microusd) >= CENT else "0.000000"
+        pattern = f"¤#,##{digits}"
+        if self.locale.endswith("_IN"):
+            pattern = f"¤#,##,##{digits}"
+        return format_currency(
+            amount, self.currency, pattern, locale=self.locale, currency_digits=False
+        )
+
+    def moment(self, utc_us: int) -> Markup:
+        """A time in the reader's zone, to the second; the exact one stands in its title."""
+        at = datetime.fromtimestamp(utc_us / US_PER_S, UTC)
+        shown = format_datetime(at.astimezone(ZoneInfo(self.zone)), "medium", locale=self.locale)
+        iso = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(iso, shown)
+
+    def span(self, duration_us: int) -> str:
+        """How long something took, or takes."""
+        if duration_us < 1_000:  # noqa: PLR2004 - a millisecond
+            return f"{duration_us} µs"
+        if duration_us < US_PER_S:
+            return f"{format_decimal(round(duration_us / 1_000, 1), locale=self.locale)} ms"
+        if duration_us < 60 * US_PER_S:
+            return f"{format_decimal(round(duration_us / US_PER_S, 1), locale=self.locale)} s"
+        return format_timedelta(duration_us // US_PER_S, locale=self.locale)
+
+
+def preferences_of(
+    request: Request[Any, Any, Any], currencies: Mapping[str, CurrencySettings], zone: str = "UTC"
+) -> Preferences:
+    """The cookie's, else the browser's language and the organisation's zone.
+
+    Whatever is in it and not known is left out: a cookie names no code, file or template.
+    """
+    said = dict(
+        part.split("=", 1)
+        for part in request.cookies.get(COOKIE, "")[:COOKIE_BYTES_MAX].split("&")
+        if "=" in part
+    )
+    locale = said.get("locale") or _accepted(request.headers.get("accept-language", ""))
+    currency = said.get("currency", "USD")
+    theme = said.get("theme", "system")
+    zones = (said.get("zone", ""), zone, "UTC")
+    return Preferences(
+        locale=locale if locale in LOCALES else LOCALES[0],
+        zone=next(name for name in zones if is_zone(name)),
+        currency=currency if currency in currencies else "USD",
+        theme=next((known for known in THEMES if known == theme), "system"),
+        rate=currencies.get(currency),
+    )
+
+
+def cookie_of(preferences: Preferences) -> str:
+    """What the cookie holds of them."""
+    kept = {"locale": preferences.locale, "zone": preferences.zone}
+    kept |= {"currency": preferences.currency, "theme": preferences.theme}
+    return "&".join(f"{name}={value}" for name, value in kept.items())
+
+
+def is_zone(name: str) -> bool:
+    """Whether a time zone of this name is known."""
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        return False
+    return bool(name)
+
+
+def _accepted(header: str) -> str:
+    """The first of the browser's languages that we have words of numbers for."""
+    for part in header.split(",")[:10]:
+        tag = part.partition(";")[0].strip().replace("-", "_")
+        try:
+            language = Locale.parse(tag).language if tag else ""
+        except (UnknownLocaleError, ValueError):
+            continue
+        for locale in LOCALES:
+            if tag == locale or (tag == language and locale.startswith(f"{language}_")):
+                return locale
+    return LOCALES[0]

@@ -1,0 +1,101 @@
+"""The eight rooms of the control plane and the screens in each: what the rail lists.
+
+Pure. A screen of one organisation has `{organisation}` in its path; who lacks its permission there
+is not shown the way.
+"""
+
+from typing import Final
+
+from msgspec import Struct
+
+from gateway.access import Permission, Person, allows, organisations_of
+
+
+_P = Permission
+
+
+class Screen(Struct, frozen=True):
+    """One line of the rail; `name` is what a page calls itself."""
+
+    name: str
+    title: str
+    path: str
+    needs: Permission
+    is_everywhere: bool = False
+    """Only for who may do this in all organisations."""
+
+
+class Room(Struct, frozen=True):
+    """A first line of the rail, with an icon of the same name, and what lies below it."""
+
+    name: str
+    title: str
+    screens: tuple[Screen, ...]
+
+
+ROOMS: Final = (
+    Room("overview", "Overview", (Screen("overview", "Overview", "/", _P.OVERVIEW_READ),)),
+)
+"""In the order of the rail."""
+
+
+class Line(Struct, frozen=True):
+    """A room or a screen as somebody sees it."""
+
+    name: str
+    title: str
+    href: str
+    is_current: bool
+    below: tuple["Line", ...] = ()
+
+
+def rail_of(
+    person: Person, organisation: str, current: str, rooms: tuple[Room, ...] = ROOMS
+) -> list[Line]:
+    """The lines that lead somewhere for a person who looks at an organisation (or at none).
+
+    `current` is the name of the screen that is shown; only its room shows what lies below it.
+    """
+    lines = []
+    for room in rooms:
+        shown = [each for each in room.screens if _leads(each, person, organisation)]
+        if not shown:
+            continue
+        is_here = any(each.name == current for each in room.screens)
+        below = tuple(
+            Line(each.name, each.title, _href(each, organisation), each.name == current)
+            for each in shown
+        )
+        lines += [
+            Line(
+                room.name,
+                room.title,
+                below[0].href,
+                is_here,
+                below if is_here and len(below) > 1 else (),
+            )
+        ]
+    return lines
+
+
+def places_of(person: Person, organisation: str, rooms: tuple[Room, ...] = ROOMS) -> list[Line]:
+    """Every screen that leads somewhere, for the finder."""
+    return [
+        Line(each.name, f"{room.title}: {each.title}", _href(each, organisation), is_current=False)
+        for room in rooms
+        for each in room.screens
+        if _leads(each, person, organisation)
+    ]
+
+
+def _leads(screen: Screen, person: Person, organisation: str) -> bool:
+    if "{organisation}" in screen.path:
+        return bool(organisation) and allows(person, screen.needs, organisation)
+    if screen.is_everywhere:
+        return allows(person, screen.needs)
+    visible = organisations_of(person, screen.needs)
+    return visible is None or bool(visible)
+
+
+def _href(screen: Screen, organisation: str) -> str:
+    return screen.path.replace("{organisation}", organisation)

@@ -1,0 +1,99 @@
+"""What the rooms of the control plane stand on: settings, clock, stores, deeds and the shell.
+
+Made once at the start and handed to every room; a room takes what it needs and opens nothing.
+"""
+
+from litestar import Litestar
+from msgspec import Struct
+
+from admin.screens import Screens
+from admin.shell import Shell
+from admin.statics import Statics
+from gateway.audit.device import AuditLimits
+from gateway.audit.writer import SegmentedAuditLog
+from gateway.clock import Clock
+from gateway.credentials import master_key, pepper
+from gateway.deeds import Deeds
+from gateway.identity import Peppers
+from gateway.settings import Settings
+from gateway.store.audit_sink import DatabaseAuditSink
+from gateway.store.engine import Database, open_database
+from gateway.store.keys import KeyStore
+from gateway.store.leases import LeaseTable
+from gateway.store.people import PeopleStore
+from gateway.store.schema import require_newest_schema
+from gateway.store.spending import SpendingReader
+from gateway.telemetry import Event, logger
+
+
+class Services(Struct, frozen=True):
+    """One of each, for all rooms."""
+
+    settings: Settings
+    clock: Clock
+    database: Database
+    keys: KeyStore
+    budgets: LeaseTable
+    people: PeopleStore
+    records: DatabaseAuditSink
+    spending: SpendingReader
+    log: SegmentedAuditLog
+    """Where deeds are recorded; also what custody of content writes to."""
+    deeds: Deeds
+    statics: Statics
+    screens: Screens
+    shell: Shell
+
+    async def start(self, _: Litestar) -> None:
+        await require_newest_schema(self.database)
+        await self.log.start()
+        logger().info(Event.PROCESS_STARTED, component="admin")
+
+    async def stop(self, _: Litestar) -> None:
+        await self.log.close()
+        await self.database.close()
+        logger().info(Event.PROCESS_STOPPED, component="admin")
+
+
+def open_services(settings: Settings, clock: Clock) -> Services:
+    """Open the database and the log, and make everything that stands on them.
+
+    Raises:
+        StartupRefused: a secret is missing or a default.
+    """
+    database = open_database(settings.database_url)
+    people = PeopleStore(database, clock)
+    log = deeds_log(settings, clock)
+    statics = Statics()
+    screens = Screens(statics)
+    return Services(
+        settings=settings,
+        clock=clock,
+        database=database,
+        keys=KeyStore(
+            database, Peppers({settings.secrets.pepper_version: pepper(settings)}), clock
+        ),
+        budgets=LeaseTable(database, clock),
+        people=people,
+        records=DatabaseAuditSink(database, settings.path(settings.audit.directory)),
+        spending=SpendingReader(database),
+        log=log,
+        deeds=Deeds(log, clock),
+        statics=statics,
+        screens=screens,
+        shell=Shell(screens, people.organisations, settings.currencies, clock),
+    )
+
+
+def deeds_log(settings: Settings, clock: Clock) -> SegmentedAuditLog:
+    """Segments of the control plane's own; whoever projects this folder numbers them."""
+    return SegmentedAuditLog(
+        settings.path(settings.audit.directory),
+        f"{settings.audit.worker}-admin",
+        keys=master_key(settings),
+        clock=clock,
+        limits=AuditLimits(
+            free_floor_bytes=settings.audit.free_bytes_min,
+            deadline_s=settings.audit.append_deadline_s,
+        ),
+    )

@@ -1,0 +1,130 @@
+"""What stands around every page of somebody who is signed in: rail, organisation, ways of reading.
+
+A page is rendered whole, or, for a script that asks for one, a block of it alone: both come from
+one template, so that what works without scripts is what works with them.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+from litestar import Request, Response
+from litestar.datastructures import Cookie
+from msgspec import Struct
+
+from admin.access import COOKIE, csrf_of, session_of
+from admin.preferences import Preferences, preferences_of
+from admin.rail import Line, places_of, rail_of
+from admin.screens import Screens
+from gateway.access import EVERYWHERE, Permission, Person, allows
+from gateway.clock import Clock
+from gateway.sections import CurrencySettings
+
+
+ORGANISATION_COOKIE: Final = "gatewright_organisation"
+
+
+class Badge(Struct, frozen=True):
+    """A short state in the bar: kind is good, warn, bad, accent or idle."""
+
+    word: str
+    kind: str
+    href: str
+    title: str = ""
+
+
+class Frame(Struct, frozen=True):
+    """Around a page; templates know it as `shell`."""
+
+    person: Person
+    organisation: str
+    organisations: Sequence[str]
+    rail: Sequence[Line]
+    places: Sequence[Line]
+    badges: Sequence[Badge]
+    csrf: str
+    way: Preferences
+    path: str
+    now_us: int
+
+    def may(self, permission: str) -> bool:
+        """Whether whoever looks may do this in the page's organisation."""
+        return allows(self.person, Permission(permission), self.organisation or None)
+
+
+Badges = Callable[[Person, str], Awaitable[Sequence[Badge]]]
+Organisations = Callable[[], Awaitable[Mapping[str, str]]]
+"""Names of all organisations, and their time zones."""
+
+
+class Shell:
+    """Renders pages inside their frame."""
+
+    def __init__(
+        self,
+        screens: Screens,
+        organisations: Organisations,
+        currencies: Mapping[str, CurrencySettings],
+        clock: Clock,
+        badges: Sequence[Badges] = (),
+    ) -> None:
+        self._screens = screens
+        self._organisations = organisations
+        self._currencies = currencies
+        self._clock = clock
+        self._badges = badges
+
+    async def page(
+        self,
+        request: Request[Any, Any, Any],
+        template: str,
+        current: str,
+        status: int = 200,
+        **values: object,
+    ) -> Response[str]:
+        """A page, or the block of it that the header `HX-Target` names, if it has such a block.
+
+        `template` is a file of `admin/pages`, `current` the name of the screen as the rail has it;
+        the template reads `values`, and the frame as `shell`.
+        """
+        frame = await self.frame(request, current)
+        block = request.headers.get("hx-target", "").rpartition("#")[2]
+        text = self._screens.render(template, block, shell=frame, **values)
+        answer: Response[str] = self._screens.html(text, status)
+        answer.headers["vary"] = "hx-target, cookie"
+        if frame.organisation and frame.organisation != request.cookies.get(ORGANISATION_COOKIE):
+            answer.cookies.append(
+                Cookie(
+                    ORGANISATION_COOKIE,
+                    value=frame.organisation,
+                    path="/",
+                    httponly=True,
+                    samesite="strict",
+                )
+            )
+        return answer
+
+    async def frame(self, request: Request[Any, Any, Any], current: str) -> Frame:
+        """Who looks, at what, and in which way."""
+        person = session_of(request).person
+        zones = await self._organisations()
+        visible = _visible(person, sorted(zones))
+        said = request.path_params.get("organisation") or request.cookies.get(ORGANISATION_COOKIE)
+        organisation = said if said in visible else next(iter(visible), "")
+        badges = [badge for each in self._badges for badge in await each(person, organisation)]
+        return Frame(
+            person=person,
+            organisation=organisation,
+            organisations=visible,
+            rail=rail_of(person, organisation, current),
+            places=places_of(person, organisation),
+            badges=badges,
+            csrf=csrf_of(request.cookies.get(COOKIE, "")),
+            way=preferences_of(request, self._currencies, zones.get(organisation, "UTC")),
+            path=request.scope["path"],
+            now_us=self._clock.utc_us(),
+        )
+
+
+def _visible(person: Person, organisations: Sequence[str]) -> list[str]:
+    held = {grant.organisation for grant in person.grants}
+    return [name for name in organisations if EVERYWHERE in held or name in held]

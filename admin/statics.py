@@ -1,0 +1,71 @@
+"""The files that pages link to: our styles, and the scripts that the build made, read once.
+
+A file's address carries the digest of its bytes, so a browser may keep it for good.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Any, Final
+
+from litestar import Response, route
+from litestar.enums import HttpMethod
+from litestar.exceptions import NotFoundException
+from litestar.params import FromPath
+from msgspec import Struct
+
+from admin.access import PUBLIC
+
+
+KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+READING: Final = (HttpMethod.GET, HttpMethod.HEAD)
+FOR_GOOD: Final = "public, max-age=31536000, immutable"
+
+
+class File(Struct, frozen=True):
+    """One file and where it is linked."""
+
+    data: bytes
+    media_type: str
+    href: str
+
+
+class Statics:
+    """All files below `admin/static`, by their name there (`styles/base.css`)."""
+
+    def __init__(self) -> None:
+        folder = resources.files("admin").joinpath("static")
+        self._files = {name: _file(name, found.read_bytes()) for name, found in _walk(folder, "")}
+
+    def has(self, name: str) -> bool:
+        return name in self._files
+
+    def href(self, name: str) -> str:
+        """Where a page links it; empty for what was not built."""
+        return self._files[name].href if name in self._files else ""
+
+    def routes(self) -> list[Any]:
+        @route("/static/{digest:str}/{name:path}", http_method=READING, opt=PUBLIC)
+        async def static(digest: FromPath[str], name: FromPath[str]) -> Response[bytes]:
+            found = self._files.get(str(name).strip("/"))
+            if found is None or not found.href.startswith(f"/static/{digest}/"):
+                raise NotFoundException
+            headers = {"cache-control": FOR_GOOD}
+            return Response(found.data, media_type=found.media_type, headers=headers)
+
+        return [static]
+
+
+def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for found in folder.iterdir():
+        name = f"{prefix}{found.name}"
+        if found.is_dir():
+            yield from _walk(found, f"{name}/")
+        elif name.rpartition(".")[2] in KINDS:
+            yield name, found
+
+
+def _file(name: str, data: bytes) -> File:
+    digest = hashlib.sha256(data).hexdigest()[:16]
+    return File(data, KINDS[name.rpartition(".")[2]], f"/static/{digest}/{name}")

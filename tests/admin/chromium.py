@@ -1,0 +1,108 @@
+"""The system's Chromium, driven by Playwright, before a running admin listener.
+
+It reports what a reader would never see: errors of scripts, what the content security policy
+stopped, and dialogs that somebody's text opened.
+"""
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, async_playwright
+
+from tests.admin.listener import Listener
+
+
+ROOT = Path(__file__).resolve().parents[2]
+AXE = ROOT / "admin" / "assets" / "node_modules" / "axe-core" / "axe.min.js"
+BUILT = ROOT / "admin" / "static" / "built" / "shell.js"
+QUIET = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-extensions"),
+)
+
+
+def require_chromium() -> str:
+    """Chromium's path; the test is skipped where there is none and none has to be."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None and os.environ.get("GATEWRIGHT_TEST_SERVERS") == "present":
+        pytest.fail("chromium is to be present")
+    if found is None:
+        pytest.skip("no chromium here")
+    return found
+
+
+def require_scripts() -> None:
+    """The test is skipped where the pages' scripts could not be fetched and bundled."""
+    if not BUILT.exists() or not AXE.exists():
+        pytest.skip("the pages' scripts were not built: make scripts")
+
+
+class Window:
+    """One window of a browser; `problems` is what went wrong behind the page."""
+
+    def __init__(self, page: Page, base_url: str) -> None:
+        self.page = page
+        self.base_url = base_url
+        self.problems: list[str] = []
+        page.on("console", self._said)
+        page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: self.problems.append(f"dialog: {dialog.message}"))
+
+    def _said(self, message: Any) -> None:
+        if message.type == "error" and "status of 4" not in message.text:
+            self.problems.append(f"console: {message.text}")
+
+    async def open(self, path: str) -> int:
+        """Go to a path of the listener; the answer's status."""
+        answer = await self.page.goto(f"{self.base_url}{path}")
+        assert answer is not None
+        return answer.status
+
+    async def sign_in_with_token(self, token: str) -> None:
+        await self.open("/sign-in")
+        await self.page.click("summary")
+        await self.page.fill("#token", token)
+        await self.page.click("text=Sign in with the token >> nth=-1")
+        await self.page.wait_for_url(f"{self.base_url}/")
+
+    async def sign_in(self, name: str, password: str) -> None:
+        await self.open("/sign-in")
+        await self.page.fill("#name", name)
+        await self.page.fill("#password", password)
+        await self.page.click("button:has-text('Sign in')")
+        await self.page.wait_for_load_state()
+
+    async def violations(self) -> list[str]:
+        """What axe finds serious or critical on the page as it stands."""
+        await self.page.evaluate(AXE.read_text("utf-8"))
+        found = await self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        return [
+            f"{each['id']}: {node['html'][:160]}"
+            for each in found["violations"]
+            if each["impact"] in ("serious", "critical")
+            for node in each["nodes"]
+        ]
+
+
+@asynccontextmanager
+async def window(
+    listener: Listener, *, theme: str = "light", width: int = 1280, scripts: bool = True
+) -> AsyncIterator[Window]:
+    """A window of a fresh browser, with no cookie of another."""
+    path = require_chromium()
+    if scripts:
+        require_scripts()
+    async with async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=path, args=list(QUIET))
+        context = await browser.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme="dark" if theme == "dark" else "light",
+            java_script_enabled=scripts,
+        )
+        yield Window(await context.new_page(), listener.url)
+        await browser.close()

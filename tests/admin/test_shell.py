@@ -1,0 +1,121 @@
+"""What stands around the pages: the rail, ways of reading, kept drafts; seen in a real browser."""
+
+import re
+
+import pytest
+
+from admin.interrupted import Draft, carried_in, is_own_path
+from admin.preferences import Preferences
+from gateway.access import Grant
+from gateway.secrets.secret import Secret
+from gateway.sections import CurrencySettings
+from gateway.store.people import PeopleStore
+from tests.admin.chromium import window
+from tests.admin.listener import Browser, Listener
+
+
+pytestmark = pytest.mark.anyio
+
+PASSWORD = "a password for tests only"
+
+
+async def _person(listener: Listener, name: str, role: str) -> None:
+    async with listener.database() as database:
+        people = PeopleStore(database, listener.clock)
+        await people.add(name, password=Secret(PASSWORD))
+        await people.grant(name, Grant(role, "*"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_the_frame_stands_in_a_browser_without_a_fault(
+    listener: Listener, theme: str
+) -> None:
+    async with window(listener, theme=theme) as seen:
+        await seen.sign_in_with_token(listener.token)
+        assert await seen.violations() == []
+        await seen.open("/viewing")
+        assert await seen.violations() == []
+        await seen.page.keyboard.press("Control+k")
+        await seen.page.keyboard.type("over")
+        await seen.page.keyboard.press("Enter")
+        await seen.page.wait_for_url(f"{listener.url}/")
+
+        assert seen.problems == []
+
+
+async def test_amounts_are_read_in_the_chosen_currency_and_language(
+    listener: Listener, browser: Browser
+) -> None:
+    await browser.sign_in()
+    form = {"locale": "de_DE", "zone": "Asia/Kolkata", "currency": "USD", "theme": "dark"}
+    answer, _ = await browser.send("POST", "/viewing", form | {"to": "/viewing"})
+    assert answer.status == 303
+    _, page = await browser.send("GET", answer.headers["location"])
+
+    assert 'data-theme="dark"' in page
+    assert "1.234.567" in page
+    assert "selected>Asia/Kolkata" in page
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"locale": "xx"}, {"zone": "Nowhere"}, {"currency": "QQQ"}, {"theme": "pink"}]
+)
+async def test_a_way_of_reading_that_is_not_one_is_refused(
+    browser: Browser, wrong: dict[str, str]
+) -> None:
+    await browser.sign_in()
+    form = {"locale": "en_IN", "zone": "UTC", "currency": "USD", "theme": "dark"}
+    answer, _ = await browser.send("POST", "/viewing", form | wrong)
+
+    assert answer.status == 400
+
+
+def test_an_amount_has_the_digits_of_its_size_and_the_grouping_of_its_reader() -> None:
+    rupees = CurrencySettings(per_usd="100", as_of="2026-11-01")
+    indian = Preferences(locale="en_IN", currency="INR", rate=rupees)
+
+    assert Preferences().money(1_234_567_890_000) == "$1,234,567.89"
+    assert Preferences().money(31_200) == "$0.0312"
+    assert Preferences().money(42) == "$0.000042"
+    assert indian.money(12_345_678_900) == "₹12,34,567.89"
+
+
+async def test_a_form_outlives_the_end_of_its_session(listener: Listener, browser: Browser) -> None:
+    await browser.sign_in()
+    form = {"locale": "en_IN", "zone": "Europe/Zurich", "currency": "USD", "theme": "dark"}
+    await browser.send("POST", "/sign-out", {})
+    answer, page = await browser.send("POST", "/viewing", form)
+    assert answer.status == 401
+    assert "what you were sending is still here" in page
+
+    kept = dict(re.findall(r'name="(carried[^"]*)" value="([^"]*)"', page))
+    assert kept["carried.zone"] == "Europe/Zurich"
+    answer, page = await browser.send("POST", "/sign-in", {"token": listener.token} | kept)
+    assert answer.status == 200
+    again = dict(re.findall(r'name="([^"]+)" value="([^"]*)"', page))
+    assert again == form
+    assert 'action="/viewing?csrf=' in page
+
+
+@pytest.mark.parametrize(
+    "path", ["//evil.example/x", "https://evil.example", "/\\evil.example", "x", "", "/a\r\nb"]
+)
+def test_a_carried_form_leads_nowhere_else(path: str) -> None:
+    assert not is_own_path(path)
+
+
+def test_what_a_form_carries_comes_back_as_it_was() -> None:
+    draft = Draft("/o/acme/policies?x=1", (("text", "a=1&b\n"), ("text", "again"), ("empty", "")))
+    from urllib.parse import urlencode
+
+    assert carried_in(urlencode(draft.hidden()).encode()) == draft
+
+
+async def test_a_page_without_scripts_can_be_read_and_left(listener: Listener) -> None:
+    await _person(listener, "ann", "viewer")
+    async with window(listener, scripts=False) as seen:
+        await seen.sign_in("ann", PASSWORD)
+        assert await seen.page.inner_text("h1") == "Overview"
+        await seen.page.click(".menu.right summary")
+        await seen.page.click("text=Sign out")
+        assert await seen.page.inner_text("h1") == "Sign in"
