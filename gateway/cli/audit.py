@@ -1,13 +1,18 @@
 """`gatewright audit …`: verify the evidence offline, and export it."""
 
 import json
+import os
 import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
 import click
 import msgspec
 
 from gateway.audit.export import export_records
+from gateway.audit.parquet import ParquetUnavailable, write_parquet
 from gateway.audit.projector import ProjectionBroken, Projector
 from gateway.audit.verify import VerifyReport, verify_directory, verify_receipt
 from gateway.cli.custody import CUSTODY
@@ -72,12 +77,26 @@ def _verify_one(folder: Path, receipt: str) -> bool:
 @config_option
 @click.option("--organisation", help="Only this organisation's records.")
 @click.option("--request-id", help="Only the records of one request.")
+@click.option("--format", "form", type=click.Choice(["jsonl", "parquet"]), default="jsonl")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A new file instead of standard output; Parquet needs one.",
+)
 @asynchronous
-async def export_lines(config_file: Path, organisation: str | None, request_id: str | None) -> None:
-    """Print records as JSON lines, each with its number in its organisation's sequence.
+async def export_lines(
+    config_file: Path,
+    organisation: str | None,
+    request_id: str | None,
+    form: str,
+    output: Path | None,
+) -> None:
+    """Write records as JSON lines or Parquet, each with its number in its organisation's sequence.
 
     What was said is not among it: see `gatewright audit reveal`.
     """
+    if form == "parquet" and output is None:
+        raise Refused("Parquet is no text: name a new file with --output")
     settings = load_settings(config_file)
     database = open_database(settings.database_url)
     try:
@@ -85,16 +104,49 @@ async def export_lines(config_file: Path, organisation: str | None, request_id: 
         sink = DatabaseAuditSink(database, _folder(settings))
         damage = await _catch_up(Projector(_folder(settings), sink))
         rows = sink.records(AuditQuery(organisation=organisation, request_id=request_id))
-        async for line in export_records(rows):
-            click.echo(json.dumps(line, ensure_ascii=True))
-            if "record_error" in line:
-                damage = "not all records could be read"
+        with _opened(output) as file:
+            unreadable = await _WRITERS[form](export_records(rows), file)
+        damage = "not all records could be read" if unreadable else damage
+    except ParquetUnavailable as error:
+        raise Refused(str(error)) from error
     finally:
         await database.close()
     if damage:
         said = f"gatewright: {damage}; `gatewright audit verify` says what is affected"
         click.echo(said, err=True)
         sys.exit(1)
+
+
+@contextmanager
+def _opened(output: Path | None) -> Iterator[IO[bytes]]:
+    """Standard output, or a new file that only its owner can read; gone again if it fails."""
+    if output is None:
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise Refused(f"{output}: {error.strerror}") from error
+    with os.fdopen(descriptor, "wb") as file:
+        try:
+            yield file
+        except BaseException:
+            output.unlink(missing_ok=True)
+            raise
+
+
+async def _write_lines(lines: AsyncIterator[Mapping[str, Any]], file: IO[bytes]) -> int:
+    """How many records could not be read."""
+    unreadable = 0
+    async for line in lines:
+        file.write(json.dumps(line, ensure_ascii=True).encode() + b"\n")
+        unreadable += "record_error" in line
+    return unreadable
+
+
+_WRITERS = {"jsonl": _write_lines, "parquet": write_parquet}
 
 
 async def _catch_up(projector: Projector) -> str:

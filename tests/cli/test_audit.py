@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from pyarrow import parquet
 
 from gateway.audit import offline
 from gateway.audit.writer import SegmentedAuditLog
@@ -380,3 +381,32 @@ def test_erasing_one_user_leaves_the_words_of_others(operator: Operator) -> None
     erase = ("audit", "erase", "--organisation", "acme", "--ticket", "T-2", "--yes")
     done = operator.config(*erase, "--user", "ann@example.com")
     assert done.last_line == "0 keys destroyed"
+
+
+def test_parquet_holds_what_the_json_lines_hold_and_nothing_that_was_said(
+    operator: Operator, receipts: list[Receipt]
+) -> None:
+    path = operator.folder / "records.parquet"
+    lines = _lines(operator.config("audit", "export"))
+    ended = operator.config("audit", "export", "--format", "parquet", "--output", path)
+    rows = parquet.read_table(path).to_pylist()
+    again = operator.config("audit", "export", "--format", "parquet", "--output", path)
+    nowhere = operator.config("audit", "export", "--format", "parquet")
+
+    assert (ended.status, ended.output) == (0, "")
+    names = ("organisation", "sequence", "request_id", "stage", "leaf_hash")
+    assert [[row[n] for n in names] for row in rows] == [[ln[n] for n in names] for ln in lines]
+    assert SAID.encode() not in path.read_bytes()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert again.status != 0
+    assert "File exists" in again.errors
+    assert "--output" in nowhere.errors
+
+
+def test_an_export_into_a_file_is_what_is_printed(
+    operator: Operator, receipts: list[Receipt]
+) -> None:
+    path = operator.folder / "records.jsonl"
+    operator.config("audit", "export", "--output", path)
+
+    assert path.read_text() == operator.config("audit", "export").output
