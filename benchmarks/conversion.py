@@ -7,6 +7,7 @@ rounds in one process, so that a busy machine says little; the limits are those 
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -22,9 +23,11 @@ KB64_LIMIT_US = 400
 MB1_LIMIT_US = 8000
 ROUNDS = 60
 CHUNKS = 200
+ESTIMATES = 30
 
 _PRICE = Price(1, 1, 1, 1, 1, 50, "benchmark", "2026-11-21")
 _WORDS = "The bridge was built by masons from the next valley, who were paid in salt. "
+_CHINESE = "桥是由石匠建造的。"
 _CAPABILITIES = frozenset({"tools", "json_schema", "reasoning_effort", "effort"})
 _NAMES: tuple[DialectName, ...] = ("openai_chat", "anthropic_messages", "openai_responses")
 
@@ -42,16 +45,21 @@ def main() -> None:
                 above = _chunk_us(source, wanted) - through
                 row = f"| a streamed chunk, above that | {source} | {wanted} | {above:.1f}"
                 print(f"{row} | {CHUNK_LIMIT_US} |")
-    kilobyte = _WORDS.encode() * 14
-    row = f"| tokens estimated in {len(kilobyte)} bytes of ASCII"
-    cost = _best_us(lambda: [estimate_input_tokens(kilobyte, 0, 0, 0) for _ in range(30)], 300) / 30
-    print(f"{row} | any | | {cost:.1f} | {ESTIMATE_LIMIT_US} |")
+    for text, kind in ((_WORDS.encode() * 14, "ASCII"), (_CHINESE.encode() * 22, "Chinese")):
+        cost = _best_us(partial(_estimate_often, text), 300) / ESTIMATES
+        row = f"| tokens estimated in {len(text)} bytes of {kind} | any | | {cost:.1f}"
+        print(f"{row} | {ESTIMATE_LIMIT_US} |")
     for size, label, limit in ((64, "64 KB", KB64_LIMIT_US), (1024, "1 MB", MB1_LIMIT_US)):
         for source in _NAMES:
             for wanted in _NAMES:
                 if wanted != source:
                     cost = _request_us(source, wanted, size * 1024)
                     print(f"| a request of {label} | {source} | {wanted} | {cost:.0f} | {limit} |")
+
+
+def _estimate_often(text: bytes) -> None:
+    for _ in range(ESTIMATES):
+        estimate_input_tokens(text, 0, 0, 0)
 
 
 def _best_us(act: Callable[[], object], rounds: int = ROUNDS) -> float:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,9 @@ COVERED = 0.999
 UNDER_COUNTS = 100.0
 """How much more an estimate below the count weighs than one above it."""
 ROUNDS_OF_BOUND = 12
-EMOJI_TOKENS, EMOJI_TYPICAL = 4, 3
+EMOJI_TOKENS, EMOJI_TYPICAL = 4, 2.64
+EMOJI = range(0x1F300, 0x1FAFF)
+EMOJI_PER_TEXT = 50
 ROUTING = {
     "zh": ("dc7_ceval", "dc7_cmmlu"),
     "code": ("dc7_javascript", "dc7_mbpp", "dc7_humaneval"),
@@ -66,8 +69,18 @@ def main() -> None:
         told = [f"{100 * np.quantile(errors, part):.0f} %" for part in (0.5, 0.95)]
         four = np.quantile(np.abs(plain / counted[is_test] - 1), [0.5, 0.95])
         print(f"    # median error {told[0]}, 95 % within {told[1]}; four bytes: {four.round(2)}")
+    _print_emoji()
     _print_typical(texts, (counts["openai"] + counts["anthropic"]) / 2, is_test)
     _print_bound(texts, np.maximum(counts["openai"], counts["anthropic"]), is_test)
+
+
+def _print_emoji() -> None:
+    """Tokens of an emoji: nobody writes enough of them to fit to, so every one counts once."""
+    known = [chr(code) for code in EMOJI if unicodedata.category(chr(code)) in {"So", "Sk"}]
+    texts = [known[at : at + EMOJI_PER_TEXT] for at in range(0, len(known), EMOJI_PER_TEXT)]
+    for vendor, counted in _counted(["".join(text) for text in texts]).items():
+        each = counted / [len(text) for text in texts]
+        print(f"# emoji, {vendor}: {each.mean():.2f} tokens each, {each.max():.2f} at most")
 
 
 def _print_typical(texts: Sequence[str], counted: Floats, is_test: NDArray[np.bool_]) -> None:
