@@ -45,7 +45,7 @@ def main() -> None:
                 above = _chunk_us(source, wanted) - through
                 row = f"| a streamed chunk, above that | {source} | {wanted} | {above:.1f}"
                 print(f"{row} | {CHUNK_LIMIT_US} |")
-    for text, kind in ((_WORDS.encode() * 14, "ASCII"), (_CHINESE.encode() * 22, "Chinese")):
+    for text, kind in ((_WORDS.encode() * 14, "ASCII"), (_CHINESE.encode() * 38, "Chinese")):
         cost = _best_us(partial(_estimate_often, text), 300) / ESTIMATES
         row = f"| tokens estimated in {len(text)} bytes of {kind} | any | | {cost:.1f}"
         print(f"{row} | {ESTIMATE_LIMIT_US} |")

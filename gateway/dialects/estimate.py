@@ -83,6 +83,7 @@ _DEFAULT = "anthropic"
 
 _PLAIN = _LETTERS + b" "
 _ASCII = bytes(range(128))
+_CONTINUED = bytes(range(128, 192))
 _NOT_MARKED = bytes(set(range(256)) - set(range(0xC2, 0xCE)))
 _NOT_PAIRS = bytes(set(range(256)) - set(range(0xCE, 0xE0)))
 _NOT_QUADS = bytes(set(range(256)) - set(range(0xF0, 0xF8)))
@@ -93,18 +94,20 @@ def shape(body: bytes) -> tuple[int, ...]:
 
     Letters and spaces, other ASCII, Latin letters with marks, other characters of two bytes, those
     of three, those of four.
-    One pass for bodies in ASCII, which is most of them; five for the others.
+    One pass for bodies in ASCII, which is most of them; for the others one, and five more over what
+    begins a character.
     """
-    others = len(body.translate(None, _PLAIN))
-    plain = len(body) - others
     if body.isascii():
-        return plain, others, 0, 0, 0, 0
-    wide = len(body.translate(None, _ASCII))
-    marked = len(body.translate(None, _NOT_MARKED))
-    pairs = len(body.translate(None, _NOT_PAIRS))
-    quads = len(body.translate(None, _NOT_QUADS))
-    triples = (wide - 2 * (marked + pairs) - 4 * quads) // 3
-    return plain, others - wide, marked, pairs, triples, quads
+        others = len(body.translate(None, _PLAIN))
+        return len(body) - others, others, 0, 0, 0, 0
+    leads = body.translate(None, _CONTINUED)
+    beyond = leads.translate(None, _ASCII)
+    plain = len(leads) - len(leads.translate(None, _PLAIN))
+    marked = len(beyond.translate(None, _NOT_MARKED))
+    pairs = len(beyond.translate(None, _NOT_PAIRS))
+    quads = len(beyond.translate(None, _NOT_QUADS))
+    triples = len(beyond) - marked - pairs - quads
+    return plain, len(leads) - len(beyond) - plain, marked, pairs, triples, quads
 
 
 def estimate_text_tokens(text: bytes, family: str) -> int:
