@@ -249,6 +249,7 @@ class DataPlane:
             self._rates,
             self._trials,
             calibration=self._calibration,
+            blacken=self._inspector.blackened,
         )
 
     def _pipeline(self, make: Callable[..., Pipeline] = Pipeline) -> Pipeline:

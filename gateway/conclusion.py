@@ -4,6 +4,9 @@ Whatever happened before, a passage is concluded exactly once: its reservation i
 released, its outcome is on disk, and only then may the caller see the end.
 """
 
+import asyncio
+from collections.abc import Awaitable, Callable
+
 from msgspec import Struct
 
 from gateway import evidence
@@ -22,6 +25,7 @@ from gateway.routing import Ruling
 from gateway.telemetry import Event, logger
 from gateway.trials import Trials, shadow_change
 from gateway.types import (
+    AuditRecord,
     ChatRequest,
     Inspection,
     Principal,
@@ -34,6 +38,10 @@ from policies.decide import decide
 
 
 NO_USAGE = Usage()
+
+
+Blacken = Callable[[ChatRequest, str, bytes], Awaitable[bytes]]
+"""Request, organisation and the answer's JSON → what the log keeps of the answer."""
 
 
 class Concluded(Struct, frozen=True):
@@ -56,11 +64,14 @@ class Conclusion:
         trials: Trials | None = None,
         *,
         calibration: Calibration | None = None,
+        blacken: Blacken | None = None,
     ) -> None:
+        """`blacken` makes of an answer what may be kept of it; without it nothing is."""
         self._trials = trials or Trials()
         self._ledger = ledger
         self._rates = rates or LocalRates(clock)
         self._calibration = calibration
+        self._blacken = blacken or _nothing_of
         self._audit = audit
         self._clock = clock
         self._metrics = metrics
@@ -206,9 +217,19 @@ class Conclusion:
         duration_us = now_us - passage.arrival.arrived_us
         record = evidence.outcome(passage, ending, utc_us=now_us)
         self._count(passage, ending, duration_us)
-        keep = content if passage.ruling.plan.audit_content == "encrypted" else b""
-        receipt = await self._audit.append(record, keep or None)
+        if content and passage.ruling.plan.audit_content == "redacted":
+            # Whoever leaves meanwhile leaves an outcome all the same.
+            receipt = await asyncio.shield(self._record_less(passage, record, content))
+        else:
+            keep = content if passage.ruling.plan.audit_content == "encrypted" else b""
+            receipt = await self._audit.append(record, keep or None)
         return Concluded(settlement.cost_microusd, receipt)
+
+    async def _record_less(self, passage: Passage, record: AuditRecord, content: bytes) -> Receipt:
+        """The outcome of an answer that is kept only as far as it can be blackened."""
+        organisation = passage.principal.organisation
+        keep = await self._blacken(passage.request, organisation, content)
+        return await self._audit.append(record, keep or None)
 
     def _count(self, passage: Passage, ending: Ending, duration_us: int) -> None:
         name = ending.target.name if ending.target else ""
@@ -253,6 +274,10 @@ class Conclusion:
             cost_microusd=ending.cost_microusd,
             duration_us=duration_us,
         )
+
+
+async def _nothing_of(_request: ChatRequest, _organisation: str, _answer: bytes) -> bytes:
+    return b""
 
 
 def _thrown_away(passage: Passage, attempts: AttemptLog, target: Target) -> int:

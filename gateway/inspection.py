@@ -36,6 +36,7 @@ from classifiers.verdicts import Verdict, digest, judge
 from gateway.clock import Clock
 from gateway.errors import ClosedByPolicy, ConfigurationInvalid
 from gateway.output_scan import OutputScan
+from gateway.redaction import pseudonyms, replaced, still_said
 from gateway.remembered import Remembered
 from gateway.sections import InspectionSettings
 from gateway.telemetry import Event, logger, raised_at
@@ -172,7 +173,42 @@ class Inspector:
         return await loop.run_in_executor(self._threads, self._located, request, organisation)
 
     def _located(self, request: ChatRequest, organisation: str) -> tuple[tuple[str, str], ...]:
-        extraction = extract(request.tree)
+        return self._found(request.tree, organisation)
+
+    async def blackened(self, request: ChatRequest, organisation: str, answer: bytes) -> bytes:
+        """An answer's JSON with every finding in it and in its request blackened, for the log.
+
+        Empty where that cannot be done for certain: then nothing of it may be kept.
+        """
+        if request.purpose != "answer":
+            return b""
+        try:
+            if len(request.raw) + len(answer) <= self._inline_bytes_max:
+                return self._blackened(request, organisation, answer)
+            return await asyncio.get_running_loop().run_in_executor(
+                self._threads, self._blackened, request, organisation, answer
+            )
+        except Exception as error:  # noqa: BLE001 - a broken classifier must close, not open
+            self._log.error(
+                Event.INSPECTION_FAILED,
+                request_id=request.request_id,
+                error_class=type(error).__name__,
+                where=raised_at(error),
+            )
+            return b""
+
+    def _blackened(self, request: ChatRequest, organisation: str, answer: bytes) -> bytes:
+        try:
+            tree = msgspec.json.decode(answer)
+            found = (*self._located(request, organisation), *self._found(tree, organisation))
+        except (ClosedByPolicy, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return b""
+        names = pseudonyms(b"", found, (), one_way=True)
+        black = replaced(tree, names)
+        return b"" if still_said(black, names) else msgspec.json.encode(black)
+
+    def _found(self, tree: object, organisation: str) -> tuple[tuple[str, str], ...]:
+        extraction = extract(tree)
         result = inspect_extraction(
             extraction, self._tolerated, lambda unit: self._verdict(unit, organisation, inf)
         )

@@ -39,7 +39,8 @@ class Relay:
         self._attempts = attempts
         self._live = live
         self._conclusion = conclusion
-        self._tally = Tally(kept_bytes_max)
+        kept = passage.ruling.plan.audit_content
+        self._tally = Tally(kept_bytes_max, by_channel=kept == "redacted")
         self._keep = keep
         self._said: list[str] | None = [] if is_unenforced(live.dropped) else None
         """The answer's text, where its format has to be looked at in the end."""

@@ -3,6 +3,8 @@
 It knows no price and no dialect.
 """
 
+import msgspec
+
 from gateway.types import Completion, StreamEvent, Usage
 
 
@@ -13,14 +15,16 @@ BYTES_PER_TOKEN = 4
 class Tally:
     """What a stream has amounted to so far."""
 
-    __slots__ = ("_content_bytes", "_kept", "_kept_bytes", "_kept_bytes_max", "_usage")
+    __slots__ = ("_content_bytes", "_kept", "_kept_bytes", "_kept_bytes_max", "_said", "_usage")
 
-    def __init__(self, kept_bytes_max: int) -> None:
+    def __init__(self, kept_bytes_max: int, *, by_channel: bool = False) -> None:
+        """`by_channel` keeps the words of a stream together, where they come in pieces."""
         self._usage: Usage | None = None
         self._content_bytes = 0
         self._kept: list[bytes] = []
         self._kept_bytes = 0
         self._kept_bytes_max = kept_bytes_max
+        self._said: dict[tuple[str, int], list[str]] | None = {} if by_channel else None
 
     def add(self, events: list[StreamEvent]) -> None:
         """Take note of one batch."""
@@ -29,6 +33,9 @@ class Tally:
                 if delta.usage is not None:
                     self._usage = add_usage(self._usage, delta.usage)
                 self._content_bytes += len(delta.text)
+                if self._said is not None and (delta.text or delta.name):
+                    place = (delta.kind, delta.index)
+                    self._said.setdefault(place, []).append(delta.text or delta.name)
             size = len(event.raw)
             if self._kept_bytes + size <= self._kept_bytes_max:
                 self._kept.append(event.raw)
@@ -36,8 +43,15 @@ class Tally:
 
     @property
     def content(self) -> bytes:
-        """The upstream's events, up to the limit."""
-        return b"".join(self._kept)
+        """The upstream's events, up to the limit; or what was said, as JSON, if all of it fits."""
+        if self._said is None:
+            return b"".join(self._kept)
+        said = [
+            {"kind": kind, "index": index, "said": "".join(pieces)}
+            for (kind, index), pieces in self._said.items()
+        ]
+        content = msgspec.json.encode(said) if said else b""
+        return content if len(content) <= self._kept_bytes_max else b""
 
     def usage(self, input_tokens_estimate: int) -> Usage:
         """What the upstream said, or an estimate that says it is one; never zero for content."""
