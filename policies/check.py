@@ -10,13 +10,13 @@ import msgspec
 
 from policies.decide import decide
 from policies.decision import Decision
-from policies.document import Case, Expectation, PolicyBody, Preference
+from policies.document import Case, Constraint, Expectation, PolicyBody, Preference
 from policies.examples import EXAMPLE_FACTS, EXAMPLE_TARGETS, facts_from_example
-from policies.expressions import compile_expression
 from policies.facts import TargetFacts
 from policies.loading import load_document
 from policies.problems import DocumentInvalid, Position, Problem, shown, suggestion
 from policies.program import ConstraintStep, PolicyDocument
+from policies.reach import constant_verdict, shadowed, unreachable
 from policies.selectors import Selector
 from policies.texts import place_finder
 
@@ -59,7 +59,9 @@ def check(text: str, source_name: str, targets: tuple[TargetFacts, ...] = ()) ->
     except DocumentInvalid as error:
         return CheckReport(source_name, None, errors=error.problems)
     find = place_finder(text)
-    errors = [*_shadowed(document.body.preferences)]
+    errors = [
+        Problem(each.path, each.reason, each.name) for each in shadowed(document.body.preferences)
+    ]
     if targets:
         errors += _catalogue_errors(document, targets)
     cases = [
@@ -153,35 +155,16 @@ def _named_targets(body: PolicyBody) -> Iterator[tuple[str, str, str]]:
 
 
 def _warnings(body: PolicyBody) -> Iterator[Problem]:
-    for place, constraint in enumerate(body.constraints):
-        yield from _constant(f"constraints[{place}].when", constraint.name, constraint.when)
-    for place, preference in enumerate(body.preferences):
-        yield from _constant(f"preferences[{place}].when", preference.name, preference.when)
+    never = {each.path: each.reason for each in unreachable(body) if not each.behind}
+    rules: list[tuple[str, Constraint | Preference]] = [
+        *((f"constraints[{place}]", rule) for place, rule in enumerate(body.constraints)),
+        *((f"preferences[{place}]", rule) for place, rule in enumerate(body.preferences)),
+    ]
+    for path, rule in rules:
+        reason = never.get(path, "")
+        if rule.when is not None and constant_verdict(rule.when):
+            reason = "the condition is always true"
+        if reason:
+            yield Problem(f"{path}.when", reason, rule.name)
     if not body.tests:
         yield Problem("tests", "the document has no test cases")
-
-
-def _constant(path: str, rule: str, when: str | None) -> Iterator[Problem]:
-    verdict = _constant_verdict(when)
-    if when is not None and verdict is not None:
-        yield Problem(path, f"the condition is always {'true' if verdict else 'false'}", rule)
-
-
-def _constant_verdict(when: str | None) -> bool | None:
-    """The value of a condition that looks at no fact; no condition is always true."""
-    if when is None:
-        return True
-    expression = compile_expression(when)
-    return None if expression.readings else expression.holds(EXAMPLE_FACTS)
-
-
-def _shadowed(preferences: tuple[Preference, ...]) -> Iterator[Problem]:
-    """Preferences behind one of the same route that matches always, or whenever they do."""
-    first: dict[tuple[str | None, str | None], str] = {}
-    for place, preference in enumerate(preferences):
-        when = None if _constant_verdict(preference.when) else preference.when
-        before = first.get((preference.route, None)) or first.get((preference.route, when))
-        if before is not None:
-            message = f"never reached: {shown(before)} matches before it"
-            yield Problem(f"preferences[{place}]", message, preference.name)
-        first.setdefault((preference.route, when), preference.name)

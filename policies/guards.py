@@ -15,9 +15,10 @@ compiled conditions: a property test compares them.
 import operator
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from itertools import accumulate
 from operator import xor
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from typing import Literal as OneOf
 
 import msgspec
@@ -75,7 +76,7 @@ _SEARCHES: Final[Mapping[str, Test]] = {
 }
 _ORDERED: Final = frozenset({"==", "<", "<=", ">", ">="})
 """What a table of numbers can say: "not equal" also holds for what is no number."""
-_HOLDS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+_HOLDS: Final[Mapping[str, Callable[[Any, float], bool]]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -255,12 +256,13 @@ def _table(fact: str, atoms: Sequence[tuple[int, Atom]], everything: int) -> All
 def _holding(asking: Asking, others: int, value: float) -> int:
     """The rules all of whose atoms hold for a value, and those that do not ask."""
     for bit, atoms in asking.items():
-        if all(_holds(atom, value) for atom in atoms):
+        if all(atom_holds(atom, value) for atom in atoms):
             others |= bit
     return others
 
 
-def _holds(atom: Atom, value: float) -> bool:
+def atom_holds(atom: Atom, value: float | Fraction) -> bool:
+    """Whether a number, or a place on a scale, is what the comparison asks for."""
     if atom.operator == "in":
         return value in atom.values
     return _HOLDS[atom.operator](value, _number(atom.values[0]))

@@ -140,3 +140,10 @@ def test_what_was_found_in_texts_is_remembered_within_bounds() -> None:
         assert guard.matching(facts) == naive(conditions, facts)
     facts = request(model_requested="x" * 1_000 + "7")
     assert guard.matching(facts) == guard.matching(facts) == 0b01
+
+
+def test_of_rules_that_no_table_can_tell_apart_the_first_that_holds_is_found() -> None:
+    guard = make_guard(["size(labels) > 3", "size(labels) > 0", None])
+    assert guard.first(request(labels=["a"])) == 0b10
+    assert guard.first(request()) == 0b100
+    assert make_guard(["size(labels) > 3"]).first(request()) == 0
