@@ -7,7 +7,6 @@ life of its own in order, and stops it in the opposite order.
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from functools import cached_property, partial
-from importlib import resources
 
 from litestar import Litestar
 
@@ -20,13 +19,13 @@ from gateway.api.responses import response_routes
 from gateway.calibration import Calibration
 from gateway.clock import Clock, SystemClock
 from gateway.conclusion import Conclusion
+from gateway.configured_policy import load_policy
 from gateway.counting import Counting
 from gateway.credentials import master_key, pepper
 from gateway.dialects.anthropic_messages.counting import AnthropicTokenCount
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.token_count import count_input_tokens
 from gateway.dispatch import Dispatcher
-from gateway.errors import ConfigurationInvalid
 from gateway.health import TargetHealth
 from gateway.identity import Peppers
 from gateway.inspection import Inspector, load_calibration, load_model_ability
@@ -57,9 +56,6 @@ from gateway.trials import Trials
 from gateway.types import DialectName
 from gateway.upkeep import Duty, Upkeep
 from gateway.wiring import make_audit_log, make_egress, make_evidence, make_providers
-from policies.check import check
-from policies.program import PolicyDocument
-from policies.render import render_report
 
 
 ENDPOINTS: Mapping[str, DialectName] = {
@@ -364,23 +360,3 @@ def make_threads(settings: Settings, database: Database, clock: Clock) -> Thread
 def visible_headers(settings: Settings) -> dict[bytes, str]:
     """The request headers that policies may look at, with the names they have there."""
     return {name.encode(): name.replace("-", "_") for name in settings.policy.headers}
-
-
-def load_policy(settings: Settings) -> PolicyDocument:
-    """The configured document, or the default one; it must pass its own test cases.
-
-    Raises:
-        ConfigurationInvalid: with everything that is wrong with it.
-    """
-    name = settings.policy.file or "policies/default.toml"
-    try:
-        if settings.policy.file:
-            text = settings.path(settings.policy.file).read_text(encoding="utf-8")
-        else:
-            text = resources.files("policies").joinpath("default.toml").read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationInvalid(settings.source, "policy.file", "cannot be read") from error
-    report = check(text, name)
-    if report.document is None or not report.is_ok:
-        raise ConfigurationInvalid(name, "", render_report(report))
-    return report.document

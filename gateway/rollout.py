@@ -8,11 +8,12 @@ Levels are named like budget accounts (`org:…`, `ws:…`, `proj:…`); the ins
 Nobody approves what they wrote themselves, and nothing acts before it was approved.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.types import Principal
@@ -55,6 +56,57 @@ class PolicyVersion(Struct, frozen=True):
     note: str = ""
     approver: str = ""
     percent: float = 0.0
+
+
+class PolicyEvent(Struct, frozen=True):
+    """One line of a level's history."""
+
+    level: str
+    number: int
+    utc_us: int
+    actor: str
+    action: str
+    reason: str
+
+
+class Acting(Struct, frozen=True):
+    """Which versions of a level acted at one moment, by number; 0 for none.
+
+    Without a live version the levels above governed alone, and above all of them the configuration.
+    """
+
+    live: int = 0
+    canary: int = 0
+    shadow: int = 0
+    since_us: int = 0
+    """When it began to be so; 0 where nothing had been done before."""
+
+
+def acting_at(history: Iterable[PolicyEvent], utc_us: int) -> Acting:
+    """What acted at that moment, told from one level's history in its order."""
+    acting = Acting()
+    for event in history:
+        if event.utc_us > utc_us:
+            break
+        match event.action:
+            case "publish" | "roll_back":
+                # What was on trial against the former live version has to be tried again.
+                after = Acting(live=event.number)
+            case "canary":
+                shadow = 0 if acting.shadow == event.number else acting.shadow
+                after = Acting(acting.live, event.number, shadow)
+            case "shadow":
+                after = Acting(acting.live, acting.canary, event.number)
+            case "stop" | "withdraw":
+                after = Acting(
+                    acting.live,
+                    0 if acting.canary == event.number else acting.canary,
+                    0 if acting.shadow == event.number else acting.shadow,
+                )
+            case _:
+                continue
+        acting = replace(after, since_us=event.utc_us)
+    return acting
 
 
 def step(version: PolicyVersion, action: Action, actor: str) -> State:
@@ -162,10 +214,14 @@ class PolicySet:
 
     def governing(self, principal: Principal) -> Governing:
         """The composed documents of a principal's project."""
-        project = principal.accounts[2] if len(principal.accounts) > 2 else ""  # noqa: PLR2004
+        return self.governing_accounts(principal.accounts)
+
+    def governing_accounts(self, accounts: tuple[str, ...]) -> Governing:
+        """The same by the accounts of the tree, from the top down."""
+        project = accounts[2] if len(accounts) > 2 else ""  # noqa: PLR2004
         known = self._governing.get(project)
         if known is None:
-            known = self._governing[project] = self._compose(principal.accounts[:3])
+            known = self._governing[project] = self._compose(accounts[:3])
         return known
 
     def facts_read(self, principal: Principal, governed: PolicyDocument) -> frozenset[str]:

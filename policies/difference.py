@@ -1,12 +1,35 @@
 """What changed between two documents, in words."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
 
 from policies.document import Canary, Constraint, PolicyBody, Preference
 
 
+Subject: TypeAlias = Literal["default", "constraint", "preference", "order", "test"]
+
+
+class Amendment(msgspec.Struct, frozen=True):
+    """One change between two documents; `name` is that of the default or the rule, if it has one.
+
+    `may_widen` is said of whatever may let a request reach a target that was closed to it.
+    """
+
+    subject: Subject
+    name: str
+    sentence: str
+    may_widen: bool = False
+
+
 def difference(before: PolicyBody, after: PolicyBody) -> tuple[str, ...]:
     """One sentence per change, the widening ones marked; empty when both decide the same."""
+    return tuple(each.sentence for each in amendments(before, after))
+
+
+def amendments(before: PolicyBody, after: PolicyBody) -> tuple[Amendment, ...]:
+    """The changes with what they are about; empty when both decide the same."""
     return (
         *_defaults(before, after),
         *_rules("constraint", before.constraints, after.constraints),
@@ -16,50 +39,55 @@ def difference(before: PolicyBody, after: PolicyBody) -> tuple[str, ...]:
     )
 
 
-def _defaults(before: PolicyBody, after: PolicyBody) -> Iterator[str]:
+def _defaults(before: PolicyBody, after: PolicyBody) -> Iterator[Amendment]:
     for name in type(before.defaults).__struct_fields__:
         old, new = getattr(before.defaults, name), getattr(after.defaults, name)
         if old != new:
-            yield f"default {name}: {_words(old)} → {_words(new)}"
+            sentence = f"default {name}: {_words(old)} → {_words(new)}"
+            yield Amendment("default", name, sentence)
 
 
 def _rules(
-    kind: str,
+    kind: Literal["constraint", "preference"],
     before: Sequence[Constraint | Preference],
     after: Sequence[Constraint | Preference],
-) -> Iterator[str]:
+) -> Iterator[Amendment]:
     old = {rule.name: rule for rule in before}
     new = {rule.name: rule for rule in after}
-    may_widen = " (may widen what is allowed)" if kind == "constraint" else ""
+    widens = kind == "constraint"
+    may_widen = " (may widen what is allowed)" if widens else ""
     for name, rule in old.items():
         if name not in new:
-            yield f"{kind} *{name}* was removed{may_widen}: {_described(rule)}"
+            sentence = f"{kind} *{name}* was removed{may_widen}: {_described(rule)}"
+            yield Amendment(kind, name, sentence, widens)
     for name, rule in new.items():
         if name not in old:
-            yield f"{kind} *{name}* was added: {_described(rule)}"
+            yield Amendment(kind, name, f"{kind} *{name}* was added: {_described(rule)}")
         elif rule != old[name]:
             changes = "; ".join(_changes(old[name], rule))
-            yield f"{kind} *{name}* changed{may_widen}: {changes}"
+            sentence = f"{kind} *{name}* changed{may_widen}: {changes}"
+            yield Amendment(kind, name, sentence, widens)
 
 
-def _order(before: Sequence[Preference], after: Sequence[Preference]) -> Iterator[str]:
+def _order(before: Sequence[Preference], after: Sequence[Preference]) -> Iterator[Amendment]:
     """Constraints apply in any order; of preferences the first that matches counts."""
     kept = {rule.name for rule in before} & {rule.name for rule in after}
     old = [rule.name for rule in before if rule.name in kept]
     new = [rule.name for rule in after if rule.name in kept]
     if old != new:
-        yield f"preferences are asked in another order: {', '.join(new)}"
+        sentence = f"preferences are asked in another order: {', '.join(new)}"
+        yield Amendment("order", "", sentence)
 
 
-def _tests(before: PolicyBody, after: PolicyBody) -> Iterator[str]:
+def _tests(before: PolicyBody, after: PolicyBody) -> Iterator[Amendment]:
     old = {case.name: case for case in before.tests}
     new = {case.name: case for case in after.tests}
     gone = [name for name in old if name not in new]
     if gone:
-        yield f"test cases removed: {', '.join(gone)}"
+        yield Amendment("test", "", f"test cases removed: {', '.join(gone)}")
     changed = [name for name in old if name in new and new[name] != old[name]]
     if changed:
-        yield f"test cases changed: {', '.join(changed)}"
+        yield Amendment("test", "", f"test cases changed: {', '.join(changed)}")
 
 
 def _changes(old: Constraint | Preference, new: Constraint | Preference) -> Iterator[str]:

@@ -153,12 +153,15 @@ Limits = dict[str, int]
 
 
 def impact(
-    draft: PolicyDocument, recorded: Iterable[Recorded], limits: Limits | None = None
+    draft: PolicyDocument | Callable[[Recorded], PolicyDocument],
+    recorded: Iterable[Recorded],
+    limits: Limits | None = None,
 ) -> Impact:
-    """What `draft` would have done to this traffic."""
+    """What `draft`, or the document it gives for each request, would have done to this traffic."""
     tally = _Tally(limits or {})
     for each in recorded:
-        decision = decide(draft, each.facts)
+        document = draft if isinstance(draft, PolicyDocument) else draft(each)
+        decision = decide(document, each.facts)
         # A fallback is no change of policy: with the same first candidate it stays what it was.
         after = decision.candidates[0] if decision.candidates else ""
         if after == each.first and each.target:

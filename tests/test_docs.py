@@ -14,7 +14,7 @@ from msgspec import NODEFAULT, Struct
 
 from gateway import errors
 from gateway.__main__ import commands, main
-from gateway.app import load_policy
+from gateway.configured_policy import load_policy
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import ConfigurationInvalid, GatewrightError, UpstreamRefused
 from gateway.metrics import Metrics

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from gateway.app import load_policy
 from gateway.cli.options import config_option
+from gateway.configured_policy import load_policy
 from gateway.credentials import provider_credential
 from gateway.pricing import configured_targets
 from gateway.settings import load_settings

@@ -2,27 +2,22 @@
 
 import asyncio
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
 import msgspec
 
-from classifiers.complexity.model import load as load_complexity
-from classifiers.pii.scanner import load as load_scanner
 from gateway import routing
 from gateway.cli.options import Refused
 from gateway.cli.replay import replay
 from gateway.cli.rollout import COMMANDS
 from gateway.clock import SystemClock
 from gateway.credentials import provider_credential
-from gateway.dialects.registry import DIALECTS
 from gateway.errors import RequestInvalid
-from gateway.inspection import Inspector
 from gateway.pricing import configured_targets
 from gateway.sections import InspectionSettings
 from gateway.settings import Settings, load_settings
-from gateway.types import DialectName, Inspection, Principal
+from gateway.supposing import Supposer
 from policies.check import check
 from policies.examples import EXAMPLE_TARGETS, facts_from_example
 from policies.explain import explain
@@ -31,8 +26,6 @@ from policies.problems import PolicyError
 from policies.program import PolicyDocument
 from policies.render import render_explanation, render_report
 
-
-EXAMPLE_PRINCIPAL = Principal("example", "example", "example", "example", "example", (), None, ())
 
 document_argument = click.argument(
     "file", type=click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -81,7 +74,7 @@ def explain_decision(file: Path, request_json: str, config_file: Path | None) ->
         example = msgspec.json.decode(request_json, type=dict[str, object])
         if "messages" in example:
             inspection_settings = settings.inspection if settings else InspectionSettings()
-            facts = _facts_of_body(request_json, example, targets, inspection_settings)
+            facts = asyncio.run(_facts_of_body(request_json, targets, inspection_settings))
         else:
             facts = facts_from_example(example, targets)
     except (msgspec.DecodeError, PolicyError, RequestInvalid, RecursionError) as error:
@@ -94,46 +87,17 @@ for _command in COMMANDS:
     policy.add_command(_command)
 
 
-def _facts_of_body(
-    body: str,
-    tree: Mapping[str, object],
-    targets: tuple[TargetFacts, ...],
-    settings: InspectionSettings,
+async def _facts_of_body(
+    body: str, targets: tuple[TargetFacts, ...], settings: InspectionSettings
 ) -> Facts:
     """What the gateway would know about this body: decoded and inspected as when it serves."""
-    clock = SystemClock()
-    request = DIALECTS[_dialect_of(tree)].decode_request(body.encode(), "req_explained")
-    inspector = Inspector(settings, load_complexity(), clock, load_scanner())
+    supposer = Supposer(settings, SystemClock())
     try:
-        inspection = asyncio.run(inspector.inspect(request, EXAMPLE_PRINCIPAL.organisation))
+        supposed = await supposer.suppose(body.encode(), targets)
     finally:
-        inspector.close()
-    nothing = routing.TargetBoard({}, {})
-    facts = routing.gather(request, EXAMPLE_PRINCIPAL, inspection, None, clock.utc_us(), nothing)
-    click.echo(f"request: {request.dialect}, {_seen(facts, inspection)}")
-    return msgspec.structs.replace(facts, targets=targets)
-
-
-def _dialect_of(tree: Mapping[str, object]) -> DialectName:
-    """Both dialects have `messages`; these words only Anthropic's has, at the top or in tools."""
-    words = {"system", "stop_sequences", "thinking", "top_k"}
-    tools = tree.get("tools")
-    first = tools[0] if isinstance(tools, list) and tools else None
-    is_anthropic = not words.isdisjoint(tree) or (isinstance(first, dict) and "name" in first)
-    return "anthropic_messages" if is_anthropic else "openai_chat"
-
-
-def _seen(facts: Facts, inspection: Inspection) -> str:
-    findings = ", ".join(f"{label} ({count})" for label, count in facts.findings.items())
-    parts = [
-        f"about {facts.input_tokens_estimate} input tokens",
-        f"data class {facts.data_class}",
-        f"findings {findings or 'none'}",
-        f"complexity {facts.complexity:.3f} ({facts.complexity_tier})",
-    ]
-    if not inspection.complete:
-        parts.append(f"inspection incomplete ({', '.join(inspection.incomplete_reasons)})")
-    return ", ".join(parts)
+        supposer.close()
+    click.echo(f"request: {supposed}")
+    return supposed.facts
 
 
 def _targets(document: PolicyDocument, settings: Settings | None) -> tuple[TargetFacts, ...]:

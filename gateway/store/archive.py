@@ -24,12 +24,12 @@ class DecisionArchive:
         self._sink = sink
         self._policies = policies
 
-    async def recorded(self, since_us: int) -> AsyncIterator[Recorded]:
-        """Every decided request since then whose facts were recorded, as it ended."""
+    async def recorded(self, since_us: int, until_us: int | None = None) -> AsyncIterator[Recorded]:
+        """Every decided request of that time whose facts were recorded, as it ended."""
         boards = await self._policies.boards()
         recaller = Recaller(boards.get)
         pending: dict[str, tuple[AuditRecord, Facts]] = {}
-        async for row in self._sink.records(AuditQuery(since_us=since_us)):
+        async for row in self._sink.records(AuditQuery(since_us=since_us, until_us=until_us)):
             if not row.projected.raw_json:
                 continue  # Damaged; `gatewright audit verify` says so.
             record = decode_entry(row.projected.raw_json).record

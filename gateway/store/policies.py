@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 from sqlalchemy import RowMapping, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
 from gateway.errors import RequestInvalid
-from gateway.rollout import ALONE, Action, Level, PolicyVersion, State, step
+from gateway.rollout import ALONE, Action, Level, PolicyEvent, PolicyVersion, State, step
 from gateway.store.engine import Database
 from gateway.store.policy_tables import (
     policy_documents,
@@ -32,17 +31,6 @@ from policies.program import PolicyDocument
 ACTING: tuple[State, ...] = ("live", "canary", "shadow")
 PERCENT_MAX = 100.0
 _V = policy_versions.c
-
-
-class PolicyEvent(Struct, frozen=True):
-    """One line of a level's history."""
-
-    level: str
-    number: int
-    utc_us: int
-    actor: str
-    action: str
-    reason: str
 
 
 class PolicyStore:

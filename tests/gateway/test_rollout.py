@@ -9,7 +9,17 @@ from msgspec import structs
 
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.identity import accounts_of
-from gateway.rollout import Action, Level, PolicySet, PolicyVersion, State, step
+from gateway.rollout import (
+    Acting,
+    Action,
+    Level,
+    PolicyEvent,
+    PolicySet,
+    PolicyVersion,
+    State,
+    acting_at,
+    step,
+)
 from gateway.trials import Arm, GuardRules, Trials, harm, shadow_change, wilson_low
 from gateway.types import Principal
 from policies.decide import decide
@@ -48,6 +58,38 @@ def test_nothing_acts_before_it_was_approved() -> None:
         if reached == before:
             break
     assert {state for state, was_approved in reached if not was_approved} == {"draft", "rejected"}
+
+
+def test_history_says_what_acted_at_any_moment() -> None:
+    steps = [
+        (10, 1, "draft"),
+        (20, 1, "publish"),
+        (30, 2, "shadow"),
+        (40, 3, "canary"),
+        (50, 2, "canary"),
+        (60, 2, "withdraw"),
+        (70, 4, "shadow"),
+        (75, 9, "approve"),
+        (80, 4, "stop"),
+        (90, 5, "canary"),
+        (95, 6, "shadow"),
+        (100, 7, "roll_back"),
+    ]
+    history = [PolicyEvent("", number, at, "Ann", action, "") for at, number, action in steps]
+
+    assert [acting_at(history, at) for at in (0, 19, 20, 35, 45, 55, 65, 79, 99, 100, 999)] == [
+        Acting(),
+        Acting(),
+        Acting(1, since_us=20),
+        Acting(1, shadow=2, since_us=30),
+        Acting(1, canary=3, shadow=2, since_us=40),
+        Acting(1, canary=2, since_us=50),
+        Acting(1, since_us=60),
+        Acting(1, shadow=4, since_us=70),
+        Acting(1, canary=5, shadow=6, since_us=95),
+        Acting(7, since_us=100),
+        Acting(7, since_us=100),
+    ]
 
 
 def test_levels_govern_their_own_and_narrow_what_is_above() -> None:

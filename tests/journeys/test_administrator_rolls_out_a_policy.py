@@ -178,6 +178,9 @@ async def test_a_draft_is_weighed_on_what_was_recorded(desk: Desk, tmp_path: Pat
     said = (await desk.types("diff", "1", "2")).output
     assert "constraint *red-team-stays-home* was added" in said
     assert (await desk.types("replay", tmp_path / "home.yaml", "--since", "soon")).status == 2
+    draft = (tmp_path / "home.yaml", "--since", "1h", "--level")
+    assert "newly in-house: 1" in (await desk.types("replay", *draft, "org:acme")).output
+    assert "requests: 0" in (await desk.types("replay", *draft, "org:other")).output
 
 
 async def test_who_asked_can_ask_why_and_nobody_else(desk: Desk, tmp_path: Path) -> None:

@@ -1,0 +1,29 @@
+"""The policy of the configuration: it governs until a level of the database has a live version."""
+
+from importlib import resources
+
+from gateway.errors import ConfigurationInvalid
+from gateway.settings import Settings
+from policies.check import check
+from policies.program import PolicyDocument
+from policies.render import render_report
+
+
+def load_policy(settings: Settings) -> PolicyDocument:
+    """The configured document, or the default one; it must pass its own test cases.
+
+    Raises:
+        ConfigurationInvalid: with everything that is wrong with it.
+    """
+    name = settings.policy.file or "policies/default.toml"
+    try:
+        if settings.policy.file:
+            text = settings.path(settings.policy.file).read_text(encoding="utf-8")
+        else:
+            text = resources.files("policies").joinpath("default.toml").read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationInvalid(settings.source, "policy.file", "cannot be read") from error
+    report = check(text, name)
+    if report.document is None or not report.is_ok:
+        raise ConfigurationInvalid(name, "", render_report(report))
+    return report.document
