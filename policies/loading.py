@@ -1,8 +1,8 @@
 """Text of a policy document to a `PolicyDocument`, or to everything that is wrong with it."""
 
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 
 from policies.document import (
     OBLIGATIONS,
@@ -46,6 +46,8 @@ from policies.reading import TableReader
 from policies.selectors import Selector
 from policies.texts import parse_text, place_finder
 
+
+T = TypeVar("T")
 
 _WHEN_CLOSED: Final[Mapping[str, WhenClosed]] = {"substitute": "substitute", "refuse": "refuse"}
 _AUDIT_CONTENTS: Final[Mapping[str, AuditContent]] = {
@@ -94,6 +96,31 @@ def load_document(text: str) -> PolicyDocument:
     if problems:
         raise DocumentInvalid(map(place_finder(text), problems))
     return compile_policy(body)
+
+
+def constraint_from(table: Mapping[str, object]) -> Constraint:
+    """A constraint from its keys as they are written; raises DocumentInvalid."""
+    return _alone(_constraint, table)
+
+
+def preference_from(table: Mapping[str, object]) -> Preference:
+    """A preference from its keys as they are written; raises DocumentInvalid."""
+    return _alone(_preference, table)
+
+
+def case_from(
+    table: Mapping[str, object], targets: tuple[TargetFacts, ...] = EXAMPLE_TARGETS
+) -> Case:
+    """A test case among these targets from its keys as they are written; raises DocumentInvalid."""
+    return _alone(lambda reader: _test(reader, targets), table)
+
+
+def _alone(read: Callable[[TableReader], T], table: Mapping[str, object]) -> T:
+    problems: list[Problem] = []
+    found = read(TableReader(table, "", problems))
+    if problems:
+        raise DocumentInvalid(problems)
+    return found
 
 
 def _body(reader: TableReader) -> PolicyBody:
