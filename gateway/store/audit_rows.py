@@ -30,6 +30,7 @@ _TEXTS = (
     "data_class",
     "status",
     "error",
+    "model_requested",
 )
 _NUMBERS = ("http_status", "utc_us", "cost_microusd", "duration_us")
 COLUMNS = (
@@ -37,6 +38,9 @@ COLUMNS = (
     *_NUMBERS,
     "input_tokens",
     "output_tokens",
+    "findings",
+    "about",
+    "first_byte_us",
     "worker",
     "segment",
     "offset_bytes",
@@ -81,8 +85,12 @@ def _row(projected: ProjectedRecord) -> _Row:
     input_tokens, output_tokens = usage.input_tokens, usage.output_tokens
     texts, numbers = _texts_of(record), _numbers_of(record)
     status, utc_us, cost, duration = numbers
+    findings = _findings_of(record) if record.findings else ""
+    about = record.detail.get("organisation", "") if record.stage == "admin" else ""
+    first_byte = record.attempts[-1].first_byte_us if record.attempts else 0
     if _ESCAPED_NUL in projected.raw_json:
         texts = tuple(map(clean, texts))
+        findings, about = clean(findings), clean(about)
     # A union of bits is negative when one of its numbers is, and not below the largest of them.
     widest = utc_us | cost | duration | input_tokens | output_tokens
     if not (0 <= status <= _INT32_MAX and 0 <= widest <= _INT64_MAX):
@@ -94,10 +102,18 @@ def _row(projected: ProjectedRecord) -> _Row:
         *numbers,
         input_tokens,
         output_tokens,
+        findings,
+        about,
+        _within(first_byte, _INT64_MAX),
         projected.worker,
         projected.segment,
         projected.offset_bytes,
     )
+
+
+def _findings_of(record: AuditRecord) -> str:
+    """Each label with a space before and its count behind, so that one is found by its name."""
+    return "".join(f" {label}:{count}" for label, count in sorted(record.findings.items()))
 
 
 def chunks(rows: Iterator[_Row], count: int, size: int) -> Iterator[_Row]:

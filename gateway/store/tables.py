@@ -20,6 +20,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 
@@ -239,14 +240,33 @@ audit_records = Table(
     Column("output_tokens", BigInteger, nullable=False),
     Column("duration_us", BigInteger, nullable=False),
     Column("raw", LargeBinary),
+    Column("model_requested", Text, nullable=False, server_default=""),
+    Column("findings", Text, nullable=False, server_default=""),
+    Column("about", Text, nullable=False, server_default=""),
+    Column("first_byte_us", BigInteger, nullable=False, server_default="0"),
     Index(None, "request_id"),
-    Index(None, "organisation", "utc_us"),
+    Index(None, "organisation", "utc_us", "stage"),
 )
 """A projection of the segments: `raw` is the record's line (NULL: it is read from the segment), the
 other columns exist to be searched. Nothing is stored twice because a position moves with its rows.
 
 They are of any length, because a record that did not fit would stop the projection for good.
+`findings` is ` LABEL:count` of each label; `about` is the organisation that a deed concerns.
 """
+
+for _name, _columns, _where in (
+    ("found", ("organisation", "utc_us"), "stage = 'outcome' AND findings <> ''"),
+    ("not_ok", ("organisation", "utc_us"), "stage = 'outcome' AND status <> 'ok'"),
+    ("actor", ("organisation", "actor", "utc_us"), "actor <> ''"),
+    ("about", ("about", "utc_us"), "about <> ''"),
+):
+    Index(
+        f"ix_audit_records_{_name}",
+        *(audit_records.c[_column] for _column in _columns),
+        sqlite_where=text(_where),
+        postgresql_where=text(_where),
+    )
+"""What people look for among very much else: these rows are few, so their indexes cost little."""
 
 audit_positions = Table(
     "audit_positions",
@@ -285,6 +305,18 @@ audit_checkpoints = Table(
     Column("root", LargeBinary(32), nullable=False),
     Column("note", Text, nullable=False),
 )
+
+saved_views = Table(
+    "saved_views",
+    metadata,
+    Column("person", String(63), primary_key=True),
+    Column("organisation", _NAME, ForeignKey("organisations.name"), primary_key=True),
+    Column("room", String(20), primary_key=True),
+    Column("name", String(80), primary_key=True),
+    Column("filter", Text, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+)
+"""What somebody looks at again: a filter under a name of theirs, in one organisation."""
 
 audit_second_records = Table(
     "audit_second_records",
