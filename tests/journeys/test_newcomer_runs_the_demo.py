@@ -13,12 +13,14 @@ import sys
 from collections.abc import AsyncIterator
 from importlib import resources
 from pathlib import Path
+from typing import Literal
 
 import aiohttp
 import anthropic
 import openai
 import pytest
 from anthropic.types import MessageParam
+from pydantic import BaseModel
 
 from tests.identifiers import aadhaar
 
@@ -30,6 +32,13 @@ ANSWER = (
     "A receipt proves that the audit record of your request is in the log. "
     "It names the worker, the segment, the offset and the leaf hash."
 )
+
+
+class Choice(BaseModel):
+    """A form that the model would never keep by itself."""
+
+    kind: Literal["receipt", "record"]
+    is_whole: bool
 
 
 class Demo:
@@ -116,6 +125,31 @@ async def test_both_sdks_stream_what_the_model_really_generated(demo: Demo) -> N
 
     assert first == second == ANSWER
     assert usage.output_tokens > 10
+
+
+async def test_the_own_engine_holds_its_answer_to_a_schema_in_every_dialect(demo: Demo) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{demo.url}/v1", api_key=demo.key) as gpt:
+        chat = await gpt.chat.completions.parse(
+            model="auto",
+            messages=[{"role": "user", "content": QUESTION}],
+            response_format=Choice,
+            temperature=0,
+        )
+        response = await gpt.responses.parse(model="auto", input=QUESTION, text_format=Choice)
+    async with anthropic.AsyncAnthropic(base_url=demo.url, api_key=demo.key) as claude:
+        message = await claude.messages.parse(
+            model="auto",
+            max_tokens=60,
+            messages=[{"role": "user", "content": QUESTION}],
+            output_format=Choice,
+        )
+
+    for parsed in (
+        chat.choices[0].message.parsed,
+        response.output_parsed,
+        message.parsed_output,
+    ):
+        assert isinstance(parsed, Choice)
 
 
 async def test_a_tenant_meets_its_own_prefixes_in_the_engine_again(demo: Demo) -> None:
