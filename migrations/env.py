@@ -4,10 +4,11 @@ from alembic import context
 
 from gateway.store.kept_answers import kept_answers
 from gateway.store.policy_tables import policy_versions
+from gateway.store.rollup_tables import rollup_cursors
 
 
 # Every module that declares tables is imported here, and they all share one schema.
-assert kept_answers.metadata is policy_versions.metadata
+assert kept_answers.metadata is policy_versions.metadata is rollup_cursors.metadata
 
 connection = context.config.attributes["connection"]
 context.configure(

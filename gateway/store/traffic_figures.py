@@ -1,0 +1,114 @@
+"""What was added up by the rollup, read for pages: by hour, by day and by key."""
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+from sqlalchemy import Table, func, select
+
+from gateway.errors import RequestInvalid
+from gateway.store.engine import Database
+from gateway.store.rollup_tables import COUNTERS, traffic_days, traffic_hours
+from gateway.store.tables import audit_records
+
+
+DAY_DIMENSIONS: Final = (
+    *("workspace", "project", "key_id", "target", "provider", "jurisdiction", "day"),
+)
+HOUR_DIMENSIONS: Final = ("organisation", "key_id", "target", "provider", "jurisdiction", "hour_us")
+
+
+class Sums(Struct, frozen=True):
+    """One group of requests; the counters are those of `gateway.store.rollup_tables`."""
+
+    group: tuple[Any, ...] = ()
+    requests: int = 0
+    failed: int = 0
+    refused: int = 0
+    found: int = 0
+    unpriced: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_microusd: int = 0
+    duration_us: int = 0
+    last_us: int = 0
+
+
+class TrafficFigures:
+    """Sums of one database, as far as its rollup went."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def by_hour(
+        self, organisations: Collection[str] | None, since_us: int, by: Sequence[str]
+    ) -> list[Sums]:
+        """Sums since then per group of HOUR_DIMENSIONS, of these organisations or of all."""
+        columns = traffic_hours.c
+        conditions = [columns.hour_us >= since_us]
+        if organisations is not None:
+            conditions.append(columns.organisation.in_(sorted(organisations)))
+        return await self._grouped(traffic_hours, by, HOUR_DIMENSIONS, conditions)
+
+    async def by_day(
+        self, organisation: str, since_day: str, until_day: str, by: Sequence[str]
+    ) -> list[Sums]:
+        """Sums per group of DAY_DIMENSIONS, both days (`2026-11-30`) included.
+
+        Raises:
+            RequestInvalid: there is no such dimension.
+            NotReady: the database does not answer.
+        """
+        columns = traffic_days.c
+        conditions = [
+            columns.organisation == organisation,
+            columns.day >= since_day,
+            columns.day <= until_day,
+        ]
+        return await self._grouped(traffic_days, by, DAY_DIMENSIONS, conditions)
+
+    async def last_used(self, organisation: str) -> dict[str, int]:
+        """When each key of an organisation last asked; keys that never did are missing."""
+        columns = traffic_days.c
+        query = (
+            select(columns.key_id, func.max(columns.last_us))
+            .where(columns.organisation == organisation)
+            .group_by(columns.key_id)
+        )
+        async with self._database.reading() as connection:
+            return {name: int(last) for name, last in await connection.execute(query)}
+
+    async def asked_since(
+        self, organisation: str, key_id: str, since_us: int, count_max: int = 10_000
+    ) -> int:
+        """How many requests of a key ended since then; no more than `count_max` are counted."""
+        columns = audit_records.c
+        found = (
+            select(columns.sequence)
+            .where(
+                columns.organisation == organisation,
+                columns.utc_us >= since_us,
+                columns.key_id == key_id,
+                columns.stage == "outcome",
+            )
+            .limit(count_max)
+            .subquery()
+        )
+        async with self._database.reading() as connection:
+            query = select(func.count()).select_from(found)
+            return int((await connection.execute(query)).scalar_one())
+
+    async def _grouped(
+        self, table: Table, by: Sequence[str], known: Sequence[str], conditions: Sequence[Any]
+    ) -> list[Sums]:
+        if len(set(by)) < len(by) or not set(by) <= set(known):
+            raise RequestInvalid(f"group by: {', '.join(known)}", parameter="by")
+        groups = [table.c[name] for name in by]
+        sums = [func.coalesce(func.sum(table.c[name]), 0) for name in COUNTERS]
+        last = func.coalesce(func.max(table.c.last_us), 0)
+        query = select(*groups, *sums, last).where(*conditions).group_by(*groups).order_by(*groups)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return [
+            Sums(tuple(row[: len(by)]), *(int(number) for number in row[len(by) :])) for row in rows
+        ]
