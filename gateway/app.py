@@ -8,11 +8,9 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from functools import cached_property, partial
 
-from litestar import Litestar
-
 from classifiers.complexity.model import load as load_complexity
 from classifiers.pii.scanner import load as load_scanner
-from gateway.api.application import build_application
+from gateway.api.application import Application, build_application
 from gateway.api.door import Door, Load
 from gateway.api.front import Front
 from gateway.api.responses import response_routes
@@ -145,7 +143,7 @@ class DataPlane:
         self._is_reporting = True
         self._kept_board = ""
 
-    def application(self) -> Litestar:
+    def application(self) -> Application:
         """The ASGI application of this worker's listener."""
         load = Load(self._settings.limits.concurrent_requests_max, self.metrics)
         make_door = partial(

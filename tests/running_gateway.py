@@ -167,6 +167,7 @@ class RunningGateway:
         self._socket.bind(("127.0.0.1", 0))
         config = uvicorn.Config(
             self.plane.application(),
+            interface="asgi3",
             loop="uvloop",
             http=bounded_protocol(self.settings.limits),
             lifespan="on",

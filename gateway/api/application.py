@@ -1,17 +1,18 @@
 """The data plane's ASGI application: its routes, and errors outside any dialect.
 
-The hot routes are `@asgi` routes: Litestar routes them and runs the life cycle, and nothing else of
-a framework stands between the socket and the journey (docs/decisions/0003).
+Model calls go from the server to their doors; Litestar has the small routes and the life cycle
+(docs/decisions/0003). No framework stands between the socket and the journey.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from litestar import Litestar, MediaType, Request, Response, asgi, get
+from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException
 from litestar.handlers import ASGIRouteHandler, HTTPRouteHandler
 from litestar.params import FromPath
-from litestar.types import LifespanHook
+from litestar.types import LifespanHook, Receive, Scope, Send
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway.api.decisions import explain_decision
@@ -27,19 +28,40 @@ METHOD_NOT_ALLOWED = 405
 SERVER_ERROR = 500
 
 
+class Application:
+    """Leads model calls straight to their doors, and everything else into the framework.
+
+    Its router, its handler of exceptions and its route are coroutines around each call: they did
+    nothing for a door, and a streamed answer went through all of them for every piece.
+    """
+
+    __slots__ = ("_doors", "_others")
+
+    def __init__(self, doors: Sequence[Door], others: Litestar) -> None:
+        self._doors = {door.endpoint: door for door in doors}
+        self._others = others
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        door = self._doors.get(scope["path"]) if scope["type"] == ScopeType.HTTP else None
+        if door is not None:
+            return door.call(scope, receive, send)
+        return self._others(scope, receive, send)
+
+
 def build_application(
     doors: Sequence[Door],
     front: Front,
     more_routes: Sequence[HTTPRouteHandler],
     on_startup: Sequence[LifespanHook],
     on_shutdown: Sequence[LifespanHook],
-) -> Litestar:
+) -> Application:
     """Wire doors and small routes into one application."""
 
     def explain(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
         return _error_response(front.dialect, error, new_request_id(front.clock.utc_us()))
 
-    return PlainLitestar(
+    # The doors are routes as well: for their paths in the forms that only a router knows.
+    others = PlainLitestar(
         route_handlers=[*map(_door_route, doors), *_small_routes(front), *more_routes],
         on_startup=on_startup,
         on_shutdown=on_shutdown,
@@ -47,6 +69,7 @@ def build_application(
         logging_config=None,
         exception_handlers={GatewrightError: explain, HTTPException: explain},
     )
+    return Application(doors, others)
 
 
 def _door_route(door: Door) -> ASGIRouteHandler:
