@@ -6,7 +6,7 @@ or raises what the last attempt said.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct, structs
 
@@ -107,6 +107,28 @@ class LiveStream:
             return []
         try:
             return await self._read()
+        except GatewrightError as error:
+            self._attempt.end(error)
+            raise
+
+    async def flow(self, take: Callable[[list[StreamEvent]], bool]) -> None:
+        """Hand events to `take` as they arrive, until it has enough or the stream is over.
+
+        `next_batch` goes on from there, and says what went wrong. Raises like it.
+        """
+        if self._held or self._ended:
+            return
+
+        def read(data: bytes) -> bool:
+            events = self._decoder.feed(data)
+            if not events:
+                return False
+            self._check(events)
+            has_enough = take(events if self._lift is None else self._lift.events(events))
+            return has_enough or self._ended
+
+        try:
+            await self._reply.flow(read)
         except GatewrightError as error:
             self._attempt.end(error)
             raise

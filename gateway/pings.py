@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 
 
 Write = Callable[[bytes], Awaitable[None]]
+Push = Callable[[bytes], bool]
+"""Writes at once; True where the caller is slow, and a `Write` would have waited."""
 
 
 class Pings:

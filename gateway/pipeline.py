@@ -28,7 +28,7 @@ from gateway.passage import UNMET, Arrival, Passage, unmet_format
 from gateway.pings import Pings, Write
 from gateway.ports import AuditLog, Ledger, StreamEncoder
 from gateway.rates import NO_LIMITS, Permit, Rates
-from gateway.relay import Relay
+from gateway.relay import Direct, Relay
 from gateway.settings import Settings
 from gateway.tally import content_bytes, with_estimates
 from gateway.threads import Threads, at_least, without_keeping
@@ -44,13 +44,13 @@ class WholeAnswer(Struct, frozen=True):
 
 
 class StreamedAnswer(Struct, frozen=True):
-    """An answer that is still arriving; `relay` writes it to its end.
+    """An answer that is still arriving; `relay` writes it to its end, straight where it can.
 
     It says whether the body may end as if the answer were whole; where it may not, it is cut.
     """
 
     headers: Mapping[str, str]
-    relay: Callable[[Write], Awaitable[bool]]
+    relay: Callable[[Write, Direct], Awaitable[bool]]
 
 
 Begin = Callable[[Mapping[str, str]], Write]
@@ -362,7 +362,7 @@ def _ping_early(passage: Passage) -> bytes:
     return _unsourced(passage).ping()
 
 
-async def _fail_late(passage: Passage, error: GatewrightError, write: Write) -> bool:
+async def _fail_late(passage: Passage, error: GatewrightError, write: Write, _: Direct) -> bool:
     """Tell inside a stream what came too late for a status; whether it may end as if whole."""
     encoder = _unsourced(passage)
     await write(encoder.fail(error, passage.request.request_id))

@@ -3,7 +3,7 @@
 Every port has one contract suite in `tests/contracts` that runs against both.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -47,6 +47,10 @@ class UpstreamCall(Struct, frozen=True):
     """Whether the body is to be counted and not answered; only where the provider does that."""
 
 
+Take = Callable[[bytes], bool]
+"""Takes a piece of a body at once; True when it has enough for now."""
+
+
 class UpstreamReply(Protocol):
     """An answer whose headers have arrived. Must be closed, also after an error or a cancel."""
 
@@ -71,6 +75,13 @@ class UpstreamReply(Protocol):
 
     def chunks(self) -> AsyncIterator[bytes]:
         """The body as it arrives; raises like `read`, and ends early when the upstream does."""
+        ...
+
+    async def flow(self, take: Take) -> None:
+        """Hand the body to `take` as it arrives, until that has enough or nothing more comes.
+
+        `chunks` goes on where this ended, and says what went wrong; what `take` raises is raised.
+        """
         ...
 
     async def close(self) -> None:

@@ -6,6 +6,7 @@ after its outcome is durable. When the caller leaves, the upstream is cut before
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from gateway.attempts import AttemptLog, end_code
 from gateway.catalogue import saved_by_cache
@@ -13,12 +14,19 @@ from gateway.conclusion import Conclusion
 from gateway.dispatch import LiveStream
 from gateway.errors import GatewrightError, UpstreamFailed
 from gateway.passage import UNMET, Passage, is_unenforced, unmet_format
-from gateway.pings import Pings, Write
+from gateway.pings import Pings, Push, Write
 from gateway.ports import StreamEncoder
 from gateway.tally import Tally
+from gateway.types import StreamEvent
 
 
 Keep = Callable[[Passage, bytes], Awaitable[None]]
+Direct = Callable[[], Push | None]
+"""How to write at once, for who has begun to write; None where every write may have to wait."""
+
+
+def never_direct() -> None:
+    """A caller to whom every write may have to wait."""
 
 
 class Relay:
@@ -47,7 +55,7 @@ class Relay:
         self._pings = pings
         self._has_written = False
 
-    async def run(self, write: Write) -> bool:
+    async def run(self, write: Write, direct: Direct = never_direct) -> bool:
         """Write the whole answer, whatever its end; whether the body may end as if it were whole.
 
         Where a dialect has no event for an error, a body that just ends would look complete.
@@ -56,7 +64,7 @@ class Relay:
         encoder = self._passage.arrival.dialect.stream_encoder(request, self._live.source)
         pings.go_on(write, encoder.ping)
         try:
-            await self._carry(encoder, write, pings)
+            await self._carry(encoder, write, direct)
         except UpstreamFailed as error:
             await pings.stop()
             await write(await self._failure(encoder, error))
@@ -80,17 +88,33 @@ class Relay:
         await write(ending)
         return True
 
-    async def _carry(self, encoder: StreamEncoder, write: Write, pings: Pings) -> None:
+    async def _carry(self, encoder: StreamEncoder, write: Write, direct: Direct) -> None:
+        """Pass on what arrives. Once the answer has begun no task is woken for a piece of it."""
         while events := await self._live.next_batch():
-            self._tally.add(events)
-            if self._said is not None:
-                self._said += [
-                    delta.text for event in events for delta in event.deltas if delta.kind == "text"
-                ]
-            if data := encoder.encode(events):
-                pings.is_quiet = False
+            if data := self._next(encoder, events):
                 await write(data)
                 self._has_written = True
+            push = direct() if self._has_written else None
+            if push is not None:
+                await self._live.flow(partial(self._pass_on, encoder, push))
+                # Nothing but the wait for a caller who is slow.
+                await write(b"")
+
+    def _pass_on(self, encoder: StreamEncoder, push: Push, events: list[StreamEvent]) -> bool:
+        data = self._next(encoder, events)
+        return bool(data) and push(data)
+
+    def _next(self, encoder: StreamEncoder, events: list[StreamEvent]) -> bytes:
+        """What the caller gets of these events, once they are counted."""
+        self._tally.add(events)
+        if self._said is not None:
+            self._said += [
+                delta.text for event in events for delta in event.deltas if delta.kind == "text"
+            ]
+        data = encoder.encode(events)
+        if data:
+            self._pings.is_quiet = False
+        return data
 
     async def _finish(self, encoder: StreamEncoder) -> bytes:
         passage, candidate = self._passage, self._live.candidate

@@ -112,7 +112,7 @@ class Door:
         if isinstance(answer, StreamedAnswer):
             if not exchange.started:
                 begin(answer.headers)
-            if await answer.relay(exchange.write):
+            if await answer.relay(exchange.write, exchange.direct):
                 await exchange.end_stream()
             else:
                 await exchange.cut_stream()

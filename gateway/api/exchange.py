@@ -220,6 +220,10 @@ class Exchange:
         elif self._line is not None and self._line.push(data):
             await self._line.drain()
 
+    def direct(self) -> Callable[[bytes], bool] | None:
+        """How to write without waiting, in a stream that has begun; None where that cannot be."""
+        return self._line.push if self._on_line and self._line is not None else None
+
     async def end_stream(self) -> None:
         self.close()
         if self._on_line and self._line is not None:

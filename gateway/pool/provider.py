@@ -23,7 +23,7 @@ from gateway.pool.parity import differing
 from gateway.pool.prefixes import Prompt, prompt_of
 from gateway.pool.router import Router
 from gateway.pool.speeds import SpeedWatch
-from gateway.ports import ModelHost, ServedModel, UpstreamCall, UpstreamReply
+from gateway.ports import ModelHost, ServedModel, Take, UpstreamCall, UpstreamReply
 from gateway.telemetry import Event, logger
 from gateway.types import ChatRequest, DialectName, Target
 
@@ -312,14 +312,28 @@ class PoolReply:
     async def chunks(self) -> AsyncIterator[bytes]:
         try:
             async for chunk in self._reply.chunks():
-                if not self._pieces:
-                    self._answered_s = self._pool.now_s()
-                    self._member_load.member.answered(self._member_load, self._answered_s)
-                self._pieces += 1
+                self._count()
                 yield chunk
         except GatewrightError as error:
             self._end(error)
             raise
+
+    async def flow(self, take: Take) -> None:
+        def count(piece: bytes) -> bool:
+            self._count()
+            return take(piece)
+
+        try:
+            await self._reply.flow(count)
+        except GatewrightError as error:
+            self._end(error)
+            raise
+
+    def _count(self) -> None:
+        if not self._pieces:
+            self._answered_s = self._pool.now_s()
+            self._member_load.member.answered(self._member_load, self._answered_s)
+        self._pieces += 1
 
     async def close(self) -> None:
         try:

@@ -81,6 +81,7 @@ class Connection(asyncio.Protocol):
         "_on_idle_end",
         "_parser",
         "_pieces",
+        "_take",
         "_timer",
         "_timer_end_s",
         "_transport",
@@ -106,6 +107,7 @@ class Connection(asyncio.Protocol):
         self._waits_since_s = 0.0
         self._is_in_use = self._is_paused = False
         self._pieces: list[bytes] = []
+        self._take: Callable[[bytes], bool] | None = None
         self.status = 0
         self._begin()
 
@@ -173,6 +175,22 @@ class Connection(asyncio.Protocol):
                 self._waiter = None
         return self.take()
 
+    async def flow(self, take: Callable[[bytes], bool]) -> None:
+        """Hand over what arrives, as it arrives, until `take` has enough or nothing more comes.
+
+        No task is woken for a piece: that costs as much as all that is done with it. The next
+        `read` says how it ended; what `take` raises comes out here.
+        """
+        if self._pieces and take(self.take()):
+            return
+        if self.is_complete or self._failure is not None:
+            return
+        self._take = take
+        try:
+            await self._more()
+        finally:
+            self._take = None
+
     def take(self) -> bytes:
         """What has arrived since the last call; may be empty."""
         pieces = self._pieces
@@ -219,7 +237,10 @@ class Connection(asyncio.Protocol):
         if self._buffered_bytes > BUFFERED_BYTES_MAX and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
-        self._wake()
+        if self._take is None:
+            self._wake()
+        else:
+            self._hand_over(self._take)
 
     def eof_received(self) -> None:
         """The transport closes by itself."""
@@ -281,6 +302,19 @@ class Connection(asyncio.Protocol):
     def _wake(self) -> None:
         waiter = self._waiter
         if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _hand_over(self, take: Callable[[bytes], bool]) -> None:
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            return  # It had enough, and has not been back yet.
+        self._waits_since_s = self._loop.time()
+        try:
+            is_enough = bool(self._pieces) and take(self.take())
+        except Exception as error:  # noqa: BLE001 - not handled here, but raised in who waits
+            waiter.set_exception(error)
+            return
+        if is_enough or self.is_complete:
             waiter.set_result(None)
 
     def _fail(self, failure: UpstreamFailed) -> None:

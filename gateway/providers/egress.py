@@ -20,7 +20,7 @@ from gateway.errors import (
     UpstreamMalformed,
     UpstreamUnreachable,
 )
-from gateway.ports import UpstreamCall
+from gateway.ports import Take, UpstreamCall
 from gateway.providers.connection import RATE_LIMIT_HEADERS, Connection
 from gateway.providers.endpoint import Endpoint
 from gateway.providers.pool import Origin, Pool
@@ -266,11 +266,27 @@ class EgressReply:
         if not piece:
             await self.close()
             raise StopAsyncIteration
+        try:
+            self._count(piece)
+        except UpstreamMalformed:
+            await self.close()
+            raise
+        return piece
+
+    async def flow(self, take: Take) -> None:
+        if self._is_closed:
+            return
+
+        def count(piece: bytes) -> bool:
+            self._count(piece)
+            return take(piece)
+
+        await self._connection.flow(count)
+
+    def _count(self, piece: bytes) -> None:
         self._received_bytes += len(piece)
         if self._received_bytes > self._limits.reply_bytes_max:
-            await self.close()
             raise UpstreamMalformed("the upstream's reply is too large")
-        return piece
 
     async def close(self) -> None:
         if not self._is_closed:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.errors import NO_RATE_LIMITS, ConfigurationInvalid, UpstreamFailed
-from gateway.ports import UpstreamCall
+from gateway.ports import Take, UpstreamCall
 from gateway.providers.egress import check_clearance
 from gateway.types import ChatRequest, DialectName, Target
 
@@ -118,6 +118,17 @@ class ScriptedUpstreamReply:
 
     def chunks(self) -> AsyncIterator[bytes]:
         return self
+
+    async def flow(self, take: Take) -> None:
+        while not self._is_over:
+            if self._reply.gap_s:
+                await asyncio.sleep(self._reply.gap_s)
+            for piece in self._pieces:
+                if take(piece):
+                    return
+                break
+            else:
+                return
 
     async def close(self) -> None:
         if not self._is_over:

@@ -1,6 +1,6 @@
 """What every `Provider` promises, scripted or over a real socket: the same observable behaviour."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
 import pytest
@@ -123,6 +123,26 @@ async def read_stream(reply: UpstreamReply) -> bytes:
     return b"".join([chunk async for chunk in reply.chunks()])
 
 
+async def flow_stream(reply: UpstreamReply) -> bytes:
+    """The body as it flows; every second piece is enough for a while."""
+    pieces: list[bytes] = []
+
+    def take(piece: bytes) -> bool:
+        pieces.append(piece)
+        return len(pieces) % 2 == 0
+
+    chunks = reply.chunks()
+    while True:
+        await reply.flow(take)
+        try:
+            pieces.append(await anext(chunks))
+        except StopAsyncIteration:
+            return b"".join(pieces)
+
+
+READING = pytest.mark.parametrize("read", [read_stream, flow_stream], ids=["read", "flowing"])
+
+
 async def test_a_whole_answer_has_status_kind_and_body(stage: Stage) -> None:
     reply = await stage.provider.open(make_call())
     body = await reply.read()
@@ -132,9 +152,12 @@ async def test_a_whole_answer_has_status_kind_and_body(stage: Stage) -> None:
     assert stage.bodies == [make_call().body]
 
 
-async def test_a_stream_arrives_in_order_up_to_its_terminal_event(stage: Stage) -> None:
+@READING
+async def test_a_stream_arrives_in_order_up_to_its_terminal_event(
+    stage: Stage, read: Callable[[UpstreamReply], Awaitable[bytes]]
+) -> None:
     reply = await stage.provider.open(make_call(stream=True))
-    body = await read_stream(reply)
+    body = await read(reply)
     await reply.close()
     assert (reply.status, reply.is_event_stream) == (200, True)
     assert body.endswith(TERMINAL[stage.provider.dialect])
@@ -175,12 +198,15 @@ async def test_a_failure_before_the_headers_is_raised_by_open_after_one_try(
     assert len(stage.bodies) == 1
 
 
+@READING
 @pytest.mark.parametrize("fault", ["mid_reset", "mid_hang"])
-async def test_a_failure_in_the_middle_is_raised_by_reading(stage: Stage, fault: Fault) -> None:
+async def test_a_failure_in_the_middle_is_raised_by_reading(
+    stage: Stage, fault: Fault, read: Callable[[UpstreamReply], Awaitable[bytes]]
+) -> None:
     stage.misbehave(fault)
     reply = await stage.provider.open(make_call(stream=True))
     with pytest.raises(ERRORS[fault]):
-        await read_stream(reply)
+        await read(reply)
     await reply.close()
     assert len(stage.bodies) == 1
 

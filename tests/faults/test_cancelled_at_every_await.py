@@ -22,6 +22,7 @@ from gateway.errors import BudgetExhausted
 from gateway.identity import Peppers
 from gateway.passage import Arrival
 from gateway.pipeline import StreamedAnswer
+from gateway.relay import never_direct
 from gateway.settings import load_settings
 from gateway.store.engine import open_database
 from gateway.store.keys import KeyStore, NewKey, Place
@@ -162,7 +163,7 @@ class InProcess:
 
         answer = await self.pipeline.serve(arrival, body, lambda _: write)
         if isinstance(answer, StreamedAnswer):
-            await answer.relay(write)
+            await answer.relay(write, never_direct)
 
     async def check(self) -> None:
         """Nothing reserved: what a cancelled request leaves behind runs on, shielded, and ends."""

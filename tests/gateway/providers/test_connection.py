@@ -14,7 +14,7 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.providers.connection import BUFFERED_BYTES_MAX
-from gateway.providers.egress import Egress, EgressLimits, Route
+from gateway.providers.egress import Egress, EgressLimits, EgressReply, Route
 from gateway.providers.endpoint import parse_endpoint
 from tests.gateway.providers.samples import HOME, make_call
 
@@ -94,6 +94,11 @@ async def fetch(egress: Egress, upstream: RawUpstream) -> bytes:
         return await reply.read()
     finally:
         await reply.close()
+
+
+async def flow_to_its_end(reply: EgressReply) -> None:
+    await reply.flow(lambda _: False)
+    await anext(reply.chunks())
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -230,6 +235,55 @@ async def test_a_caller_who_does_not_read_holds_the_upstream_back(egress: Egress
             await asyncio.sleep(0.05)
         assert BUFFERED_BYTES_MAX < before < size
         assert len(await reply.read()) == size
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+async def test_a_body_flows_whole_and_in_order_whoever_stops_it(egress: Egress) -> None:
+    pieces = [b"4\r\n%04d\r\n" % number for number in range(200)]
+    async with running([CHUNKED, *pieces, b"0\r\n\r\n"]) as upstream:
+        reply = await egress.open(upstream.route(egress), make_call())
+        taken: list[bytes] = []
+
+        def take(piece: bytes) -> bool:
+            taken.append(piece)
+            return len(taken) % 3 == 0
+
+        chunks = reply.chunks()
+        with contextlib.suppress(StopAsyncIteration):
+            while True:
+                await reply.flow(take)
+                await asyncio.sleep(0)  # What arrives meanwhile waits.
+                taken.append(await anext(chunks))
+        await reply.close()
+
+        assert b"".join(taken) == b"".join(b"%04d" % number for number in range(200))
+        assert await fetch(egress, upstream) == b"hello"
+        assert upstream.connections == 1
+
+
+async def test_what_a_taker_raises_is_raised_where_it_was_awaited(egress: Egress) -> None:
+    async with running([CHUNKED, b"1\r\na\r\n", b"1\r\nb\r\n"]) as upstream:
+        reply = await egress.open(upstream.route(egress), make_call())
+
+        def take(piece: bytes) -> bool:
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await reply.flow(take)
+        await reply.close()
+
+
+async def test_what_flows_is_bounded_in_bytes_and_silence() -> None:
+    egress = Egress(EgressLimits(idle_s=0.2, reply_bytes_max=3))
+    async with running([CHUNKED, b"4\r\nabcd\r\n"], [CHUNKED, b"1\r\na\r\n"]) as upstream:
+        for error in (UpstreamMalformed, UpstreamTimeout):
+            reply = await egress.open(upstream.route(egress), make_call())
+            with pytest.raises(error):
+                await flow_to_its_end(reply)
+            await reply.close()
+    await egress.close()
 
 
 async def test_a_question_without_content_is_asked_again_on_a_fresh_connection(
