@@ -52,9 +52,8 @@ def _parser() -> argparse.ArgumentParser:
         help="prompt tokens per step beside decoders; 0: by measured step times",
     )
     serving.add_argument("--overlap", default="auto", help="plan ahead: on, off or auto")
-    serving.add_argument(
-        "--deterministic", action="store_true", help="the same bits whoever else is served"
-    )
+    same = "the same bits whoever else is served"
+    serving.add_argument("--deterministic", action="store_true", help=same)
     serving.add_argument("--no-graphs", action="store_true", help="no CUDA graphs for decodes")
     serving.add_argument("--kv-dtype", default="auto", help="auto or fp8")
     serving.add_argument(
@@ -63,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     serving.add_argument("--quantise", default="", help="weights as int8, fp8 or int4")
     serving.add_argument("--num-drafts", type=int, default=0, help="tokens guessed per step")
     serving.add_argument("--draft-model", default="", help="a small model that guesses")
+    serving.add_argument("--tensor-parallel", type=int, default=1, help="processes; one GPU each")
     serving.add_argument("--no-prefix-cache", action="store_true")
     serving.add_argument(
         "--share-prefixes", action="store_true", help="requests without a tenant are one group"
@@ -104,6 +104,7 @@ def _serve_options(options: argparse.Namespace) -> ServeOptions:
         quantise=options.quantise,
         num_drafts=options.num_drafts,
         draft_model=options.draft_model,
+        tensor_parallel=options.tensor_parallel,
         model_public_key=options.model_public_key,
     )
     return ServeOptions(

@@ -1,25 +1,21 @@
 """Runs steps on one device: one forward pass for all items, then one choice per sampled item."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 
 from local_engine.core.allocation import BlockCopy
 from local_engine.core.scheduler import Item, Step
 from local_engine.core.sequence import Sequence
-from local_engine.kernels.linear import (
-    MakeLinear,
-    choose_linear,
-    in_tiles,
-    plain_linear,
-    triton_products,
-)
+from local_engine.kernels.linear import MakeLinear
 from local_engine.kernels.paged_attention import choose_native
 from local_engine.model.decoder import Decoder
 from local_engine.model.spec import ModelSpec
 from local_engine.runner.batch import FlatBatch, PagedAttention, flatten
+from local_engine.runner.fusing import fuse, is_recordable
 from local_engine.runner.graphs import DecodeGraphs, Record
 from local_engine.runner.kv_pool import KvPool
 from local_engine.runner.sampler import (
@@ -34,8 +30,12 @@ from local_engine.runner.sampler import (
 from local_engine.text.grammar import Grammar
 
 
-# Tells the other ranks what is about to be computed.
-Announce = Callable[[Step, FlatBatch], None]
+class Ranks(Protocol):
+    """The other ranks: told what is about to be computed, before it is."""
+
+    def step(self, step: Step, batch: FlatBatch | None) -> None: ...
+
+    def text(self, token_ids: list[int]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class ModelRunner:
         block_size: int = 16,
         num_host_blocks: int = 0,
         make_linear: MakeLinear | None = None,
-        announce: Announce | None = None,
+        ranks: Ranks | None = None,
         is_deterministic: bool = False,
         kv_dtype: torch.dtype | None = None,
     ) -> None:
@@ -88,21 +88,19 @@ class ModelRunner:
         self._decoder = decoder.to(device).eval()
         shape = (self.spec.head_dim, block_size, kv_dtype)
         self._native = choose_native(device, self.dtype, *shape)
-        make = make_linear or choose_linear(device, self.dtype)
-        products = triton_products(device)
-        if is_deterministic:
-            self._decoder.fuse(in_tiles(make), self._native, in_tiles(plain_linear))
-        elif products is not None and make_linear is None:
-            self._decoder.fuse(make, self._native, grouped=products.grouped_triton)
-        else:
-            self._decoder.fuse(make, self._native)
-        # Experts that multiply one by one ask the device which of them were chosen.
-        self._is_recordable = self.spec.moe is None or (
-            products is not None and make_linear is None and not is_deterministic
+        fuse(
+            self._decoder,
+            device,
+            self._native,
+            make_linear=make_linear,
+            is_deterministic=is_deterministic,
+        )
+        self._is_recordable = is_recordable(
+            decoder, device, make_linear, is_deterministic=is_deterministic
         )
         self._draw = choose_draw(device)
         self._graphs: DecodeGraphs | None = None
-        self._announce = announce
+        self._ranks = ranks
         self.device = device
         self._block_size = block_size
         self.pool = KvPool(
@@ -129,11 +127,12 @@ class ModelRunner:
     def compute(self, prepared: Prepared) -> dict[str, Result]:
         """A result for every item of a step, with tokens if it was sampled."""
         self.pool.apply(prepared.copies)
+        if prepared.batch is not None:
+            prepared.batch.fill(self._last_tokens)
+        if self._ranks is not None:
+            self._ranks.step(prepared.step, prepared.batch)
         if prepared.batch is None:
             return {}
-        prepared.batch.fill(self._last_tokens)
-        if self._announce is not None:
-            self._announce(prepared.step, prepared.batch)
         batch = prepared.batch.to(self.device)
         results = {item.sequence.sequence_id: Result() for item in batch.items}
         logits = None if self._graphs is None else self._graphs.scores(batch)
@@ -155,7 +154,7 @@ class ModelRunner:
 
         With other ranks, or experts that multiply one by one, they are computed as ever.
         """
-        if self._announce is not None or not self._is_recordable:
+        if self._ranks is not None or not self._is_recordable:
             return
         self._graphs = DecodeGraphs(
             self._scores,
@@ -173,6 +172,8 @@ class ModelRunner:
     @torch.inference_mode()
     def embed(self, token_ids: list[int]) -> list[float]:
         """The mean of a text's hidden states, scaled to length one."""
+        if self._ranks is not None:
+            self._ranks.text(token_ids)
         hidden = self._decoder(torch.tensor([token_ids], device=self.device))[0].float()
         mean = hidden.mean(dim=0)
         embedding: list[float] = (mean / mean.norm()).tolist()

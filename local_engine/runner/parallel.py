@@ -15,13 +15,14 @@ from torch import nn
 
 from local_engine.core.allocation import BlockCopy, CopyKind
 from local_engine.core.scheduler import Step
-from local_engine.kernels.linear import choose_linear
+from local_engine.kernels.linear import MakeLinear
 from local_engine.kernels.paged_attention import choose_native
 from local_engine.model.decoder import Block, Decoder, Mlp
 from local_engine.model.errors import ModelRefused
 from local_engine.model.moe import Expert, SparseMlp
 from local_engine.model.spec import ModelSpec
 from local_engine.runner.batch import FlatBatch, PagedAttention
+from local_engine.runner.fusing import fuse
 from local_engine.runner.kv_pool import KvPool
 
 
@@ -95,8 +96,8 @@ def _frozen(tensor: torch.Tensor) -> nn.Parameter:
     return nn.Parameter(tensor.contiguous(), requires_grad=False)
 
 
-class BatchMessage(msgspec.Struct, array_like=True):
-    """A step as the other ranks need it; without spans: end."""
+class Message(msgspec.Struct, array_like=True):
+    """What the other ranks are to do: a step, a text to be read whole, or to go home."""
 
     copies: list[tuple[int, int, int]] = []
     spans: list[tuple[int, int]] = []
@@ -107,39 +108,52 @@ class BatchMessage(msgspec.Struct, array_like=True):
     offsets: list[int] = []
     table: list[list[int]] = []
     first_rows: list[int] = []
+    is_whole: bool = False
+    """`token_ids` are a text of their own: no keys and values are kept of it."""
+    is_end: bool = False
 
 
-_DECODER = msgspec.msgpack.Decoder(BatchMessage)
+_DECODER = msgspec.msgpack.Decoder(Message)
 
 
-def announce(step: Step, batch: FlatBatch) -> None:
-    """Tell all ranks what rank 0 is about to compute."""
-    copies = [(copy.kind.value, copy.block_id, copy.host_slot) for copy in step.copies]
-    message = BatchMessage(
-        copies,
-        batch.spans,
-        batch.num_singles,
-        batch.token_ids.tolist(),
-        batch.positions.tolist(),
-        batch.blocks.tolist(),
-        batch.offsets.tolist(),
-        batch.table.tolist(),
-        batch.first_rows,
-    )
-    _send(msgspec.msgpack.encode(message))
+class Leader:
+    """Rank 0 as it speaks to the others; each says what rank 0 is about to compute."""
+
+    def step(self, step: Step, batch: FlatBatch | None) -> None:
+        """A step's moves, and its tokens unless it has only moves."""
+        copies = [(copy.kind.value, copy.block_id, copy.host_slot) for copy in step.copies]
+        if batch is None:
+            _send(Message(copies))
+            return
+        message = Message(
+            copies,
+            batch.spans,
+            batch.num_singles,
+            batch.token_ids.tolist(),
+            batch.positions.tolist(),
+            batch.blocks.tolist(),
+            batch.offsets.tolist(),
+            batch.table.tolist(),
+            batch.first_rows,
+        )
+        _send(message)
+
+    def text(self, token_ids: list[int]) -> None:
+        """A text that is read whole, for its embedding."""
+        _send(Message(token_ids=token_ids, is_whole=True))
+
+    def end(self) -> None:
+        """Let the other ranks go home."""
+        _send(Message(is_end=True))
 
 
-def announce_end() -> None:
-    """Let the other ranks go home."""
-    _send(msgspec.msgpack.encode(BatchMessage()))
-
-
-def _send(body: bytes) -> None:
+def _send(message: Message) -> None:
+    body = msgspec.msgpack.encode(message)
     dist.broadcast(torch.tensor([len(body)]), src=0)
     dist.broadcast(torch.frombuffer(bytearray(body), dtype=torch.uint8), src=0)
 
 
-def _receive() -> BatchMessage:
+def _receive() -> Message:
     length = torch.zeros(1, dtype=torch.long)
     dist.broadcast(length, src=0)
     body = torch.empty(int(length), dtype=torch.uint8)
@@ -147,33 +161,67 @@ def _receive() -> BatchMessage:
     return _DECODER.decode(body.numpy().tobytes())
 
 
+def fewest(*counts: int) -> tuple[int, ...]:
+    """Of each count the smallest that any rank named: what all of them have."""
+    agreed = torch.tensor(counts)
+    dist.all_reduce(agreed, dist.ReduceOp.MIN)
+    return tuple(agreed.tolist())
+
+
 class Follower:
     """A rank beyond the first: its share of the decoder and of keys and values, and no opinion."""
 
     def __init__(
-        self, decoder: Decoder, device: torch.device, *, num_blocks: int, block_size: int
+        self,
+        decoder: Decoder,
+        device: torch.device,
+        *,
+        num_blocks: int,
+        block_size: int,
+        num_host_blocks: int = 0,
+        make_linear: MakeLinear | None = None,
+        is_deterministic: bool = False,
+        kv_dtype: torch.dtype | None = None,
     ) -> None:
+        """Everything but the decoder's share and the device is as rank 0 has it."""
         dtype = decoder.model.norm.weight.dtype
         self._decoder = decoder.to(device).eval()
-        self._native = choose_native(device, dtype, decoder.spec.head_dim, block_size)
-        self._decoder.fuse(choose_linear(device, dtype), self._native)
+        self._native = choose_native(device, dtype, decoder.spec.head_dim, block_size, kv_dtype)
+        fuse(
+            self._decoder,
+            device,
+            self._native,
+            make_linear=make_linear,
+            is_deterministic=is_deterministic,
+        )
         self._device = device
-        self._pool = KvPool(decoder.spec, num_blocks, block_size, device=device, dtype=dtype)
+        self._pool = KvPool(
+            decoder.spec,
+            num_blocks,
+            block_size,
+            device=device,
+            dtype=kv_dtype or dtype,
+            num_host_blocks=num_host_blocks,
+        )
 
     @torch.inference_mode()
     def run(self) -> None:
         """Compute what rank 0 announces, until it announces the end."""
-        while (message := _receive()).spans:
+        while not (message := _receive()).is_end:
+            if message.is_whole:
+                self._decoder(torch.tensor([message.token_ids], device=self._device))
+                continue
             self._pool.apply(
                 tuple(
                     BlockCopy(CopyKind(kind), block, slot) for kind, block, slot in message.copies
                 )
             )
-            batch = self._batch(message)
-            attend = PagedAttention(self._decoder.spec, self._pool, batch, self._native)
-            self._decoder(batch.token_ids, batch.positions, attend)
+            if message.spans:
+                batch = self._batch(message)
+                attend = PagedAttention(self._decoder.spec, self._pool, batch, self._native)
+                self._decoder(batch.token_ids, batch.positions, attend)
 
-    def _batch(self, message: BatchMessage) -> FlatBatch:
+    def _batch(self, message: Message) -> FlatBatch:
         device, none = self._device, torch.zeros(0, dtype=torch.long)
         return FlatBatch(
             items=[],

@@ -38,6 +38,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     num_drafts: int = 0
     """Tokens guessed per step from the text itself, or by `draft_model`; 0: no speculation."""
     draft_model: str = ""
+    tensor_parallel: int = 1
+    """Processes that share the model, each with its part of all heads; one GPU each."""
     model_public_key: str = ""
     """Ed25519, 32 bytes in hexadecimal; with it only signed models load."""
 

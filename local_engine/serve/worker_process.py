@@ -14,20 +14,20 @@ import msgspec
 import torch
 
 from local_engine.core.scheduler import Limits, Scheduler
-from local_engine.kernels.linear import MakeLinear
-from local_engine.kernels.quantised import QUANTISED
 from local_engine.model.config import read_model_name, read_sampling_defaults
 from local_engine.model.errors import ModelRefused
 from local_engine.model.loader import describe, load_decoder
 from local_engine.model.manifest import ModelFiles, open_model
 from local_engine.model.spec import ModelSpec
 from local_engine.runner.graphs import CudaRecorder
-from local_engine.runner.kv_pool import KV_DTYPES
-from local_engine.runner.memory import KvBudget, plan_memory
+from local_engine.runner.memory import KvBudget
 from local_engine.runner.model_runner import ModelRunner, choose_device
+from local_engine.runner.parallel import fewest, shard
 from local_engine.runner.speculative import Drafter, ModelDrafter, NgramDrafter
 from local_engine.runner.warm_up import warm_up
 from local_engine.serve.options import WorkerOptions
+from local_engine.serve.ranks import RankGroup
+from local_engine.serve.sharing import budget_of, dtype_of, kv_dtype_of, quantiser_of
 from local_engine.serve.wire import Ready, Refused, encode
 from local_engine.serve.worker import Worker, WorkerIdentity
 from local_engine.text.grammar import GrammarCompiler
@@ -45,45 +45,46 @@ def main() -> int:
     options = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerOptions)
     torch.set_num_threads(options.threads)
     try:
-        worker, ready = load_worker(link, options)
+        group = RankGroup(options) if options.tensor_parallel > 1 else None
+        worker, ready = load_worker(link, options, group)
     except ModelRefused as error:
         link.sendall(encode(Refused(str(error))))
         return 2
     link.sendall(encode(ready))
     worker.run()
+    if group is not None:
+        group.end()
     return 0
 
 
-def load_worker(link: socket.socket, options: WorkerOptions) -> tuple[Worker, Ready]:
+def load_worker(
+    link: socket.socket, options: WorkerOptions, group: RankGroup | None = None
+) -> tuple[Worker, Ready]:
     """Verify, load and measure; raises `ModelRefused`."""
     directory = Path(options.model)
-    device = choose_device(options.device)
+    device = choose_device(options.device) if group is None else group.device
     key = bytes.fromhex(options.model_public_key) if options.model_public_key else None
     with open_model(directory, key) as files:
-        dtype = None if options.dtype == "auto" else getattr(torch, options.dtype)
-        decoder = load_decoder(files, dtype=dtype)
+        decoder = load_decoder(files, dtype=dtype_of(options))
+        if group is not None:
+            shard(decoder, 0, options.tensor_parallel)
         spec = decoder.spec
         tokenizer = load_chat_tokenizer(files)
         if tokenizer.vocab_size > spec.vocab_size:
             raise ModelRefused("the tokenizer knows more tokens than the model")
-        kv_dtype = _kv_dtype(options)
-        budget = plan_memory(
-            decoder,
-            device,
-            max_running=options.max_running,
-            kv_memory_bytes=options.kv_memory_bytes,
-            host_kv_bytes=options.host_kv_bytes,
-            kv_dtype=kv_dtype,
-        )
+        budget = budget_of(decoder, device, options)
+        if group is not None:
+            budget = _shared(budget)
         runner = ModelRunner(
             decoder,
             device,
             num_blocks=budget.num_blocks,
             block_size=budget.block_size,
             num_host_blocks=budget.num_host_blocks,
-            make_linear=_quantised(options),
+            make_linear=quantiser_of(options),
+            ranks=None if group is None else group.leader,
             is_deterministic=options.is_deterministic,
-            kv_dtype=kv_dtype,
+            kv_dtype=kv_dtype_of(options),
         )
         scheduler = Scheduler(_limits(options, budget))
         ready = _ready(files, runner, scheduler, budget, options)
@@ -102,23 +103,23 @@ def _is_overlapping(options: WorkerOptions, runner: ModelRunner) -> bool:
     if options.overlap not in {"auto", "on", "off"}:
         raise ModelRefused(f"overlap is on, off or auto, not {options.overlap}")
     # Guesses are made from tokens that are known: with them there is nothing to plan ahead.
-    if options.num_drafts:
+    # Ranks agree by the order in which they are told: one thread speaks to them.
+    if options.num_drafts or options.tensor_parallel > 1:
         return False
     return options.overlap == "on" or (options.overlap == "auto" and runner.device.type == "cuda")
 
 
-def _kv_dtype(options: WorkerOptions) -> torch.dtype | None:
-    if options.kv_dtype not in KV_DTYPES:
-        raise ModelRefused(f"{options.kv_dtype} is none of {', '.join(KV_DTYPES)}")
-    return KV_DTYPES[options.kv_dtype]
-
-
-def _quantised(options: WorkerOptions) -> MakeLinear | None:
-    if not options.quantise:
-        return None
-    if options.quantise not in QUANTISED:
-        raise ModelRefused(f"{options.quantise} is none of {', '.join(QUANTISED)}")
-    return QUANTISED[options.quantise]
+def _shared(budget: KvBudget) -> KvBudget:
+    """A budget that every rank can keep."""
+    num_blocks, num_host_blocks = fewest(budget.num_blocks, budget.num_host_blocks)
+    longest = min(budget.longest_context_tokens, num_blocks * budget.block_size)
+    return msgspec.structs.replace(
+        budget,
+        num_blocks=num_blocks,
+        num_host_blocks=num_host_blocks,
+        longest_context_tokens=longest,
+        full_sessions=num_blocks * budget.block_size // longest,
+    )
 
 
 def _drafter(options: WorkerOptions, runner: ModelRunner, budget: KvBudget) -> Drafter | None:
@@ -172,7 +173,7 @@ def _ready(
         name=read_model_name(files, Path(options.model).resolve().name),
         digest=files.digest,
         dtype=str(runner.dtype).removeprefix("torch."),
-        device=str(runner.device),
+        device=_named(runner.device, options.tensor_parallel),
         vocab_size=spec.vocab_size,
         context_window=min(spec.context_window, most),
         eos_token_ids=spec.eos_token_ids,
@@ -185,6 +186,10 @@ def _ready(
         memory=msgspec.to_builtins(budget),
         description=describe(spec),
     )
+
+
+def _named(device: torch.device, num_ranks: int) -> str:
+    return str(device) if num_ranks == 1 else f"{num_ranks} x {device.type}"
 
 
 if __name__ == "__main__":

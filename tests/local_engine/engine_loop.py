@@ -8,7 +8,7 @@ import torch
 from local_engine.core.scheduler import Limits, Scheduler
 from local_engine.core.sequence import Sequence
 from local_engine.model.decoder import Decoder
-from local_engine.runner.model_runner import Announce, ModelRunner
+from local_engine.runner.model_runner import ModelRunner, Ranks
 from local_engine.sampling_params import SamplingParams
 
 
@@ -21,7 +21,7 @@ class EngineLoop:
     def __init__(
         self,
         decoder: Decoder,
-        announce: Announce | None = None,
+        ranks: Ranks | None = None,
         *,
         is_deterministic: bool = False,
         kv_dtype: torch.dtype | None = None,
@@ -34,7 +34,7 @@ class EngineLoop:
             num_blocks=self.limits.num_blocks,
             block_size=self.limits.block_size,
             num_host_blocks=self.limits.num_host_blocks,
-            announce=announce,
+            ranks=ranks,
             is_deterministic=is_deterministic,
             kv_dtype=kv_dtype,
         )

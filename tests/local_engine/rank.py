@@ -21,10 +21,11 @@ def main(rank: int, store: str) -> None:
         if rank:
             parallel.Follower(decoder, CPU, num_blocks=256, block_size=16).run()
             continue
-        loop = EngineLoop(decoder, announce=parallel.announce, token_budget=20)
+        leader = parallel.Leader()
+        loop = EngineLoop(decoder, ranks=leader, token_budget=20)
         sequences = [loop.add(prompt(30, seed=n), greedy(10)) for n in range(3)]
         loop.run()
-        parallel.announce_end()
+        leader.end()
         print(json.dumps([list(each.output_token_ids) for each in sequences]))  # noqa: T201
     dist.destroy_process_group()
 

@@ -110,3 +110,42 @@ def test_a_missing_key_variable_ends_the_start_instead_of_opening_the_door() -> 
     _, errors = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "NO_SUCH_VARIABLE" in errors
+
+
+def embedding_of(process: EngineProcess, text: str) -> list[float]:
+    with openai.OpenAI(base_url=f"{process.url}/v1", api_key="x", max_retries=0) as client:
+        found = client.embeddings.create(model="gatewright-demo", input=text)
+    return found.data[0].embedding
+
+
+def test_two_ranks_serve_as_one_and_are_replaced_together() -> None:
+    name = "gatewright-demo"
+    with EngineProcess.started("--model", str(DEMO_MODEL)) as alone:
+        answer, embedding = answer_of(alone, "x", name), embedding_of(alone, "a budget")
+    shared = ("--model", str(DEMO_MODEL), "--tensor-parallel", "2", "--host-kv-memory-mb", "1")
+    with EngineProcess.started(*shared) as process:
+        assert process.ready["device"] == "2 x cpu"
+        assert answer_of(process, "x", name) == answer
+        # Its weights are bfloat16: sums in another order differ in the third digit.
+        pairs = zip(embedding_of(process, "a budget"), embedding, strict=True)
+        assert sum(one * other for one, other in pairs) > 0.999
+        (worker,) = psutil.Process(process.process.pid).children()
+        (rank,) = worker.children()
+        rank.kill()
+        assert process.process.stdout is not None
+        events = (json.loads(line)["event"] for line in process.process.stdout)
+        lost = [next(events) for _ in range(3)]
+        assert lost == ["engine.rank_lost", "engine.worker_lost", "engine.ready"]
+        assert answer_of(process, "x", name) == answer
+        (worker,) = psutil.Process(process.process.pid).children()
+        (rank,) = worker.children()
+        process.process.send_signal(signal.SIGTERM)
+        assert process.process.wait(timeout=20) == 0
+        assert not psutil.pid_exists(rank.pid)
+
+
+def test_ranks_that_a_model_cannot_be_shared_by_are_refused() -> None:
+    process = spawn("--model", str(DEMO_MODEL), "--tensor-parallel", "3")
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "8 attention heads cannot be shared by 3 ranks" in output

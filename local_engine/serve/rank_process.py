@@ -1,0 +1,52 @@
+"""A rank beyond the first as a process: load, keep a share, compute what rank 0 announces.
+
+Started by `local_engine.serve.ranks` as `python -m local_engine.serve.rank_process RANK STORE` with
+the worker's options as one JSON line on standard input; where that input ends, so does the rank.
+"""
+
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+import torch
+import torch.distributed as dist
+
+from local_engine.model.loader import load_decoder
+from local_engine.model.manifest import open_model
+from local_engine.runner.parallel import Follower, fewest, shard
+from local_engine.serve.options import WorkerOptions
+from local_engine.serve.ranks import end_with_parent, join_group
+from local_engine.serve.sharing import budget_of, dtype_of, kv_dtype_of, quantiser_of
+
+
+def main() -> int:
+    # Ctrl-C reaches the whole group; rank 0 decides when this process ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    rank, store = int(sys.argv[1]), sys.argv[2]
+    options = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerOptions)
+    end_with_parent()
+    torch.set_num_threads(options.threads)
+    device = join_group(options, rank, store)
+    key = bytes.fromhex(options.model_public_key) if options.model_public_key else None
+    with open_model(Path(options.model), key) as files:
+        decoder = load_decoder(files, dtype=dtype_of(options))
+    shard(decoder, rank, options.tensor_parallel)
+    budget = budget_of(decoder, device, options)
+    num_blocks, num_host_blocks = fewest(budget.num_blocks, budget.num_host_blocks)
+    Follower(
+        decoder,
+        device,
+        num_blocks=num_blocks,
+        block_size=budget.block_size,
+        num_host_blocks=num_host_blocks,
+        make_linear=quantiser_of(options),
+        is_deterministic=options.is_deterministic,
+        kv_dtype=kv_dtype_of(options),
+    ).run()
+    dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""What a worker's options mean for a model's tensors: the same on every rank that loads it."""
+
+import torch
+
+from local_engine.kernels.linear import MakeLinear
+from local_engine.kernels.quantised import QUANTISED
+from local_engine.model.decoder import Decoder
+from local_engine.model.errors import ModelRefused
+from local_engine.runner.kv_pool import KV_DTYPES
+from local_engine.runner.memory import KvBudget, plan_memory
+from local_engine.serve.options import WorkerOptions
+
+
+def dtype_of(options: WorkerOptions) -> torch.dtype | None:
+    """The type of the weights; None is what `config.json` says."""
+    return None if options.dtype == "auto" else getattr(torch, options.dtype)
+
+
+def kv_dtype_of(options: WorkerOptions) -> torch.dtype | None:
+    """The type of keys and values; None is the weights'. Raises `ModelRefused`."""
+    if options.kv_dtype not in KV_DTYPES:
+        raise ModelRefused(f"{options.kv_dtype} is none of {', '.join(KV_DTYPES)}")
+    return KV_DTYPES[options.kv_dtype]
+
+
+def quantiser_of(options: WorkerOptions) -> MakeLinear | None:
+    """How weights are kept in fewer bits; None: as they are. Raises `ModelRefused`."""
+    if not options.quantise:
+        return None
+    if options.quantise not in QUANTISED:
+        raise ModelRefused(f"{options.quantise} is none of {', '.join(QUANTISED)}")
+    return QUANTISED[options.quantise]
+
+
+def budget_of(decoder: Decoder, device: torch.device, options: WorkerOptions) -> KvBudget:
+    """How many blocks this rank has memory for; raises `ModelRefused`."""
+    return plan_memory(
+        decoder,
+        device,
+        max_running=options.max_running,
+        kv_memory_bytes=options.kv_memory_bytes,
+        host_kv_bytes=options.host_kv_bytes,
+        kv_dtype=kv_dtype_of(options),
+    )
