@@ -232,6 +232,13 @@ class Dialect(Protocol):
         """
         ...
 
+    def mend_request(self, body: bytes, error: GatewrightError) -> UpstreamBody | None:
+        """What an upstream refused, without the part for which it did.
+
+        None where that is not why, or where nothing can be left out.
+        """
+        ...
+
     def decode_reply(self, raw: bytes) -> Completion:
         """Raises UpstreamMalformed unless `raw` is a whole answer."""
         ...

@@ -1,8 +1,8 @@
 """Walks a plan: one attempt per candidate until one answers. Never outside what the plan permits.
 
-An onion with names, outside in: `first_answer → _pass → _try | race → _attempt`. Every attempt
-beyond a request's first is paid from the retry budget; after content has reached the caller nothing
-is tried again. What it learns of the targets goes into their health.
+An onion with names, outside in: `first_answer → _pass → _try | race → _attempt → _ask`. Every
+attempt beyond a request's first is paid from the retry budget; after content has reached the caller
+nothing is tried again. What it learns of the targets goes into their health.
 """
 
 import asyncio
@@ -165,12 +165,22 @@ class Walk(Generic[Answer]):
         return await self._attempt(candidate)
 
     async def _attempt(self, candidate: Candidate) -> tuple[Answer, tuple[str, ...]]:
+        """One candidate's answer; what it refused for a part that can go is sent without it."""
+        dialect = self._ground.dialect_of(self._request, candidate)
+        upstream = self._ground.encode(dialect, self._request, candidate, self._plan)
+        try:
+            return await self._ask(candidate, dialect, upstream), upstream.dropped
+        except UpstreamRefused as error:
+            mended = self._mended(dialect, upstream, error)
+            if mended is None:
+                raise
+        return await self._ask(candidate, dialect, mended), mended.dropped
+
+    async def _ask(self, candidate: Candidate, dialect: Dialect, upstream: UpstreamBody) -> Answer:
         """One upstream call, from bytes to an answer; whatever happens, it is logged."""
         ground, request, plan = self._ground, self._request, self._plan
         target = candidate.target
         provider = ground.providers[target.provider]
-        dialect = ground.dialect_of(request, candidate)
-        upstream = ground.encode(dialect, request, candidate, plan)
         is_same = dialect.name == request.dialect
         self._attempts += 1
         attempt = RunningAttempt(target.name, self._log, ground.health, ground.clock)
@@ -198,13 +208,23 @@ class Walk(Generic[Answer]):
                 )
                 refused.rate_limits = reply.rate_limits
                 raise refused
-            answer = await self._receive(candidate, dialect, reply, attempt)
+            return await self._receive(candidate, dialect, reply, attempt)
         except BaseException as error:
             attempt.end(error)
             if reply is not None:
                 await reply.close()
             raise
-        return answer, upstream.dropped
+
+    def _mended(
+        self, dialect: Dialect, upstream: UpstreamBody, error: UpstreamRefused
+    ) -> UpstreamBody | None:
+        """The request as it may be sent once more; None where it may not."""
+        if self._plan.translation == "strict":
+            return None
+        mended = dialect.mend_request(upstream.body, error)
+        if mended is None or self._is_over() or not self._may_try():
+            return None
+        return UpstreamBody(mended.body, (*upstream.dropped, *mended.dropped))
 
     def _may_try(self) -> bool:
         return self._ground.budget.spend()

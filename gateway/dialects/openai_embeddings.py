@@ -100,6 +100,11 @@ class OpenAIEmbeddings:
             raise unsupported("model", "This model makes embeddings only", 59)
         return UpstreamBody(body.patch(request.raw, {"model": msgspec.json.encode(target.model)}))
 
+    def mend_request(self, body: bytes, error: GatewrightError) -> UpstreamBody | None:
+        """Its requests hold nothing that only one upstream can read."""
+        del body, error
+        return None
+
     def decode_reply(self, raw: bytes) -> Completion:
         try:
             wire = _REPLY.decode(raw)

@@ -232,11 +232,38 @@ def test_rule_29_a_chat_stream_carries_signed_thinking_too() -> None:
 def test_rule_31_a_fallback_to_another_vendor_strips_signatures_and_keeps_tool_pairs() -> None:
     said = calls(thinking_blocks=[SIGNED], content="I look.")
     request = chat(messages=[USER, said, RESULT], tools=[tool("f")])
-    sent = json.loads(OPENAI.encode_request(request, target(), 100).body)
+    upstream = OPENAI.encode_request(request, target(), 100)
+    sent = json.loads(upstream.body)
 
+    assert upstream.dropped == ("messages.thinking_blocks",)
     assert "thinking_blocks" not in sent["messages"][1]
     assert sent["messages"][1]["tool_calls"] == [CALL]
     assert sent["messages"][2] == RESULT
+
+
+def test_rule_31_a_conversation_that_moves_to_claude_leaves_others_thinking_behind() -> None:
+    """It came to a messages client as blocks that only look like Claude's own."""
+    sealed = {"type": "redacted_thinking", "data": "gw_reasoning_item:e30="}
+    unsigned = {"type": "thinking", "thinking": "Hm.", "signature": ""}
+    use = {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1.50}}
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}
+    said = {"role": "assistant", "content": [sealed, unsigned, SIGNED, use]}
+    thought = {"role": "assistant", "content": [unsigned]}
+    budget = {"type": "enabled", "budget_tokens": 1024}
+    history = [USER, thought, USER, said, result]
+    tools = [{"name": "f", "input_schema": {"type": "object"}}]
+    request = messages(messages=history, tools=tools, thinking=budget)
+
+    upstream = ANTHROPIC.encode_request(request, target(), 4000)
+
+    sent = json.loads(upstream.body)
+    assert sent["messages"] == [USER, USER, {**said, "content": [SIGNED, use]}, result]
+    assert "thinking" not in sent, "a call without its own thinking cannot be thought on from"
+    assert upstream.dropped == ("messages.thinking", "thinking")
+    kept = messages(messages=[USER, {**said, "content": [SIGNED, use]}, result], thinking=budget)
+    again = ANTHROPIC.encode_request(kept, target(), 4000)
+    assert again.dropped == ()
+    assert json.loads(again.body)["thinking"] == budget
 
 
 def test_rule_39_reasoning_is_part_of_the_output_and_never_added_to_it() -> None:

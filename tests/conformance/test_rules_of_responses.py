@@ -234,6 +234,19 @@ def test_rule_30_a_reasoning_item_of_another_vendors_thinking_comes_back_signed(
     assert body["messages"][1]["content"][0] == SIGNED
 
 
+def test_rule_31_reasoning_of_another_vendor_stays_behind_in_responses_too() -> None:
+    sealed = {"type": "reasoning", "summary": [], "encrypted_content": "gw_thinking_block:W10="}
+    call = {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": "{}"}
+    done = {"type": "function_call_output", "call_id": "c", "output": "r"}
+    request = responses(input=[USER, sealed, REASONING, call, done])
+
+    upstream = RESPONSES.encode_request(request, target(), 1000)
+
+    bare = {name: value for name, value in call.items() if name != "id"}
+    assert json.loads(upstream.body)["input"] == [USER, REASONING, bare, done]
+    assert upstream.dropped == ("input.reasoning",)
+
+
 def test_rule_37_an_incomplete_response_says_why_and_a_failed_one_is_an_error() -> None:
     def reason(**fields: Any) -> str:
         return RESPONSES.decode_reply(

@@ -6,6 +6,7 @@ from typing import Any
 
 import anthropic
 import msgspec
+import openai
 import pytest
 from anthropic import beta_async_tool
 
@@ -49,6 +50,54 @@ def image(style: Style, url: str) -> dict[str, Any]:
 
 async def translating(gateway: RunningGateway, translation: Translation) -> str:
     return await gateway.issue_key(DEMO, translation=translation)
+
+
+USER: Any = {"role": "user", "content": "Good morning"}
+SEALED: Any = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
+UNREADABLE = Answer(
+    status=400,
+    body=b'{"error":{"message":"It could not be verified.","code":"invalid_encrypted_content"}}',
+)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_rule_30_reasoning_that_an_upstream_cannot_read_is_left_out_once(
+    gateway: RunningGateway, shared_key: str, upstreams: Upstreams, times: int
+) -> None:
+    upstreams.openai.answer_once(*[UNREADABLE] * times)
+    async with openai.AsyncOpenAI(
+        base_url=f"{gateway.url}/v1", api_key=shared_key, max_retries=0
+    ) as gpt:
+        asking = gpt.responses.with_raw_response.create(
+            model=GPT_TARGET, input=[USER, SEALED, USER], max_output_tokens=50
+        )
+        if times == 1:
+            headers = (await asking).headers
+            assert headers["x-gatewright-dropped"] == "input.reasoning"
+        else:
+            with pytest.raises(openai.BadRequestError) as caught:
+                await asking
+            headers = caught.value.response.headers
+
+    first, second = (call.json["input"] for call in upstreams.openai.calls)
+    assert (first, second) == ([USER, SEALED, USER], [USER, USER])
+    outcome = (await gateway.records(headers["x-request-id"]))[-1]
+    assert [each.status for each in outcome.attempts] == [400, 400 if times == 2 else 200]
+
+
+async def test_rule_30_a_strict_key_hears_that_its_reasoning_cannot_be_read(
+    gateway: RunningGateway, upstreams: Upstreams
+) -> None:
+    upstreams.openai.answer_once(UNREADABLE)
+    key = await translating(gateway, "strict")
+    async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=key) as gpt:
+        with pytest.raises(openai.BadRequestError) as caught:
+            await gpt.responses.create(
+                model=GPT_TARGET, input=[USER, SEALED, USER], max_output_tokens=50
+            )
+
+    assert caught.value.code == "invalid_encrypted_content"
+    assert len(upstreams.openai.calls) == 1
 
 
 @pytest.mark.parametrize("style", STYLES)

@@ -47,12 +47,11 @@ class AnthropicTokenCount(AnthropicMessages):
         self, request: ChatRequest, target: Target, output_tokens_cap: int
     ) -> UpstreamBody:
         """The caller's own bytes with the model set and without what a count does not take."""
-        del output_tokens_cap
-        fields: dict[str, msgspec.Raw | bytes] = {
-            name: value for name, value in body.split(request.raw).items() if name not in UNCOUNTED
+        message = requests.patch_request(request, target, output_tokens_cap)
+        counted = {
+            name: value for name, value in body.split(message.body).items() if name not in UNCOUNTED
         }
-        fields["model"] = msgspec.json.encode(target.model)
-        return UpstreamBody(body.join(fields), request.dropped)
+        return UpstreamBody(body.join(counted), message.dropped)
 
     def decode_reply(self, raw: bytes) -> Completion:
         """The count is the input of the usage; `raw` may say more about it."""

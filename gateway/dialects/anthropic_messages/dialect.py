@@ -38,6 +38,11 @@ class AnthropicMessages:
             return UpstreamBody(body.patch(upstream.body, {FIELD: MARKER}), upstream.dropped)
         return upstream
 
+    def mend_request(self, body: bytes, error: GatewrightError) -> UpstreamBody | None:
+        """Signed thinking must come back whole: without it, a tool's result has no question."""
+        del body, error
+        return None
+
     def decode_reply(self, raw: bytes) -> Completion:
         return reply.decode_reply(raw)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from gateway.dialects import body
-from gateway.dialects.anthropic_messages import protocol
+from gateway.dialects.anthropic_messages import protocol, thinking
 from gateway.dialects.anthropic_messages.caching import FIELD, MARKER, is_worth_caching
 from gateway.dialects.anthropic_messages.wire import (
     Block,
@@ -174,4 +174,13 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
         fields["max_tokens"] = b"%d" % output_tokens_cap
     if is_worth_caching(request, target):
         fields[FIELD] = MARKER
-    return UpstreamBody(body.join(fields), request.dropped)
+    dropped = request.dropped
+    if thinking.may_be_foreign(request.raw):
+        own = thinking.without_foreign(bytes(fields["messages"]))
+        if own is not None:
+            fields["messages"] = own
+            dropped += (thinking.LOST,)
+            if thinking.needs_earlier(request.tree):
+                del fields["thinking"]
+                dropped += ("thinking",)
+    return UpstreamBody(body.join(fields), dropped)

@@ -1,6 +1,12 @@
-"""How much a model of Anthropic's is asked to think, from another dialect's word for it."""
+"""How much a model of Anthropic's is asked to think, and what of earlier thinking is its own."""
 
-from gateway.conversation import Conversation, ThinkingPart, ToolCallPart
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gateway.conversation import ITEM_MARK, Conversation, ThinkingPart, ToolCallPart
 from gateway.dialects.loss import Losses
 from gateway.types import Target
 
@@ -18,7 +24,66 @@ _BUDGETS = {
 }
 _EFFORTS = {"minimal": "low"}
 
+LOST = "messages.thinking"
+"""How it is reported that a history goes on without thinking."""
+
+_MARK = ITEM_MARK.encode()
+_TURNS = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+_BLOCKS = msgspec.json.Decoder(list[msgspec.Raw])
+
 Json = dict[str, object]
+
+
+class _Block(Struct):
+    type: str = ""
+    signature: object = None
+    data: object = None
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is thinking that this vendor has not signed, and would refuse."""
+        if self.type == "thinking":
+            return not self.signature
+        is_redacted = self.type == "redacted_thinking"
+        return is_redacted and isinstance(self.data, str) and self.data.startswith(ITEM_MARK)
+
+
+_BLOCK = msgspec.json.Decoder(_Block)
+
+
+def may_be_foreign(raw: bytes) -> bool:
+    """Whether a request may hold thinking of another vendor's; cheap, for every request."""
+    return _MARK in raw or b'"thinking":"' in raw or b'"thinking": "' in raw
+
+
+def without_foreign(messages: bytes) -> bytes | None:
+    """A history without other vendors' thinking, all else byte for byte; None if it has none.
+
+    It came to the caller in this dialect while another vendor answered (rules 30 and 32).
+    """
+    is_changed = False
+    kept: list[dict[str, msgspec.Raw]] = []
+    for turn in _TURNS.decode(messages):
+        content = bytes(turn["content"])
+        if content.startswith(b"["):
+            blocks = _BLOCKS.decode(content)
+            own = [each for each in blocks if not _BLOCK.decode(each).is_foreign]
+            if len(own) < len(blocks):
+                is_changed = True
+                turn["content"] = msgspec.Raw(msgspec.json.encode(own))
+                if not own:
+                    # A turn that only thought has nothing left to say.
+                    continue
+        kept.append(turn)
+    return msgspec.json.encode(kept) if is_changed else None
+
+
+def needs_earlier(tree: Mapping[str, Any]) -> bool:
+    """Whether this vendor refuses to think on because a call was made without its own thinking."""
+    asked, last = tree.get("thinking"), tree["messages"][-1]["content"]
+    if not isinstance(asked, dict) or asked.get("type") != "enabled":
+        return False
+    return isinstance(last, list) and any(block.get("type") == "tool_result" for block in last)
 
 
 def add_reasoning(fields: Json, talk: Conversation, target: Target, losses: Losses) -> None:

@@ -32,6 +32,11 @@ class OpenAIChat:
         talk = hub.read_conversation(request)
         return writer.write_request(talk, target, output_tokens_cap)
 
+    def mend_request(self, body: bytes, error: GatewrightError) -> UpstreamBody | None:
+        """Its requests hold nothing that only one upstream can read."""
+        del body, error
+        return None
+
     def decode_reply(self, raw: bytes) -> Completion:
         return reply.decode_reply(raw)
 

@@ -125,17 +125,20 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
         fields[_limit_field(request, target)] = b"%d" % output_tokens_cap
     if lacks_usage:
         fields["stream_options"] = _with_usage(fields.get("stream_options"))
-    if has_thinking:
-        fields["messages"] = _without_thinking(fields["messages"])
-    return UpstreamBody(body.join(fields))
+    lost = _without_thinking(fields["messages"]) if has_thinking else None
+    if lost is not None:
+        fields["messages"] = lost
+    return UpstreamBody(body.join(fields), () if lost is None else ("messages.thinking_blocks",))
 
 
-def _without_thinking(messages: msgspec.Raw | bytes) -> bytes:
-    """Another vendor's signed thinking, sent back by a caller, is not for this one's eyes."""
+def _without_thinking(messages: msgspec.Raw | bytes) -> bytes | None:
+    """Another vendor's signed thinking, sent back by a caller, is not for this one's eyes.
+
+    None if there is none.
+    """
     listed = msgspec.json.decode(bytes(messages), type=list[dict[str, msgspec.Raw]])
-    for message in listed:
-        message.pop("thinking_blocks", None)
-    return msgspec.json.encode(listed)
+    found = [message.pop("thinking_blocks", None) for message in listed]
+    return msgspec.json.encode(listed) if any(each is not None for each in found) else None
 
 
 def _limit_field(request: ChatRequest, target: Target) -> str:

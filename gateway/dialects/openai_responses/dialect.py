@@ -7,12 +7,13 @@ from gateway.dialects.naming import renamed_tools
 from gateway.dialects.openai_chat.errors import encode_error
 from gateway.dialects.openai_responses import reply, writer
 from gateway.dialects.openai_responses import request as requests
+from gateway.dialects.openai_responses.request import UNREADABLE, without_sealed
 from gateway.dialects.openai_responses.stream_in import ResponseStreamDecoder
 from gateway.dialects.openai_responses.stream_out import (
     ResponsePassThrough,
     ResponseStreamEncoder,
 )
-from gateway.errors import GatewrightError
+from gateway.errors import GatewrightError, UpstreamRefused
 from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody
 from gateway.types import ChatRequest, Completion, DialectName, Target
 
@@ -35,6 +36,11 @@ class OpenAIResponses:
             return requests.patch_request(request, target, output_tokens_cap)
         talk = hub.read_conversation(request)
         return writer.write_request(talk, target, output_tokens_cap)
+
+    def mend_request(self, body: bytes, error: GatewrightError) -> UpstreamBody | None:
+        if not isinstance(error, UpstreamRefused) or error.upstream_code != UNREADABLE:
+            return None
+        return without_sealed(body)
 
     def decode_reply(self, raw: bytes) -> Completion:
         return reply.decode_reply(raw)

@@ -1,12 +1,13 @@
 """Responses requests in, and same-dialect requests out by patching bytes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from gateway.dialects import body
 from gateway.dialects.estimate import estimate_input_tokens
 from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
+from gateway.dialects.openai_responses.marks import BLOCK_MARK
 from gateway.dialects.openai_responses.wire import Item, Part, ResponsesBody
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.ports import UpstreamBody
@@ -17,6 +18,12 @@ OUTPUT_TOKENS_MIN = 16
 """The vendor's API takes no smaller limit."""
 
 ENCRYPTED = "reasoning.encrypted_content"
+
+UNREADABLE = "invalid_encrypted_content"
+"""The upstream's code for reasoning that another account, or another vendor, has sealed."""
+
+REASONING = "input.reasoning"
+"""How it is reported that a history goes on without its reasoning."""
 
 _HELD_ELSEWHERE: Mapping[str, str] = {
     "background": "Answers are not made in the background here",
@@ -141,9 +148,49 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     if asked is None or asked > output_tokens_cap:
         fields["max_output_tokens"] = b"%d" % check_limit(output_tokens_cap)
     fields["store"] = b"false"
+    dropped = request.dropped
+    if BLOCK_MARK.encode() in request.raw:
+        # Another vendor's thinking, sent back by a caller, is not for this one's eyes.
+        fields["input"] = _filtered(fields["input"], _is_own)
+        dropped += (REASONING,)
     if "reasoning_effort" in target.capabilities:
         fields["include"] = _with_encrypted(request.tree.get("include"))
-    return UpstreamBody(body.join(fields), request.dropped)
+    return UpstreamBody(body.join(fields), dropped)
+
+
+def without_sealed(raw: bytes) -> UpstreamBody | None:
+    """A request without its reasoning items; None if there are none.
+
+    What they were paired with by ids is sent without those.
+    """
+    fields: dict[str, msgspec.Raw | bytes] = dict(body.split(raw))
+    given = fields.get("input", b"")
+    if b'"reasoning"' not in bytes(given):
+        return None
+    kept = _filtered(given, lambda item: item.get("type") != "reasoning")
+    if kept == bytes(given):
+        return None
+    fields["input"] = kept
+    return UpstreamBody(body.join(fields), (REASONING,))
+
+
+def _filtered(given: msgspec.Raw | bytes, keep: Callable[[dict[str, object]], bool]) -> bytes:
+    """The items to keep; those of the answer that lost some lose the ids that paired them."""
+    items = msgspec.json.decode(bytes(given))
+    if not isinstance(items, list):
+        return bytes(given)
+    kept = [item for item in items if keep(item)]
+    if len(kept) == len(items):
+        return bytes(given)
+    for item in kept:
+        if item.get("type") == "function_call":
+            item.pop("id", None)
+    return msgspec.json.encode(kept)
+
+
+def _is_own(item: dict[str, object]) -> bool:
+    sealed = item.get("encrypted_content")
+    return not isinstance(sealed, str) or not sealed.startswith(BLOCK_MARK)
 
 
 def check_limit(output_tokens_cap: int) -> int:
