@@ -35,6 +35,11 @@ class PoolRules(Struct, frozen=True):
 
     Being busier than the others outweighs a short common beginning, not a long one.
     """
+    displacement: float = 0.5
+    """What a token that has to be read counts beyond itself.
+
+    It takes the place of one that was cached, which may be read again later.
+    """
     shard_share: float = 0.5
     """Of the members, at least two: those a tenant may use while they are well."""
     slow_start_s: float = 30.0
@@ -112,11 +117,6 @@ class Member:
         if age_s >= self.rules.slow_start_s:
             return 1.0
         return max(0.1, age_s / self.rules.slow_start_s)
-
-    def wait_ms(self, prefill_tokens: float) -> float:
-        """Estimated milliseconds until a prompt with so much left to prefill begins to answer."""
-        ahead = self.backlog_tokens + prefill_tokens
-        return 1e3 * ahead / (self.prefill_per_s * self.weight)
 
     def begin(self, load: Load) -> None:
         self.calls += 1

@@ -78,15 +78,16 @@ class Router:
         return load
 
     def _soonest(self, places: Sequence[int], prompt: Prompt, now_s: float) -> tuple[Member, float]:
-        """The member with the least estimated wait, and how many tokens it has to read.
+        """The member with the least estimated cost, and how many tokens it has to read.
 
-        `Member.wait_ms` written out: this loop runs for every member and every request.
+        This loop runs for every member and every request.
         """
         rules, members, blocks, tokens = self.rules, self.members, prompt.blocks, prompt.tokens
         depths: Sequence[float] = self.prefixes.depths(blocks, now_s) if blocks else self._none
         if now_s >= self._decay_s:
             self._forget_work(now_s)
         mean_work, excess_cost = self._mean_work, rules.excess_cost
+        reading_cost = 1.0 + rules.displacement
         block_tokens = BLOCK_BYTES / rules.bytes_per_token
         home, home_depth = -1, 0.0
         if blocks and max(depths) < (home_depth := rules.home_credit * len(blocks)):
@@ -98,7 +99,7 @@ class Router:
                 depth = home_depth
             left = tokens - depth * block_tokens
             left = max(left, 1.0)
-            behind = member.backlog_tokens + left
+            behind = member.backlog_tokens + reading_cost * left
             if member.work_tokens > mean_work:
                 behind += excess_cost * (member.work_tokens - mean_work)
             wait = behind / (member.prefill_per_s * member.weight)
