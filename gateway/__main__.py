@@ -21,6 +21,7 @@ PLACES = {
     "users": "gateway.cli.users:users",
     "secrets": "gateway.cli.secrets:secrets",
     "policy": "gateway.cli.policy:policy",
+    "pool": "gateway.cli.pool:pool",
     "audit": "gateway.cli.audit:audit",
     "database": "gateway.cli.database:database",
     "config": "gateway.cli.config:config",

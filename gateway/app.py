@@ -32,7 +32,7 @@ from gateway.pipeline import Pipeline
 from gateway.places import Rotation, make_alerting, make_rates, make_shipping
 from gateway.pricing import PriceWatch, configured_targets
 from gateway.probing import Prober
-from gateway.providers.registry import model_hosts
+from gateway.providers.registry import model_hosts, pools_among
 from gateway.rollout import PolicySet
 from gateway.settings import Settings
 from gateway.snapshot import SnapshotKeeper
@@ -45,6 +45,7 @@ from gateway.store.keys import KeyStore
 from gateway.store.leased_ledger import LeasedLedger
 from gateway.store.leases import LeaseTable
 from gateway.store.policies import PolicyStore
+from gateway.store.pool_drains import DrainKeeper, DrainTable
 from gateway.store.rate_limits import RateLimitTable
 from gateway.store.revisions import RevisionWatcher
 from gateway.store.schema import require_newest_schema
@@ -106,6 +107,7 @@ class DataPlane:
         self._egress = make_egress(settings)
         self._providers = make_providers(settings, self._egress, clock.monotonic_s)
         self._hosts = model_hosts(self._providers)
+        self._drains = DrainKeeper(DrainTable(self._database, clock), pools_among(self._providers))
         self._prober = Prober(
             self._providers,
             hosts=self._hosts,
@@ -116,8 +118,7 @@ class DataPlane:
         policies = PolicySet(load_policy(settings), visible_headers=visible_headers(settings))
         self.snapshots = SnapshotKeeper(policies, self._prober.board(), self._watcher.age_s)
         self._policies = PolicyStore(self._database, clock)
-        self._trials = Trials()
-        self._health = TargetHealth()
+        self._trials, self._health = Trials(), TargetHealth()
         self._guard = CanaryGuard(self._trials, self._policies, self.snapshots)
         self._audit = make_audit_log(settings, clock)
         self._integration = Integration(
@@ -140,8 +141,7 @@ class DataPlane:
         self._calibration = Calibration(count_input_tokens)
         self._threads = make_threads(settings, self._database, clock)
         self._upkeep = Upkeep(self._duties())
-        self._is_reporting = True
-        self._kept_board = ""
+        self._is_reporting, self._kept_board = True, ""
 
     def application(self) -> Application:
         """The ASGI application of this worker's listener."""
@@ -169,6 +169,7 @@ class DataPlane:
             metrics=self.metrics,
             dialect=DIALECTS["openai_chat"],
             readiness=(self._audit_reason,),
+            draining=self._drains.under_way,
             archive=self._archive,
         )
         more_routes = response_routes(front, self._threads)
@@ -304,8 +305,9 @@ class DataPlane:
                 self._log.info(Event.SNAPSHOT_PUBLISHED, version=self.snapshots.revision)
 
     async def _publish(self) -> None:
-        """Keys and policies in one swap; no request sees one without the other."""
+        """Keys and policies in one swap; no request sees one without the other. Then drains."""
         self.snapshots.publish(await self._keys.table(), await self._policies.levels())
+        await self._drains.obey()
 
     async def _probe(self) -> None:
         await self._prober.probe()

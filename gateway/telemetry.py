@@ -59,6 +59,8 @@ class Event(StrEnum):
     PROBE_FAILED = "probe:failed"
     PROBE_RECOVERED = "probe:recovered"
     MEMBER_SLOW = "pool:member_slow"
+    MEMBER_DRAINED = "pool:member_drained"
+    MEMBER_RESUMED = "pool:member_resumed"
     MEMBER_DIFFERS = "pool:member_differs"
     MEMBER_DRIFTS = "pool:member_drifts"
     PROCESS_STARTED = "process:started"

@@ -4,11 +4,13 @@ from alembic import context
 
 from gateway.store.kept_answers import kept_answers
 from gateway.store.policy_tables import policy_versions
+from gateway.store.pool_drains import pool_drains
 from gateway.store.rollup_tables import rollup_cursors
 
 
 # Every module that declares tables is imported here, and they all share one schema.
-assert kept_answers.metadata is policy_versions.metadata is rollup_cursors.metadata
+tables = (kept_answers, policy_versions, pool_drains, rollup_cursors)
+assert len({id(table.metadata) for table in tables}) == 1
 
 connection = context.config.attributes["connection"]
 context.configure(

@@ -96,11 +96,13 @@ def _small_routes(front: Front) -> list[HTTPRouteHandler]:
         return {"status": "live"}
 
     @get("/health/ready", media_type=MediaType.JSON)
-    async def ready() -> dict[str, str]:
+    async def ready() -> dict[str, Any]:
         for check in front.readiness:
             if reason := check():
                 raise NotReady(reason, retry_after_s=1.0)
-        return {"status": "ready", "snapshot": front.snapshots.current().digest}
+        known = {"status": "ready", "snapshot": front.snapshots.current().digest}
+        draining = front.draining()
+        return {**known, "draining": draining} if draining else known
 
     @get("/metrics")
     async def metrics() -> Response[bytes]:

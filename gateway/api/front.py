@@ -1,6 +1,6 @@
 """What the small routes beside the doors need."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from litestar import Request
@@ -27,6 +27,8 @@ class Front(Struct, frozen=True):
     readiness: tuple[Callable[[], str], ...]
     """Each gives an empty text, or the reason why this worker must not get requests."""
     archive: Archive
+    draining: Callable[[], Mapping[str, int]]
+    """Drained members of pools, each with the calls that are still under way there."""
 
     def principal(self, request: Request[Any, Any, Any]) -> Principal:
         keys = self.snapshots.current().keys

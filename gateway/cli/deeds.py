@@ -28,6 +28,7 @@ from gateway.store.keys import KeyStore
 from gateway.store.leases import LeaseTable
 from gateway.store.people import PeopleStore
 from gateway.store.policies import PolicyStore
+from gateway.store.pool_drains import DrainTable
 from gateway.store.rate_limits import RateLimitTable
 from gateway.store.schema import require_newest_schema
 from gateway.store.sealed_secrets import SealedSecretTable
@@ -175,6 +176,14 @@ async def former_rate(_: Settings, database: Database, ordered: Ordered) -> obje
     for limit in await RateLimitTable(database).all():
         if limit.account == ordered["account"]:
             return msgspec.to_builtins(limit)
+    return None
+
+
+async def former_drain(_: Settings, database: Database, ordered: Ordered) -> object:
+    """The order that keeps a member of a pool drained."""
+    for order in await DrainTable(database, SystemClock()).all():
+        if order.member == ordered["member"]:
+            return msgspec.to_builtins(order)
     return None
 
 

@@ -6,7 +6,7 @@ dispatcher does, and then a member that has just failed is avoided.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from gateway.errors import (
@@ -183,11 +183,25 @@ class PoolProvider:
                     longest[model.id] = model
         return tuple(longest.values())
 
-    def drain(self, member: str, *, is_draining: bool = True) -> None:
-        """Send nothing new there; what is under way ends by itself."""
+    def keep_drained(self, members: Collection[str]) -> None:
+        """Send nothing new to these; what is under way there ends by itself.
+
+        One that is drained no longer begins slowly: its engine may have been started anew.
+        """
+        now_s = self.now_s()
         for each in self.router.members:
-            if each.name == member:
-                each.is_draining = is_draining
+            is_draining = each.name in members
+            if each.is_draining and not is_draining:
+                each.up_since_s = now_s
+            if each.is_draining != is_draining:
+                event = Event.MEMBER_DRAINED if is_draining else Event.MEMBER_RESUMED
+                self._log.info(event, provider=self.name, reason=each.name)
+            each.is_draining = is_draining
+
+    @property
+    def draining(self) -> Mapping[str, int]:
+        """The drained members, each with its calls that are still under way."""
+        return {each.name: each.calls for each in self.router.members if each.is_draining}
 
     async def close(self) -> None:
         await self.following.close()

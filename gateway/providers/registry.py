@@ -111,10 +111,14 @@ def is_pool(kind: str) -> bool:
     return KINDS.get(kind) is KINDS["pool"]
 
 
+def pools_among(providers: Mapping[str, Provider]) -> tuple[PoolProvider, ...]:
+    """Those providers that are pools."""
+    return tuple(each for each in providers.values() if isinstance(each, PoolProvider))
+
+
 def model_hosts(providers: Mapping[str, Provider]) -> dict[str, ModelHost]:
     """Those providers that can be asked what they serve; a pool asks its own members."""
-    pools = [each for each in providers.values() if isinstance(each, PoolProvider)]
-    inside = {member.name for pool in pools for member in pool.router.members}
+    inside = {member.name for pool in pools_among(providers) for member in pool.router.members}
     return {
         name: provider
         for name, provider in providers.items()

@@ -20,6 +20,7 @@ READING = """
     audit reveal report, audit verify, budgets list, cascade check, config check, costs export,
     costs forecast, costs reconcile, costs report, costs savings, keys list, limits list,
     policy diff, policy explain, policy history, policy replay, policy show, policy versions,
+    pool list,
     secrets list, users list
 """
 IN_CUSTODY = """

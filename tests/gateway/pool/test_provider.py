@@ -167,14 +167,21 @@ async def test_members_with_other_weights_than_most_get_nothing() -> None:
 
 async def test_a_draining_member_gets_nothing_new() -> None:
     pool = Pool(Host("a"), Host("b"))
-    pool.provider.drain("a")
+    under_way = await pool.provider.open(make_call())
+    drained = next(each.name for each in pool.provider.router.members if each.calls)
+    pool.provider.keep_drained({drained})
+    assert pool.provider.draining == {drained: 1}
     for number in range(6):
         await pool.provider.open(with_body(b'{"messages":["%d"]}' % number))
-    assert not pool.hosts["a"].calls
-    pool.provider.drain("a", is_draining=False)
+    assert len(pool.hosts[drained].calls) == 1
+    assert await under_way.read(), "what was under way goes on"
+    await under_way.close()
+    assert pool.provider.draining == {drained: 0}
+    pool.provider.keep_drained(())
+    assert pool.provider.draining == {}
     for number in range(6):
         await pool.provider.open(with_body(b'{"messages":["%d"]}' % number))
-    assert pool.hosts["a"].calls
+    assert len(pool.hosts[drained].calls) > 1
     assert pool.provider.unavailable_reason == ""
     await pool.provider.close()
 
