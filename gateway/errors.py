@@ -144,6 +144,8 @@ class Exhausted(GatewrightError):
     status = 429
     code = "rate_limited"
     retryable = True
+    standing: object = None
+    """Of a key's own limits (`ports.Standing`), where one of its limits is reached."""
 
 
 class BudgetExhausted(Exhausted):

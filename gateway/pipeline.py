@@ -391,6 +391,9 @@ def answer_headers(
         headers["x-gatewright-target"] = target.name
     if concluded:
         headers["x-gatewright-cost-microusd"] = str(concluded.cost_microusd)
+    if passage.permit.standing is not None:
+        arrival = passage.arrival
+        headers |= arrival.dialect.encode_standing(passage.permit.standing, arrival.arrived_us)
     if dropped and passage.principal.translation != "lenient":
         headers["x-gatewright-dropped"] = ", ".join(dropped)
     return headers

@@ -198,6 +198,22 @@ class StreamEncoder(Protocol):
         ...
 
 
+class Allowance(Struct, frozen=True):
+    """One limit of a key, and how it stood when a request was let through or refused."""
+
+    limit: int
+    left: int
+    full_in_s: float
+    """When all of it is there again, if nothing more is asked for."""
+
+
+class Standing(Struct, frozen=True):
+    """A key's own limits per minute; None where it has none."""
+
+    requests: Allowance | None = None
+    tokens: Allowance | None = None
+
+
 class UpstreamBody(Struct, frozen=True):
     """A request in an upstream's dialect, and what had no place there."""
 
@@ -262,6 +278,10 @@ class Dialect(Protocol):
 
     def encode_error(self, error: GatewrightError, request_id: str) -> tuple[int, bytes]:
         """Our tree → HTTP status and body as this dialect's SDK understands them."""
+        ...
+
+    def encode_standing(self, standing: Standing, utc_us: int) -> dict[str, str]:
+        """How a key's own limits stand, in the headers of this dialect's vendor."""
         ...
 
     def stream_decoder(self) -> StreamDecoder: ...

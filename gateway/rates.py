@@ -16,9 +16,11 @@ from msgspec import Struct
 from gateway.budgets import level_of, template_of
 from gateway.clock import Clock
 from gateway.errors import Exhausted
+from gateway.ports import Allowance, Standing
 
 
 MINUTE_S = 60.0
+_KEY_PREFIX = "key:"
 CONCURRENCY_WAIT_S = 1.0
 """When somebody else's request ends is not known: this much later the caller may ask again."""
 _ACCOUNTS_MAX = 10_000
@@ -42,6 +44,8 @@ class Permit(Struct, frozen=True):
     """What was charged for it in advance."""
     permit_id: str = ""
     """Empty for a permit of this worker alone."""
+    standing: Standing | None = None
+    """Of the key's own limits; what others have used of theirs is not for its eyes."""
 
 
 NO_LIMITS = Permit((), 0)
@@ -193,18 +197,46 @@ class _Meter:
             self.tokens.take(tokens)
         self.concurrent += concurrent
 
+    def standing(self, now_s: float) -> Standing:
+        return standing_of(
+            self.limit,
+            self.requests.level(now_s) if self.requests else 0.0,
+            self.tokens.level(now_s) if self.tokens else 0.0,
+        )
+
     def is_idle(self, now_s: float) -> bool:
         buckets = (self.requests, self.tokens)
         is_full = all(each is None or each.level(now_s) >= each.capacity for each in buckets)
         return is_full and not self.concurrent
 
 
-def reached(account: str, kind: int, wait_s: float) -> Exhausted:
-    """The refusal, naming the level and the kind of limit, no amounts."""
-    return Exhausted(
+def reached(account: str, kind: int, wait_s: float, standing: Standing | None = None) -> Exhausted:
+    """The refusal, naming the level and the kind of limit, no amounts of others."""
+    refusal = Exhausted(
         f"the limit on {_KINDS[kind]} of this {level_of(account)} is reached",
         retry_after_s=float(math.ceil(wait_s)),
     )
+    refusal.standing = standing
+    return refusal
+
+
+def is_of_key(limit: RateLimit) -> bool:
+    """Whether a limit is a key's own, and not one that it shares with others."""
+    return limit.account.startswith(_KEY_PREFIX)
+
+
+def standing_of(limit: RateLimit, requests: float, tokens: float) -> Standing:
+    """How a limit stands whose buckets are filled so far."""
+    return Standing(
+        _allowance(limit.requests_per_minute, requests), _allowance(limit.tokens_per_minute, tokens)
+    )
+
+
+def _allowance(limit: int | None, level: float) -> Allowance | None:
+    if limit is None:
+        return None
+    full_in_s = (limit - level) * MINUTE_S / limit if limit else MINUTE_S
+    return Allowance(limit, max(math.floor(level), 0), max(full_in_s, 0.0))
 
 
 class LocalRates:
@@ -235,10 +267,15 @@ class LocalRates:
                 if wait_s > worst[0]:
                     worst = (wait_s, meter.limit.account, kind)
         if worst[0]:
-            raise reached(worst[1], worst[2], worst[0])
+            raise reached(worst[1], worst[2], worst[0], self._standing(meters, now_s))
         for meter in meters:
             meter.take(1, tokens, 1)
-        return Permit(limits, tokens)
+        return Permit(limits, tokens, standing=self._standing(meters, now_s))
+
+    @staticmethod
+    def _standing(meters: list[_Meter], now_s: float) -> Standing | None:
+        own = next((each for each in meters if is_of_key(each.limit)), None)
+        return own.standing(now_s) if own is not None else None
 
     def release(self, permit: Permit, tokens: int) -> None:
         self._give_back(permit, 0, permit.tokens - tokens)

@@ -13,12 +13,12 @@ from litestar.types import Receive, Scope, Send
 from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import Bounds, Exchange
 from gateway.clock import Clock
-from gateway.errors import GatewrightError, MethodRefused, Unavailable
+from gateway.errors import Exhausted, GatewrightError, MethodRefused, Unavailable
 from gateway.metrics import Metrics
 from gateway.passage import Arrival
 from gateway.pings import Write
 from gateway.pipeline import Pipeline, StreamedAnswer
-from gateway.ports import Dialect
+from gateway.ports import Dialect, Standing
 from gateway.settings import Limits
 from gateway.snapshot import SnapshotKeeper
 from gateway.telemetry import Event, logger, raised_at
@@ -132,6 +132,8 @@ class Door:
             "x-request-id": request_id,
             "request-id": request_id,
         }
+        if isinstance(error, Exhausted) and isinstance(error.standing, Standing):
+            headers |= self._dialect.encode_standing(error.standing, self._clock.utc_us())
         if error.retry_after_s is not None:
             headers["retry-after"] = str(max(1, round(error.retry_after_s)))
         if not error.retryable:

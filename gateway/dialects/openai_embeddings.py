@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from gateway.dialects import body, upstream_errors
+from gateway.dialects.allowances import openai_headers
 from gateway.dialects.estimate import estimate_input_tokens
 from gateway.dialects.loss import unsupported
 from gateway.dialects.openai_chat.errors import encode_error
@@ -19,7 +20,7 @@ from gateway.dialects.openai_chat.stream_in import ChatStreamDecoder
 from gateway.dialects.openai_chat.stream_out import ChatPassThrough
 from gateway.dialects.strict_json import ModelName, PositiveInt, checked, decode_object
 from gateway.errors import GatewrightError, UpstreamMalformed
-from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody
+from gateway.ports import Standing, StreamDecoder, StreamEncoder, UpstreamBody
 from gateway.types import ChatRequest, Completion, DialectName, Target, Usage
 
 
@@ -150,6 +151,10 @@ class OpenAIEmbeddings:
 
     def encode_error(self, error: GatewrightError, request_id: str) -> tuple[int, bytes]:
         return encode_error(error, request_id)
+
+    def encode_standing(self, standing: Standing, utc_us: int) -> dict[str, str]:
+        del utc_us
+        return openai_headers(standing)
 
     def stream_decoder(self) -> StreamDecoder:
         """Never asked for: no request of this dialect is a stream."""

@@ -13,11 +13,22 @@ from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from msgspec import structs
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
 from gateway.clock import Clock
-from gateway.rates import NO_LIMITS, LimitBook, LocalRates, Permit, RateLimit, reached
+from gateway.ports import Standing
+from gateway.rates import (
+    NO_LIMITS,
+    LimitBook,
+    LocalRates,
+    Permit,
+    RateLimit,
+    is_of_key,
+    reached,
+    standing_of,
+)
 from gateway.telemetry import Event, logger
 
 
@@ -66,7 +77,12 @@ for i = 1, n do
     if redis.call('ZCARD', set) >= most then note(1, i, 2) end
   end
 end
-if worst > 0 then return {tostring(worst), which, kind} end
+local told = {tostring(worst), which, kind}
+for i = 1, n do
+  table.insert(told, tostring(levels[i][1]))
+  table.insert(told, tostring(levels[i][2]))
+end
+if worst > 0 then return told end
 for i = 1, n do
   local hash, set = KEYS[2 * i - 1], KEYS[2 * i]
   local rpm, tpm, most = tonumber(ARGV[3*i+1]), tonumber(ARGV[3*i+2]), tonumber(ARGV[3*i+3])
@@ -85,7 +101,7 @@ for i = 1, n do
     redis.call('EXPIRE', set, math.ceil(lease) + 1)
   end
 end
-return {'0', 0, 0}
+return told
 """
 # ARGV: permit, requests and tokens to give back, then tokens per minute of each account. A bucket
 # that ran out of memory meanwhile was full; what was given back too much is cut at the next look.
@@ -154,7 +170,7 @@ class SharedRates:
         permit = Permit(limits, tokens, secrets.token_hex(8))
         arguments = [permit.permit_id, tokens, self._lease_s, *_numbers(limits)]
         try:
-            wait_s, which, kind = await self._run(self._admit(_keys(limits), arguments))
+            wait_s, which, kind, *levels = await self._run(self._admit(_keys(limits), arguments))
         except _FAILED:
             self._lose()
             return self._alone.admit_now(limits, tokens)
@@ -163,8 +179,9 @@ class SharedRates:
             raise
         self._find()
         if float(wait_s) > 0:
-            raise reached(limits[int(which) - 1].account, int(kind), float(wait_s))
-        return permit
+            account = limits[int(which) - 1].account
+            raise reached(account, int(kind), float(wait_s), _standing(limits, levels, 0, 0))
+        return structs.replace(permit, standing=_standing(limits, levels, 1, tokens))
 
     def release(self, permit: Permit, tokens: int) -> None:
         if not permit.permit_id:
@@ -218,6 +235,17 @@ def _keys(limits: Sequence[RateLimit]) -> list[str]:
     return [
         f"{_PREFIX}{kind}{{{limit.account}}}" for limit in limits for kind in ("bucket:", "open:")
     ]
+
+
+def _standing(
+    limits: Sequence[RateLimit], levels: Sequence[Any], requests: int, tokens: int
+) -> Standing | None:
+    """Of the key's own limit; so much was taken from the levels that the script has seen."""
+    for index, limit in enumerate(limits):
+        if is_of_key(limit):
+            had, could = map(float, levels[2 * index : 2 * index + 2])
+            return standing_of(limit, had - requests, could - tokens)
+    return None
 
 
 def _numbers(limits: Sequence[RateLimit]) -> list[int]:

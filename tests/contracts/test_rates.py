@@ -16,6 +16,7 @@ import pytest
 
 from gateway.clock import StoppedClock, SystemClock
 from gateway.errors import Exhausted
+from gateway.ports import Standing
 from gateway.rates import LocalRates, Permit, RateLimit, Rates
 from gateway.store.shared_rates import RETRY_S, SharedRates
 
@@ -168,6 +169,31 @@ async def test_a_request_that_is_taken_back_was_never_made(rates: Rates) -> None
         rates.take_back(await rates.admit(PATH, 90))
         await settled(rates)
     await rates.admit(PATH, 90)
+
+
+async def test_a_key_hears_how_its_own_limits_stand_and_nobody_elses(rates: Rates) -> None:
+    rates.publish(
+        [RateLimit("org:acme", 500, 50_000, 5), RateLimit("key:abc", 10, 1000), RateLimit("key:d")]
+    )
+
+    first = await rates.admit(PATH, 200)
+    second = (await rates.admit(PATH, 300)).standing
+    refused = (await refusal(rates, 900)).standing
+
+    assert first.standing is not None
+    assert second is not None
+    for standing, requests, tokens in ((first.standing, 9, 800), (second, 8, 500)):
+        assert standing.requests is not None
+        assert standing.tokens is not None
+        assert (standing.requests.limit, standing.tokens.limit) == (10, 1000)
+        assert standing.requests.left in {requests, requests + 1}
+        assert standing.tokens.left in range(tokens, tokens + 40)
+        assert 0 < standing.tokens.full_in_s <= 60 - tokens * 0.06 + 0.1
+    assert isinstance(refused, Standing)
+    assert refused.tokens is not None
+    assert refused.tokens.left in range(500, 540), "what is refused takes nothing"
+    assert (await rates.admit(("org:acme", "key:other"), 1)).standing is None
+    assert (await rates.admit(("org:acme", "key:d"), 1)).standing == Standing()
 
 
 async def test_each_end_user_has_limits_of_its_own(rates: Rates) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from gateway.dialects import body, hub, upstream_errors
+from gateway.dialects.allowances import anthropic_headers
 from gateway.dialects.anthropic_messages import errors, reply, writer
 from gateway.dialects.anthropic_messages import request as requests
 from gateway.dialects.anthropic_messages.caching import FIELD, MARKER, is_worth_caching
@@ -13,7 +14,7 @@ from gateway.dialects.anthropic_messages.stream_out import (
 )
 from gateway.dialects.naming import renamed_tools
 from gateway.errors import GatewrightError
-from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody
+from gateway.ports import Standing, StreamDecoder, StreamEncoder, UpstreamBody
 from gateway.types import ChatRequest, Completion, DialectName, Target
 
 
@@ -61,6 +62,9 @@ class AnthropicMessages:
 
     def encode_error(self, error: GatewrightError, request_id: str) -> tuple[int, bytes]:
         return errors.encode_error(error, request_id)
+
+    def encode_standing(self, standing: Standing, utc_us: int) -> dict[str, str]:
+        return anthropic_headers(standing, utc_us)
 
     def stream_decoder(self) -> StreamDecoder:
         return MessageStreamDecoder()

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 
 from gateway.dialects import hub, upstream_errors
+from gateway.dialects.allowances import openai_headers
 from gateway.dialects.naming import renamed_tools
 from gateway.dialects.openai_chat import errors, reply, writer
 from gateway.dialects.openai_chat import request as requests
 from gateway.dialects.openai_chat.stream_in import ChatStreamDecoder
 from gateway.dialects.openai_chat.stream_out import ChatPassThrough, ChatStreamEncoder
 from gateway.errors import GatewrightError
-from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody
+from gateway.ports import Standing, StreamDecoder, StreamEncoder, UpstreamBody
 from gateway.types import ChatRequest, Completion, DialectName, Target
 
 
@@ -55,6 +56,10 @@ class OpenAIChat:
 
     def encode_error(self, error: GatewrightError, request_id: str) -> tuple[int, bytes]:
         return errors.encode_error(error, request_id)
+
+    def encode_standing(self, standing: Standing, utc_us: int) -> dict[str, str]:
+        del utc_us
+        return openai_headers(standing)
 
     def stream_decoder(self) -> StreamDecoder:
         return ChatStreamDecoder()

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from gateway.dialects import hub, upstream_errors
+from gateway.dialects.allowances import openai_headers
 from gateway.dialects.naming import renamed_tools
 from gateway.dialects.openai_chat.errors import encode_error
 from gateway.dialects.openai_responses import reply, writer
@@ -14,7 +15,7 @@ from gateway.dialects.openai_responses.stream_out import (
     ResponseStreamEncoder,
 )
 from gateway.errors import GatewrightError, UpstreamRefused
-from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody
+from gateway.ports import Standing, StreamDecoder, StreamEncoder, UpstreamBody
 from gateway.types import ChatRequest, Completion, DialectName, Target
 
 
@@ -60,6 +61,10 @@ class OpenAIResponses:
 
     def encode_error(self, error: GatewrightError, request_id: str) -> tuple[int, bytes]:
         return encode_error(error, request_id)
+
+    def encode_standing(self, standing: Standing, utc_us: int) -> dict[str, str]:
+        del utc_us
+        return openai_headers(standing)
 
     def stream_decoder(self) -> StreamDecoder:
         return ResponseStreamDecoder()
