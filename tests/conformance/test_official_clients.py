@@ -223,7 +223,7 @@ async def test_token_numbers_are_refused_because_nobody_can_read_them(
     with pytest.raises(openai.BadRequestError) as caught:
         await gpt.embeddings.create(model="embedder", input=given)
 
-    assert caught.value.param == "input"
+    assert caught.value.param == "input[0]"
     assert not upstreams.openai.calls
 
 
