@@ -1,0 +1,115 @@
+"""A budget owner is told by web hook at 50, 80 and 100 % of each window, once each."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+from aiohttp import web
+
+from gateway.budgets import Limit
+from gateway.clock import SystemClock
+from gateway.store.engine import open_database
+from gateway.store.leases import LeaseTable
+from tests.faults.envelopes import Caller, ask
+from tests.running_gateway import GPT_TARGET, RunningGateway, Upstreams
+from tests.upstreams import Answer
+
+
+pytestmark = pytest.mark.anyio
+TOKEN = "hook-token-for-tests"
+
+
+class Hook:
+    """What the web hook was told, and what it says to that."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.credentials: set[str] = set()
+        self.status = 204
+        self.url = ""
+
+    async def take(self, request: web.Request) -> web.Response:
+        self.credentials.add(request.headers.get("authorization", ""))
+        if self.status == 204:
+            self.told.append(msgspec.json.decode(await request.read()))
+        return web.Response(status=self.status)
+
+    def said(self, window: str) -> list[int]:
+        return [each["percent"] for each in self.told if each["window"] == window]
+
+
+@pytest.fixture
+async def hook() -> AsyncIterator[Hook]:
+    hook = Hook()
+    application = web.Application()
+    application.router.add_post("/alerts", hook.take)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    hook.url = f"http://127.0.0.1:{runner.addresses[0][1]}/alerts"
+    yield hook
+    await runner.cleanup()
+
+
+async def test_each_percentage_of_each_window_is_told_once_with_the_amounts(
+    tmp_path: Path,
+    sqlite_url: str,
+    upstreams: Upstreams,
+    http: aiohttp.ClientSession,
+    hook: Hook,
+) -> None:
+    token = tmp_path / "hook.token"
+    token.touch(mode=0o600)
+    token.write_text(TOKEN)
+    more = f'[alerts]\nurl = "{hook.url}"\ncredential = {{ file = "{token}" }}'
+    async with RunningGateway(tmp_path, sqlite_url, upstreams, more=more) as gateway:
+        caller = Caller(gateway, http, await gateway.issue_key())
+
+        async def spend() -> int:
+            upstreams.openai.answer(Answer(input_tokens=1000, output_tokens=10))
+            reply = await caller.post("openai", ask("openai", model=GPT_TARGET))
+            assert reply.status == 200
+            return int(reply.headers["x-gatewright-cost-microusd"])
+
+        async def tell() -> None:
+            """What the worker does every five seconds."""
+            alerting = gateway.plane._alerting
+            assert alerting is not None
+            work = [gateway.plane._ledger.flush(), alerting.perform()]
+            for each in work:
+                done = asyncio.run_coroutine_threadsafe(each, gateway.loop)
+                await asyncio.wrap_future(done)
+
+        price = await spend()
+        database = open_database(gateway.settings.database_url)
+        table = LeaseTable(database, SystemClock())
+        await table.set_limit(Limit("org:acme", 10 * price, "day"))
+        await table.set_limit(Limit("org:acme", 100 * price, "total"))
+        await database.close()
+        while gateway.plane.budget_left(("org:acme",)) is None:
+            await asyncio.sleep(0.01)
+
+        seen = []
+        for _ in range(10):
+            await spend()
+            await tell()
+            seen.append(len(hook.said("day")))
+        assert seen == [0, 0, 0, 0, 1, 1, 1, 2, 2, 3]
+
+    assert hook.said("day") == [50, 80, 100]
+    assert hook.said("total") == []
+    first = hook.told[0]
+    assert first == {
+        "event": "budget.used",
+        "account": "org:acme",
+        "level": "organisation",
+        "percent": 50,
+        "spent_microusd": 5 * price,
+        "limit_microusd": 10 * price,
+        "window": "day",
+    }
+    assert hook.credentials == {f"Bearer {TOKEN}"}
