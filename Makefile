@@ -60,6 +60,7 @@ faults: install ## what a caller sees for each upstream fault, the long races, k
 	GATEWRIGHT_FAULT_CASES=10000 $(BIN)/python -m pytest -q --timeout 3600 tests/faults/test_hostile_streams.py tests/faults/test_policies_on_trial.py
 	GATEWRIGHT_TEST_WORLDS=100000 $(BIN)/python -m pytest -q --timeout 3600 tests/faults/test_worlds.py
 	GATEWRIGHT_FAULT_SEEDS=100 GATEWRIGHT_FAULT_WORKERS=4 $(BIN)/python -m pytest -q -s tests/faults/test_overspending.py
+	GATEWRIGHT_FAULT_ERRORS=EIO,ENOSPC,EINTR $(BIN)/python -m pytest -q -s tests/faults/test_failing_calls.py
 	GATEWRIGHT_FAULT_SIGKILLS=50 $(BIN)/python -m pytest -q tests/faults/test_kills.py
 	GATEWRIGHT_FAULT_DATABASES=sqlite,postgresql $(BIN)/python -m pytest -q tests/faults/test_erased_subject.py
 	GATEWRIGHT_FAULT_OUTAGE_S=30 GATEWRIGHT_FAULT_KILLS=20 $(BIN)/python -m pytest -q --show-capture=no tests/faults/test_database_faults.py

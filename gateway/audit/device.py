@@ -154,10 +154,13 @@ class SegmentDevice:
             raise
 
     def close(self) -> None:
-        self._abandon_segment()
-        if self._lock_descriptor >= 0:
-            self._disk.close(self._lock_descriptor)
-            self._lock_descriptor = -1
+        try:
+            self._abandon_segment()
+        finally:
+            # Whatever became of the segment: the folder must not stay locked.
+            if self._lock_descriptor >= 0:
+                descriptor, self._lock_descriptor = self._lock_descriptor, -1
+                self._disk.close(descriptor)
 
     def _require_space(self) -> None:
         """Ask for free space ten times a second, or after writing a good part of the floor."""

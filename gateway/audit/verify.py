@@ -179,7 +179,9 @@ class _Walk:
                     self._check_tail(folder, worker, number, end, is_live=is_live)
                 self.segments += 1
         except BadFrame as error:
-            self.bad.append(BadRecord(worker, number, error.offset_bytes, error.reason))
+            is_unmade = error.torn and error.offset_bytes == 0 and number == numbers[-1]
+            reason = f"{error.reason}; a restart removes it" if is_unmade else error.reason
+            self.bad.append(BadRecord(worker, number, error.offset_bytes, reason))
             return
         for (segment, offset), _ in sorted(awaited.items())[:1]:
             self.bad.append(

@@ -259,7 +259,11 @@ class SegmentedAuditLog:
                 log.info(Event.AUDIT_WRITE_RECOVERED, worker=self._worker)
             was_failing = written is None
             self._loop.call_soon_threadsafe(self._resolve, groups, written, self._device.end)
-        self._device.close()
+        try:
+            self._device.close()
+        except OSError as error:
+            # All that was acknowledged was synced before; whoever waits for the end gets it.
+            log.warning(Event.AUDIT_WRITE_FAILED, worker=self._worker, reason=str(error))
         self._loop.call_soon_threadsafe(self._finished.set_result, None)
 
     def _take(self) -> tuple[list[_Group], bool]:
