@@ -7,6 +7,7 @@ import asyncio
 import os
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,6 +32,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.timeout(600)]
 OUTAGE_S = float(os.environ.get("GATEWRIGHT_FAULT_OUTAGE_S", "0.5"))
 KILLS = int(os.environ.get("GATEWRIGHT_FAULT_KILLS", "1"))
 CALLERS = 8
+MEASURED = int(os.environ.get("GATEWRIGHT_FAULT_MEASURED", "8"))
+"""Requests before and after a device fails whose times are compared."""
 ACCOUNT = "org:acme"
 
 
@@ -67,6 +70,14 @@ def say(capsys: pytest.CaptureFixture[str], figures: str) -> None:
         sys.stdout.write(f"\n{figures}\n")
 
 
+def p99_ms(ascending: list[float]) -> str:
+    return f"{ascending[int(len(ascending) * 0.99)] * 1000:.0f} ms"
+
+
+def p50_ms(ascending: list[float]) -> str:
+    return f"{ascending[len(ascending) // 2] * 1000:.0f} ms"
+
+
 async def issue_until_refused(gateway: RunningGateway) -> None:
     """The server hears of a setting a moment after it was told."""
     while True:
@@ -83,12 +94,15 @@ class Load:
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
         self.replies: list[Reply] = []
+        self.took_s: list[float] = []
         self._is_over = False
 
     async def _ask(self, number: int) -> None:
         while not self._is_over:
+            begun_s = time.monotonic()
             reply = await self._caller.post("openai", question(stream=number % 2 == 0))
             self.replies.append(reply)
+            self.took_s.append(time.monotonic() - begun_s)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Load"]:
@@ -263,22 +277,42 @@ def disk(running: RunningGateway) -> Iterator[BadDisk]:
 
 @pytest.mark.parametrize("how", ["hangs", "is_full"])
 async def test_while_the_audit_disk_cannot_the_database_carries_the_log(
-    running: RunningGateway, one: Caller, disk: BadDisk, how: str
+    running: RunningGateway,
+    one: Caller,
+    disk: BadDisk,
+    capsys: pytest.CaptureFixture[str],
+    how: str,
 ) -> None:
     async with Load(one).running() as load:
-        await load.goes_on(CALLERS)
+        await load.goes_on(MEASURED)
+        before = len(load.replies)
         if how == "hangs":
             disk.goes_on.clear()
         else:
             disk.is_full = True
         await load.goes_on(4 * CALLERS)
         assert is_carried(running)
+        after = len(load.replies)
+        await load.goes_on(MEASURED)
+        until = len(load.replies)
         disk.goes_on.set()
         disk.is_full = False
         while is_carried(running):
             await asyncio.sleep(0.02)
     assert {reply.status for reply in load.replies} == {200}
     await until_numbered(running, load.served)
+    usual, meanwhile, carried = (
+        sorted(load.took_s[first:last])
+        for first, last in ((0, before), (before, after), (after, until))
+    )
+    # Whoever came while the device hung waited for its deadline once, and nobody after that.
+    assert max(meanwhile) < 2 * running.settings.audit.append_deadline_s
+    assert max(carried) < running.settings.audit.append_deadline_s
+    say(
+        capsys,
+        f"disk {how}: p99 {p99_ms(usual)}, at first {p99_ms(meanwhile)}, then "
+        f"{p99_ms(carried)} (p50 {p50_ms(usual)} and {p50_ms(carried)})",
+    )
     receipts = [reply.headers["x-gatewright-receipt"] for reply in load.replies]
     assert len({receipt.split(".")[0] for receipt in receipts}) == 2
 
