@@ -219,7 +219,7 @@ class DataPlane:
             parts.callback(self._inspector.close)
             parts.push_async_callback(self._ledger.close)
             parts.push_async_callback(self._rates.close)
-            parts.push_async_callback(self._integration.projector.catch_up)
+            parts.push_async_callback(self._integration.drain)
             parts.push_async_callback(self._audit.close)
             parts.push_async_callback(self._upkeep.close)
 

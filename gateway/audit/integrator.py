@@ -153,6 +153,20 @@ class Integrator:
         self.problem = ""
         return signed
 
+    async def sign_grown(self) -> int:
+        """Sign each log that grew since its newest checkpoint, as the last thing before an end.
+
+        Raises:
+            LogForked, TreeDamaged: nothing more was signed, and `problem` says why.
+        """
+        signed = 0
+        for organisation, tree in (await self._trees.trees()).items():
+            newest = await self._trees.newest(organisation)
+            if newest is None or newest.size < tree.size:
+                await self._sign_one(organisation, tree, newest)
+                signed += 1
+        return signed
+
     async def sign_now(self, organisation: str, size: int) -> SignedCheckpoint | None:
         """A fresh checkpoint of one log, if it has `size` records; raises as `sign_due` does."""
         tree = (await self._trees.trees()).get(organisation)

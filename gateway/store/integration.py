@@ -4,6 +4,7 @@ The data plane runs it beside its requests; the command line uses the same parts
 """
 
 import asyncio
+from pathlib import Path
 
 from gateway.audit.checkpoints import open_signer
 from gateway.audit.disk import Disk
@@ -16,7 +17,9 @@ from gateway.audit.integrator import (
     TreeDamaged,
 )
 from gateway.audit.keys import KeyWrapper
+from gateway.audit.projection import START
 from gateway.audit.projector import ProjectionBroken, Projector
+from gateway.audit.segments import list_segments, segment_path
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.errors import StartupRefused
@@ -74,8 +77,8 @@ class Integration:
         """Erase again what a backup brought back, project, and compare with what was signed.
 
         Raises:
-            StartupRefused: the log is shorter or other than its checkpoints say, the signing key
-                or the list of erased keys cannot be used.
+            StartupRefused: the log is shorter or other than its checkpoints or the database say,
+                the signing key or the list of erased keys cannot be used.
         """
         try:
             folder = self.files.directory
@@ -86,6 +89,7 @@ class Integration:
         again += await self._second.destroy(list(erased))
         if again:
             self._log.warning(Event.AUDIT_ERASED_AGAIN, count=again)
+        await self._require_what_was_numbered()
         try:
             await self.projector.catch_up()
         except ProjectionBroken as error:
@@ -96,6 +100,24 @@ class Integration:
             await self.integrator().check()
         except (LogForked, TreeDamaged) as error:
             raise StartupRefused(f"audit: {error}") from error
+
+    async def _require_what_was_numbered(self) -> None:
+        """Refuse segments that end before what the database has numbered of them.
+
+        What was numbered had been synced. Going on would give places in the log a second time.
+        """
+        worker = self._settings.worker
+        segment, offset = (await self.sink.positions()).get(worker, START)
+        if offset == 0:
+            # It stands before a segment that was not begun when it looked: the one before is done.
+            segment, offset = segment - 1, 1
+        size = await asyncio.to_thread(_size_of, self.directory / worker, segment)
+        if segment and size is not None and size < offset:
+            raise StartupRefused(
+                f"audit worker {worker}: the database knows segment {segment} up to byte {offset},"
+                f" of which {size} are here: an old backup was restored, or records were removed."
+                " Restore the newest segments, or give the worker a new name"
+            )
 
     def integrator(self) -> Integrator:
         """The signer of checkpoints; its key is read, or made, the first time.
@@ -120,6 +142,20 @@ class Integration:
             )
         return self._integrator
 
+    async def drain(self) -> None:
+        """Bring the database up to date and sign it, a last time; what stands in the way is said.
+
+        A backup that is older than this end can then be told from it.
+        """
+        try:
+            await self.projector.catch_up()
+            if self._integrator is not None:
+                await self._integrator.sign_grown()
+        except ProjectionBroken as error:
+            self._log.error(Event.AUDIT_PROJECTION_FAILED, reason=str(error))
+        except (LogForked, TreeDamaged) as error:
+            self._log.error(Event.AUDIT_CHECKPOINT_FAILED, reason=str(error))
+
     async def sign(self) -> None:
         """Sign every log whose newest checkpoint has become old."""
         await self.integrator().sign_due()
@@ -129,3 +165,12 @@ class Integration:
         await self.projector.catch_up()
         known = await self.trees.covering(organisation, size)
         return known or await self.integrator().sign_now(organisation, size)
+
+
+def _size_of(folder: Path, segment: int) -> int | None:
+    """Bytes of a segment; 0 where the log ends before it, None where only this one is missing."""
+    try:
+        return segment_path(folder, segment).stat().st_size
+    except FileNotFoundError:
+        later = folder.is_dir() and any(known > segment for known in list_segments(folder))
+        return None if later else 0
