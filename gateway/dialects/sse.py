@@ -5,6 +5,8 @@ case, one network read that holds whole `data: …` events, costs one `bytes.spl
 """
 
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -13,6 +15,8 @@ from gateway.errors import UpstreamMalformed
 
 EVENT_BYTES_MAX = 1024 * 1024
 """Larger events are refused: nothing honest is that large, and the rest must fit in memory."""
+
+Read = TypeVar("Read")
 
 KEEP_ALIVE = b":\n\n"
 
@@ -138,3 +142,17 @@ def _parsed(block: bytes, ending: bytes) -> Event:
 def comment(text: str) -> bytes:
     """A comment of ours; line ends in it would start a field, so they become spaces."""
     return b": " + " ".join(text.split()).encode() + b"\n\n" if text.strip() else b""
+
+
+def last_read(splitter: Splitter, read: Callable[[list[Event]], list[Read]]) -> list[Read]:
+    """What a stream that is over has left: an event without its blank line counts if it is whole.
+
+    A cut one does not: whoever misses it says that the stream was broken.
+    """
+    found: list[Read] = []
+    for event in splitter.close():
+        try:
+            found += read([event])
+        except UpstreamMalformed:
+            break
+    return found

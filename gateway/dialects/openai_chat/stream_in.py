@@ -49,14 +49,7 @@ class ChatStreamDecoder:
         ]
 
     def close(self) -> list[StreamEvent]:
-        """A last event without its blank line counts if it is whole; a cut one does not."""
-        events = []
-        for event in self._splitter.close():
-            try:
-                events += self._read_all([event])
-            except UpstreamMalformed:
-                break
-        return events
+        return sse.last_read(self._splitter, self._read_all)
 
     def _read(self, raw: bytes, name: bytes, data: bytes | None) -> StreamEvent:
         if data is None:

@@ -22,23 +22,15 @@ from gateway.conversation import (
     Turn,
 )
 from gateway.dialects.breakpoints import marked, settled
-from gateway.dialects.loss import Losses, check_schema_wanted, opaque_user, unsupported
+from gateway.dialects.loss import Losses, check_schema_wanted, unsupported
 from gateway.dialects.naming import tool_name
 from gateway.dialects.openai_chat.request import limit_field
+from gateway.dialects.openai_words import CHOICES, effort_of, named_schema, told_user
 from gateway.ports import UpstreamBody
 from gateway.types import Target
 
 
 STOPS_MAX = 4
-USER_LENGTH_MAX = 64
-SCHEMA_NAME = "structured_output"
-"""OpenAI wants a name for every schema; other dialects give none."""
-
-_MODES = {"auto": "auto", "any": "required", "none": "none"}
-_EFFORTS = {"max": "xhigh"}
-_EFFORT_OF_BUDGET = ((4096, "low"), (16384, "medium"))
-"""Thinking budgets up to so many tokens, and the effort that they ask for; above: `high`."""
-
 Json = dict[str, object]
 
 
@@ -70,8 +62,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
         fields["response_format"] = _response_format(talk.response_format, target)
     _add_reasoning(fields, talk.reasoning, target, losses)
     if talk.user:
-        is_short = len(talk.user) <= USER_LENGTH_MAX
-        fields["user"] = talk.user if is_short else opaque_user(talk.user)
+        fields["user"] = told_user(talk.user)
     if talk.service_tier:
         fields["service_tier"] = talk.service_tier
     return UpstreamBody(msgspec.json.encode(fields), losses.names())
@@ -106,14 +97,8 @@ def _add_reasoning(
     if "reasoning_effort" not in target.capabilities:
         if not reasoning.disabled:
             losses.add("thinking")
-    elif reasoning.disabled:
-        fields["reasoning_effort"] = "none"
-    elif reasoning.effort:
-        fields["reasoning_effort"] = _EFFORTS.get(reasoning.effort, reasoning.effort)
-    elif reasoning.budget_tokens:
-        fields["reasoning_effort"] = next(
-            (word for limit, word in _EFFORT_OF_BUDGET if reasoning.budget_tokens <= limit), "high"
-        )
+    elif effort := effort_of(reasoning):
+        fields["reasoning_effort"] = effort
     else:
         losses.add("thinking")
 
@@ -131,19 +116,14 @@ def _tool(tool: Tool) -> Json:
 def _tool_choice(choice: ToolChoice) -> object:
     if choice.mode == "named":
         return {"type": "function", "function": {"name": tool_name(choice.name)}}
-    return _MODES[choice.mode]
+    return CHOICES[choice.mode]
 
 
 def _response_format(asked: ResponseFormat, target: Target) -> Json:
     check_schema_wanted(target, is_wanted=asked.kind == "json_schema")
     if asked.kind == "json_object":
         return {"type": "json_object"}
-    schema: Json = {"name": asked.name or SCHEMA_NAME, "schema": asked.schema}
-    if asked.strict is not None:
-        schema["strict"] = asked.strict
-    if asked.description:
-        schema["description"] = asked.description
-    return {"type": "json_schema", "json_schema": schema}
+    return {"type": "json_schema", "json_schema": named_schema(asked)}
 
 
 def _messages(talk: Conversation, losses: Losses) -> list[Json]:

@@ -37,14 +37,10 @@ class ResponseStreamDecoder:
         return [self._read(event) for event in self._splitter.feed(data) if not self._ended]
 
     def close(self) -> list[StreamEvent]:
-        """A last event without its blank line counts if it is whole; a cut one does not."""
-        events = []
-        for event in self._splitter.close():
-            try:
-                events += [self._read(event)] if not self._ended else []
-            except UpstreamMalformed:
-                break
-        return events
+        return sse.last_read(self._splitter, self._read_all)
+
+    def _read_all(self, events: list[sse.Event]) -> list[StreamEvent]:
+        return [self._read(event) for event in events if not self._ended]
 
     def _read(self, event: sse.Event) -> StreamEvent:
         raw = event.raw

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from gateway.dialects.openai_chat.wire import InputDetails, OutputDetails
 from gateway.dialects.strict_json import Fraction, ModelName, PositiveInt
 
 
@@ -111,15 +112,6 @@ class ResponsesBody(Struct):
     include: list[str] | None = None
     max_tool_calls: PositiveInt | None = None
     prompt_cache_key: str | None = None
-
-
-class InputDetails(Struct):
-    cached_tokens: Count | None = None
-    cache_write_tokens: Count | None = None
-
-
-class OutputDetails(Struct):
-    reasoning_tokens: Count | None = None
 
 
 class UsageWire(Struct):

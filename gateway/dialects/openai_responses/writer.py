@@ -22,20 +22,15 @@ from gateway.conversation import (
     Turn,
 )
 from gateway.dialects.breakpoints import marked, settled
-from gateway.dialects.loss import Losses, check_schema_wanted, opaque_user, unsupported
+from gateway.dialects.loss import Losses, check_schema_wanted, unsupported
 from gateway.dialects.naming import tool_name
 from gateway.dialects.openai_responses.marks import unwrapped_item
 from gateway.dialects.openai_responses.request import ENCRYPTED, check_limit
+from gateway.dialects.openai_words import CHOICES, effort_of, named_schema, told_user
 from gateway.ports import UpstreamBody
 from gateway.types import Target
 
 
-USER_LENGTH_MAX = 64
-SCHEMA_NAME = "structured_output"
-
-_MODES = {"auto": "auto", "any": "required", "none": "none"}
-_EFFORTS = {"max": "xhigh"}
-_EFFORT_OF_BUDGET = ((4096, "low"), (16384, "medium"))
 _NO_PLACE = ("seed", "presence_penalty", "frequency_penalty", "top_k")
 
 Json = dict[str, object]
@@ -72,8 +67,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
         fields["text"] = {"format": _format(talk.response_format, target)}
     _add_reasoning(fields, talk.reasoning, target, losses)
     if talk.user:
-        is_short = len(talk.user) <= USER_LENGTH_MAX
-        fields["user"] = talk.user if is_short else opaque_user(talk.user)
+        fields["user"] = told_user(talk.user)
     if talk.service_tier:
         fields["service_tier"] = talk.service_tier
     return UpstreamBody(msgspec.json.encode(fields), losses.names())
@@ -113,13 +107,8 @@ def _add_reasoning(
     fields["include"] = [ENCRYPTED]
     if reasoning is None:
         return
-    effort = "none" if reasoning.disabled else reasoning.effort
-    if not effort and reasoning.budget_tokens:
-        effort = next(
-            (word for limit, word in _EFFORT_OF_BUDGET if reasoning.budget_tokens <= limit), "high"
-        )
-    if effort:
-        fields["reasoning"] = {"effort": _EFFORTS.get(effort, effort)}
+    if effort := effort_of(reasoning):
+        fields["reasoning"] = {"effort": effort}
     else:
         losses.add("thinking")
 
@@ -137,20 +126,14 @@ def _tool(tool: Tool) -> Json:
 def _tool_choice(choice: ToolChoice) -> object:
     if choice.mode == "named":
         return {"type": "function", "name": tool_name(choice.name)}
-    return _MODES[choice.mode]
+    return CHOICES[choice.mode]
 
 
 def _format(asked: ResponseFormat, target: Target) -> Json:
     check_schema_wanted(target, is_wanted=asked.kind == "json_schema")
     if asked.kind == "json_object":
         return {"type": "json_object"}
-    written: Json = {"type": "json_schema", "name": asked.name or SCHEMA_NAME}
-    written["schema"] = asked.schema
-    if asked.strict is not None:
-        written["strict"] = asked.strict
-    if asked.description:
-        written["description"] = asked.description
-    return written
+    return {"type": "json_schema", **named_schema(asked)}
 
 
 def _items(turns: Iterable[Turn], losses: Losses) -> list[Json]:
