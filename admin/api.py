@@ -10,29 +10,20 @@ from litestar.params import FromPath
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.bodies import body_of
 from admin.services import Services
 from gateway.access import EVERYWHERE, Grant, Permission, Role, organisations_of
 from gateway.budgets import Limit, WindowKind
 from gateway.deeds import Deeds
 from gateway.errors import RequestInvalid
-from gateway.identity import new_key_id
-from gateway.store.keys import KeyStore, NewKey, Place
+from gateway.store.keys import KeyStore
 from gateway.store.leases import LeaseTable
 from gateway.store.people import PeopleStore
 
 
 LIMIT_MICROUSD_MAX: Final = 10**15
-CREATED: Final = 201
 NO_CONTENT: Final = 204
 _P = Permission
-
-
-class KeyOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """A key to be issued; its organisation is the path's."""
-
-    workspace: str
-    project: str
-    name: str
 
 
 class BudgetOrder(Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,60 +45,9 @@ def api_routes(services: Services) -> list[Any]:
     """All routes of the API; each says what it needs, and what it records."""
     keys, deeds = services.keys, services.deeds
     return [
-        *_key_routes(keys, deeds),
         *_budget_routes(keys, services.budgets, deeds),
         *_people_routes(services.people, deeds),
     ]
-
-
-def _key_routes(keys: KeyStore, deeds: Deeds) -> list[Any]:
-    @get("/api/organisations/{organisation:str}/keys", opt=needs(_P.KEYS_READ))
-    async def list_keys(organisation: FromPath[str]) -> list[dict[str, Any]]:
-        return [
-            {
-                "key_id": record.key_id,
-                "name": record.principal.key_name,
-                "workspace": record.principal.workspace,
-                "project": record.principal.project,
-                "created_us": record.created_us,
-                "expires_us": record.expires_us,
-                "revoked_us": record.revoked_us,
-            }
-            for record in await keys.keys(organisation)
-        ]
-
-    @post(
-        "/api/organisations/{organisation:str}/keys",
-        opt=needs(_P.KEYS_ISSUE, records="key.issued"),
-    )
-    async def issue_key(
-        request: Request[Any, Any, Any], organisation: FromPath[str]
-    ) -> dict[str, str]:
-        order = await _order(request, KeyOrder)
-        place = Place(organisation, order.workspace, order.project)
-        actor, key_id = session_of(request).person.name, new_key_id()
-        after = msgspec.to_builtins(order) | {"key_id": key_id}
-        async with deeds.doing(actor, "key.issued", organisation, after=after):
-            issued = await keys.issue(NewKey(place, order.name, actor, key_id=key_id))
-        return {"key_id": issued.key_id, "key": issued.reveal()}
-
-    @post(
-        "/api/organisations/{organisation:str}/keys/{key_id:str}/revoke",
-        opt=needs(_P.KEYS_ISSUE, records="key.revoked"),
-        status_code=NO_CONTENT,
-    )
-    async def revoke_key(
-        request: Request[Any, Any, Any], organisation: FromPath[str], key_id: FromPath[str]
-    ) -> None:
-        found = [each for each in await keys.keys(organisation) if each.key_id == key_id]
-        if not found:
-            raise NotFoundException
-        before = {"name": found[0].principal.key_name, "revoked_us": found[0].revoked_us}
-        actor, after = session_of(request).person.name, {"key_id": key_id}
-        async with deeds.doing(actor, "key.revoked", organisation, before=before, after=after):
-            await keys.revoke(key_id, organisation)
-
-    return [list_keys, issue_key, revoke_key]
 
 
 def _budget_routes(keys: KeyStore, budgets: LeaseTable, deeds: Deeds) -> list[Any]:
@@ -126,7 +66,7 @@ def _budget_routes(keys: KeyStore, budgets: LeaseTable, deeds: Deeds) -> list[An
         status_code=NO_CONTENT,
     )
     async def set_budget(request: Request[Any, Any, Any], organisation: FromPath[str]) -> None:
-        order = await _order(request, BudgetOrder)
+        order = await body_of(request, BudgetOrder)
         own = {f"key:{record.key_id}" for record in await keys.keys(organisation)}
         if not _is_of(order.account, organisation) and order.account not in own:
             raise NotFoundException
@@ -182,7 +122,7 @@ def _people_routes(people: PeopleStore, deeds: Deeds) -> list[Any]:
         await give(request, EVERYWHERE)
 
     async def give(request: Request[Any, Any, Any], organisation: str) -> None:
-        order = await _order(request, GrantOrder)
+        order = await body_of(request, GrantOrder)
         grantor = session_of(request).person
         had = [each.grants for each in await people.listed() if each.name == order.person]
         before = [[each.role, each.organisation] for each in sorted(had[0])] if had else None
@@ -192,14 +132,6 @@ def _people_routes(people: PeopleStore, deeds: Deeds) -> list[Any]:
             await people.grant(order.person, Grant(order.role, organisation), grantor)
 
     return [list_people, list_organisations, grant_here, grant_everywhere]
-
-
-async def _order(request: Request[Any, Any, Any], kind: Any) -> Any:
-    """The body as a struct that takes no other fields; who may set a field is who may send it."""
-    try:
-        return msgspec.json.decode(await request.body(), type=kind)
-    except (msgspec.DecodeError, msgspec.ValidationError):
-        raise RequestInvalid("the body is not what this takes", parameter="body") from None
 
 
 def _is_of(account: str, organisation: str) -> bool:

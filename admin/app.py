@@ -11,6 +11,7 @@ from litestar import Litestar
 from admin.access import AccessGuard, SignInRequired, require_declarations
 from admin.api import api_routes
 from admin.costs import cost_routes
+from admin.keys.routes import key_routes
 from admin.oidc import OpenIdClient
 from admin.overview import overview_routes
 from admin.protection import add_security_headers, require_own_origin
@@ -30,6 +31,7 @@ ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     viewing_routes,
     api_routes,
     cost_routes,
+    key_routes,
 )
 """What is served to who is signed in; each room says what its handlers need."""
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, get_args
 from zoneinfo import ZoneInfo
 
 from babel import Locale, UnknownLocaleError
-from babel.dates import format_datetime, format_timedelta
+from babel.dates import format_date, format_datetime, format_timedelta
 from babel.numbers import format_currency, format_decimal, format_percent
 from litestar import Request
 from markupsafe import Markup
@@ -70,6 +70,13 @@ class Preferences(Struct, frozen=True):
         at = datetime.fromtimestamp(utc_us / US_PER_S, UTC)
         shown = format_datetime(at.astimezone(ZoneInfo(self.zone)), "medium", locale=self.locale)
         iso = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(iso, shown)
+
+    def day(self, utc_us: int) -> Markup:
+        """The day of a time in the reader's zone; the exact time stands in its title."""
+        at = datetime.fromtimestamp(utc_us / US_PER_S, UTC)
+        shown = format_date(at.astimezone(ZoneInfo(self.zone)), "medium", locale=self.locale)
+        iso = at.isoformat(timespec="seconds").replace("+00:00", "Z")
         return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(iso, shown)
 
     def span(self, duration_us: int) -> str:

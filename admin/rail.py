@@ -35,6 +35,11 @@ class Room(Struct, frozen=True):
 
 ROOMS: Final = (
     Room("overview", "Overview", (Screen("overview", "Overview", "/", _P.OVERVIEW_READ),)),
+    Room(
+        "keys",
+        "Keys & Teams",
+        (Screen("keys", "Keys", "/o/{organisation}/keys", _P.KEYS_READ),),
+    ),
 )
 """In the order of the rail."""
 

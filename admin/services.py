@@ -3,6 +3,8 @@
 Made once at the start and handed to every room; a room takes what it needs and opens nothing.
 """
 
+from typing import Final
+
 from litestar import Litestar
 from msgspec import Struct
 
@@ -21,9 +23,17 @@ from gateway.store.engine import Database, open_database
 from gateway.store.keys import KeyStore
 from gateway.store.leases import LeaseTable
 from gateway.store.people import PeopleStore
+from gateway.store.rate_limits import RateLimitTable
+from gateway.store.rollup import Rollup
 from gateway.store.schema import require_newest_schema
 from gateway.store.spending import SpendingReader
+from gateway.store.traffic_figures import TrafficFigures
 from gateway.telemetry import Event, logger
+from gateway.upkeep import Duty, Upkeep
+
+
+ADD_EVERY_S: Final = 10.0
+TIDY_EVERY_S: Final = 3600.0
 
 
 class Services(Struct, frozen=True):
@@ -37,6 +47,11 @@ class Services(Struct, frozen=True):
     people: PeopleStore
     records: DatabaseAuditSink
     spending: SpendingReader
+    rates: RateLimitTable
+    figures: TrafficFigures
+    rollup: Rollup
+    """What `figures` reads is added up here, in the background and before a page is shown."""
+    upkeep: Upkeep
     log: SegmentedAuditLog
     """Where deeds are recorded; also what custody of content writes to."""
     deeds: Deeds
@@ -47,9 +62,11 @@ class Services(Struct, frozen=True):
     async def start(self, _: Litestar) -> None:
         await require_newest_schema(self.database)
         await self.log.start()
+        self.upkeep.start()
         logger().info(Event.PROCESS_STARTED, component="admin")
 
     async def stop(self, _: Litestar) -> None:
+        await self.upkeep.close()
         await self.log.close()
         await self.database.close()
         logger().info(Event.PROCESS_STOPPED, component="admin")
@@ -63,6 +80,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     """
     database = open_database(settings.database_url)
     people = PeopleStore(database, clock)
+    rollup = Rollup(database, clock)
     log = deeds_log(settings, clock)
     statics = Statics()
     screens = Screens(statics)
@@ -77,6 +95,15 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         people=people,
         records=DatabaseAuditSink(database, settings.path(settings.audit.directory)),
         spending=SpendingReader(database),
+        rates=RateLimitTable(database),
+        figures=TrafficFigures(database),
+        rollup=rollup,
+        upkeep=Upkeep(
+            (
+                Duty("rollup", ADD_EVERY_S, rollup.catch_up, Event.UPKEEP_FAILED),
+                Duty("rollup", TIDY_EVERY_S, rollup.tidy, Event.UPKEEP_FAILED),
+            )
+        ),
         log=log,
         deeds=Deeds(log, clock),
         statics=statics,

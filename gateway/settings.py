@@ -187,6 +187,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     sinks: Mapping[str, SinkSettings] = {}
     admin_url: str = ""
     """Where browsers reach the admin listener, e.g. behind a proxy."""
+    data_plane_url: str = ""
+    """Where application teams reach the data plane; its own listener where this is empty."""
     providers: Mapping[str, ProviderSettings] = {}
     targets: Mapping[str, TargetSettings] = {}
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 from sqlalchemy import RowMapping, Table, select, update
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
@@ -84,7 +85,7 @@ class KeyStore:
         """Make a key, and its place where missing; the text can never be read again.
 
         Raises:
-            RequestInvalid: a name has a form that is not allowed.
+            RequestInvalid: a name has a form that is not allowed, or there is a key with this id.
         """
         _check_place(new.place)
         if not 0 < len(new.name) <= _TITLE_LENGTH:
@@ -106,10 +107,13 @@ class KeyStore:
             "expires_us": new.expires_us,
             "translation": new.translation,
         }
-        async with self._database.writing() as connection:
-            await self._ensure(connection, new.place)
-            await connection.execute(virtual_keys.insert(), row)
-            await bump(connection)
+        try:
+            async with self._database.writing() as connection:
+                await self._ensure(connection, new.place)
+                await connection.execute(virtual_keys.insert(), row)
+                await bump(connection)
+        except IntegrityError:
+            raise RequestInvalid("this key was issued already", parameter="key_id") from None
         return key
 
     async def keys(self, organisation: str | None = None) -> list[KeyRecord]:
@@ -119,6 +123,17 @@ class KeyStore:
             query = query.where(virtual_keys.c.organisation == organisation)
         async with self._database.reading() as connection:
             return [_record(row) for row in (await connection.execute(query)).mappings()]
+
+    async def places(self, organisation: str) -> list[Place]:
+        """The projects of an organisation, by their names."""
+        columns = projects.c
+        query = (
+            select(columns.organisation, columns.workspace, columns.name)
+            .where(columns.organisation == organisation)
+            .order_by(columns.workspace, columns.name)
+        )
+        async with self._database.reading() as connection:
+            return [Place(*row) for row in (await connection.execute(query)).all()]
 
     async def table(self) -> KeyTable:
         """All keys that are not revoked or expired, for a worker's memory."""

@@ -1,0 +1,86 @@
+"""Reads forms that people filled in: every field is text until it is checked, and named when wrong.
+
+What was typed is kept as typed, so that a page can show it again beside what to change.
+"""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from litestar import Request
+
+from gateway.errors import RequestInvalid
+
+
+MICRO: Final = 1_000_000
+MICROUSD_MAX: Final = 10**15
+FIELDS_MAX: Final = 500
+TEXT_LENGTH_MAX: Final = 10_000
+
+
+class Form:
+    """Fields by name, in the order they came."""
+
+    def __init__(self, fields: Mapping[str, Sequence[str]] | None = None) -> None:
+        self._fields = fields or {}
+
+    def text(self, name: str, default: str = "") -> str:
+        """A field without the space around it."""
+        return next(iter(self._fields.get(name, ())), default).strip()
+
+    def all(self, name: str) -> tuple[str, ...]:
+        """Every value of a field that may stand several times."""
+        return tuple(self._fields.get(name, ()))
+
+    def whole(self, name: str, most: int) -> int | None:
+        """A whole number from 0 to `most`; None where the field is empty.
+
+        Raises:
+            RequestInvalid: it is none.
+        """
+        text = self.text(name).replace(",", "").replace("_", "")
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit()) or len(text) > len(str(most)) + 1:
+            raise RequestInvalid("this is not a whole number", parameter=name)
+        if int(text) > most:
+            raise RequestInvalid(f"this is more than {most:,}", parameter=name)
+        return int(text)
+
+    def microusd(self, name: str) -> int | None:
+        """An amount of dollars, such as `12.50`, in micro-dollars; None where the field is empty.
+
+        Raises:
+            RequestInvalid: it is none, negative, or too large to be meant.
+        """
+        text = self.text(name).removeprefix("$").replace(",", "").strip()
+        if not text:
+            return None
+        try:
+            amount = Decimal(text) * MICRO if len(text) <= 30 else Decimal("NaN")  # noqa: PLR2004
+        except InvalidOperation:
+            amount = Decimal("NaN")
+        if not amount.is_finite() or amount != amount.to_integral_value():
+            raise RequestInvalid("this is not an amount of dollars, such as 12.50", parameter=name)
+        if not 0 <= amount <= MICROUSD_MAX:
+            raise RequestInvalid("this amount is negative or too large", parameter=name)
+        return int(amount)
+
+
+async def form_of(request: Request[Any, Any, Any]) -> Form:
+    """The form that a request sends.
+
+    Raises:
+        RequestInvalid: it is no form of a page.
+    """
+    try:
+        pairs = parse_qsl(
+            (await request.body()).decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX
+        )
+    except ValueError:
+        raise RequestInvalid("this form is not complete") from None
+    fields: dict[str, list[str]] = {}
+    for name, value in pairs:
+        fields.setdefault(name, []).append(value[:TEXT_LENGTH_MAX])
+    return Form(fields)

@@ -1,0 +1,76 @@
+"""Keys over the JSON API: what the pages of keys show and do, typed in and out."""
+
+from typing import Any, Final
+
+from litestar import Request, get, post
+from litestar.params import FromPath
+from msgspec import Struct
+
+from admin.access import needs, session_of
+from admin.bodies import body_of
+from admin.keys.filter import key_filter
+from admin.keys.issuing import OVERLAP_S, KeyIssuer, KeyOrder
+from admin.keys.lines import KeyLine
+from admin.keys.reader import KeyDetail, KeyReader
+from admin.services import Services
+from gateway.access import Permission
+
+
+NO_CONTENT: Final = 204
+_P = Permission
+_PATH: Final = "/api/organisations/{organisation:str}/keys"
+_KEY: Final = f"{_PATH}/{{key_id:str}}"
+
+
+class Issued(Struct, frozen=True):
+    """A key, the only time it is told."""
+
+    key_id: str
+    key: str
+
+
+class Rotation(Struct, frozen=True, forbid_unknown_fields=True):
+    """How long the secret before stays good."""
+
+    overlap_s: int = OVERLAP_S
+
+
+def key_api_routes(services: Services) -> list[Any]:
+    """All routes; each says what it needs, and what it records."""
+    reader, issuer = KeyReader(services), KeyIssuer(services)
+
+    @get(_PATH, opt=needs(_P.KEYS_READ))
+    async def list_keys(
+        request: Request[Any, Any, Any], organisation: FromPath[str]
+    ) -> list[KeyLine]:
+        wanted = key_filter(request.query_params.get("q", ""))
+        return [line for line in await reader.listed(organisation) if wanted.takes(line)]
+
+    @get(_KEY, opt=needs(_P.KEYS_READ))
+    async def show_key(organisation: FromPath[str], key_id: FromPath[str]) -> KeyDetail:
+        return await reader.detail(organisation, key_id)
+
+    @post(_PATH, opt=needs(_P.KEYS_ISSUE, records="key.issued"))
+    async def issue_key(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Issued:
+        order = await body_of(request, KeyOrder)
+        key = await issuer.issue(session_of(request).person, organisation, order)
+        return Issued(key.key_id, key.reveal())
+
+    @post(f"{_KEY}/rotate", opt=needs(_P.KEYS_ISSUE, records="key.rotated"))
+    async def rotate_key(
+        request: Request[Any, Any, Any], organisation: FromPath[str], key_id: FromPath[str]
+    ) -> Issued:
+        order = await body_of(request, Rotation)
+        line = await reader.line(organisation, key_id)
+        person = session_of(request).person
+        key = await issuer.rotate(person, organisation, line, order.overlap_s)
+        return Issued(key.key_id, key.reveal())
+
+    @post(f"{_KEY}/revoke", opt=needs(_P.KEYS_ISSUE, records="key.revoked"), status_code=NO_CONTENT)
+    async def revoke_key(
+        request: Request[Any, Any, Any], organisation: FromPath[str], key_id: FromPath[str]
+    ) -> None:
+        line = await reader.line(organisation, key_id)
+        await issuer.revoke(session_of(request).person, organisation, line)
+
+    return [list_keys, show_key, issue_key, rotate_key, revoke_key]

@@ -1,0 +1,180 @@
+"""Issues, rotates and revokes keys for whoever is signed in; each leaves an admin record first."""
+
+import re
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+from litestar.exceptions import PermissionDeniedException
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from admin.keys.lines import KeyLine
+from admin.services import Services
+from gateway.access import Permission, Person, allows
+from gateway.budgets import Limit, WindowKind
+from gateway.errors import GatewrightError, RequestInvalid
+from gateway.identity import KeyText, new_key_id
+from gateway.rates import RateLimit
+from gateway.store.keys import NewKey, Place
+from gateway.types import Translation
+
+
+EXPIRES_DAYS: Final = 90
+EXPIRES_DAYS_MAX: Final = 36_500
+OVERLAP_S: Final = 86_400
+OVERLAP_S_MAX: Final = 366 * 86_400
+LIMIT_MICROUSD_MAX: Final = 10**15
+US_PER_DAY: Final = 86_400_000_000
+_KEY_ID: Final = re.compile(r"[0-9A-Za-z]{12}", re.ASCII)
+
+
+class KeyOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """A key to be issued; its organisation is the path's."""
+
+    workspace: str
+    project: str
+    name: str
+    labels: tuple[str, ...] = ()
+    models: tuple[str, ...] | None = None
+    """Targets it may use; None for all that policy permits."""
+    expires_days: int | None = None
+    translation: Translation = "warn"
+    key_id: str = ""
+    """So that a form that is sent twice issues one key; otherwise drawn."""
+    budget_microusd: int | None = None
+    budget_window: WindowKind = "month"
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrent_requests: int | None = None
+
+    @property
+    def rates(self) -> tuple[int | None, int | None, int | None]:
+        return self.requests_per_minute, self.tokens_per_minute, self.concurrent_requests
+
+    @property
+    def is_limited(self) -> bool:
+        return self.budget_microusd is not None or any(each is not None for each in self.rates)
+
+
+class KeyIssuer:
+    """What people may do to keys."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def issue(self, person: Person, organisation: str, order: KeyOrder) -> KeyText:
+        """A new key, limited as ordered before anybody is told its secret.
+
+        Raises:
+            RequestInvalid: with the field that is wrong.
+            PermissionDeniedException: it is to be limited, which its owner may not.
+        """
+        self._check(person, organisation, order)
+        key_id = order.key_id or new_key_id()
+        services = self._services
+        expires_us = None
+        if order.expires_days is not None:
+            expires_us = services.clock.utc_us() + order.expires_days * US_PER_DAY
+        new = NewKey(
+            place=Place(organisation, order.workspace, order.project),
+            name=order.name,
+            created_by=person.name,
+            labels=order.labels,
+            models=None if order.models is None else frozenset(order.models),
+            expires_us=expires_us,
+            translation=order.translation,
+            key_id=key_id,
+        )
+        after = {name: value for name, value in msgspec.to_builtins(order).items() if value}
+        after |= {"key_id": key_id, "expires_us": expires_us}
+        async with services.deeds.doing(person.name, "key.issued", organisation, after=after):
+            key = await services.keys.issue(new)
+        try:
+            await self._limit(person, organisation, f"key:{key_id}", order)
+        except GatewrightError:
+            # Nobody was told its secret: without the limits that were asked for it must not work.
+            await services.keys.revoke(key_id, organisation)
+            raise
+        return key
+
+    async def rotate(
+        self, person: Person, organisation: str, line: KeyLine, overlap_s: int
+    ) -> KeyText:
+        """Another secret for a key; the one it has stays good for so many seconds.
+
+        Raises:
+            RequestInvalid: the overlap is too long, or the key has ended.
+        """
+        if not 0 <= overlap_s <= OVERLAP_S_MAX:
+            raise RequestInvalid("this overlap is too long", parameter="overlap_s")
+        if not line.is_live:
+            raise RequestInvalid(f"This key is {line.state}: issue another one.")
+        async with self._services.deeds.doing(
+            person.name,
+            "key.rotated",
+            organisation,
+            before=_before(line),
+            after={"key_id": line.key_id, "overlap_s": overlap_s},
+        ):
+            return await self._services.keys.rotate(
+                line.key_id, overlap_s=overlap_s, organisation=organisation
+            )
+
+    async def revoke(self, person: Person, organisation: str, line: KeyLine) -> None:
+        """End a key for good; again is no error."""
+        async with self._services.deeds.doing(
+            person.name,
+            "key.revoked",
+            organisation,
+            before=_before(line),
+            after={"key_id": line.key_id},
+        ):
+            await self._services.keys.revoke(line.key_id, organisation)
+
+    def _check(self, person: Person, organisation: str, order: KeyOrder) -> None:
+        may_limit = allows(person, Permission.BUDGETS_SET, organisation)
+        if order.is_limited and not may_limit:
+            raise PermissionDeniedException("limits are set by who may set budgets")
+        days = order.expires_days
+        if days is not None and not 0 < days <= EXPIRES_DAYS_MAX:
+            raise RequestInvalid(f"1 to {EXPIRES_DAYS_MAX} days", parameter="expires_days")
+        for name, value in (("name", order.name), ("labels", "".join(order.labels))):
+            if not value.isprintable():
+                raise RequestInvalid("only characters that can be seen", parameter=name)
+        if order.key_id and _KEY_ID.fullmatch(order.key_id) is None:
+            raise RequestInvalid("this is no key's id", parameter="key_id")
+        if (order.budget_microusd or 0) > LIMIT_MICROUSD_MAX:
+            raise RequestInvalid("the limit is too large", parameter="budget_microusd")
+        if any((number or 0) < 0 for number in (order.budget_microusd, *order.rates)):
+            raise RequestInvalid("a limit cannot be negative", parameter="budget_microusd")
+        check_models(order.models, self._services.settings.targets)
+
+    async def _limit(
+        self, person: Person, organisation: str, account: str, order: KeyOrder
+    ) -> None:
+        services = self._services
+        if order.budget_microusd is not None:
+            limit = Limit(account, order.budget_microusd, order.budget_window)
+            after = {"account": account, "limit_microusd": limit.limit_microusd}
+            async with services.deeds.doing(
+                person.name, "budget.set", organisation, after=after | {"window": limit.window}
+            ):
+                await services.budgets.set_limit(limit)
+        if any(each is not None for each in order.rates):
+            rate = RateLimit(account, *order.rates)
+            async with services.deeds.doing(
+                person.name, "rate_limit.set", organisation, after=asdict(rate)
+            ):
+                await services.rates.set(rate)
+
+
+def check_models(models: Collection[str] | None, known: Collection[str]) -> None:
+    """Raises RequestInvalid for a target that is not configured: a typing error would be silent."""
+    unknown = sorted(set(models or ()) - set(known))
+    if unknown:
+        raise RequestInvalid(f"there is no model {unknown[0][:80]!r} here", parameter="models")
+
+
+def _before(line: KeyLine) -> dict[str, object]:
+    return {"name": line.name, "revoked_us": line.revoked_us}

@@ -1,0 +1,123 @@
+"""Keys as people see them: their state in a word, what they used, and of which limit. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from gateway.budgets import WindowKind
+from gateway.identity import KeyRecord
+from gateway.store.slices import Budget
+
+
+STATES: Final = ("live", "unused", "expiring", "overlapping", "expired", "revoked")
+UNUSED_US: Final = 30 * 86_400_000_000
+EXPIRING_US: Final = 14 * 86_400_000_000
+
+
+class Spending(Struct, frozen=True):
+    """A limit and how much of it is gone, in micro-dollars."""
+
+    account: str
+    window: WindowKind
+    limit_microusd: int
+    used_microusd: int
+    held_microusd: int
+    """What workers have leased of it and not reported as used."""
+
+    @property
+    def left_microusd(self) -> int:
+        return self.limit_microusd - self.used_microusd - self.held_microusd
+
+    @property
+    def share(self) -> float:
+        """Used of the limit; a limit of nothing is used up."""
+        return self.used_microusd / self.limit_microusd if self.limit_microusd else 1.0
+
+
+class KeyLine(Struct, frozen=True):
+    """One key, without anything secret."""
+
+    key_id: str
+    name: str
+    workspace: str
+    project: str
+    owner: str
+    created_us: int
+    last_us: int
+    """When it last asked; 0 for never."""
+    expires_us: int | None
+    revoked_us: int | None
+    former_until_us: int | None
+    """Until when the secret before a rotation is good; None where there is none."""
+    models: tuple[str, ...] | None
+    """What it may use; None for all that policy permits."""
+    labels: tuple[str, ...]
+    translation: str
+    states: tuple[str, ...]
+    """Of STATES, the one that says most first."""
+    spendings: tuple[Spending, ...] = ()
+
+    @property
+    def state(self) -> str:
+        return self.states[0]
+
+    @property
+    def is_live(self) -> bool:
+        return "live" in self.states
+
+
+def spending_of(budget: Budget) -> Spending:
+    """A budget as people see it."""
+    return Spending(
+        budget.limit.account,
+        budget.limit.window,
+        budget.limit.limit_microusd,
+        budget.spent_microusd,
+        budget.leased_microusd,
+    )
+
+
+def key_line(
+    record: KeyRecord,
+    last_used: Mapping[str, int],
+    spendings: Mapping[str, Sequence[Spending]],
+    now_us: int,
+) -> KeyLine:
+    """A stored key beside what is known of its use."""
+    principal = record.principal
+    last_us = last_used.get(record.key_id, 0)
+    former = [each.until_us for each in record.digests if each.until_us is not None]
+    until_us = max((each for each in former if each > now_us), default=None)
+    return KeyLine(
+        key_id=record.key_id,
+        name=principal.key_name,
+        workspace=principal.workspace,
+        project=principal.project,
+        owner=record.created_by,
+        created_us=record.created_us,
+        last_us=last_us,
+        expires_us=record.expires_us,
+        revoked_us=record.revoked_us,
+        former_until_us=until_us,
+        models=None if principal.models is None else tuple(sorted(principal.models)),
+        labels=principal.labels,
+        translation=principal.translation,
+        states=_states(record, last_us, until_us, now_us),
+        spendings=tuple(spendings.get(f"key:{record.key_id}", ())),
+    )
+
+
+def _states(record: KeyRecord, last_us: int, until_us: int | None, now_us: int) -> tuple[str, ...]:
+    if record.revoked_us is not None:
+        return ("revoked",)
+    if not record.is_live(now_us):
+        return ("expired",)
+    found = []
+    if until_us is not None:
+        found.append("overlapping")
+    if record.expires_us is not None and record.expires_us - now_us < EXPIRING_US:
+        found.append("expiring")
+    if now_us - (last_us or record.created_us) > UNUSED_US:
+        found.append("unused")
+    return (*found, "live")

@@ -1,0 +1,295 @@
+"""The pages of keys: the list, one key, and what may be done to it."""
+
+from typing import Any, Final
+
+from litestar import MediaType, Request, Response, post, route
+from litestar.params import FromPath
+from litestar.response import Redirect
+from msgspec import Struct
+
+from admin.access import needs, session_of
+from admin.forms import Form, form_of
+from admin.keys.filter import HINT, KeyFilter, counted, key_filter
+from admin.keys.issuing import EXPIRES_DAYS, OVERLAP_S, KeyIssuer, KeyOrder
+from admin.keys.reader import COUNT_MAX, KeyReader
+from admin.services import Services
+from admin.sign_in import READING, SEE_OTHER
+from admin.snippets import curl, data_plane_url, python
+from gateway.access import Permission
+from gateway.budgets import WINDOWS
+from gateway.errors import RequestInvalid
+from gateway.identity import KeyText, new_key_id
+
+
+PAGE_ROWS: Final = 100
+NUMBER_MAX: Final = 10**9
+OVERLAPS: Final = (
+    (0, "none: the old secret ends now"),
+    (3_600, "an hour"),
+    (86_400, "a day"),
+    (604_800, "a week"),
+    (2_592_000, "30 days"),
+)
+_PROPAGATION: Final = {
+    "sqlite": "within a quarter of a second",
+    "postgresql": "at once, when the database calls it, and within a quarter of a second otherwise",
+}
+_P = Permission
+_PATH: Final = "/o/{organisation:str}/keys"
+_KEY: Final = f"{_PATH}/{{key_id:str}}"
+_HTML: Final = MediaType.HTML
+
+
+class Filtered(Struct, frozen=True):
+    """What a list is filtered by; `problem` where it is not understood."""
+
+    text: str
+    wanted: KeyFilter
+    problem: str = ""
+
+
+def key_page_routes(services: Services) -> list[Any]:
+    """Reading and changing."""
+    return [*_reading(services), *_issuing(services), *_rotating(services), *_revoking(services)]
+
+
+def _reading(services: Services) -> list[Any]:
+    reader, shell = KeyReader(services), services.shell
+
+    @route(_PATH, http_method=READING, media_type=_HTML, opt=needs(_P.KEYS_READ))
+    async def key_list(
+        request: Request[Any, Any, Any], organisation: FromPath[str]
+    ) -> Response[str]:
+        found = _filtered(request.query_params.get("q", ""))
+        lines = await reader.listed(organisation)
+        shown = [line for line in lines if found.wanted.takes(line)]
+        first = _whole(request.query_params.get("from", ""))
+        return await shell.page(
+            request,
+            "keys/keys.html",
+            "keys",
+            400 if found.problem else 200,
+            filtered=found,
+            hint=HINT,
+            keys=shown[first : first + PAGE_ROWS],
+            first=first,
+            following=first + PAGE_ROWS if len(shown) > first + PAGE_ROWS else 0,
+            count=len(shown),
+            total=len(lines),
+            states=counted(lines),
+        )
+
+    @route(_KEY, http_method=READING, media_type=_HTML, opt=needs(_P.KEYS_READ))
+    async def key_page(
+        request: Request[Any, Any, Any], organisation: FromPath[str], key_id: FromPath[str]
+    ) -> Response[str]:
+        detail = await reader.detail(organisation, key_id)
+        in_house = {
+            provider.jurisdiction
+            for provider in services.settings.providers.values()
+            if provider.kind == "engine"
+        }
+        return await shell.page(
+            request,
+            "keys/key.html",
+            "keys",
+            detail=detail,
+            key=detail.key,
+            count_max=COUNT_MAX,
+            in_house=in_house,
+            propagation=_PROPAGATION[services.database.kind],
+            is_just_revoked=request.query_params.get("revoked") == "now",
+        )
+
+    return [key_list, key_page]
+
+
+def _issuing(services: Services) -> list[Any]:
+    issuer, shell = KeyIssuer(services), services.shell
+
+    async def form_page(
+        request: Request[Any, Any, Any],
+        organisation: str,
+        form: Form,
+        wrong: dict[str, str] | None = None,
+    ) -> Response[str]:
+        return await shell.page(
+            request,
+            "keys/new.html",
+            "keys",
+            400 if wrong else 200,
+            form=form,
+            wrong=wrong or {},
+            organisation=organisation,
+            places=await services.keys.places(organisation),
+            targets=sorted(services.settings.targets),
+            key_id=form.text("key_id") or new_key_id(),
+            windows=[(window, _WINDOW_WORDS[window]) for window in reversed(WINDOWS)],
+        )
+
+    @route(f"{_PATH}/new", http_method=READING, media_type=_HTML, opt=needs(_P.KEYS_ISSUE))
+    async def new_key(
+        request: Request[Any, Any, Any], organisation: FromPath[str]
+    ) -> Response[str]:
+        given = {name: [value] for name, value in request.query_params.items()}
+        defaults = {"expires_days": [str(EXPIRES_DAYS)], "translation": ["warn"]}
+        return await form_page(request, organisation, Form(defaults | given))
+
+    @post(f"{_PATH}/new", media_type=_HTML, opt=needs(_P.KEYS_ISSUE, records="key.issued"))
+    async def issue_key(
+        request: Request[Any, Any, Any], organisation: FromPath[str]
+    ) -> Response[str]:
+        form = await form_of(request)
+        try:
+            order = _order(form)
+            key = await issuer.issue(session_of(request).person, organisation, order)
+        except RequestInvalid as error:
+            wrong = {error.parameter or "name": error.message}
+            return await form_page(request, organisation, form, wrong)
+        return await reveal(services, request, key, organisation, is_new=True)
+
+    return [new_key, issue_key]
+
+
+async def reveal(
+    services: Services,
+    request: Request[Any, Any, Any],
+    key: KeyText,
+    organisation: str,
+    *,
+    is_new: bool,
+) -> Response[str]:
+    """The one page that ever shows a key; no browser keeps it, nothing leads back to it."""
+    url, text = data_plane_url(services.settings), key.reveal()
+    return await services.shell.page(
+        request,
+        "keys/reveal.html",
+        "keys",
+        201,
+        organisation=organisation,
+        key_id=key.key_id,
+        secret=text,
+        url=url,
+        curl=curl(url, text),
+        python=python(url, text),
+        is_new=is_new,
+    )
+
+
+async def _before(
+    services: Services,
+    request: Request[Any, Any, Any],
+    key: tuple[str, str],
+    name: str,
+    wrong: str = "",
+) -> Response[str]:
+    """What will happen to a key (its organisation and id), said before it does."""
+    reader = KeyReader(services)
+    return await services.shell.page(
+        request,
+        f"keys/{name}.html",
+        "keys",
+        400 if wrong else 200,
+        key=await reader.line(*key),
+        lately=await reader.lately(*key),
+        count_max=COUNT_MAX,
+        overlaps=OVERLAPS,
+        overlap_s=OVERLAP_S,
+        wrong=wrong,
+    )
+
+
+def _rotating(services: Services) -> list[Any]:
+    reader, issuer = KeyReader(services), KeyIssuer(services)
+
+    @route(f"{_KEY}/rotate", http_method=READING, media_type=_HTML, opt=needs(_P.KEYS_ISSUE))
+    async def rotate_page(
+        request: Request[Any, Any, Any], organisation: FromPath[str], key_id: FromPath[str]
+    ) -> Response[str]:
+        return await _before(services, request, (organisation, key_id), "rotate")
+
+    @post(f"{_KEY}/rotate", media_type=_HTML, opt=needs(_P.KEYS_ISSUE, records="key.rotated"))
+    async def rotate(
+        request: Request[Any, Any, Any], organisation: FromPath[str], key_id: FromPath[str]
+    ) -> Response[str]:
+        form = await form_of(request)
+        line = await reader.line(organisation, key_id)
+        try:
+            overlap_s = form.whole("overlap_s", NUMBER_MAX)
+            chosen = OVERLAP_S if overlap_s is None else overlap_s
+            key = await issuer.rotate(session_of(request).person, organisation, line, chosen)
+        except RequestInvalid as error:
+            named = (organisation, key_id)
+            return await _before(services, request, named, "rotate", error.message)
+        return await reveal(services, request, key, organisation, is_new=False)
+
+    return [rotate_page, rotate]
+
+
+def _revoking(services: Services) -> list[Any]:
+    reader, issuer = KeyReader(services), KeyIssuer(services)
+
+    @route(f"{_KEY}/revoke", http_method=READING, media_type=_HTML, opt=needs(_P.KEYS_ISSUE))
+    async def revoke_page(
+        request: Request[Any, Any, Any], organisation: FromPath[str], key_id: FromPath[str]
+    ) -> Response[str]:
+        return await _before(services, request, (organisation, key_id), "revoke")
+
+    @post(
+        f"{_KEY}/revoke",
+        status_code=SEE_OTHER,
+        opt=needs(_P.KEYS_ISSUE, records="key.revoked"),
+    )
+    async def revoke(
+        request: Request[Any, Any, Any], organisation: FromPath[str], key_id: FromPath[str]
+    ) -> Redirect:
+        line = await reader.line(organisation, key_id)
+        await issuer.revoke(session_of(request).person, organisation, line)
+        to = f"/o/{organisation}/keys/{line.key_id}?revoked=now"
+        return Redirect(to, status_code=SEE_OTHER)
+
+    return [revoke_page, revoke]
+
+
+_WINDOW_WORDS: Final = {"day": "each day", "month": "each month", "total": "in all"}
+
+
+def _order(form: Form) -> KeyOrder:
+    """The form as an order.
+
+    Raises:
+        RequestInvalid: with the field that is wrong.
+    """
+    window = next((each for each in WINDOWS if each == form.text("budget_window", "month")), None)
+    translations = {"strict": "strict", "warn": "warn", "lenient": "lenient"}
+    translation: Any = translations.get(form.text("translation", "warn"))
+    if window is None or translation is None:
+        raise RequestInvalid("this form is not complete")
+    models = form.all("models")
+    return KeyOrder(
+        workspace=form.text("workspace"),
+        project=form.text("project"),
+        name=form.text("name"),
+        labels=tuple(dict.fromkeys(form.text("labels").replace(",", " ").split())),
+        models=models or None,
+        expires_days=form.whole("expires_days", NUMBER_MAX) or None,
+        translation=translation,
+        key_id=form.text("key_id"),
+        budget_microusd=form.microusd("budget_microusd"),
+        budget_window=window,
+        requests_per_minute=form.whole("requests_per_minute", NUMBER_MAX),
+        tokens_per_minute=form.whole("tokens_per_minute", NUMBER_MAX),
+        concurrent_requests=form.whole("concurrent_requests", NUMBER_MAX),
+    )
+
+
+def _filtered(text: str) -> Filtered:
+    try:
+        return Filtered(text, key_filter(text))
+    except RequestInvalid as error:
+        return Filtered(text, KeyFilter(), error.message)
+
+
+def _whole(text: str) -> int:
+    """A place in a list; the first where it is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0  # noqa: PLR2004

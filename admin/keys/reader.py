@@ -1,0 +1,174 @@
+"""Gathers what the pages of keys show; reads only, and bounded."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from litestar.exceptions import NotFoundException
+from msgspec import Struct
+
+from admin.keys.lines import KeyLine, Spending, key_line, spending_of
+from admin.services import Services
+from gateway.audit.projection import SequencedRecord
+from gateway.deeds import OPERATORS
+from gateway.rates import RateLimit
+from gateway.store.audit_sink import AuditQuery
+
+
+RECENT_MAX: Final = 8
+RECENT_US: Final = 86_400_000_000
+DEEDS_MAX: Final = 200
+HOUR_US: Final = 3_600_000_000
+COUNT_MAX: Final = 10_000
+ROLLUP_BATCHES: Final = 2
+KEY_DEEDS: Final = ("key.issued", "key.rotated", "key.revoked")
+
+
+class KeyDeed(Struct, frozen=True):
+    """What somebody did to a key."""
+
+    utc_us: int
+    actor: str
+    action: str
+    request_id: str
+    error: str = ""
+
+
+class KeyRequest(Struct, frozen=True):
+    """One request of a key, without its content."""
+
+    request_id: str
+    utc_us: int
+    model_requested: str
+    target: str
+    jurisdiction: str
+    status: str
+    error: str
+    cost_microusd: int
+    duration_us: int
+
+
+class KeyDetail(Struct, frozen=True):
+    """All that a key's page shows."""
+
+    key: KeyLine
+    rate: RateLimit | None
+    lately: int
+    """Requests of the last hour; no more than COUNT_MAX are counted."""
+    requests: tuple[KeyRequest, ...]
+    deeds: tuple[KeyDeed, ...]
+
+
+class KeyReader:
+    """Keys of one organisation, with what they used."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def listed(self, organisation: str) -> list[KeyLine]:
+        """Every key of an organisation, the newest first."""
+        services = self._services
+        now_us = services.clock.utc_us()
+        await services.rollup.catch_up(ROLLUP_BATCHES)
+        used = await services.figures.last_used(organisation)
+        spendings = await self.spendings()
+        records = await services.keys.keys(organisation)
+        return [key_line(record, used, spendings, now_us) for record in records]
+
+    async def spendings(self) -> Mapping[str, Sequence[Spending]]:
+        """Limits by account, with what is used of them."""
+        found: dict[str, list[Spending]] = {}
+        for budget in await self._services.budgets.budgets():
+            found.setdefault(budget.limit.account, []).append(spending_of(budget))
+        return found
+
+    async def line(self, organisation: str, key_id: str) -> KeyLine:
+        """One key.
+
+        Raises:
+            NotFoundException: the organisation has no such key.
+        """
+        for line in await self.listed(organisation):
+            if line.key_id == key_id:
+                return line
+        raise NotFoundException
+
+    async def lately(self, organisation: str, key_id: str) -> int:
+        """How often a key asked in the last hour; no more than COUNT_MAX are counted."""
+        since_us = self._services.clock.utc_us() - HOUR_US
+        return await self._services.figures.asked_since(organisation, key_id, since_us, COUNT_MAX)
+
+    async def detail(self, organisation: str, key_id: str) -> KeyDetail:
+        """A key with its latest requests and what was done to it.
+
+        Raises:
+            NotFoundException: the organisation has no such key.
+        """
+        line = await self.line(organisation, key_id)
+        rates = [
+            each for each in await self._services.rates.all() if each.account == f"key:{key_id}"
+        ]
+        return KeyDetail(
+            key=line,
+            rate=rates[0] if rates else None,
+            lately=await self.lately(organisation, key_id),
+            requests=await self._requests(organisation, line),
+            deeds=await self._deeds(organisation, key_id),
+        )
+
+    async def _requests(self, organisation: str, line: KeyLine) -> tuple[KeyRequest, ...]:
+        """Those of the day that ends with the last one: a longer search would have no bound."""
+        if not line.last_us:
+            return ()
+        query = AuditQuery(
+            organisation=organisation,
+            stage="outcome",
+            key_id=line.key_id,
+            since_us=line.last_us - RECENT_US,
+            until_us=line.last_us + 1,
+        )
+        return tuple(map(_request, await self._services.records.newest(query, RECENT_MAX)))
+
+    async def _deeds(self, organisation: str, key_id: str) -> tuple[KeyDeed, ...]:
+        """Newest first, among the newest deeds of each kind."""
+        found = []
+        for action in KEY_DEEDS:
+            query = AuditQuery(organisation=OPERATORS, stage="admin", action=action)
+            for row in await self._services.records.newest(query, DEEDS_MAX):
+                record = row.projected.record
+                about = record.detail.get("organisation", "")
+                if about in ("", organisation) and _key_of(record.detail) == key_id:
+                    found.append(
+                        KeyDeed(
+                            record.utc_us,
+                            record.actor,
+                            record.action,
+                            record.request_id,
+                            record.error,
+                        )
+                    )
+        return tuple(sorted(found, key=lambda deed: -deed.utc_us))
+
+
+def _request(row: SequencedRecord) -> KeyRequest:
+    record = row.projected.record
+    return KeyRequest(
+        request_id=record.request_id,
+        utc_us=record.utc_us,
+        model_requested=record.model_requested,
+        target=record.target,
+        jurisdiction=record.jurisdiction,
+        status=record.status,
+        error=record.error,
+        cost_microusd=record.cost_microusd,
+        duration_us=record.duration_us,
+    )
+
+
+def _key_of(detail: Mapping[str, str]) -> str:
+    """The key that a deed was done to; a record of another shape names none."""
+    try:
+        after: Any = msgspec.json.decode(detail.get("after", "null"))
+    except msgspec.DecodeError:
+        return ""
+    return str(after.get("key_id", "")) if isinstance(after, dict) else ""

@@ -1,0 +1,38 @@
+"""What people paste to send their first request: where the data plane is, in curl and in an SDK."""
+
+from typing import Final
+
+from gateway.settings import Settings
+
+
+QUESTION: Final = "What does a receipt prove?"
+_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - looked for, not bound to
+CURL: Final = """curl -i {url}/v1/chat/completions \\
+  -H 'authorization: Bearer {key}' \\
+  -H 'content-type: application/json' \\
+  -d '{{"model": "auto", "messages": [{{"role": "user", "content": "{question}"}}]}}'"""
+PYTHON: Final = """from openai import OpenAI
+
+client = OpenAI(base_url="{url}/v1", api_key="{key}")
+messages = [{{"role": "user", "content": "{question}"}}]
+for chunk in client.chat.completions.create(model="auto", messages=messages, stream=True):
+    print(chunk.choices[0].delta.content or "", end="", flush=True)"""
+
+
+def data_plane_url(settings: Settings) -> str:
+    """Where application teams reach the data plane, without a slash at its end."""
+    if settings.data_plane_url:
+        return settings.data_plane_url.rstrip("/")
+    host = settings.data_plane.host
+    host = _ANYWHERE.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{host}:{settings.data_plane.port}"
+
+
+def curl(url: str, key: str) -> str:
+    """A request on the command line."""
+    return CURL.format(url=url, key=key, question=QUESTION)
+
+
+def python(url: str, key: str) -> str:
+    """The same with OpenAI's SDK, streaming."""
+    return PYTHON.format(url=url, key=key, question=QUESTION)

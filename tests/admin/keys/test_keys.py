@@ -1,0 +1,278 @@
+"""The room of keys: what is listed is what is stored, and what is done is done once."""
+
+import re
+
+import msgspec
+import pytest
+
+from admin.access import STEP_UP_S
+from gateway.credentials import pepper
+from gateway.errors import Unauthenticated
+from gateway.identity import Peppers, authenticate
+from gateway.store.keys import KeyStore
+from tests.admin.listener import Browser, Listener
+from tests.admin.seeding import (
+    DAY_US,
+    HOSTILE,
+    PASSWORD,
+    issue,
+    limit,
+    person,
+    requests,
+)
+
+
+pytestmark = pytest.mark.anyio
+LIST = "/o/acme/keys"
+
+
+@pytest.fixture
+async def owner(listener: Listener, browser: Browser) -> Browser:
+    """An app owner, who issues keys and sets no budgets."""
+    await issue(listener, "somebody else's", organisation="umbrella")
+    await issue(listener, "an assistant")
+    await person(listener, "ann", "app_owner")
+    await browser.sign_in_as("ann", PASSWORD)
+    return browser
+
+
+@pytest.fixture
+async def admin(listener: Listener, owner: Browser) -> Browser:
+    await person(listener, "root", "platform_admin")
+    await owner.send("POST", "/sign-out")
+    await owner.sign_in_as("root", PASSWORD)
+    return owner
+
+
+async def see(browser: Browser, path: str, status: int = 200) -> str:
+    answer, page = await browser.send("GET", path)
+    assert answer.status == status, (path, answer.status)
+    return page
+
+
+async def send(browser: Browser, path: str, form: dict[str, str], status: int) -> str:
+    answer, page = await browser.send("POST", path, form)
+    assert answer.status == status, (path, answer.status, page[-2000:])
+    return page
+
+
+FORM = {
+    "name": "payroll assistant",
+    "workspace": "people",
+    "project": "payroll",
+    "expires_days": "90",
+    "translation": "warn",
+    "budget_window": "month",
+}
+
+
+def secret_in(page: str) -> str:
+    found = re.search(r'id="the-key">(gw_live_\w+)<', page)
+    assert found is not None
+    return found[1]
+
+
+async def is_good(listener: Listener, key: str) -> bool:
+    """Whether the data plane would let the key in."""
+    peppers = Peppers({1: pepper(listener.settings)})
+    async with listener.database() as database:
+        table = await KeyStore(database, peppers, listener.clock).table()
+    headers = [(b"x-api-key", key.encode())]
+    try:
+        authenticate(table, peppers, headers, listener.clock.utc_us())
+    except Unauthenticated:
+        return False
+    return True
+
+
+async def test_a_key_is_shown_once_and_works_and_its_list_shows_it(
+    listener: Listener, owner: Browser
+) -> None:
+    await see(owner, f"{LIST}/new")
+    page = await send(owner, f"{LIST}/new", FORM | {"key_id": "abcABC012345"}, 201)
+    key = secret_in(page)
+    assert page.count(key) == 3, "the key, in curl, and in the SDK's snippet"
+    assert await is_good(listener, key)
+
+    listed = await see(owner, LIST)
+    shown = await see(owner, f"{LIST}/abcABC012345")
+    assert "payroll assistant" in listed
+    assert "people / payroll" in listed
+    assert "somebody else" not in listed
+    assert "ann issued it" in shown or "issued it on" in shown
+    assert key not in listed + shown
+    again = await send(owner, f"{LIST}/new", FORM | {"key_id": "abcABC012345"}, 400)
+    assert "was sent already" in again
+    assert key not in again
+
+
+@pytest.mark.parametrize(
+    ("field", "typed"),
+    [
+        *(("workspace", "Not A Name"), ("name", ""), ("expires_days", "soon")),
+        *(("expires_days", "99999"), ("key_id", "../../etc/pw"), ("translation", "loud")),
+    ],
+)
+async def test_a_wrong_field_is_said_beside_it_and_the_others_are_kept(
+    owner: Browser, field: str, typed: str
+) -> None:
+    page = await send(owner, f"{LIST}/new", FORM | {field: typed}, 400)
+
+    assert "gw_live_" not in page
+    if field not in ("name", "key_id"):
+        assert 'value="payroll assistant"' in page
+    if field in ("workspace", "expires_days"):
+        assert f'value="{typed}"' in page
+        assert 'aria-invalid="true"' in page
+    assert "payroll assistant" not in await see(owner, LIST)
+
+
+async def test_limits_of_a_key_are_for_who_may_set_budgets(
+    listener: Listener, owner: Browser
+) -> None:
+    assert "Limits of its own are set by" in await see(owner, f"{LIST}/new")
+    await send(owner, f"{LIST}/new", FORM | {"budget_microusd": "5"}, 403)
+    await person(listener, "root", "platform_admin")
+    await owner.send("POST", "/sign-out")
+    await owner.sign_in_as("root", PASSWORD)
+    limits = {"budget_microusd": "12.50", "requests_per_minute": "60", "key_id": "limited00000"}
+    await send(owner, f"{LIST}/new", FORM | limits, 201)
+
+    page = await see(owner, f"{LIST}/limited00000")
+    assert "$12.50" in page
+    assert re.search(r"requests a minute</dt><dd>60<", page)
+    _, text = await owner.send("GET", "/api/organisations/acme/keys/limited00000")
+    detail = msgspec.json.decode(text)
+    assert detail["key"]["spendings"][0]["limit_microusd"] == 12_500_000
+    assert detail["rate"]["requests_per_minute"] == 60
+
+
+async def test_filters_find_what_they_say_and_a_broken_one_is_said_in_place(
+    listener: Listener, owner: Browser
+) -> None:
+    await issue(listener, "mail sorter", project="mail")
+    await issue(listener, "soon over", expires_us=listener.clock.utc_us() + 3 * DAY_US)
+    listener.clock.advance(31 * 86_400)
+    await owner.sign_in_as("ann", PASSWORD)
+    await issue(listener, "fresh one")
+
+    def names(page: str) -> set[str]:
+        return set(re.findall(r'hx-target="#peek">([^<]+)<', page))
+
+    assert names(await see(owner, f"{LIST}?q=state:unused")) == {"an assistant", "mail sorter"}
+    assert names(await see(owner, f"{LIST}?q=state:expired")) == {"soon over"}
+    assert names(await see(owner, f"{LIST}?q=project:mail+SORTER")) == {"mail sorter"}
+    assert names(await see(owner, f"{LIST}?q=owner:nobody")) == set()
+    broken = await see(owner, f"{LIST}?q=colour:red", 400)
+    assert "There is no filter" in broken
+    assert 'value="colour:red"' in broken
+    assert len(names(broken)) == 4
+
+
+async def test_what_a_key_used_stands_on_its_page_with_a_way_to_each_request(
+    listener: Listener, owner: Browser
+) -> None:
+    key_id = await issue(listener, "busy")
+    await limit(listener, f"key:{key_id}", 50_000_000, "month")
+    await listener.record(*requests(listener, key_id, 30, over_us=DAY_US // 8))
+    page = await see(owner, f"{LIST}/{key_id}")
+    last = f"req_{key_id}_29"
+
+    assert f'href="/o/acme/traffic/{last}"' in page
+    assert f'href="/o/acme/traffic?q=key:{key_id}"' in page
+    assert "11 requests in the last hour" in page
+    assert "of $50.00 this month" in page
+    assert "11 requests in the last hour" in await see(owner, f"{LIST}/{key_id}/revoke")
+    peek, fragment = await owner.send("GET", f"{LIST}/{key_id}", hx_target="aside#peek")
+    assert peek.status == 200
+    assert "<html" not in fragment
+    assert "11 requests" in fragment
+
+
+async def test_rotating_leaves_the_old_secret_good_for_its_overlap_and_no_longer(
+    listener: Listener, owner: Browser
+) -> None:
+    old = secret_in(await send(owner, f"{LIST}/new", FORM | {"key_id": "rotated00000"}, 201))
+    page = await send(owner, f"{LIST}/rotated00000/rotate", {"overlap_s": "3600"}, 201)
+    new = secret_in(page)
+    assert old != new
+    assert (await is_good(listener, old), await is_good(listener, new)) == (True, True)
+    shown = await see(owner, f"{LIST}/rotated00000")
+    assert "two secrets" in shown
+    assert "1 hour" in shown
+    await send(owner, f"{LIST}/rotated00000/rotate", {"overlap_s": "x"}, 400)
+    listener.clock.advance(3_601)
+    assert (await is_good(listener, old), await is_good(listener, new)) == (False, True)
+
+
+async def test_revoking_says_what_happens_and_then_ends_the_key(
+    listener: Listener, owner: Browser
+) -> None:
+    key = secret_in(await send(owner, f"{LIST}/new", FORM | {"key_id": "ended0000000"}, 201))
+    page = await see(owner, f"{LIST}/ended0000000/revoke")
+    assert "No request in the last hour" in page
+    assert await is_good(listener, key)
+    answer, _ = await owner.send("POST", f"{LIST}/ended0000000/revoke", {})
+    assert answer.status == 303
+    assert not await is_good(listener, key)
+    shown = await see(owner, answer.headers["location"])
+    assert "Workers do not report back here" in shown
+    assert "Revoked" in shown
+    await send(owner, f"{LIST}/ended0000000/rotate", {"overlap_s": "0"}, 400)
+
+
+async def test_another_organisations_key_is_not_there(listener: Listener, owner: Browser) -> None:
+    theirs = await issue(listener, "theirs", organisation="umbrella")
+    for path in (theirs, f"{theirs}/rotate", f"{theirs}/revoke"):
+        await see(owner, f"{LIST}/{path}", 404)
+    for path in ("rotate", "revoke"):
+        await send(owner, f"{LIST}/{theirs}/{path}", {"overlap_s": "0"}, 404)
+
+
+async def test_the_api_issues_shows_and_rotates_like_the_pages(
+    listener: Listener, admin: Browser
+) -> None:
+    base = "/api/organisations/acme/keys"
+    order = {"workspace": "w", "project": "p", "name": "n", "models": ["house"], "expires_days": 1}
+    answer, text = await admin.send("POST", base, body=msgspec.json.encode(order).decode())
+    assert answer.status == 201
+    issued = msgspec.json.decode(text)
+    answer, text = await admin.send(
+        "POST", f"{base}/{issued['key_id']}/rotate", body='{"overlap_s": 0}'
+    )
+    rotated = msgspec.json.decode(text)
+    assert not await is_good(listener, issued["key"])
+    assert await is_good(listener, rotated["key"])
+    for wrong in ({"models": ["nowhere"]}, {"expires_days": 0}, {"budget_microusd": -1}, {"x": 1}):
+        body = msgspec.json.encode(order | wrong).decode()
+        assert (await admin.send("POST", base, body=body))[0].status == 400, wrong
+    _, text = await admin.send("GET", f"{base}?q=project:p")
+    (line,) = msgspec.json.decode(text)
+    assert (line["models"], line["states"][-1]) == (["house"], "live")
+
+
+async def test_a_form_that_waits_for_a_proof_issues_its_key_after_it(
+    listener: Listener, owner: Browser
+) -> None:
+    listener.clock.advance(STEP_UP_S + 1)
+    page = await send(owner, f"{LIST}/new", FORM, 403)
+    kept = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page))
+    page = await send(owner, "/prove", kept | {"password": PASSWORD}, 200)
+    assert "payroll assistant" not in await see(owner, LIST)
+    kept = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page))
+    secret_in(await send(owner, f"{LIST}/new", kept, 201))
+    assert "payroll assistant" in await see(owner, LIST)
+
+
+async def test_hostile_names_are_text_wherever_they_stand(
+    listener: Listener, owner: Browser
+) -> None:
+    for number, name in enumerate(HOSTILE):
+        form = FORM | {"name": name, "key_id": f"hostile{number:05d}"}
+        answer, _ = await owner.send("POST", f"{LIST}/new", form)
+        assert answer.status in (201, 400)
+        await issue(listener, name)
+    page = await see(owner, LIST)
+    for name in HOSTILE[:2]:
+        assert name not in page
+    assert "&lt;script&gt;" in page

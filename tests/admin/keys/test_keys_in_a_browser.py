@@ -1,0 +1,56 @@
+"""The room of keys in a real browser: readable in both themes and three widths, and by keyboard."""
+
+import pytest
+
+from tests.admin.chromium import window
+from tests.admin.listener import Listener
+from tests.admin.seeding import DAY_US, HOSTILE, PASSWORD, issue, limit, person, requests
+
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 820), ("light", 390)])
+async def test_the_room_of_keys_stands_in_a_browser_without_a_fault(
+    listener: Listener, theme: str, width: int
+) -> None:
+    key_id = await issue(listener, HOSTILE[0], expires_us=listener.clock.utc_us() + 9 * DAY_US)
+    await issue(listener, HOSTILE[1])
+    await limit(listener, f"key:{key_id}", 50_000_000, "month")
+    await listener.record(*requests(listener, key_id, 12))
+    await person(listener, "root", "platform_admin")
+    async with window(listener, theme=theme, width=width) as seen:
+        await seen.sign_in("root", PASSWORD)
+        for path in ("", "/new", f"/{key_id}", f"/{key_id}/rotate", f"/{key_id}/revoke"):
+            assert await seen.open(f"/o/acme/keys{path}") == 200
+            assert await seen.violations() == [], path
+        await seen.open("/o/acme/keys")
+        await seen.page.click(f"table a[href$='{key_id}']")
+        await seen.page.wait_for_selector("#peek .verdict")
+        assert await seen.violations() == []
+        assert seen.problems == []
+
+
+async def test_a_key_is_issued_and_revoked_without_scripts(listener: Listener) -> None:
+    await person(listener, "ann", "app_owner")
+    await issue(listener, "an assistant")
+    async with window(listener, scripts=False) as seen:
+        page = seen.page
+        await seen.sign_in("ann", PASSWORD)
+        await seen.open("/o/acme/keys")
+        await page.click("text=Issue a key")
+        await page.wait_for_selector("#field-name:focus")
+        await page.keyboard.type("payroll assistant")
+        for name in ("people", "payroll"):
+            await page.keyboard.press("Tab")
+            await page.keyboard.type(name)
+        await page.keyboard.press("Enter")
+        assert (await page.inner_text("#the-key")).startswith("gw_live_")
+        assert await page.inner_text("#the-key") in await page.inner_text("#the-curl")
+        await page.click("text=I stored it")
+        assert "payroll assistant" in await page.inner_text("h1")
+        await page.click("text=Revoke")
+        assert "No request in the last hour" in await page.inner_text(".consequence")
+        await page.click("button.danger")
+        assert "Revoked" in await page.inner_text(".verdict")
+        assert seen.problems == []

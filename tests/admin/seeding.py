@@ -1,0 +1,94 @@
+"""A listener with something to show: people, keys, limits and a week of recorded requests."""
+
+import random
+from typing import Any
+
+from gateway.access import Grant, Role
+from gateway.budgets import Limit
+from gateway.credentials import pepper
+from gateway.identity import Peppers
+from gateway.secrets.secret import Secret
+from gateway.store.keys import KeyStore, NewKey, Place
+from gateway.store.leases import LeaseTable
+from gateway.store.people import PeopleStore
+from gateway.types import AuditRecord, Usage
+from tests.admin.listener import Listener
+
+
+PASSWORD = "a password for tests only"
+HOUR_US = 3_600_000_000
+DAY_US = 24 * HOUR_US
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "\u202egnp.exe",
+    "x" * 150,
+)
+"""What somebody may type into a field that people read; a name has room for 200 characters."""
+TARGETS = (("house", "engine", "in-house", 0), ("claude", "managed", "us", 1_800))
+
+
+async def person(listener: Listener, name: str, role: Role, organisation: str = "*") -> None:
+    """Somebody with one role, who signs in with PASSWORD."""
+    async with listener.database() as database:
+        people = PeopleStore(database, listener.clock)
+        await people.add(name, title=name.capitalize(), password=Secret(PASSWORD))
+        await people.grant(name, Grant(role, organisation))
+
+
+async def issue(
+    listener: Listener,
+    name: str,
+    *,
+    project: str = "assistant",
+    workspace: str = "research",
+    organisation: str = "acme",
+    **more: Any,
+) -> str:
+    """A key's id."""
+    async with listener.database() as database:
+        store = KeyStore(database, Peppers({1: pepper(listener.settings)}), listener.clock)
+        place = Place(organisation, workspace, project)
+        return (await store.issue(NewKey(place, name, "ann", **more))).key_id
+
+
+async def limit(listener: Listener, account: str, limit_microusd: int, window: Any) -> None:
+    async with listener.database() as database:
+        await LeaseTable(database, listener.clock).set_limit(Limit(account, limit_microusd, window))
+
+
+def requests(
+    listener: Listener, key_id: str, count: int, *, over_us: int = 7 * DAY_US, **changes: object
+) -> list[AuditRecord]:
+    """Outcomes of a key, evenly over a time that ends now; the same for the same key and count."""
+    draw = random.Random(f"{count}")
+    now_us = listener.clock.utc_us()
+    found = []
+    for number in range(count):
+        target, provider, jurisdiction, price = draw.choice(TARGETS)
+        status = draw.choice(["ok"] * 18 + ["failed", "refused"])
+        is_sent = status != "refused"
+        tokens = (draw.randrange(50, 4_000), draw.randrange(20, 900))
+        fields: dict[str, object] = {
+            "stage": "outcome",
+            "request_id": f"req_{key_id}_{number}",
+            "organisation": "acme",
+            "utc_us": now_us - (count - 1 - number) * over_us // max(count, 1),
+            "workspace": "research",
+            "project": "assistant",
+            "key_id": key_id,
+            "model_requested": "auto",
+            "target": target if is_sent else "",
+            "provider": provider if is_sent else "",
+            "jurisdiction": jurisdiction if is_sent else "",
+            "data_class": draw.choice(["S1", "S2", "S3"]),
+            "findings": draw.choice([{}, {}, {"EMAIL": 1}]),
+            "status": status,
+            "http_status": {"ok": 200, "failed": 502, "refused": 403}[status],
+            "error": {"ok": "", "failed": "upstream_failed", "refused": "policy_refused"}[status],
+            "usage": Usage(*tokens) if status == "ok" else None,
+            "cost_microusd": price * sum(tokens) // 100 if status == "ok" else 0,
+            "duration_us": draw.randrange(80_000, 4_000_000),
+        }
+        found.append(AuditRecord(**(fields | changes)))  # type: ignore[arg-type]
+    return found
