@@ -85,7 +85,9 @@ class Exchange:
         self.headers: list[Header] = list(scope["headers"])
         self.started = False
         self.caller_left = False
-        self._line: Line | None = scope.get(LINE)  # type: ignore[assignment]
+        # Taken out: the line knows the scope, and a circle of them would wait for the collector,
+        # with all that a request was made of.
+        self._line: Line | None = scope.pop(LINE, None)  # type: ignore[misc]
         self._on_line = False
         """Whether a stream was started on the line."""
         self._serving: asyncio.Task[Any] | None = None

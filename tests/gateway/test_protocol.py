@@ -1,6 +1,7 @@
 """A request's head is bounded in size and time, before anybody is authenticated."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +11,7 @@ import uvicorn
 
 from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import Bounds, Exchange
-from gateway.api.protocol import READ_BYTES, bounded_protocol
+from gateway.api.protocol import READ_BYTES, CallerLine, bounded_protocol
 from gateway.settings import Limits
 
 
@@ -147,6 +148,21 @@ async def test_whole_and_streamed_answers_follow_each_other_on_one_connection() 
     )
     assert last.endswith(b"content-length: 2\r\nconnection: close\r\n\r\nb.")
     assert answer.count(b"date: ") == 3
+
+
+async def test_a_request_leaves_nothing_that_only_the_cycle_collector_could_free() -> None:
+    async with _listening(Limits(), _echo) as port:
+        gc.collect()
+        gc.disable()
+        try:
+            bodies = [*[b"a", b"stream"] * 10, b"b"]
+            await _talk(port, lambda: [_post(body, closing=body == b"b") for body in bodies])
+            left = [each for each in gc.get_objects() if isinstance(each, CallerLine)]
+        finally:
+            gc.enable()
+
+    # That of the connection's last request goes with the connection.
+    assert len(left) <= 1
 
 
 async def test_pipelined_requests_are_answered_in_their_order() -> None:
