@@ -33,6 +33,7 @@ WIRE_WORDS = frozenset(
     instructions tool_choice parallel_tool_calls logprobs presence_penalty frequency_penalty
     """.split()  # noqa: SIM905 - a list literal of eighty words would fill two screens.
 )
+_LONGEST_WIRE_WORD: Final = max(map(len, WIRE_WORDS))
 _USER_ROLES = frozenset({"user"})
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 _SYSTEM_KEYS = frozenset({"system", "instructions"})
@@ -144,7 +145,8 @@ def extract(document: object) -> Extraction:
                 walk.string(value, "user", 1, 0)
                 walk.newest_user = range(begin, len(walk.segments))
             else:
-                walk.key(key, "")
+                if key not in WIRE_WORDS:
+                    walk.key(key, "")
                 walk.value(value, "", 1, 0)
         tools = document.get("tools")
         tool_count = len(tools) if isinstance(tools, list) else 0
@@ -198,7 +200,8 @@ class _Walk:
             self.mapping(message, named, 2, 0)
             if named in _USER_ROLES:
                 self.turn_count += 1
-                if not _only_tool_blocks(message.get("content")):
+                content = message.get("content")
+                if content.__class__ is str or not _only_tool_blocks(content):
                     self.newest_user = range(begin, len(self.segments))
             elif named in _SYSTEM_ROLES:
                 self.system.extend(range(begin, len(self.segments)))
@@ -236,7 +239,10 @@ class _Walk:
             elif key == "data" and isinstance(value, str) and _is_binary(value):
                 self.opaque_kinds.add(_binary_kind(mapping, value))
                 continue
-            self.value(value, role, depth + 1, nested)
+            if value.__class__ is str:
+                self.string(value, role, depth + 1, nested)
+            else:
+                self.value(value, role, depth + 1, nested)
 
     def note_opaque(self, kind: str, part: dict[object, object]) -> None:
         """A content part of an opaque type; an Anthropic document may bring plain text."""
@@ -256,7 +262,8 @@ class _Walk:
             self.value(key, role, MAX_DEPTH, 0)
 
     def string(self, text: str, role: str, depth: int, nested: int) -> None:
-        if text in WIRE_WORDS or not text:
+        # A long text would be hashed for nothing.
+        if not text or (len(text) <= _LONGEST_WIRE_WORD and text in WIRE_WORDS):
             return
         if text[:5].lower() == "data:" and ";base64," in text[:200]:
             payload = text.partition(",")[2]

@@ -14,7 +14,7 @@ from classifiers.extraction import Extraction, extract
 from classifiers.pii.labels import MOST_SENSITIVE, DataClass
 from classifiers.pii.scanner import PATTERNS_ONLY, Scanner
 from classifiers.units import Unit
-from classifiers.verdicts import Verdict, counted, judge
+from classifiers.verdicts import CLEAN, Verdict, counted, judge
 
 
 MAX_LENGTH = 4_000_000
@@ -78,17 +78,23 @@ def inspect_extraction(
         judged: the verdict on a unit, found now or kept from before.
     """
     reasons = list(extraction.reasons)
-    reasons += [
-        f"opaque:{kind}" for kind in extraction.opaque_kinds if kind not in tolerated_opaque
-    ]
+    if extraction.opaque_kinds:
+        reasons += [
+            f"opaque:{kind}" for kind in extraction.opaque_kinds if kind not in tolerated_opaque
+        ]
     units = extraction.units()
-    if sum(len(unit.text) for unit, _ in units) > MAX_LENGTH:
+    if sum([len(unit.text) for unit, _ in units]) > MAX_LENGTH:
         reasons.append("too-long")
         units = _first_units(units)
     verdicts = [judged(unit) for unit, _ in units]
-    reasons += sorted({reason for verdict in verdicts for reason in verdict.reasons})
-    counts = counted(verdicts)
-    found_class = max((verdict.found_class for verdict in verdicts), default=DataClass.S0)
+    # Nearly every unit of nearly every request is clean, and then nothing is left to be gathered.
+    noted = [verdict for verdict in verdicts if verdict is not CLEAN]
+    counts: dict[str, int] = {}
+    found_class = DataClass.S0
+    if noted:
+        reasons += sorted({reason for verdict in noted for reason in verdict.reasons})
+        counts = counted(noted)
+        found_class = max(verdict.found_class for verdict in noted)
     return InspectionResult(
         found_class if not reasons else MOST_SENSITIVE,
         found_class,

@@ -46,7 +46,7 @@ from policies.document import OutputScanning
 
 MOST_SENSITIVE = "S4"
 TIERS: Mapping[str, Tier] = {"light": "cheap", "standard": "mid", "demanding": "frontier"}
-INJECTION_FACTS = ("injection", "injection_suspected")
+INJECTION_FACTS = frozenset({"injection", "injection_suspected"})
 US_PER_S = 1e6
 BYTES_PER_MIB = 1 << 20
 
@@ -210,7 +210,7 @@ class Inspector:
     def _found(self, tree: object, organisation: str) -> tuple[tuple[str, str], ...]:
         extraction = extract(tree)
         result = inspect_extraction(
-            extraction, self._tolerated, lambda unit: self._verdict(unit, organisation, inf)
+            extraction, self._tolerated, partial(self._verdict, organisation, inf)
         )
         if not result.complete:
             raise ClosedByPolicy("What cannot be read cannot be given pseudonyms.")
@@ -263,7 +263,7 @@ class Inspector:
     ) -> Inspection:
         extraction = extract(request.tree)
         result = inspect_extraction(
-            extraction, self._tolerated, lambda unit: self._verdict(unit, organisation, due_s)
+            extraction, self._tolerated, partial(self._verdict, organisation, due_s)
         )
         complexity = self._score(extraction.newest_user_text(), organisation)
         tier, promise = self._tier(complexity, Scope(organisation, request.model))
@@ -288,7 +288,7 @@ class Inspector:
         facts_read: Collection[str],
     ) -> Inspection:
         """The score of the worst untrusted text, where a policy or a setting asks. Advice only."""
-        if not (self._reads_injection or any(name in facts_read for name in INJECTION_FACTS)):
+        if not self._reads_injection and INJECTION_FACTS.isdisjoint(facts_read):
             return inspection
         worst = max(
             (self._injection_score(text, organisation) for text in untrusted_texts(request.tree)),
@@ -320,7 +320,7 @@ class Inspector:
             return TIERS.get(complexity.tier, "frontier"), ""
         return ("cheap" if verdict.cheap else "frontier"), verdict.reason
 
-    def _verdict(self, unit: Unit, organisation: str, due_s: float) -> Verdict:
+    def _verdict(self, organisation: str, due_s: float, unit: Unit) -> Verdict:
         name = digest(unit)
         verdict = self._verdicts.get(organisation, name)
         if verdict is None:
