@@ -6,7 +6,7 @@ so that recorded facts give the recorded decision again.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import msgspec
 from msgspec import Struct
@@ -186,6 +186,8 @@ def service_tier(asked: object, labels: Sequence[str]) -> str:
     A label `tier:priority` or `tier:batch` is what the key gets by default. Anybody may ask for
     less; `priority` is for keys that carry the label.
     """
+    if asked is None and not labels:
+        return STANDARD
     entitled = STANDARD
     for tier in (PRIORITY, BATCH):
         if f"tier:{tier}" in labels:
@@ -240,8 +242,10 @@ def rule(
         error.denial = Denial(facts, decision)
         raise error
     candidates = tuple(
-        _candidate(board.targets[name], decision, request, limits.output_tokens_default)
-        for name in decision.candidates
+        [
+            _candidate(board.targets[name], decision, request, limits.output_tokens_default)
+            for name in decision.candidates
+        ]
     )
     plan = _plan(decision, candidates, limits.request_deadline_s, facts)
     return Ruling(facts, decision, plan)
@@ -256,13 +260,14 @@ def _candidate(
     """
     input_tokens = request.input_tokens_estimate
     asked = request.max_output_tokens
-    caps = (
+    cap = min(
         output_tokens_default if asked is None else asked,
-        decision.obligations.output_tokens_cap,
         target.output_tokens_max,
         max(target.context_window_tokens - input_tokens, 1),
     )
-    cap = min(value for value in caps if value is not None)
+    obliged = decision.obligations.output_tokens_cap
+    if obliged is not None and obliged < cap:
+        cap = obliged
     choices = request.tree.get("n")
     output_tokens = cap * choices if isinstance(choices, int) and choices > 1 else cap
     writes_for_1h = b'"1h"' in request.raw
@@ -296,6 +301,7 @@ def _plan(
     )
 
 
+@lru_cache(maxsize=1024)
 def decision_digest(decision: Decision) -> str:
     """A name for a decision: the same facts under the same document have the same one."""
     return hashlib.sha256(msgspec.msgpack.encode(decision)).hexdigest()[:32]

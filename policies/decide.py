@@ -34,7 +34,23 @@ def decide(document: PolicyDocument, facts: Facts) -> Decision:
     """Which targets may answer, in which order, under which obligations, and why."""
     matched = matching(document, facts)
     sieve = matched.sieve(facts)
-    choice = _denial(matched, facts) or _choose(document, facts, sieve)
+    denial = _denial(matched, facts)
+    if denial is not None:
+        return _decision(document, facts, matched, sieve, denial)
+    known = sieve.decisions.get(facts.model_requested)
+    if known is not None:
+        return known
+    choice = _choose(document, facts, sieve)
+    decision = _decision(document, facts, matched, sieve, choice)
+    if choice.is_as_requested:
+        sieve.decisions[facts.model_requested] = decision
+    return decision
+
+
+def _decision(
+    document: PolicyDocument, facts: Facts, matched: Matched, sieve: Sieve, choice: Choice
+) -> Decision:
+    """The choice in words, with all that it rests on."""
     refusal, preference = choice.refusal, choice.preference
     hedge_after_ms = cascade_above_percent = None
     if preference is not None and len(choice.targets) > 1:
@@ -98,7 +114,7 @@ def _choose(document: PolicyDocument, facts: Facts, sieve: Sieve) -> Choice:
         return _ordered(document, facts, sieve, None)
     for target in sieve.usable:
         if target.name == requested:
-            return Choice(targets=(target,))
+            return Choice(targets=(target,), is_as_requested=True)
     fallen = next((each for each in sieve.excluded if each.target == requested), None)
     if fallen is None:
         return Choice(refusal="denied")

@@ -24,6 +24,8 @@ class Choice(msgspec.Struct, frozen=True):
     rule: ConstraintStep | None = None
     excluded: Sequence[Exclusion] = ()
     is_substitute: bool = False
+    is_as_requested: bool = False
+    """The model asked for by name, and no more to say of it."""
 
 
 def sentence(choice: Choice, facts: Facts, matched: Sequence[ConstraintStep]) -> str:

@@ -8,7 +8,7 @@ looked at each time. Forgetting all of it changes no decision, only its price.
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from policies.decision import Exclusion, ExclusionKind, Obligations
+from policies.decision import Decision, Exclusion, ExclusionKind, Obligations
 from policies.document import AuditContent, OutputScanning
 from policies.facts import Facts, TargetFacts
 from policies.ordering import Ordering, Prepared
@@ -26,7 +26,16 @@ _BEFORE_CONTEXT: Final[frozenset[ExclusionKind]] = frozenset({"policy", "scope",
 class Sieve:
     """Targets after the constraints: usable ones, the first exclusion of every other, clearance."""
 
-    __slots__ = ("excluded", "obligations", "orders", "refused", "roomy_below", "targets", "usable")
+    __slots__ = (
+        "decisions",
+        "excluded",
+        "obligations",
+        "orders",
+        "refused",
+        "roomy_below",
+        "targets",
+        "usable",
+    )
 
     def __init__(self, matched: "Matched", facts: Facts) -> None:
         self.targets = facts.targets
@@ -52,6 +61,8 @@ class Sieve:
         self.obligations = matched.obligations(tuple(sorted(jurisdictions)))
         self.refused = matched.obligations(())
         self.orders: dict[str, Prepared] = {}
+        self.decisions: dict[str, Decision] = {}
+        """By the model that was asked for by name and given: nothing else is in these."""
 
     def ordered(self, ordering: Ordering, facts: Facts) -> tuple[TargetFacts, ...]:
         """The usable targets in the order of a preference."""

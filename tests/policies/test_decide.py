@@ -404,3 +404,24 @@ def test_a_decision_names_its_document() -> None:
 def test_evidence_is_short_and_printable(when: str, fields: dict[str, object], words: str) -> None:
     decision = _decide({"when": when, **HOME_ONLY}, asked=fields)
     assert words in decision.reason
+
+
+def test_what_was_decided_for_a_named_model_holds_only_while_nothing_else_speaks_against_it() -> (
+    None
+):
+    capped = {"name": "short-questions", "cap_input_tokens": 1000}
+    policy = document(capped, preferences=(), defaults={})
+    asked = msgspec.structs.replace(
+        request(model_requested="managed-mid", input_tokens_estimate=900), targets=EXAMPLE_TARGETS
+    )
+    changed = _with("managed-mid", available=False)
+    first = decide(policy, asked)
+
+    assert first.candidates == ("managed-mid",)
+    assert decide(policy, msgspec.structs.replace(asked, complexity=0.9)) is first
+    assert decide(policy, msgspec.structs.replace(asked, input_tokens_estimate=1001)).refusal
+    assert decide(policy, msgspec.structs.replace(asked, targets=changed)).refusal
+    assert decide(policy, msgspec.structs.replace(asked, model_requested="nobody")).refusal
+    assert decide(policy, msgspec.structs.replace(asked, model_requested="auto")).reason != (
+        first.reason
+    )
