@@ -157,6 +157,8 @@ class Breakers:
 
     def record(self, target: str, now_s: float, error: GatewrightError | None) -> None:
         """How an attempt ended; None for a good answer."""
+        if error is None and target not in self._states:
+            return  # Good again, as nearly always.
         verdict = judge(error)
         known = self._states.get(target, CLOSED)
         pause_s = error.retry_after_s if error is not None else None

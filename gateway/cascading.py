@@ -6,6 +6,7 @@ answer counts. Now and then an answer that would do is asked for again: such pai
 that thresholds are checked with, and their odds are recorded.
 """
 
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from typing import Protocol
 
@@ -109,13 +110,13 @@ class Cascade:
         self._clock = clock
         self._exploration = exploration
 
-    async def complete(
+    def complete(
         self,
         request: ChatRequest,
         plan: Plan,
         log: AttemptLog,
         rewriting: AnswerRewriter | None = None,
-    ) -> Answered:
+    ) -> Awaitable[Answered]:
         """A whole answer, of the cheap tier where that will do.
 
         Raises:
@@ -123,7 +124,17 @@ class Cascade:
         """
         split = legs(plan)
         if split is None:
-            return await self._dispatcher.complete(request, plan, log, rewriting)
+            return self._dispatcher.complete(request, plan, log, rewriting)
+        return self._complete(request, plan, log, rewriting, split)
+
+    async def _complete(
+        self,
+        request: ChatRequest,
+        plan: Plan,
+        log: AttemptLog,
+        rewriting: AnswerRewriter | None,
+        split: tuple[Plan, Plan],
+    ) -> Answered:
         cheap_leg, dear_leg = split
         began_s = self._clock.monotonic_s()
         try:

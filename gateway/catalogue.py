@@ -206,6 +206,8 @@ def cost(price: Price, usage: Usage, *, is_batch: bool = False) -> int:
 
 def saved_by_cache(price: Price, usage: Usage) -> int:
     """Micro-dollars that an upstream's prompt cache saved; below zero where writing cost more."""
+    if not (usage.cache_read_tokens or usage.cache_write_tokens or usage.cache_write_1h_tokens):
+        return 0
     plain = Usage(
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,

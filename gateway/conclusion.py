@@ -282,6 +282,8 @@ async def _nothing_of(_request: ChatRequest, _organisation: str, _answer: bytes)
 
 def _thrown_away(passage: Passage, attempts: AttemptLog, target: Target) -> int:
     """What is paid beside the answer: input that another attempt has read, and whole answers."""
+    if not (attempts.spent or attempts.hedged):
+        return 0
     input_tokens = passage.request.input_tokens_estimate
     spent = sum(cost(other.price, usage) for other, usage in attempts.spent)
     others = [each for pair in attempts.hedged for each in pair if each.target.name != target.name]

@@ -56,7 +56,6 @@ def intent(
     *,
     arrival: Arrival,
     utc_us: int,
-    subject: str = "",
 ) -> AuditRecord:
     """What is about to be done and why; durable before a byte goes upstream."""
     plan = ruling.plan
@@ -91,7 +90,7 @@ def intent(
         candidates=tuple(candidate.target.name for candidate in plan.candidates),
         clearance=tuple(sorted(plan.clearance)),
         reserved_microusd=reservation.amount_microusd,
-        subject=subject,
+        subject=request.end_user,
         facts=record_facts(ruling.facts, arrival.snapshot.board.digest, principal.models),
     )
 

@@ -106,14 +106,14 @@ class TargetHealth:
     def began(self, target: str) -> None:
         """A call is under way; `ended` must follow, however it ends."""
         room = self._room(target)
-        self._rooms[target] = replace(room, under_way=room.under_way + 1)
+        self._rooms[target] = Room(room.limit, room.under_way + 1, room.shrunk_s)
 
     def ended(
         self, target: str, now_s: float, first_byte_s: float, error: BaseException | None
     ) -> None:
         """A call is over. What is no error of our tree says nothing about the target."""
         room = self._room(target)
-        room = replace(room, under_way=max(room.under_way - 1, 0))
+        room = Room(room.limit, max(room.under_way - 1, 0), room.shrunk_s)
         if error is None or isinstance(error, GatewrightError):
             self.breakers.record(target, now_s, error)
             if error is None:

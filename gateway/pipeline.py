@@ -34,6 +34,7 @@ from gateway.tally import content_bytes, with_estimates
 from gateway.threads import Threads, at_least, without_keeping
 from gateway.types import ChatRequest, Inspection, Principal, Receipt, Target, Usage
 from gateway.veil import Veil, veiled
+from policies.program import PolicyDocument
 
 
 class WholeAnswer(Struct, frozen=True):
@@ -116,14 +117,24 @@ class Pipeline:
             check_bounds(request, self._limits)
             governed = arrival.snapshot.policies.document_for(principal)
             routing.check_model(request, arrival.snapshot.board, governed)
-            request = self._told_apart(principal, request)
-            accounts = self._accounts(principal, request)
+            accounts = principal.accounts
+            if reference := end_user_reference(request.tree):
+                request = self._told_apart(principal, request, reference)
+                accounts = self._accounts(principal, reference)
             permit = await self._rates.admit(accounts, _most_tokens(request))
             reads = arrival.snapshot.policies.facts_read(principal, governed)
             inspection = at_least(
                 await self._inspector.inspect(request, principal.organisation, reads), request
             )
-            passage = await self._admit(arrival, principal, request, inspection, accounts, permit)
+            passage = await self._admit(
+                arrival,
+                principal,
+                request,
+                inspection,
+                governed,
+                accounts=accounts,
+                permit=permit,
+            )
         except GatewrightError as error:
             self._rates.take_back(permit)
             await self._conclusion.refused(arrival, principal, request, inspection, error)
@@ -143,6 +154,8 @@ class Pipeline:
         principal: Principal,
         request: ChatRequest,
         inspection: Inspection,
+        governed: PolicyDocument,
+        *,
         accounts: tuple[str, ...],
         permit: Permit,
     ) -> Passage:
@@ -158,27 +171,22 @@ class Pipeline:
             headers=routing.visible_headers(arrival.headers, snapshot.policies.visible_headers),
             warm=self._conclusion.warm(snapshot.policies, principal, request),
         )
-        governed = snapshot.policies.document_for(principal)
         ruling = routing.rule(governed, facts, request, snapshot.board, self._limits)
         self._conclusion.decided(snapshot.policies.governing(principal), ruling)
         content: bytes | None = request.raw
         if ruling.plan.audit_content != "encrypted":
             request, content = await self._less(arrival, principal, request, ruling)
-        veil = await self._veil(arrival, principal, request, ruling)
+        obligations = ruling.decision.obligations
+        veil: Veil | None = None
+        if obligations.pseudonymise or obligations.redact:
+            veil = await self._veiled(arrival, principal, request, one_way=obligations.redact)
         sent = request if veil is None else veil.request
         plan = self._dispatcher.prepare(sent, ruling.plan, principal.translation)
         ruling = structs.replace(ruling, plan=plan) if plan is not ruling.plan else ruling
         reservation = await self._ledger.reserve(accounts, plan.worst_cost_microusd)
         try:
             record = evidence.intent(
-                principal,
-                request,
-                inspection,
-                ruling,
-                reservation,
-                arrival=arrival,
-                utc_us=now_us,
-                subject=request.end_user,
+                principal, request, inspection, ruling, reservation, arrival=arrival, utc_us=now_us
             )
             receipt = await self._audit.append(record, content)
         except BaseException:
@@ -195,7 +203,7 @@ class Pipeline:
             permit,
             veil,
             record.subject,
-            self._inspector.output_scan(request, ruling.decision.obligations.scan_output),
+            self._inspector.output_scan(request, obligations.scan_output),
         )
 
     async def _less(
@@ -216,18 +224,10 @@ class Pipeline:
             return forgotten, None
         return forgotten, black.request.raw
 
-    async def _veil(
-        self, arrival: Arrival, principal: Principal, request: ChatRequest, ruling: routing.Ruling
-    ) -> Veil | None:
-        """What policy's `pseudonymise` or `redact` makes of the request; None without them."""
-        obligations = ruling.decision.obligations
-        if not (obligations.pseudonymise or obligations.redact):
-            return None
-        return await self._veiled(arrival, principal, request, one_way=obligations.redact)
-
     async def _veiled(
         self, arrival: Arrival, principal: Principal, request: ChatRequest, *, one_way: bool
     ) -> Veil:
+        """What policy's `pseudonymise` or `redact` makes of the request."""
         return veiled(
             request,
             arrival.headers,
@@ -237,18 +237,14 @@ class Pipeline:
             one_way=one_way,
         )
 
-    def _told_apart(self, principal: Principal, request: ChatRequest) -> ChatRequest:
+    def _told_apart(self, principal: Principal, request: ChatRequest, name: str) -> ChatRequest:
         """The request with the end user it names as evidence and other dialects know him."""
-        reference = end_user_reference(request.tree)
-        if not reference:
-            return request
-        subject = end_user_subject(principal.organisation, reference, self._peppers.keyed)
+        subject = end_user_subject(principal.organisation, name, self._peppers.keyed)
         return structs.replace(request, end_user=subject)
 
-    def _accounts(self, principal: Principal, request: ChatRequest) -> tuple[str, ...]:
-        """Whose money it is: the key's levels, and the end user's where one is named."""
-        reference = end_user_reference(request.tree)
-        if not reference or not (
+    def _accounts(self, principal: Principal, reference: str) -> tuple[str, ...]:
+        """Whose money it is where an end user is named: the key's levels, perhaps his own too."""
+        if not (
             self._ledger.limits_end_users(principal.organisation)
             or principal.organisation in self._rates.tells_end_users_apart
         ):

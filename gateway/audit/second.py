@@ -55,7 +55,7 @@ class TwoDeviceLog:
 
     async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
         try:
-            receipt = await self._first.append(record, content)
+            receipt = await self._first.join(record, content)
         except AuditUnavailable:
             if self._second is None:
                 raise

@@ -152,6 +152,10 @@ class SegmentedAuditLog:
                 self._heartbeat.cancel()
 
     async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
+        return await self.join(record, content)
+
+    def join(self, record: AuditRecord, content: bytes | None = None) -> asyncio.Future[Receipt]:
+        """Add a record to the group that is forming; see `append`, which waits for it."""
         if (
             self._state != "open"
             or self._stalled
@@ -171,8 +175,8 @@ class SegmentedAuditLog:
         self._forming.append(_Waiting(future, kept, record_json, sealing, length))
         self._pending_records += 1
         self._pending_bytes += length
-        # A cancelled caller leaves its future behind: the record is written all the same.
-        return await future
+        # A caller who is cancelled leaves it behind: the record is written all the same.
+        return future
 
     def _hand_over(self) -> None:
         if self._forming:

@@ -8,8 +8,9 @@ and never retries. What an upstream did wrong leaves here as one of our errors, 
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 from msgspec import Struct
 from yarl import URL
@@ -104,9 +105,9 @@ class Egress:
         head = target + "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         return Route(endpoint, url, head.encode("ascii"), connect_timeout_s)
 
-    async def open(
+    def open(
         self, route: Route, call: UpstreamCall, body: bytes | None = None
-    ) -> "EgressReply":
+    ) -> Coroutine[Any, Any, "EgressReply"]:
         """Send a call's body, or what its provider made of it, and wait for the reply's headers.
 
         Raises:
@@ -116,7 +117,7 @@ class Egress:
         """
         check_clearance(route.endpoint.jurisdiction, call)
         sent = call.body if body is None else body
-        return await self._send(b"POST", route, sent, call.deadline_s)
+        return self._send(b"POST", route, sent, call.deadline_s)
 
     async def ask(self, route: Route, deadline_s: float) -> "EgressReply":
         """A GET with nothing of any caller in it, hence without clearance; raises like `open`.

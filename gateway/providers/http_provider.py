@@ -1,7 +1,7 @@
 """What all upstreams over HTTP share: one prepared route, one call, no retries."""
 
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Coroutine, Mapping
+from typing import Any, ClassVar
 
 from gateway.errors import ConfigurationInvalid, UpstreamFailed, UpstreamUnreachable
 from gateway.ports import UpstreamCall
@@ -56,11 +56,11 @@ class HttpProvider:
     def unavailable_reason(self) -> str:
         return "no credential" if self.needs_credential and not self._has_credential else ""
 
-    async def open(self, call: UpstreamCall) -> EgressReply:
+    def open(self, call: UpstreamCall) -> Coroutine[Any, Any, EgressReply]:
         if reason := self.unavailable_reason:
             check_clearance(self._endpoint.jurisdiction, call)
             raise UpstreamUnreachable(f"the upstream cannot be called: {reason}")
-        return await self._egress.open(self.route_for(call), call)
+        return self._egress.open(self.route_for(call), call)
 
     def route_for(self, call: UpstreamCall) -> Route:
         """The prepared way that this call takes; a kind may have several."""
