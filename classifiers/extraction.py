@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from classifiers.sealed import SEALING, is_sealed
 from classifiers.units import LEAD_LENGTH, SEAM, Unit
 
 
@@ -230,7 +231,10 @@ class _Walk:
             self.note_opaque(_OPAQUE_PARTS[kind], mapping)
         elif depth == _PART_DEPTH and nested == 0 and role and _is_unknown_part(kind):
             self.opaque_kinds.add("unknown")
+        may_be_sealed = kind.__class__ is str and kind in SEALING
         for key, value in mapping.items():
+            if may_be_sealed and is_sealed(mapping, key, value, role):
+                continue
             if key not in WIRE_WORDS:
                 self.key(key, role)
                 if key in _BINARY_KEYS and isinstance(value, str) and _is_binary(value):

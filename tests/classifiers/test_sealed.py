@@ -1,0 +1,89 @@
+"""What vendors seal is noise to a reader; what only pretends to be is read as ever."""
+
+import base64
+import gzip
+import random
+from typing import Any
+
+import pytest
+
+from classifiers.inspection import inspect
+from classifiers.sealed import is_sealed
+from tests.identifiers import aadhaar
+
+
+NOISE = random.Random(7).randbytes(400)
+HINDI = "मेरा आधार नंबर और मेरी पूरी कहानी यहाँ लिखी है। " * 6
+
+
+def seal(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def turn(block: dict[str, Any], role: str = "assistant") -> dict[str, Any]:
+    text = {"type": "text", "text": "Well."}
+    messages = [
+        {"role": "user", "content": "Hello."},
+        {"role": role, "content": [block, text]},
+        {"role": "user", "content": "Go on."},
+    ]
+    return {"model": "auto", "max_tokens": 5, "messages": messages}
+
+
+BLOCKS: tuple[dict[str, Any], ...] = (
+    {"type": "thinking", "thinking": "Hm.", "signature": seal(NOISE)},
+    {"type": "redacted_thinking", "data": seal(NOISE)},
+)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_sealed_reasoning_is_no_finding_and_nothing_unread(block: dict[str, Any]) -> None:
+    found = inspect(turn(block))
+    assert (found.data_class.name, found.complete) == ("S0", True)
+
+
+def test_a_reasoning_item_is_sealed_too() -> None:
+    sealed = base64.urlsafe_b64encode(NOISE).decode()
+    item = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": sealed}
+    asked = {"role": "user", "content": "Go on."}
+    found = inspect({"model": "auto", "input": [asked, item, asked]})
+    assert (found.data_class.name, found.complete) == ("S0", True)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"The number is %s, and more. " % aadhaar(3).encode() * 8,
+        f"The number is {aadhaar(3)}.".encode("utf-16") * 8,
+        HINDI.encode(),
+        HINDI.encode("utf-16"),
+        gzip.compress(random.Random(8).randbytes(300)),
+        NOISE + HINDI.encode() * 4,
+        NOISE[:40],
+    ],
+)
+def test_what_is_no_noise_is_not_sealed(data: bytes) -> None:
+    block: dict[object, object] = {"type": "redacted_thinking"}
+    assert not is_sealed(block, "data", seal(data), "assistant")
+
+
+def test_only_the_vendors_own_fields_of_its_own_turns_are_sealed() -> None:
+    thinking: dict[object, object] = {"type": "thinking"}
+    assert is_sealed(thinking, "signature", seal(NOISE), "assistant")
+    assert not is_sealed(thinking, "thinking", seal(NOISE), "assistant")
+    assert not is_sealed(thinking, "signature", seal(NOISE), "user")
+    assert not is_sealed({"type": "text"}, "signature", seal(NOISE), "assistant")
+    assert not is_sealed({"type": ["thinking"]}, "signature", seal(NOISE), "assistant")
+    assert not is_sealed(thinking, "signature", "no base64 at all" * 20, "assistant")
+    assert not is_sealed(thinking, "signature", 7, "assistant")
+
+
+@pytest.mark.parametrize("block", BLOCKS[1:])
+def test_what_a_user_sends_in_such_a_block_is_read_as_ever(block: dict[str, Any]) -> None:
+    assert inspect(turn(block, role="user")).data_class.name == "S4"
+
+
+def test_a_number_hidden_in_a_seal_is_found() -> None:
+    hidden = seal(b"The number is %s, and more. " % aadhaar(3).encode() * 8)
+    found = inspect(turn({"type": "thinking", "thinking": "Hm.", "signature": hidden}))
+    assert found.data_class.name == "S3"
