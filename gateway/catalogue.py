@@ -113,6 +113,8 @@ class Place(Struct, frozen=True):
     """What the provider has promised."""
     target_prefix: str = ""
     """What names of targets here must begin with, so that a scripted one never poses as a model."""
+    seals: str = ""
+    """See `gateway.types.Target.seals`."""
 
 
 def load_catalogue(text: str, source: str) -> Catalogue:
@@ -247,6 +249,7 @@ def _build_target(
         capabilities=entry.capabilities,
         vendor=entry.vendor,
         assurances=place.assurances,
+        seals=place.seals,
     )
 
 

@@ -60,6 +60,9 @@ ERROR_MARK = "[tool_error]\n"
 ITEM_MARK = "gw_reasoning_item:"
 """Before a reasoning item of OpenAI's inside another dialect's `redacted_thinking`."""
 
+BLOCK_MARK = "gw_thinking_block:"
+"""Before a thinking block of another vendor's inside a reasoning item's `encrypted_content`."""
+
 RAW_ARGUMENTS = "_raw_arguments"
 """Where tool arguments go that are no JSON object, e.g. cut off at the output limit."""
 

@@ -43,6 +43,7 @@ def record_facts(
         decided_us=decided_us,
         injection=facts.injection,
         injection_suspected=facts.injection_suspected,
+        sealed=facts.sealed,
     )
 
 
@@ -96,6 +97,7 @@ class Recaller:
             warm_tokens=kept.warm_tokens,
             injection=kept.injection,
             injection_suspected=kept.injection_suspected,
+            sealed=kept.sealed,
         )
 
     def _targets(

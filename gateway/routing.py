@@ -22,6 +22,7 @@ from gateway.errors import (
     PolicyDenied,
 )
 from gateway.price import paid_tier
+from gateway.sealing import sealed_in
 from gateway.settings import Limits
 from gateway.types import Candidate, ChatRequest, Inspection, Plan, Principal, Purpose, Target
 from gateway.warmth import COLD, Warm
@@ -112,6 +113,7 @@ class TargetBoard:
             cache_read_price_microusd_per_mtok=target.price.cache_read_microusd_per_mtok,
             first_token_ms=self.first_token_ms.get(target.name, 0),
             assurances=target.assurances,
+            seals=target.seals,
         )
 
 
@@ -172,6 +174,7 @@ def gather(
         warm_tokens=warm.tokens,
         injection=inspection.injection,
         injection_suspected=inspection.injection_suspected,
+        sealed=sealed_in(request),
     )
 
 

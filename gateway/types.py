@@ -135,6 +135,8 @@ class Target(Struct, frozen=True):
     vendor: str = ""
     """Who made the model: chooses the estimator of its tokens."""
     assurances: frozenset[str] = frozenset()
+    seals: str = ""
+    """In which dialect its vendor seals reasoning that it alone can read; empty for none."""
 
     @property
     def purpose(self) -> Purpose:
@@ -331,6 +333,7 @@ class RecordedFacts(Struct, frozen=True, omit_defaults=True):
     """When the decision was made, where the record's own time is another."""
     injection: float = 0.0
     injection_suspected: bool = False
+    sealed: str = ""
 
 
 class AuditRecord(Struct, frozen=True, omit_defaults=True):

@@ -13,7 +13,7 @@ from typing import Final
 from policies.decision import Decision, Exclusion, ExclusionKind
 from policies.document import Refusal
 from policies.facts import AUTO, ROUTE_PREFIX, Facts
-from policies.ordering import warm_first
+from policies.ordering import unsealing_first, warm_first
 from policies.program import PolicyDocument, PreferenceStep
 from policies.reasons import Choice, sentence
 from policies.sifting import Matched, Sieve, matching
@@ -139,6 +139,8 @@ def _ordered(
     targets = sieve.ordered(ordering, facts)
     if facts.warm_target and preference is not None and preference.preference.stay_warm:
         targets = warm_first(targets, facts)
+    if facts.sealed:
+        targets = unsealing_first(targets, facts.sealed)
     return Choice(
         targets=targets,
         preference=preference,

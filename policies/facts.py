@@ -44,6 +44,8 @@ class TargetFacts(msgspec.Struct, frozen=True):
     """Of tokens that its prompt cache knows; None where that is not known."""
     assurances: frozenset[str] = frozenset()
     """What its provider has promised; see `ASSURANCES`."""
+    seals: str = ""
+    """In which dialect its vendor seals reasoning that it alone can read; empty for none."""
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -82,6 +84,8 @@ class Facts(msgspec.Struct, frozen=True):
     """How much the worst result of a tool, or document, reads like orders to a model: 0 to 1."""
     injection_suspected: bool = False
     """Whether that is more than hardly any harmless text has."""
+    sealed: str = ""
+    """In which dialect the conversation's reasoning is sealed; empty where there is none."""
 
 
 def data_class_rank(facts: Facts) -> int:

@@ -149,6 +149,17 @@ def warm_first(targets: tuple[TargetFacts, ...], facts: Facts) -> tuple[TargetFa
     return (warm, *(each for each in targets if each is not warm))
 
 
+def unsealing_first(targets: tuple[TargetFacts, ...], sealed: str) -> tuple[TargetFacts, ...]:
+    """Targets that can read the conversation's sealed reasoning in front; else as they were.
+
+    To all others it is dropped, and they begin to think anew.
+    """
+    able = tuple(each for each in targets if each.seals == sealed)
+    if not able or len(able) == len(targets):
+        return targets
+    return able + tuple(each for each in targets if each.seals != sealed)
+
+
 def sticky_value(facts: Facts, sticky: Literal["key", "project", "workspace"]) -> str:
     """Who counts as the same asker."""
     if sticky == "key":

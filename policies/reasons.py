@@ -50,6 +50,9 @@ def _allowed(choice: Choice, facts: Facts, rule: ConstraintStep | None) -> str:
     stays = preference is not None and preference.preference.stay_warm
     if stays and first.name == facts.warm_target:
         sent += f", which has read {facts.warm_tokens} tokens of it lately,"
+    others = any(each.seals != first.seals for each in choice.targets)
+    if facts.sealed and first.seals == facts.sealed and others:
+        sent += ", which alone can read the reasoning of earlier turns,"
     if rule is not None:
         sent += f" because {_matched(rule, facts)}"
         if preference is not None and len(choice.targets) > 1:

@@ -25,6 +25,8 @@ class Kind(Struct, frozen=True):
     build: Callable[[ProviderConfig, Egress], Provider]
     in_house: bool = False
     target_prefix: str = ""
+    seals: str = ""
+    """In which dialect its models seal their reasoning: only they can read it again."""
 
 
 def _scripted(dialect: DialectName) -> Callable[[ProviderConfig, Egress], Provider]:
@@ -39,8 +41,8 @@ def _pool(config: ProviderConfig, _: Egress) -> Provider:
 
 
 KINDS: Mapping[str, Kind] = {
-    "anthropic": Kind(AnthropicProvider),
-    "openai": Kind(OpenAIProvider),
+    "anthropic": Kind(AnthropicProvider, seals="anthropic_messages"),
+    "openai": Kind(OpenAIProvider, seals="openai_responses"),
     "openai_compatible": Kind(OpenAICompatibleProvider),
     "engine": Kind(EngineProvider, in_house=True),
     "pool": Kind(_pool, in_house=True),
@@ -71,7 +73,7 @@ def place(name: str, kind: str, jurisdiction: str, assurances: Collection[str] =
         reason = f"{min(unknown)!r} is none of {', '.join(ASSURANCES)}"
         raise ConfigurationInvalid(f"providers.{name}", "assurances", reason)
     promised = frozenset(ASSURANCES if found.in_house else assurances)
-    return Place(jurisdiction, found.in_house, promised, found.target_prefix)
+    return Place(jurisdiction, found.in_house, promised, found.target_prefix, found.seals)
 
 
 def _kind(name: str, kind: str) -> Kind:

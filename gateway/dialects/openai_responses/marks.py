@@ -9,13 +9,10 @@ from binascii import Error
 
 import msgspec
 
-from gateway.conversation import ITEM_MARK, ThinkingPart
+from gateway.conversation import BLOCK_MARK, ITEM_MARK, ThinkingPart
 from gateway.dialects.openai_responses.wire import Item
 from gateway.types import Delta
 
-
-BLOCK_MARK = "gw_thinking_block:"
-"""Before a thinking block of another dialect inside this one's `encrypted_content`."""
 
 _ITEM = msgspec.json.Decoder(Item)
 _BLOCK = msgspec.json.Decoder(tuple[str, str, str])

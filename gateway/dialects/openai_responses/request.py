@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from gateway.conversation import BLOCK_MARK
 from gateway.dialects import body
 from gateway.dialects.estimate import estimate_input_tokens
 from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
-from gateway.dialects.openai_responses.marks import BLOCK_MARK
 from gateway.dialects.openai_responses.wire import Item, Part, ResponsesBody
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.ports import UpstreamBody
