@@ -17,7 +17,7 @@ from gateway.clock import Clock
 from gateway.errors import ClientGone, GatewrightError
 from gateway.evidence import Ending
 from gateway.metrics import Metrics
-from gateway.passage import Arrival, Passage
+from gateway.passage import Arrival, OnTrial, Passage, on_trial
 from gateway.ports import AuditLog, Ledger
 from gateway.rates import LocalRates, Rates
 from gateway.rollout import Governing, PolicySet
@@ -49,6 +49,11 @@ class Concluded(Struct, frozen=True):
 
     cost_microusd: int
     receipt: Receipt
+
+
+def _sound(_: tuple[str, ...]) -> tuple[str, ...]:
+    """Nothing that was checked failed."""
+    return ()
 
 
 class Conclusion:
@@ -98,8 +103,13 @@ class Conclusion:
         usage: Usage,
         content: bytes,
         dropped: tuple[str, ...],
+        *,
+        unsound: Callable[[tuple[str, ...]], tuple[str, ...]] = _sound,
     ) -> Concluded:
-        """A whole answer is ready, or a stream reached its terminal event."""
+        """A whole answer is ready, or a stream reached its terminal event.
+
+        `unsound` gives those of some checks that the answer fails.
+        """
         if self._calibration is not None:
             self._calibration.observe(passage.request, target, usage)
         if passage.arrival.snapshot.policies.stays_warm:
@@ -115,7 +125,7 @@ class Conclusion:
             cost_microusd=cost(target.price, usage) + _thrown_away(passage, attempts, target),
             dropped=dropped,
         )
-        return await self._conclude(passage, ending, content)
+        return await self._conclude(passage, ending, content, unsound)
 
     async def counted(
         self, passage: Passage, attempts: AttemptLog, target: Target | None, usage: Usage
@@ -207,7 +217,13 @@ class Conclusion:
         )
         return await self._audit.append(record)
 
-    async def _conclude(self, passage: Passage, ending: Ending, content: bytes) -> Concluded:
+    async def _conclude(
+        self,
+        passage: Passage,
+        ending: Ending,
+        content: bytes,
+        unsound: Callable[[tuple[str, ...]], tuple[str, ...]] = _sound,
+    ) -> Concluded:
         settlement = self._ledger.settle(passage.reservation, ending.cost_microusd)
         usage = ending.usage
         self._rates.release(
@@ -217,6 +233,8 @@ class Conclusion:
         duration_us = now_us - passage.arrival.arrived_us
         record = evidence.outcome(passage, ending, utc_us=now_us)
         self._count(passage, ending, duration_us)
+        if (tried := on_trial(passage)) is not None and ending.status != "cancelled":
+            self._try(tried, ending, unsound(tried.checks), duration_us)
         if content and passage.ruling.plan.audit_content == "redacted":
             # Whoever leaves meanwhile leaves an outcome all the same.
             receipt = await asyncio.shield(self._record_less(passage, record, content))
@@ -230,6 +248,24 @@ class Conclusion:
         organisation = passage.principal.organisation
         keep = await self._blacken(passage.request, organisation, content)
         return await self._audit.append(record, keep or None)
+
+    def _try(
+        self, tried: OnTrial, ending: Ending, unsound: tuple[str, ...], duration_us: int
+    ) -> None:
+        """Count what became of a request that a canary among the targets could have got."""
+        failed = ending.status != "ok"
+        self._trials.targets.count(
+            tried.trial,
+            is_canary=tried.is_canary,
+            failed=failed,
+            unsound=unsound,
+            duration_us=duration_us,
+            cost_microusd=ending.cost_microusd,
+        )
+        results = ("failed",) if failed else unsound or ("ok",)
+        arm = "canary" if tried.is_canary else "others"
+        for result in results:
+            self._metrics.count_trial(tried.trial.rule, arm, result)
 
     def _count(self, passage: Passage, ending: Ending, duration_us: int) -> None:
         name = ending.target.name if ending.target else ""

@@ -118,6 +118,12 @@ class Metrics:
             ["target", "code"],
             registry=self.registry,
         )
+        self._tried = Counter(
+            "gatewright_canary_answers",
+            "Answers where a policy tries a target, by arm and result.",
+            ["rule", "arm", "result"],
+            registry=self.registry,
+        )
         self._shadows = Counter(
             "gatewright_shadow_decisions",
             "Decisions of shadow policies, by what they would have changed.",
@@ -138,6 +144,10 @@ class Metrics:
 
     def count_failed_attempt(self, target: str, code: str) -> None:
         self._attempts_failed.labels(target, code).inc()
+
+    def count_trial(self, rule: str, arm: str, result: str) -> None:
+        """What became of a request that a canary among the targets could have got."""
+        self._tried.labels(rule, arm, result).inc()
 
     def count_shadow(self, change: str) -> None:
         """A request that a shadow policy looked at, and how its decision differs."""

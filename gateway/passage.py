@@ -7,13 +7,15 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from gateway.answers import AnswerTraits, traits_of
 from gateway.output_scan import OutputScan
 from gateway.ports import Dialect
 from gateway.rates import NO_LIMITS, Permit
 from gateway.rewriting import AnswerRewriter, in_turn
 from gateway.routing import Ruling
 from gateway.snapshot import Snapshot
-from gateway.types import ChatRequest, Inspection, Principal, Receipt, Reservation
+from gateway.trials import TargetTrial
+from gateway.types import ChatRequest, Completion, Inspection, Principal, Receipt, Reservation
 from gateway.veil import Veil
 
 
@@ -60,6 +62,29 @@ class Passage(Struct, frozen=True):
         return in_turn(self.output, self.veil)
 
 
+class OnTrial(Struct, frozen=True):
+    """A request that a canary among the targets could have got, or got."""
+
+    trial: TargetTrial
+    checks: tuple[str, ...]
+    is_canary: bool
+
+
+def on_trial(passage: Passage) -> OnTrial | None:
+    """The canary that a request's preference gives a share; None for most requests."""
+    decision, policies = passage.ruling.decision, passage.arrival.snapshot.policies
+    if not policies.tries_targets or decision.matched_preference is None:
+        return None
+    document = policies.document_for(passage.principal)
+    rules = document.body.preferences
+    rule = next((each for each in rules if each.name == decision.matched_preference), None)
+    canary = rule.canary if rule is not None else None
+    if rule is None or canary is None or canary.target not in decision.candidates:
+        return None
+    trial = TargetTrial(decision.document_digest, rule.name, canary.target)
+    return OnTrial(trial, canary.checks, decision.candidates[0] == canary.target)
+
+
 UNMET = "response_format.unmet"
 """In a record: an answer that nothing upstream held to its schema, and that differs from it."""
 
@@ -78,3 +103,17 @@ def unmet_format(passage: Passage, dropped: Iterable[str], text: str) -> str:
         return ""
     path = passage.arrival.dialect.unmet(passage.request, text)
     return "".join(each if each.isascii() and each.isprintable() else "*" for each in path)[:100]
+
+
+def unsound(
+    passage: Passage, traits: AnswerTraits, text: str, checks: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Those of the checks that an answer fails."""
+    return traits.failed(checks, lambda: bool(passage.arrival.dialect.unmet(passage.request, text)))
+
+
+def unsound_whole(
+    passage: Passage, completion: Completion, checks: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The same of a whole answer."""
+    return unsound(passage, traits_of(completion), completion.text, checks)

@@ -24,7 +24,7 @@ from gateway.dispatch import Dispatcher
 from gateway.errors import ClientGone, ClosedByPolicy, GatewrightError
 from gateway.identity import Peppers, authenticate
 from gateway.inspection import Inspector
-from gateway.passage import UNMET, Arrival, Passage, unmet_format
+from gateway.passage import UNMET, Arrival, Passage, unmet_format, unsound_whole
 from gateway.pings import Pings, Write
 from gateway.ports import AuditLog, Ledger, StreamEncoder
 from gateway.rates import NO_LIMITS, Permit, Rates
@@ -279,6 +279,7 @@ class Pipeline:
             usage,
             completion.raw[: self._limits.audited_reply_bytes_max],
             (*answered.dropped, UNMET) if unmet else answered.dropped,
+            unsound=partial(unsound_whole, passage, completion),
         )
         await self._threads.keep(passage, body)
         headers = answer_headers(passage, target, answered.dropped, concluded)

@@ -8,12 +8,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from gateway.answers import AnswerTraits
 from gateway.attempts import AttemptLog, end_code
 from gateway.catalogue import saved_by_cache
 from gateway.conclusion import Conclusion
 from gateway.dispatch import LiveStream
 from gateway.errors import GatewrightError, UpstreamFailed
-from gateway.passage import UNMET, Passage, is_unenforced, unmet_format
+from gateway.passage import UNMET, Passage, is_unenforced, on_trial, unmet_format, unsound
 from gateway.pings import Pings, Push, Write
 from gateway.ports import StreamEncoder
 from gateway.tally import Tally
@@ -50,7 +51,11 @@ class Relay:
         kept = passage.ruling.plan.audit_content
         self._tally = Tally(kept_bytes_max, by_channel=kept == "redacted")
         self._keep = keep
-        self._said: list[str] | None = [] if is_unenforced(live.dropped) else None
+        tried = on_trial(passage)
+        self._traits = AnswerTraits() if tried is not None else None
+        is_looked_at = tried is not None and "format" in tried.checks
+        is_looked_at = is_looked_at or is_unenforced(live.dropped)
+        self._said: list[str] | None = [] if is_looked_at else None
         """The answer's text, where its format has to be looked at in the end."""
         self._pings = pings
         self._has_written = False
@@ -107,6 +112,8 @@ class Relay:
     def _next(self, encoder: StreamEncoder, events: list[StreamEvent]) -> bytes:
         """What the caller gets of these events, once they are counted."""
         self._tally.add(events)
+        if self._traits is not None:
+            self._traits.see(events)
         if self._said is not None:
             self._said += [
                 delta.text for event in events for delta in event.deltas if delta.kind == "text"
@@ -120,7 +127,8 @@ class Relay:
         passage, candidate = self._passage, self._live.candidate
         usage = self._tally.usage(passage.request.input_tokens_estimate)
         dropped = self._live.dropped
-        unmet = unmet_format(passage, dropped, "".join(self._said or ()))
+        text = "".join(self._said or ())
+        unmet = unmet_format(passage, dropped, text)
         concluded = await self._conclusion.answered(
             passage,
             self._attempts,
@@ -128,6 +136,7 @@ class Relay:
             usage,
             self._tally.content,
             (*dropped, UNMET) if unmet else dropped,
+            unsound=partial(unsound, passage, self._traits or AnswerTraits(), text),
         )
         told = self._told_late()
         if usage.estimated:

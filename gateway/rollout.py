@@ -204,6 +204,13 @@ class PolicySet:
         documents = [self.base, *(each for level in levels for each in _acting(level))]
         return any(rule.stay_warm for each in documents for rule in each.body.preferences)
 
+    @cached_property
+    def tries_targets(self) -> bool:
+        """Whether any acting document gives a target a share of the askers on trial."""
+        levels = self.levels.values()
+        documents = [self.base, *(each for level in levels for each in _acting(level))]
+        return any(rule.canary for each in documents for rule in each.body.preferences)
+
     def document_for(self, principal: Principal) -> PolicyDocument:
         """The one document that decides for a key."""
         governing = self.governing(principal)

@@ -1,13 +1,15 @@
-"""Policies on trial: what a shadow would have changed, and whether a canary does harm. Pure counts.
+"""Policies and targets on trial: what a shadow would have changed, what a canary does. Pure counts.
 
-A worker counts what ended under a canary and under the documents beside it. `harm` compares the two
-and names the first figure that is worse by more than chance and the margins explain.
+A worker counts what ended under a canary and beside it: under the documents of those who do not get
+it, or at the targets that the others get. `harm` compares the two and names the first figure that
+is worse by more than chance and the margins explain.
 """
 
-from collections.abc import Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping
 from math import sqrt
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gateway.rollout import Governing, Trial
 from policies.decision import Decision
@@ -19,6 +21,7 @@ class GuardRules(Struct, frozen=True):
     requests_min: int = 20
     """Fewer say nothing yet."""
     failures_excess: float = 0.05
+    checks_excess: float = 0.05
     refusals_excess: float = 0.05
     latency_ratio: float = 2.0
     cost_ratio: float = 2.0
@@ -33,6 +36,19 @@ class Arm(Struct):
     answered: int = 0
     duration_us: int = 0
     cost_microusd: int = 0
+    unsound: Counter[str] = field(default_factory=Counter)
+    """Answers that failed a check, by its name."""
+
+
+TARGETS_WATCHED = 64
+
+
+class TargetTrial(Struct, frozen=True):
+    """A canary of targets, and the rule that gives it a share of its askers."""
+
+    document_digest: str
+    rule: str
+    target: str
 
 
 def harm(canary: Arm, live: Arm, rules: GuardRules) -> str:
@@ -51,6 +67,13 @@ def harm(canary: Arm, live: Arm, rules: GuardRules) -> str:
             share = round(100 * bad / canary.requests)
             seen = f"{share} % of {canary.requests} requests"
             return f"{name}: {seen}, {100 * allowed:.0f} % allowed"
+    for check, bad in sorted(canary.unsound.items()):
+        allowed = live.unsound[check] / live.answered if live.answered else 0.0
+        allowed += rules.checks_excess
+        if wilson_low(bad, max(canary.answered, 1)) > allowed:
+            share = round(100 * bad / max(canary.answered, 1))
+            seen = f"{share} % of {canary.answered} answers fail"
+            return f"{check}: {seen}, {100 * allowed:.0f} % allowed"
     enough = min(canary.answered, live.answered) >= rules.requests_min
     for name, total, usual, ratio in (
         ("latency", canary.duration_us, live.duration_us, rules.latency_ratio),
@@ -80,12 +103,56 @@ def shadow_change(decision: Decision, other: Decision) -> str:
     return "same" if decision.obligations == other.obligations else "obliged"
 
 
+class TargetTrials:
+    """Canaries of targets, as this worker saw them; told once when one is worse than the others."""
+
+    def __init__(self, rules: GuardRules | None = None) -> None:
+        self._rules = rules or GuardRules()
+        self._arms: OrderedDict[TargetTrial, tuple[Arm, Arm]] = OrderedDict()
+        self._told: set[TargetTrial] = set()
+
+    def count(
+        self,
+        trial: TargetTrial,
+        *,
+        is_canary: bool,
+        failed: bool,
+        unsound: tuple[str, ...],
+        duration_us: int,
+        cost_microusd: int,
+    ) -> None:
+        """A request ended that the canary could have got, or got."""
+        if trial not in self._arms and len(self._arms) >= TARGETS_WATCHED:
+            self._told.discard(self._arms.popitem(last=False)[0])
+        arms = self._arms.setdefault(trial, (Arm(), Arm()))
+        arm = arms[0] if is_canary else arms[1]
+        arm.requests += 1
+        arm.failures += failed
+        if not failed:
+            arm.answered += 1
+            arm.duration_us += duration_us
+            arm.cost_microusd += cost_microusd
+            arm.unsound.update(unsound)
+
+    def figures(self) -> Mapping[TargetTrial, tuple[Arm, Arm]]:
+        """The canary's arm, and the others', of each."""
+        return self._arms
+
+    def worse(self) -> Iterator[tuple[TargetTrial, str]]:
+        """Canaries that just turned out to be worse, and in what."""
+        for trial, (canary, others) in self._arms.items():
+            if trial not in self._told and (reason := harm(canary, others, self._rules)):
+                self._told.add(trial)
+                yield trial, reason
+
+
 class Trials:
     """The arms of one worker, by the digest of the whole document."""
 
     def __init__(self, rules: GuardRules | None = None) -> None:
         self._rules = rules or GuardRules()
         self._arms: dict[str, Arm] = {}
+        self.targets = TargetTrials(rules)
 
     def watch(self, governing: list[Governing]) -> None:
         """Count for these, and forget what is no longer on trial."""

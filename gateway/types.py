@@ -87,10 +87,7 @@ class Principal(Struct, frozen=True):
     models: frozenset[str] | None
     """Targets this key may use; None means all that policy permits."""
     accounts: tuple[str, ...]
-    """Budget accounts from the organisation down to the key, e.g.
-
-    `org:acme`, `ws:acme/research`, ….
-    """
+    """Budget accounts from the organisation down to the key: `org:acme`, `ws:acme/research`, …."""
     translation: Translation = "warn"
     """What happens when a target's dialect has no word for a part of the request."""
 

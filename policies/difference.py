@@ -118,5 +118,6 @@ def _words(value: object) -> str:
         case Mapping():
             return ", ".join(f"{key} {count}" for key, count in sorted(value.items())) or "nothing"
         case Canary():
-            return f"{value.target} for {value.percent:g} %"
+            checked = f", checked for {', '.join(value.checks)}" if value.checks else ""
+            return f"{value.target} for {value.percent:g} %{checked}"
     return str(value)

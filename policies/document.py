@@ -65,11 +65,20 @@ class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
     scan_output: OutputScanning | None = None
 
 
-class Canary(msgspec.Struct, frozen=True):
-    """A target that gets a share of the askers, and is the last resort of the others."""
+class Canary(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A target that gets a share of the askers, and is the last resort of the others.
+
+    Its errors, latency and cost are compared with those of what the others get, and of its answers
+    how many fail the `checks` (`ANSWER_CHECKS`).
+    """
 
     target: str
     percent: float
+    checks: tuple[str, ...] = ()
+
+
+ANSWER_CHECKS: Final = ("answered", "complete", "no_refusal", "format")
+"""An answer or a tool call; not cut at the limit; not refused; the JSON that was asked for."""
 
 
 class Preference(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from policies.document import (
+    ANSWER_CHECKS,
     OBLIGATIONS,
     SCHEMA_VERSION,
     AuditContent,
@@ -229,8 +230,9 @@ def _canary(reader: TableReader | None) -> Canary | None:
     target, percent = reader.text("target", length_max=NAME_LENGTH_MAX), reader.percent("percent")
     if not target or percent is None:
         reader.report("", "a canary has a target and a percent")
+    checks = reader.texts("checks", ANSWER_CHECKS) or ()
     reader.finish()
-    return Canary(target or "", percent or 0.0)
+    return Canary(target or "", percent or 0.0, checks)
 
 
 def _hedge(reader: TableReader) -> int | None:

@@ -21,6 +21,10 @@ class CanaryGuard:
 
     async def tend(self) -> None:
         """Count for what is on trial now, and withdraw what speaks against itself."""
+        for tried, reason in self._trials.targets.worse():
+            # A policy gave it its share, so people take it away.
+            said = f"{tried.rule}: {reason}"
+            self._log.warning(Event.CANARY_WORSE, target=tried.target, reason=said)
         watched = self._snapshots.policies.watched()
         self._trials.watch(watched)
         for trial, reason in list(self._trials.harmful(watched)):

@@ -26,7 +26,8 @@ from tests.running_gateway import CLAUDE_TARGET, ENGINE_TARGET, RunningGateway, 
 from tests.upstreams import Answer
 
 
-PERCENT = 25.0
+PERCENT = 5.0
+HARMED_MAX = 0.05
 CASES = int(os.environ.get("GATEWRIGHT_FAULT_CASES", "300"))
 WORDS = ("[[constraints]]", "[", "]", "=", '"', "'", "when", "name", "\n", "{", "}", "true", "-1")
 HOSTILE = (
@@ -115,18 +116,19 @@ async def test_a_canary_that_does_harm_is_gone_within_seconds_and_hurt_few(
     finally:
         await database.close()
     assert {reply.status for reply in replies} == {200}
-    assert 0 < statuses.count(500) < len(statuses)
+    # Row 39: back within thirty seconds, and at most a twentieth of the traffic was harmed.
+    assert 0 < statuses.count(500) <= HARMED_MAX * len(statuses)
 
 
 async def keys_on_both_sides(gateway: RunningGateway, canary: PolicyDocument) -> list[str]:
-    """Keys of whom two get the canary and four do not, whatever their random names."""
+    """Keys of whom one in 25 gets the canary, whatever their random names."""
     inside: list[str] = []
     outside: list[str] = []
-    while len(inside) < 2 or len(outside) < 4:
+    while len(inside) < 1 or len(outside) < 24:
         key = await gateway.issue_key()
         takes = share(canary.digest, key.split("_")[2]) * 100 < PERCENT
         (inside if takes else outside).append(key)
-    return inside + outside
+    return inside[:1] + outside[:24]
 
 
 async def released(store: PolicyStore, policy: PolicyDocument) -> int:

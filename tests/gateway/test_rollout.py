@@ -1,6 +1,6 @@
 """Who may take a policy where, which document governs whom, and when a canary must go."""
 
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +20,17 @@ from gateway.rollout import (
     acting_at,
     step,
 )
-from gateway.trials import Arm, GuardRules, Trials, harm, shadow_change, wilson_low
+from gateway.trials import (
+    TARGETS_WATCHED,
+    Arm,
+    GuardRules,
+    TargetTrial,
+    TargetTrials,
+    Trials,
+    harm,
+    shadow_change,
+    wilson_low,
+)
 from gateway.types import Principal
 from policies.decide import decide
 from tests.policies.worlds import document, documents, request, requests
@@ -210,3 +220,45 @@ def test_what_a_shadow_looks_at_is_found_out_as_well() -> None:
     assert "injection_suspected" not in alone.facts_read(principal(), OPEN)
     assert "injection_suspected" in shadowed.facts_read(principal(), OPEN)
     assert "injection_suspected" in alone.facts_read(principal(), wary)
+
+
+def tried(trials: TargetTrials, canary: bool, times: int, **ended: Any) -> None:
+    usual: dict[str, Any] = {"failed": False, "unsound": (), "duration_us": 10, "cost_microusd": 4}
+    for _ in range(times):
+        trials.count(TargetTrial("d", "rule", "new"), is_canary=canary, **(usual | ended))
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [
+        ({}, ""),
+        ({"failed": True}, "failures: 100 % of 30 requests, 5 % allowed"),
+        ({"duration_us": 30}, "latency: 3.0 times that of the live version, 2 allowed"),
+        ({"cost_microusd": 20}, "cost: 5.0 times that of the live version, 2 allowed"),
+        ({"unsound": ("format",)}, "format: 100 % of 30 answers fail, 5 % allowed"),
+    ],
+)
+def test_a_target_on_trial_is_compared_and_told_of_once(ended: dict[str, Any], said: str) -> None:
+    trials = TargetTrials()
+    tried(trials, canary=False, times=100)
+    tried(trials, canary=True, times=30, **ended)
+    assert [reason for _, reason in trials.worse()] == ([said] if said else [])
+    assert list(trials.worse()) == []
+
+
+def test_what_the_others_fail_as_often_speaks_against_nobody() -> None:
+    trials = TargetTrials()
+    tried(trials, canary=False, times=100, unsound=("no_refusal",))
+    tried(trials, canary=True, times=30, unsound=("no_refusal",))
+    assert list(trials.worse()) == []
+    assert [arm.requests for arm in trials.figures()[TargetTrial("d", "rule", "new")]] == [30, 100]
+
+
+def test_only_so_many_targets_are_watched() -> None:
+    trials = TargetTrials()
+    for number in range(TARGETS_WATCHED + 5):
+        tried_here = TargetTrial(str(number), "rule", "new")
+        trials.count(
+            tried_here, is_canary=True, failed=True, unsound=(), duration_us=1, cost_microusd=1
+        )
+    assert len(trials.figures()) == TARGETS_WATCHED
