@@ -17,7 +17,7 @@ from gateway.audit.pack import PackRefused, PackRequest, write_pack
 from gateway.audit.projection import SequencedRecord
 from gateway.audit.second import is_second
 from gateway.audit.segments import list_workers
-from gateway.audit.verify import parse_receipt, verify_receipt
+from gateway.audit.verify import parse_receipt, verify_directory, verify_receipt
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.credentials import master_key
@@ -107,10 +107,17 @@ async def _row_of(parts: Integration, text: str) -> SequencedRecord:
 @config_option
 @asynchronous
 async def fsck(config_file: Path) -> None:
-    """Check every record against number, tree and checkpoints; exit status 1 when one is bad."""
+    """Check every record against number, tree and checkpoints; exit status 1 when one is bad.
+
+    What `gatewright audit verify` looks at, such as contents, is looked at here too.
+    """
     settings = load_settings(config_file)
     keys = _verifier_keys(settings)
-    is_whole = True
+    folder = settings.path(settings.audit.directory)
+    damage = verify_directory(folder).bad if folder.is_dir() else ()
+    for each in damage:
+        click.echo(f"BAD: {each}")
+    is_whole = not damage
     async with _opened(settings) as parts:
         exported = parts.files.newest_of_all()
         for organisation in sorted({*await parts.trees.trees(), *exported}):

@@ -293,6 +293,16 @@ def test_the_full_check_names_the_damaged_record(
     assert checked.last_line == "THE LOG IS NOT WHOLE"
 
 
+def test_the_full_check_looks_at_contents_too(operator: Operator, receipts: list[Receipt]) -> None:
+    operator.config("audit", "export")
+    _flip(_segment(operator), receipts[4].offset_bytes - 10)
+    checked = operator.config("audit", "fsck")
+
+    assert checked.status == 1
+    assert "BAD: worker w0, segment 1, offset" in checked.output
+    assert checked.last_line == "THE LOG IS NOT WHOLE"
+
+
 def _as(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr("gateway.cli.custody.actor", lambda: f"os:{name}")
 
