@@ -50,8 +50,6 @@ COLUMNS = (
 _texts_of: Callable[[AuditRecord], tuple[str, ...]] = attrgetter(*_TEXTS)
 _numbers_of: Callable[[AuditRecord], tuple[int, ...]] = attrgetter(*_NUMBERS)
 _NO_USAGE = Usage()
-_ESCAPED_NUL = b"\\u0000"
-"""The only way in which JSON can hold one."""
 # SQLite's driver gives the interpreter away for each execution and must wait for it again, under a
 # busy event loop up to its switch interval (5 ms): row by row, the projection would fall behind.
 _CHUNK_SIZES = (256, 64, 16, 4, 1)
@@ -88,7 +86,7 @@ def _row(projected: ProjectedRecord) -> _Row:
     findings = _findings_of(record) if record.findings else ""
     about = record.detail.get("organisation", "") if record.stage == "admin" else ""
     first_byte = record.attempts[-1].first_byte_us if record.attempts else 0
-    if _ESCAPED_NUL in projected.raw_json:
+    if "\x00" in "".join(texts):
         texts = tuple(map(clean, texts))
         findings, about = clean(findings), clean(about)
     # A union of bits is negative when one of its numbers is, and not below the largest of them.
