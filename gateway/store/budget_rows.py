@@ -33,6 +33,7 @@ def budget_of(row: RowMapping) -> Budget:
         row["spent_microusd"],
         row["leased_microusd"],
         row["zone_since_us"],
+        row["begun_us"],
     )
 
 
@@ -46,6 +47,7 @@ def budget_row(budget: Budget) -> dict[str, object]:
         "leased_microusd": budget.leased_microusd,
         "time_zone": budget.limit.time_zone,
         "zone_since_us": budget.zone_since_us,
+        "begun_us": budget.begun_us,
     }
 
 

@@ -85,8 +85,9 @@ class LeaseTable:
             keys = [limit.key, *(BudgetKey(user, limit.window) for user in users)]
             found = await self._locked(connection, is_one_of(keys))
             if limit.key not in found:
-                start_us = window_start_us(limit.window, self._clock.utc_us(), zone)
-                values = budget_row(Budget(limit, start_us, 0, 0))
+                now_us = self._clock.utc_us()
+                start_us = window_start_us(limit.window, now_us, zone)
+                values = budget_row(Budget(limit, start_us, 0, 0, begun_us=now_us))
                 await connection.execute(budgets.insert(), values)
             changed = [
                 replace(budget, limit=replace(limit, account=account))

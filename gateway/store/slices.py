@@ -64,6 +64,8 @@ class Budget(Struct, frozen=True):
     leased_microusd: int
     zone_since_us: int = 0
     """When its time zone was set: no window ends early because the zone was changed."""
+    begun_us: int = 0
+    """When the limit was set first: what was spent before does not count."""
 
     @property
     def left_microusd(self) -> int:
@@ -100,7 +102,7 @@ def roll(budget: Budget, now_us: int) -> Budget:
     start_us = window_start_us(budget.limit.window, now_us, budget.limit.time_zone)
     if start_us <= max(budget.window_start_us, budget.zone_since_us):
         return budget
-    return Budget(budget.limit, start_us, 0, 0, budget.zone_since_us)
+    return Budget(budget.limit, start_us, 0, 0, budget.zone_since_us, budget.begun_us)
 
 
 def without(budget: Budget, lease: Lease) -> Budget:

@@ -106,13 +106,11 @@ class SpendingReader:
         async with self._database.reading() as connection:
             query = query.order_by(budgets.c.account, budgets.c.window_kind)
             found = (await connection.execute(query)).mappings().all()
-            return [
-                await self._difference(connection, budget_of(row), row["window_start_us"])
-                for row in found
-            ]
+            return [await self._difference(connection, budget_of(row)) for row in found]
 
-    async def _difference(self, connection: Any, budget: Budget, since_us: int) -> Difference:
+    async def _difference(self, connection: Any, budget: Budget) -> Difference:
         account = budget.limit.account
+        since_us = max(budget.window_start_us, budget.begun_us)
         query = select(func.sum(audit_records.c.cost_microusd)).where(
             audit_records.c.stage == "outcome",
             audit_records.c.utc_us >= since_us,

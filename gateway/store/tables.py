@@ -119,6 +119,7 @@ budgets = Table(
     Column("leased_microusd", BigInteger, nullable=False),
     Column("time_zone", _ZONE, nullable=False, server_default="UTC"),
     Column("zone_since_us", BigInteger, nullable=False, server_default="0"),
+    Column("begun_us", BigInteger, nullable=False, server_default="0"),
     CheckConstraint("limit_microusd >= 0", name="limit_not_negative"),
     CheckConstraint("spent_microusd >= 0", name="spent_not_negative"),
     CheckConstraint("leased_microusd >= 0", name="leased_not_negative"),

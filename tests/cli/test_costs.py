@@ -155,9 +155,13 @@ def test_another_currency_is_shown_with_the_date_of_its_rate(spending: Operator)
 def test_reconciliation_names_each_window_that_differs(spending: Operator) -> None:
     for window in ("day", "total"):
         spending.config("budgets", "set", "org:globex", "5000000", "--window", window)
+    before = spending.config("costs", "reconcile")
+    asyncio.run(_record(spending, [outcome(organisation="globex", cost_microusd=7)]))
+    spending.config("audit", "export")
     ended = spending.config("costs", "reconcile")
     day, total = [json.loads(line) for line in ended.output.splitlines()]
 
-    assert (day["window"], day["difference_microusd"]) == ("day", 0)
-    assert (total["window"], total["difference_microusd"]) == ("total", -1_000_000)
+    assert before.status == 0, "what was spent before a limit was set is not held against it"
+    assert (day["window"], day["difference_microusd"]) == ("day", -7)
+    assert (total["window"], total["difference_microusd"]) == ("total", -7)
     assert ended.status == 1
