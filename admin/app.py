@@ -14,6 +14,7 @@ from admin.costs import cost_routes
 from admin.keys.routes import key_routes
 from admin.oidc import OpenIdClient
 from admin.overview import overview_routes
+from admin.policy_room.routes import policy_routes
 from admin.protection import add_security_headers, require_own_origin
 from admin.services import Services, open_services
 from admin.sign_in import Credentials, sign_in_routes
@@ -24,7 +25,7 @@ from gateway.errors import ConfigurationInvalid
 from gateway.settings import Settings
 
 
-BODY_BYTES_MAX: Final = 1024 * 1024
+BODY_BYTES_MAX: Final = 2 * 1024 * 1024
 """The longest a form may be: a large policy document, encoded."""
 ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     overview_routes,
@@ -32,6 +33,7 @@ ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     api_routes,
     cost_routes,
     key_routes,
+    policy_routes,
 )
 """What is served to who is signed in; each room says what its handlers need."""
 

@@ -36,6 +36,11 @@ class Room(Struct, frozen=True):
 ROOMS: Final = (
     Room("overview", "Overview", (Screen("overview", "Overview", "/", _P.OVERVIEW_READ),)),
     Room(
+        "policies",
+        "Policies",
+        (Screen("policies", "Policies", "/o/{organisation}/policies", _P.POLICIES_READ),),
+    ),
+    Room(
         "keys",
         "Keys & Teams",
         (Screen("keys", "Keys", "/o/{organisation}/keys", _P.KEYS_READ),),

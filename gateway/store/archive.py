@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator
 
+from msgspec import Struct
+
 from gateway.audit.entries import decode_entry
 from gateway.identity import accounts_of
 from gateway.recall import Recaller
@@ -15,6 +17,13 @@ from policies.replay import Recorded
 
 PENDING_MAX = 100_000
 """Intents whose outcome was not met yet; an older one counts as unanswered."""
+
+
+class Timed(Struct, frozen=True):
+    """A recorded request and when it ended."""
+
+    utc_us: int
+    recorded: Recorded
 
 
 class DecisionArchive:
@@ -48,6 +57,46 @@ class DecisionArchive:
                 yield _recorded(*pending.pop(record.request_id), record)
         for intent, facts in pending.values():
             yield _recorded(intent, facts, None)
+
+    async def newest(
+        self, organisation: str | None, most: int, *, since_us: int | None = None
+    ) -> list[Timed]:
+        """The last decided requests of an organisation, or of all, the newest first.
+
+        Bounded, where `recorded` reads all of a time: at most `most` answers and as many intents
+        are looked at, so a request that was still open at the edge is left out.
+        """
+        recaller = Recaller((await self._policies.boards()).get)
+        query = AuditQuery(organisation=organisation, stage="outcome", since_us=since_us)
+        outcomes = await self._sink.newest(query, most)
+        query = AuditQuery(organisation=organisation, stage="intent", since_us=since_us)
+        intents = {
+            row.projected.record.request_id: row.projected.record
+            for row in await self._sink.newest(query, most)
+        }
+        found: list[Timed] = []
+        for row in outcomes:
+            outcome = row.projected.record
+            decided = outcome if outcome.facts is not None else intents.get(outcome.request_id)
+            facts = None if decided is None else recaller.facts(decided)
+            if decided is not None and facts is not None:
+                ended = None if decided is outcome else outcome
+                found.append(Timed(outcome.utc_us, _recorded(decided, facts, ended)))
+        return found
+
+    async def facts_of(
+        self, organisation: str, request_id: str
+    ) -> tuple[AuditRecord, Facts] | None:
+        """What policy looked at for a request of this organisation, and its record."""
+        query = AuditQuery(organisation=organisation, request_id=request_id)
+        async for row in self._sink.records(query):
+            if not row.projected.raw_json:
+                continue
+            record = decode_entry(row.projected.raw_json).record
+            facts = Recaller((await self._policies.boards()).get).facts(record)
+            if facts is not None:
+                return record, facts
+        return None
 
     async def explanation(
         self, request_id: str, asker: Principal

@@ -15,9 +15,11 @@ from gateway.clock import Clock
 from gateway.errors import RequestInvalid
 from gateway.rollout import ALONE, Action, Level, PolicyEvent, PolicyVersion, State, step
 from gateway.store.engine import Database
+from gateway.store.policy_drafts import end_draft
 from gateway.store.policy_tables import (
     policy_documents,
     policy_events,
+    policy_texts,
     policy_versions,
     target_boards,
 )
@@ -74,14 +76,39 @@ class PolicyStore:
         kind = tuple[TargetFacts, ...]
         return {digest: msgspec.json.decode(text, type=kind) for digest, text, _ in rows}
 
+    async def newest_board(self) -> tuple[TargetFacts, ...]:
+        """The targets as a worker told them last; none while no worker ever did."""
+        columns = target_boards.c
+        query = select(columns.targets).order_by(columns.created_us.desc(), columns.digest).limit(1)
+        async with self._database.reading() as connection:
+            text = (await connection.execute(query)).scalar_one_or_none()
+        return () if text is None else msgspec.json.decode(text, type=tuple[TargetFacts, ...])
+
     async def draft(
-        self, level: str, document: PolicyDocument, author: str, note: str = ""
+        self,
+        level: str,
+        document: PolicyDocument,
+        author: str,
+        note: str = "",
+        *,
+        text: str = "",
+        revision: int | None = None,
     ) -> PolicyVersion:
-        """A new version of a level. The document must have passed its checks."""
+        """A new version of a level. The document must have passed its checks.
+
+        `text` is the document as somebody wrote it, with comments; it is kept beside the version.
+        With a `revision` the level's draft becomes the version: it is gone afterwards.
+
+        Raises:
+            DraftConflict: the draft has another revision now.
+        """
         async with self._database.writing() as connection:
             await bump(connection)  # First, because it makes other writers wait.
+            if revision is not None:
+                await end_draft(connection, level, revision)
             await self._keep(connection, document)
             new = await self._add(connection, level, document.digest, author, note, "draft")
+            await self._keep_text(connection, level, new.number, text)
             await self._note(connection, level, new.number, new.author, "draft", note)
             return new
 
@@ -135,6 +162,11 @@ class PolicyStore:
                 raise RequestInvalid("there is no version that was live before")
             note = f"version {old.number} again"
             new = await self._add(connection, level, old.digest, old.author, note, "approved")
+            written = select(policy_texts.c.text).where(
+                policy_texts.c.level == level, policy_texts.c.number == old.number
+            )
+            text = (await connection.execute(written)).scalar_one_or_none() or ""
+            await self._keep_text(connection, level, new.number, text)
             await self._replace_predecessor(connection, level, new.number, "live")
             await self._end_trials(connection, level, new.number)
             changes = {"state": "live", "approver": old.approver}
@@ -195,6 +227,12 @@ class PolicyStore:
                 "created_us": self._clock.utc_us(),
             }
             await connection.execute(insert(policy_documents), row)
+
+    @staticmethod
+    async def _keep_text(connection: AsyncConnection, level: str, number: int, text: str) -> None:
+        if text:
+            row = {"level": level, "number": number, "text": text}
+            await connection.execute(insert(policy_texts), row)
 
     async def _add(
         self,

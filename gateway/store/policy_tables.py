@@ -1,4 +1,4 @@
-"""The schema of policies: documents by digest, versions by level, what was done to them, boards."""
+"""The schema of policies: documents, versions, texts and drafts, what was done to them, boards."""
 
 from sqlalchemy import (
     BigInteger,
@@ -58,6 +58,27 @@ policy_events = Table(
     Column("reason", Text, nullable=False),
 )
 """Who did what to which version, in order; append-only."""
+
+policy_texts = Table(
+    "policy_texts",
+    metadata,
+    Column("level", _LEVEL, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("text", Text, nullable=False),
+)
+"""Versions as somebody wrote them: with comments, which the canonical form does not have."""
+
+policy_drafts = Table(
+    "policy_drafts",
+    metadata,
+    Column("level", _LEVEL, primary_key=True),
+    Column("text", Text, nullable=False),
+    Column("base", Integer, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("author", String(200), nullable=False),
+    Column("changed_us", BigInteger, nullable=False),
+)
+"""What is being written: one text per level, wrong or right, until it becomes a version."""
 
 target_boards = Table(
     "target_boards",

@@ -1,0 +1,1 @@
+"""The room of policies: how they are written, weighed, agreed on, rolled out and undone."""

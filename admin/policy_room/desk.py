@@ -1,0 +1,188 @@
+"""What is done to policies over the web: every step is on record with whoever is signed in.
+
+The steps are those of `gatewright policy …` and their records have the same names. Whoever wrote a
+version does not approve it; what concerns the whole installation takes a role held everywhere.
+"""
+
+import asyncio
+from typing import Final, get_args
+
+from litestar.exceptions import NotFoundException, PermissionDeniedException
+from msgspec import Struct
+
+from admin.policy_room.places import Place, may
+from admin.policy_room.reader import PolicyReader
+from gateway.access import Permission, Person
+from gateway.deeds import Deeds
+from gateway.errors import RequestInvalid
+from gateway.rollout import Action, PolicyVersion
+from gateway.store.policy_drafts import PolicyDraft
+from policies.check import CheckReport, check
+from policies.writing import document_text
+
+
+VERDICTS: Final[tuple[Action, ...]] = ("approve", "reject")
+STEPS: Final[tuple[Action, ...]] = ("shadow", "canary", "publish", "stop")
+REASON_LENGTH_MAX: Final = 2_000
+SKELETON: Final = """# What holds here, beside what the levels above demand: a level only narrows.
+name = "{name}"
+version = 1
+description = ""
+
+# [[constraints]]
+# name = "sensitive-stays-home"
+# when = 'data_class >= "S3"'
+# allow_only = {{ in_house = true }}
+"""
+
+
+class Working(Struct, frozen=True):
+    """The text that somebody may edit: the draft, or where a draft would begin."""
+
+    text: str
+    revision: int
+    """0 until it is saved for the first time."""
+    base: int
+    """The version that it was begun from; 0 for none of this level."""
+    draft: PolicyDraft | None
+
+
+class Desk:
+    """Changes drafts and versions."""
+
+    def __init__(self, reader: PolicyReader, deeds: Deeds) -> None:
+        self._reader = reader
+        self._deeds = deeds
+
+    async def working(self, place: Place) -> Working:
+        """A level's draft, or its live document as a beginning."""
+        draft = await self._reader.drafts.draft(place.name)
+        if draft is not None:
+            return Working(draft.text, draft.revision, draft.base, draft)
+        version, document = await self._reader.live(place)
+        if version is not None:
+            return Working(await self._reader.text_of(version), 0, version.number, None)
+        name = place.slug.rpartition(":")[2]
+        text = document_text(document.body) if document else SKELETON.format(name=name)
+        return Working(text, 0, 0, None)
+
+    async def checked(self, text: str) -> CheckReport:
+        """All that is wrong with a text, among the targets that workers serve."""
+        targets = await self._reader.targets()
+        return await asyncio.to_thread(check, text, "draft", targets)
+
+    async def save(
+        self, person: Person, organisation: str, place: Place, text: str, revision: int
+    ) -> PolicyDraft:
+        """Save a draft; raises DraftConflict when somebody else saved meanwhile."""
+        _require(person, Permission.POLICIES_EDIT, organisation, place)
+        text = text.replace("\r\n", "\n")
+        base = (await self.working(place)).base
+        after = {"level": place.name, "revision": revision + 1, "characters": len(text)}
+        async with self._deeds.doing(person.name, "policy.edited", organisation, after=after):
+            return await self._reader.drafts.save(
+                place.name, text, person.name, revision=revision, base=base
+            )
+
+    async def discard(self, person: Person, organisation: str, place: Place, revision: int) -> None:
+        """Throw a draft away; raises DraftConflict."""
+        _require(person, Permission.POLICIES_EDIT, organisation, place)
+        after = {"level": place.name, "revision": revision}
+        async with self._deeds.doing(person.name, "policy.discarded", organisation, after=after):
+            await self._reader.drafts.discard(place.name, revision)
+
+    async def submit(
+        self, person: Person, organisation: str, place: Place, revision: int, reason: str
+    ) -> PolicyVersion:
+        """Make the draft a version that somebody else may approve.
+
+        Raises:
+            RequestInvalid: no reason is given, or the document does not pass its checks.
+            DraftConflict: somebody else saved meanwhile.
+        """
+        _require(person, Permission.POLICIES_EDIT, organisation, place)
+        reason = _reason(reason)
+        draft = await self._reader.drafts.draft(place.name)
+        if draft is None:
+            raise RequestInvalid("there is no draft at this level")
+        report = await self.checked(draft.text)
+        if report.document is None or not report.is_ok:
+            raise RequestInvalid("the document has to pass its checks first", parameter="text")
+        after = {"level": place.name, "digest": report.document.digest, "note": reason}
+        async with self._deeds.doing(
+            person.name, "policy.drafted", organisation, before=await self._states(place),
+            after=after,
+        ):  # fmt: skip
+            return await self._reader.store.draft(
+                place.name,
+                report.document,
+                person.name,
+                reason,
+                text=draft.text,
+                revision=revision,
+            )
+
+    async def step(
+        self,
+        person: Person,
+        organisation: str,
+        place: Place,
+        number: int,
+        action: str,
+        *,
+        reason: str,
+        percent: float = 0.0,
+    ) -> PolicyVersion:
+        """Approve, reject or roll out a version.
+
+        Raises:
+            NotFoundException: there is no such version.
+            RequestInvalid, Forbidden: as `PolicyStore.act`, or no reason is given.
+        """
+        taken = next((each for each in get_args(Action) if each == action), None)
+        if taken not in VERDICTS and taken not in STEPS:
+            raise NotFoundException
+        judges = taken in VERDICTS
+        permission = Permission.POLICIES_APPROVE if judges else Permission.POLICIES_PUBLISH
+        _require(person, permission, organisation, place)
+        version = await self._reader.version(place, number)
+        reason = _reason(reason)
+        after = {"level": place.name, "number": number, "digest": version.digest}
+        after |= {"reason": reason} | ({"percent": percent} if percent else {})
+        async with self._deeds.doing(
+            person.name, f"policy.{action}", organisation, before=await self._states(place),
+            after=after,
+        ):  # fmt: skip
+            return await self._reader.store.act(
+                place.name, number, taken, person.name, percent=percent, reason=reason
+            )
+
+    async def roll_back(
+        self, person: Person, organisation: str, place: Place, to: int | None, reason: str
+    ) -> PolicyVersion:
+        """A new live version equal to one that was live before."""
+        _require(person, Permission.POLICIES_PUBLISH, organisation, place)
+        reason = _reason(reason)
+        after = {"level": place.name, "to": to, "reason": reason}
+        async with self._deeds.doing(
+            person.name, "policy.rolled_back", organisation, before=await self._states(place),
+            after=after,
+        ):  # fmt: skip
+            return await self._reader.store.roll_back(place.name, person.name, to=to, reason=reason)
+
+    async def _states(self, place: Place) -> list[list[object]]:
+        """As the command line records it: the states of the newest versions."""
+        versions = await self._reader.store.versions(place.name)
+        return [[version.number, version.state] for version in versions[:10]]
+
+
+def _require(person: Person, permission: Permission, organisation: str, place: Place) -> None:
+    if not may(person, permission, organisation, place):
+        raise PermissionDeniedException("no role permits this")
+
+
+def _reason(text: str) -> str:
+    said = text.strip()[:REASON_LENGTH_MAX]
+    if not said:
+        raise RequestInvalid("say why; it is kept in the history", parameter="reason")
+    return said

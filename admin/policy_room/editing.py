@@ -1,0 +1,296 @@
+"""The editor: one draft per level as cards or as code, with what is wrong said where it stands.
+
+Everything works as plain forms. A card changes the saved draft; the code is saved as it was typed,
+right or wrong. When two people edit, the second one to save is shown both texts.
+"""
+
+import asyncio
+from typing import Any, Final
+
+from litestar import Response
+from litestar.response import Redirect
+
+from admin.policy_room import cards
+from admin.policy_room.asking import fields_in_order
+from admin.policy_room.desk import Working
+from admin.policy_room.marks import line_difference, marks_of
+from admin.policy_room.places import Place, place_of
+from admin.policy_room.room import (
+    Asking,
+    Named,
+    PolicyRoom,
+    form_of,
+    number_in,
+    person_of,
+    query_of,
+    rights_of,
+    shows,
+    takes,
+)
+from admin.policy_room.testing import tried
+from admin.policy_room.wording import effects
+from admin.sign_in import SEE_OTHER
+from gateway.access import Permission
+from gateway.errors import RequestInvalid
+from gateway.store.policy_drafts import DraftConflict
+from policies.amending import Amended
+from policies.forms import editable_rules
+
+
+BASE: Final = "/o/{organisation:str}/policies/{level:str}/edit"
+EMPTY_ROWS: Final = 2
+NOTHING: Final = "nothing: it is decided and forgotten"
+
+
+def editing_routes(room: PolicyRoom) -> list[Any]:
+    """The routes of the editor."""
+    return [*_code_routes(room), *_card_routes(room)]
+
+
+def _code_routes(room: PolicyRoom) -> list[Any]:
+    desk = room.desk
+
+    @shows(BASE, Permission.POLICIES_EDIT)
+    async def edit(request: Asking, organisation: Named, level: Named) -> Response[str]:
+        return await editor_page(room, request, organisation, place_of(organisation, level))
+
+    @takes(BASE, Permission.POLICIES_EDIT, "policy.edited")
+    async def save(request: Asking, organisation: Named, level: Named) -> Response[Any]:
+        place, form = place_of(organisation, level), await form_of(request)
+        text = form.get("text", "").replace("\r\n", "\n")
+        try:
+            revision = number_in(form, "revision")
+            await desk.save(person_of(request), organisation, place, text, revision)
+        except DraftConflict as error:
+            return await conflict_page(room, request, organisation, place, text, error)
+        except RequestInvalid as error:
+            return await editor_page(
+                room, request, organisation, place, form=form, problem=error.message
+            )
+        return Redirect(f"{_home(organisation, place)}?as=code&saved=1", status_code=SEE_OTHER)
+
+    @takes(f"{BASE}/try", Permission.POLICIES_EDIT, NOTHING, 200)
+    async def try_out(request: Asking, organisation: Named, level: Named) -> Response[str]:
+        """The same page with what the text would decide; nothing is saved, the text stays."""
+        form = await form_of(request)
+        place = place_of(organisation, level)
+        return await editor_page(room, request, organisation, place, form=form)
+
+    @takes(f"{BASE}/discard", Permission.POLICIES_EDIT, "policy.discarded")
+    async def discard(request: Asking, organisation: Named, level: Named) -> Response[Any]:
+        place, form = place_of(organisation, level), await form_of(request)
+        try:
+            revision = number_in(form, "revision")
+            await desk.discard(person_of(request), organisation, place, revision)
+        except DraftConflict as error:
+            text = (await desk.working(place)).text
+            return await conflict_page(room, request, organisation, place, text, error)
+        return Redirect(f"/o/{organisation}/policies/{place.slug}", status_code=SEE_OTHER)
+
+    return [edit, save, try_out, discard]
+
+
+def _card_routes(room: PolicyRoom) -> list[Any]:
+    desk = room.desk
+
+    @shows(f"{BASE}/rule", Permission.POLICIES_EDIT)
+    async def card(request: Asking, organisation: Named, level: Named) -> Response[str]:
+        return await card_page(
+            room, request, organisation, place_of(organisation, level), query_of(request)
+        )
+
+    @takes(f"{BASE}/rule", Permission.POLICIES_EDIT, "policy.edited")
+    async def keep_card(request: Asking, organisation: Named, level: Named) -> Response[Any]:
+        place, form = place_of(organisation, level), await form_of(request)
+        working = await desk.working(place)
+        try:
+            rule = cards.rule_from(form.get("section", ""), form)
+            number = number_in(form, "place") if form.get("place") else None
+            revision = _same_revision(form, working)
+            found = cards.with_rule(working.text, form["section"], number, rule)
+            await desk.save(person_of(request), organisation, place, found.text, revision)
+        except RequestInvalid as error:
+            return await card_page(
+                room, request, organisation, place, form, status=error.status, problem=error
+            )
+        return _back(organisation, place, kept=found.comments_kept)
+
+    @takes(f"{BASE}/rules", Permission.POLICIES_EDIT, "policy.edited")
+    async def arrange(request: Asking, organisation: Named, level: Named) -> Response[Any]:
+        """Move a rule up or down, or take it out."""
+        place, form = place_of(organisation, level), await form_of(request)
+        working = await desk.working(place)
+        try:
+            revision = _same_revision(form, working)
+            found = _arranged(working.text, form)
+            await desk.save(person_of(request), organisation, place, found.text, revision)
+        except RequestInvalid as error:
+            said = f"{error.message}. Nothing was changed."
+            return await editor_page(
+                room, request, organisation, place, problem=said, status=error.status
+            )
+        return _back(organisation, place, kept=found.comments_kept)
+
+    return [card, keep_card, arrange]
+
+
+def _same_revision(form: dict[str, str], working: Working) -> int:
+    """The revision that a form began from; raises DraftConflict if another one stands now."""
+    revision = number_in(form, "revision")
+    if revision != working.revision:
+        raise DraftConflict(working.draft)
+    return revision
+
+
+def _arranged(text: str, form: dict[str, str]) -> Amended:
+    section, number = form.get("section", ""), number_in(form, "place")
+    match form.get("action"):
+        case "up":
+            return cards.moved(text, section, number, -1)
+        case "down":
+            return cards.moved(text, section, number, 1)
+        case "remove":
+            return cards.without(text, section, number)
+    raise RequestInvalid("up, down or remove", parameter="action")
+
+
+def _home(organisation: str, place: Place) -> str:
+    return f"/o/{organisation}/policies/{place.slug}/edit"
+
+
+def _back(organisation: str, place: Place, *, kept: bool) -> Redirect:
+    lost = "" if kept else "&comments=lost"
+    return Redirect(f"{_home(organisation, place)}?as=cards&saved=1{lost}", status_code=SEE_OTHER)
+
+
+async def editor_page(
+    room: PolicyRoom,
+    request: Asking,
+    organisation: str,
+    place: Place,
+    *,
+    form: dict[str, str] | None = None,
+    problem: str = "",
+    status: int = 200,
+) -> Response[str]:
+    """The editor; with a `form` what was typed stands in it instead of what is saved."""
+    working = await room.desk.working(place)
+    asked = query_of(request)
+    said = form or {}
+    text = said["text"].replace("\r\n", "\n") if "text" in said else working.text
+    report = await room.desk.checked(text)
+    body = report.document.body if report.document else None
+    first, rest = fields_in_order()
+    return await room.shell.page(
+        request,
+        "policy_room/edit.html",
+        "policies",
+        status if status != 200 or not problem else 400,  # noqa: PLR2004
+        organisation=organisation,
+        place=place,
+        working=working,
+        revision=said.get("revision", working.revision),
+        text=text,
+        is_typed="text" in said and text != working.text,
+        report=report,
+        marks=marks_of(text, report),
+        rules=await asyncio.to_thread(editable_rules, body, text) if body else (),
+        shown_as=_shown_as(asked.get("as", ""), is_right=body is not None, is_typed=bool(said)),
+        problem=problem,
+        saved=asked.get("saved") == "1" and not problem,
+        comments_lost=asked.get("comments") == "lost",
+        rights=rights_of(request, organisation, place),
+        fact_fields=first,
+        more_fields=rest,
+        said=said,
+        effects=effects,
+        tried=await tried(room, organisation, place, report.document, said),
+        in_house={each.name for each in await room.reader.targets() if each.in_house},
+    )
+
+
+def _shown_as(wanted: str, *, is_right: bool, is_typed: bool) -> str:
+    """Cards where the text has any; the code where it is wrong, or somebody typed in it."""
+    if wanted == "code" or is_typed or not is_right:
+        return "code"
+    return "cards"
+
+
+async def conflict_page(
+    room: PolicyRoom,
+    request: Asking,
+    organisation: str,
+    place: Place,
+    mine: str,
+    error: DraftConflict,
+) -> Response[str]:
+    """Both texts, and how they differ: whoever saves second decides, and nothing is lost."""
+    theirs = error.theirs
+    stands = theirs.text if theirs else (await room.desk.working(place)).text
+    return await room.shell.page(
+        request,
+        "policy_room/conflict.html",
+        "policies",
+        error.status,
+        organisation=organisation,
+        place=place,
+        theirs=theirs,
+        stands=stands,
+        mine=mine,
+        lines=await asyncio.to_thread(line_difference, stands, mine),
+        problem=error.message,
+    )
+
+
+def _with_empty_ones(rows: list[cards.Comparison]) -> list[cards.Comparison]:
+    empty = [cards.Comparison()] * min(EMPTY_ROWS, cards.ROWS_MAX - len(rows))
+    return [*rows, *empty]
+
+
+async def card_page(
+    room: PolicyRoom,
+    request: Asking,
+    organisation: str,
+    place: Place,
+    said: dict[str, str],
+    *,
+    status: int = 200,
+    problem: RequestInvalid | None = None,
+) -> Response[str]:
+    """One rule as a form; after a problem with what was typed."""
+    working = await room.desk.working(place)
+    section = said.get("section", "constraints")
+    body = cards.body_of(working.text)
+    number = number_in(said, "place") if said.get("place") else None
+    rule = None
+    if body is not None and number is not None and problem is None:
+        rule = cards.rule_at(body, section, number)
+    values = cards.values_of(rule) if rule else {}
+    typed = problem is not None or number is None
+    shown = said if typed else values
+    when = shown.get("when", "")
+    rows = cards.comparisons_typed(said) if problem else cards.comparisons_of(when)
+    return await room.shell.page(
+        request,
+        "policy_room/card.html",
+        "policies",
+        status,
+        organisation=organisation,
+        place=place,
+        section=section,
+        number=number,
+        groups=[
+            (title, fields, any(shown.get(field.key) for field in fields))
+            for title, fields in cards.FORMS.get(section, cards.CONSTRAINT)
+        ],
+        values=shown,
+        when=when,
+        rows=None if rows is None else _with_empty_ones(rows),
+        facts=cards.FACTS,
+        written=said.get("written", "") if problem else "rows" if rows is not None else "text",
+        revision=said.get("revision") or working.revision,
+        working=working,
+        is_right=body is not None,
+        is_stale=isinstance(problem, DraftConflict),
+        problem=problem,
+    )

@@ -1,0 +1,203 @@
+"""Pages that show policies: all levels, one level, one version, and the history of a level."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from litestar import Response
+
+from admin.policy_room.marks import line_difference
+from admin.policy_room.places import Place, place_of
+from admin.policy_room.reader import RULES_SHOWN_MAX
+from admin.policy_room.room import Asking, Named, Numbered, PolicyRoom, query_of, rights_of, shows
+from admin.policy_room.wording import defaults_in_words
+from gateway.access import Permission
+from gateway.errors import RequestInvalid
+from gateway.rollout import Acting, PolicyVersion, acting_at
+from gateway.trials import GuardRules
+from policies.difference import amendments
+from policies.document import PolicyBody
+
+
+EMPTY: Final = PolicyBody(name="nothing", version=1)
+US_PER_S: Final = 1_000_000
+
+
+def reading_routes(room: PolicyRoom) -> list[Any]:
+    """The routes; none of them changes anything."""
+    return [*_list_routes(room), *_version_routes(room)]
+
+
+def _list_routes(room: PolicyRoom) -> list[Any]:
+    shell, reader = room.shell, room.reader
+
+    @shows("/o/{organisation:str}/policies", Permission.POLICIES_READ)
+    async def levels(request: Asking, organisation: Named) -> Response[str]:
+        views = await reader.levels(organisation)
+        wanted = query_of(request).get("q", "").strip()
+        return await shell.page(
+            request,
+            "policy_room/levels.html",
+            "policies",
+            organisation=organisation,
+            views=views,
+            others=await reader.places_without(organisation, views),
+            rights={v.place.slug: rights_of(request, organisation, v.place) for v in views},
+            may_edit=rights_of(request, organisation, place_of(organisation, "organisation")).edit,
+            q=wanted,
+            shown_max=RULES_SHOWN_MAX,
+        )
+
+    @shows("/o/{organisation:str}/policies/{level:str}", Permission.POLICIES_READ)
+    async def level(request: Asking, organisation: Named, level: Named) -> Response[str]:
+        place = place_of(organisation, level)
+        view = await reader.level(organisation, place)
+        return await shell.page(
+            request,
+            "policy_room/level.html",
+            "policies",
+            organisation=organisation,
+            view=view,
+            place=place,
+            rights=rights_of(request, organisation, place),
+            defaults=defaults_in_words(view.body.defaults) if view.body else (),
+            text=(await room.desk.working(place)).text if not view.draft and view.body else "",
+            history=list(reversed(await reader.history(place)))[:10],
+            q=query_of(request).get("q", "").strip(),
+            shown_max=RULES_SHOWN_MAX,
+        )
+
+    return [levels, level]
+
+
+def _version_routes(room: PolicyRoom) -> list[Any]:
+    reader = room.reader
+
+    @shows(
+        "/o/{organisation:str}/policies/{level:str}/versions/{number:int}", Permission.POLICIES_READ
+    )
+    async def version(
+        request: Asking,
+        organisation: Named,
+        level: Named,
+        number: Numbered,
+    ) -> Response[str]:
+        place = place_of(organisation, level)
+        shown = await reader.version(place, number)
+        return await version_page(room, request, organisation, place, shown)
+
+    @shows("/o/{organisation:str}/policies/{level:str}/history", Permission.POLICIES_READ)
+    async def history(request: Asking, organisation: Named, level: Named) -> Response[str]:
+        return await history_page(room, request, organisation, place_of(organisation, level))
+
+    return [version, history]
+
+
+async def version_page(
+    room: PolicyRoom,
+    request: Asking,
+    organisation: str,
+    place: Place,
+    version: PolicyVersion,
+    *,
+    status: int = 200,
+    problem: str = "",
+    form: dict[str, str] | None = None,
+) -> Response[str]:
+    """A version: where it stands, what it changes, what it would have done, what may come next."""
+    reader = room.reader
+    live, before = await reader.live(place)
+    document = await reader.document(version)
+    text = await reader.text_of(version)
+    is_ahead = version.state in ("draft", "approved", "shadow", "canary")
+    weight = await room.weigher.weigh(organisation, place, document) if is_ahead else None
+    written = await reader.text_of(live) if live else ""
+    same = live is not None and live.number == version.number
+    return await room.shell.page(
+        request,
+        "policy_room/version.html",
+        "policies",
+        status,
+        organisation=organisation,
+        place=place,
+        version=version,
+        live=live,
+        text=text,
+        body=document.body,
+        changes=() if same else amendments(before.body if before else EMPTY, document.body),
+        lines=() if same else await asyncio.to_thread(line_difference, written, text),
+        weight=weight,
+        guard=GuardRules(),
+        events=[e for e in await reader.history(place) if e.number == version.number],
+        rights=rights_of(request, organisation, place),
+        problem=problem,
+        form=form or {},
+    )
+
+
+async def history_page(
+    room: PolicyRoom,
+    request: Asking,
+    organisation: str,
+    place: Place,
+    *,
+    status: int = 200,
+    problem: str = "",
+) -> Response[str]:
+    """All versions and what was done to them; two of them compared; what was live at a moment."""
+    reader, asked = room.reader, query_of(request)
+    events = await reader.history(place)
+    versions = await reader.store.versions(place.name)
+    numbers = {each.number: each for each in versions}
+    pair = [numbers.get(int(asked.get(name, "0"))) if asked.get(name, "0").isdigit() else None
+            for name in ("a", "b")]  # fmt: skip
+    compared = None
+    if pair[0] and pair[1]:
+        bodies = [(await reader.document(each)).body for each in pair if each]
+        texts = [await reader.text_of(each) for each in pair if each]
+        lines = await asyncio.to_thread(line_difference, *texts)
+        compared = (pair[0], pair[1], amendments(*bodies), lines)
+    acting: Acting | None = None
+    at_us = 0
+    frame = await room.shell.frame(request, "policies")
+    if asked.get("at"):
+        try:
+            at_us = moment_of(asked["at"], frame.way.zone)
+            acting = acting_at(events, at_us)
+        except RequestInvalid as error:
+            status, problem = error.status, error.message
+    return await room.shell.page(
+        request,
+        "policy_room/history.html",
+        "policies",
+        status,
+        organisation=organisation,
+        place=place,
+        versions=versions,
+        events=list(reversed(events)),
+        numbers=numbers,
+        compared=compared,
+        acting=acting,
+        at=asked.get("at", "")[:40],
+        at_us=at_us,
+        zone=frame.way.zone,
+        rights=rights_of(request, organisation, place),
+        problem=problem,
+    )
+
+
+def moment_of(text: str, zone: str) -> int:
+    """Microseconds since 1970 of a time as a browser's field gives it, in this zone.
+
+    Raises:
+        RequestInvalid: it is none.
+    """
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        message = "a time is written as 2026-11-30T14:05"
+        raise RequestInvalid(message, parameter="at") from None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=ZoneInfo(zone))
+    return int(at.astimezone(UTC).timestamp() * US_PER_S)

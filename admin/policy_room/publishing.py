@@ -1,0 +1,180 @@
+"""From a draft to a version, and from there to everybody: submit, agree, roll out, roll back."""
+
+import asyncio
+from typing import Any, Final
+
+from litestar import Response
+from litestar.response import Redirect
+
+from admin.policy_room.desk import STEPS, VERDICTS
+from admin.policy_room.marks import line_difference, marks_of
+from admin.policy_room.pages import EMPTY, history_page, version_page
+from admin.policy_room.places import Place, place_of
+from admin.policy_room.room import (
+    Asking,
+    Named,
+    Numbered,
+    PolicyRoom,
+    form_of,
+    number_in,
+    person_of,
+    query_of,
+    shows,
+    takes,
+)
+from admin.policy_room.weighing import DAYS
+from admin.sign_in import SEE_OTHER
+from gateway.access import Permission
+from gateway.errors import Forbidden, RequestInvalid
+from gateway.rollout import Action
+from policies.difference import amendments
+
+
+BASE: Final = "/o/{organisation:str}/policies/{level:str}"
+
+
+def publishing_routes(room: PolicyRoom) -> list[Any]:
+    """The routes; each change is on record under the name that the command line gives it."""
+    return [*_submit_routes(room), *_step_routes(room)]
+
+
+def _submit_routes(room: PolicyRoom) -> list[Any]:
+    @shows(f"{BASE}/submit", Permission.POLICIES_EDIT)
+    async def review(request: Asking, organisation: Named, level: Named) -> Response[str]:
+        return await submit_page(room, request, organisation, place_of(organisation, level))
+
+    @takes(f"{BASE}/submit", Permission.POLICIES_EDIT, "policy.drafted")
+    async def submit(request: Asking, organisation: Named, level: Named) -> Response[Any]:
+        place, form = place_of(organisation, level), await form_of(request)
+        try:
+            revision = number_in(form, "revision")
+            reason = form.get("reason", "")
+            version = await room.desk.submit(
+                person_of(request), organisation, place, revision, reason
+            )
+        except RequestInvalid as error:
+            return await submit_page(
+                room, request, organisation, place, problem=error.message, status=error.status,
+                form=form,
+            )  # fmt: skip
+        return _to_version(organisation, place, version.number)
+
+    return [review, submit]
+
+
+def _step_routes(room: PolicyRoom) -> list[Any]:
+    @takes(f"{BASE}/versions/{{number:int}}/verdict", Permission.POLICIES_APPROVE, "policy.approve")
+    async def judge(
+        request: Asking,
+        organisation: Named,
+        level: Named,
+        number: Numbered,
+    ) -> Response[Any]:
+        return await _take(room, request, organisation, level, number, VERDICTS)
+
+    @takes(f"{BASE}/versions/{{number:int}}/rollout", Permission.POLICIES_PUBLISH, "policy.publish")
+    async def roll_out(
+        request: Asking,
+        organisation: Named,
+        level: Named,
+        number: Numbered,
+    ) -> Response[Any]:
+        return await _take(room, request, organisation, level, number, STEPS)
+
+    @takes(f"{BASE}/rollback", Permission.POLICIES_PUBLISH, "policy.rolled_back")
+    async def roll_back(request: Asking, organisation: Named, level: Named) -> Response[Any]:
+        place, form = place_of(organisation, level), await form_of(request)
+        try:
+            to = number_in(form, "to", 1) if form.get("to") else None
+            reason = form.get("reason", "")
+            version = await room.desk.roll_back(person_of(request), organisation, place, to, reason)
+        except RequestInvalid as error:
+            return await history_page(
+                room, request, organisation, place, status=error.status, problem=error.message
+            )
+        return _to_version(organisation, place, version.number)
+
+    return [judge, roll_out, roll_back]
+
+
+async def _take(
+    room: PolicyRoom,
+    request: Asking,
+    organisation: str,
+    level: str,
+    number: int,
+    permitted: tuple[Action, ...],
+) -> Response[Any]:
+    place, form = place_of(organisation, level), await form_of(request)
+    action = form.get("action", "")
+    try:
+        if action not in permitted:
+            raise RequestInvalid(f"one of {', '.join(permitted)}", parameter="action")
+        percent = _percent(form) if action == "canary" else 0.0
+        await room.desk.step(
+            person_of(request),
+            organisation,
+            place,
+            number,
+            action,
+            reason=form.get("reason", ""),
+            percent=percent,
+        )
+    except (RequestInvalid, Forbidden) as error:
+        version = await room.reader.version(place, number)
+        return await version_page(
+            room, request, organisation, place, version,
+            status=error.status, problem=error.message, form=form,
+        )  # fmt: skip
+    return _to_version(organisation, place, number)
+
+
+def _to_version(organisation: str, place: Place, number: int) -> Redirect:
+    path = f"/o/{organisation}/policies/{place.slug}/versions/{number}"
+    return Redirect(path, status_code=SEE_OTHER)
+
+
+def _percent(form: dict[str, str]) -> float:
+    try:
+        return float(form.get("percent", ""))
+    except ValueError:
+        raise RequestInvalid("a share in percent", parameter="percent") from None
+
+
+async def submit_page(
+    room: PolicyRoom,
+    request: Asking,
+    organisation: str,
+    place: Place,
+    *,
+    status: int = 200,
+    problem: str = "",
+    form: dict[str, str] | None = None,
+) -> Response[str]:
+    """What a draft changes, in words, line by line and in numbers, before it is submitted."""
+    working = await room.desk.working(place)
+    report = await room.desk.checked(working.text)
+    live, before = await room.reader.live(place)
+    written = await room.reader.text_of(live) if live else ""
+    days = DAYS.get(query_of(request).get("days", "7"), 7)
+    document = report.document if report.is_ok else None
+    weight = await room.weigher.weigh(organisation, place, document, days) if document else None
+    body = report.document.body if report.document else None
+    return await room.shell.page(
+        request,
+        "policy_room/submit.html",
+        "policies",
+        status,
+        organisation=organisation,
+        place=place,
+        working=working,
+        report=report,
+        marks=marks_of(working.text, report),
+        live=live,
+        changes=amendments(before.body if before else EMPTY, body) if body else (),
+        lines=await asyncio.to_thread(line_difference, written, working.text),
+        weight=weight,
+        days=days,
+        problem=problem,
+        form=form or {},
+    )

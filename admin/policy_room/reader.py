@@ -1,0 +1,203 @@
+"""Gathers what the pages and the API show of an organisation's policies; changes nothing."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from litestar.exceptions import NotFoundException
+from msgspec import Struct
+from msgspec.structs import replace
+
+from admin.policy_room.counting import HitCount, HitCounter, Hits
+from admin.policy_room.places import Place, place_named, place_of
+from admin.policy_room.wording import effects
+from admin.services import Services
+from gateway.configured_policy import load_policy
+from gateway.rollout import PolicyEvent, PolicyVersion
+from gateway.store.archive import DecisionArchive
+from gateway.store.policies import PolicyStore
+from gateway.store.policy_drafts import DraftTable, PolicyDraft
+from policies.document import Constraint, PolicyBody, Preference
+from policies.facts import TargetFacts
+from policies.program import PolicyDocument
+from policies.reach import unreachable
+from policies.writing import document_text
+
+
+PENDING: Final = ("draft", "approved")
+ON_TRIAL: Final = ("canary", "shadow")
+PLACES_MAX: Final = 200
+RULES_SHOWN_MAX: Final = 200
+"""Of one phase on one page; the code shows all of them."""
+
+
+class RuleLine(Struct, frozen=True):
+    """A rule as a list shows it."""
+
+    section: str
+    number: int
+    """In the order of asking, from 1."""
+    name: str
+    when: str
+    effects: tuple[str, ...]
+    never_matches: str
+    hits: int
+    last_us: int
+
+
+class LevelView(Struct, frozen=True):
+    """A level with the document that is live there, its rules, and what is on its way."""
+
+    place: Place
+    live: PolicyVersion | None
+    """None where the configuration's own document governs, or none of this level's."""
+    body: PolicyBody | None
+    digest: str
+    constraints: tuple[RuleLine, ...]
+    preferences: tuple[RuleLine, ...]
+    hits: HitCount | None
+    trials: tuple[PolicyVersion, ...]
+    pending: tuple[PolicyVersion, ...]
+    draft: PolicyDraft | None
+
+    @property
+    def warnings(self) -> list[RuleLine]:
+        return [rule for rule in (*self.constraints, *self.preferences) if rule.never_matches]
+
+
+class PolicyReader:
+    """Reads the store, the archive and the configuration."""
+
+    def __init__(self, services: Services) -> None:
+        """Raises ConfigurationInvalid when the configured document cannot be used."""
+        self.base = load_policy(services.settings)
+        self.store = PolicyStore(services.database, services.clock)
+        self.drafts = DraftTable(services.database, services.clock)
+        self.archive = DecisionArchive(services.records, self.store)
+        self._keys = services.keys
+        self._hits = HitCounter(self.archive, services.clock)
+
+    async def targets(self) -> tuple[TargetFacts, ...]:
+        """The targets that workers serve, all taken as available; none before the first worker."""
+        board = await self.store.newest_board()
+        return tuple(replace(each, available=True, unavailable_reason="") for each in board)
+
+    async def levels(self, organisation: str) -> list[LevelView]:
+        """The levels with a document or with one on its way, the outermost first."""
+        by_level: dict[str, list[PolicyVersion]] = {}
+        for version in await self.store.versions():
+            by_level.setdefault(version.level, []).append(version)
+        drafts = await self.drafts.drafts()
+        names = {"", f"org:{organisation}", *by_level, *drafts}
+        places = [place_named(organisation, name) for name in names]
+        known = sorted((each for each in places if each), key=lambda each: (each.depth, each.name))
+        return [
+            await self._view(organisation, place, by_level.get(place.name, []), drafts)
+            for place in known[:PLACES_MAX]
+        ]
+
+    async def level(self, organisation: str, place: Place) -> LevelView:
+        """One level, whether it has a document or not."""
+        versions = await self.store.versions(place.name)
+        draft = await self.drafts.draft(place.name)
+        return await self._view(organisation, place, versions, {place.name: draft} if draft else {})
+
+    async def places_without(self, organisation: str, views: list[LevelView]) -> list[Place]:
+        """Workspaces and projects that have keys and no document of their own."""
+        taken = {view.place.slug for view in views}
+        slugs: set[str] = set()
+        for key in await self._keys.keys(organisation):
+            principal = key.principal
+            slugs |= {
+                f"ws:{principal.workspace}",
+                f"proj:{principal.workspace}:{principal.project}",
+            }
+        places = [place_of(organisation, slug) for slug in slugs - taken]
+        return sorted(places, key=lambda each: (each.depth, each.name))[:PLACES_MAX]
+
+    async def version(self, place: Place, number: int) -> PolicyVersion:
+        """A version of a level; raises NotFoundException."""
+        for version in await self.store.versions(place.name):
+            if version.number == number:
+                return version
+        raise NotFoundException
+
+    async def document(self, version: PolicyVersion) -> PolicyDocument:
+        """A version's document."""
+        document = await self.store.document(version.digest)
+        assert document is not None  # A foreign key.
+        return document
+
+    async def text_of(self, version: PolicyVersion) -> str:
+        """A version as it was written, or in our words where only its meaning is known."""
+        text = await self.drafts.text_of(version.level, version.number)
+        return text or document_text((await self.document(version)).body)
+
+    async def live(self, place: Place) -> tuple[PolicyVersion | None, PolicyDocument | None]:
+        """What is live at a level: a version, the configuration's document, or nothing."""
+        for version in await self.store.versions(place.name):
+            if version.state == "live":
+                return version, await self.document(version)
+        return None, self.base if place.depth == 0 else None
+
+    async def history(self, place: Place) -> list[PolicyEvent]:
+        return await self.store.history(place.name)
+
+    async def _view(
+        self,
+        organisation: str,
+        place: Place,
+        versions: list[PolicyVersion],
+        drafts: Mapping[str, PolicyDraft],
+    ) -> LevelView:
+        live = next((each for each in versions if each.state == "live"), None)
+        document = self.base if place.depth == 0 else None
+        if live is not None:
+            document = await self.document(live)
+        hits = None
+        if document is not None:
+            hits = await self._hits.count(organisation, place.name, document)
+        return LevelView(
+            place=place,
+            live=live,
+            body=document.body if document else None,
+            digest=document.digest if document else "",
+            constraints=_lines("constraint", document, hits),
+            preferences=_lines("preference", document, hits),
+            hits=hits,
+            trials=tuple(each for each in versions if each.state in ON_TRIAL),
+            pending=tuple(each for each in versions if each.state in PENDING),
+            draft=drafts.get(place.name),
+        )
+
+
+def _lines(
+    kind: str, document: PolicyDocument | None, hits: HitCount | None
+) -> tuple[RuleLine, ...]:
+    if document is None:
+        return ()
+    never = {each.path: each.reason for each in unreachable(document.body)}
+    body = document.body
+    rules: tuple[Constraint | Preference, ...] = (
+        body.constraints if kind == "constraint" else body.preferences
+    )
+    lines = []
+    for place, rule in enumerate(rules):
+        found = hits.by_rule.get(rule.name, Hits()) if hits else Hits()
+        lines.append(
+            RuleLine(
+                section=f"{kind}s",
+                number=place + 1,
+                name=rule.name,
+                when=_condition(rule),
+                effects=effects(rule),
+                never_matches=never.get(f"{kind}s[{place}]", ""),
+                hits=found.count,
+                last_us=found.last_us,
+            )
+        )
+    return tuple(lines)
+
+
+def _condition(rule: Constraint | Preference) -> str:
+    asked = f"auto:{rule.route}" if isinstance(rule, Preference) and rule.route else ""
+    return " · ".join(part for part in (asked, rule.when or "") if part)

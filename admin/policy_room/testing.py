@@ -1,0 +1,46 @@
+"""The test pane: what a document would decide of a request that somebody asks about."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from admin.policy_room.asking import PREFIX, Asked
+from admin.policy_room.places import Place
+from admin.policy_room.room import PolicyRoom
+from gateway.errors import RequestInvalid
+from policies.explain import Explanation
+from policies.program import PolicyDocument
+
+
+class Tried(Struct, frozen=True):
+    """What came out, or what was wrong with the question."""
+
+    asked: Asked | None = None
+    explanation: Explanation | None = None
+    problem: str = ""
+    field: str = ""
+    """The field that is wrong."""
+
+
+def wants_answer(said: Mapping[str, str]) -> bool:
+    """Whether a form asks about a request at all."""
+    return any(name in ("request", "body") or name.startswith(PREFIX) for name in said)
+
+
+async def tried(
+    room: PolicyRoom,
+    organisation: str,
+    place: Place,
+    document: PolicyDocument | None,
+    said: Mapping[str, str],
+) -> Tried | None:
+    """What the document would decide in its level's place; None when nothing is asked."""
+    if not wants_answer(said):
+        return None
+    if document is None:
+        return Tried(problem="the document has mistakes; nothing can be decided under it")
+    try:
+        asked = await room.asker.ask(organisation, said)
+    except RequestInvalid as error:
+        return Tried(problem=error.message, field=error.parameter or "")
+    return Tried(asked, await room.weigher.explain(place, document, asked.facts))

@@ -1,0 +1,134 @@
+"""From a draft to everybody and back: in numbers before, by two people, and on record."""
+
+import msgspec
+import pytest
+
+from gateway.store.policies import PolicyStore
+from tests.admin.listener import Browser, Listener
+from tests.admin.policies.people import APPROVER, WRITER, add_person, signed_in, staff
+from tests.admin.policies.test_writing import HOME, plain, saved
+from tests.admin.policies.traffic import EXAMPLES, record_traffic
+from tests.admin.test_deeds import deeds
+
+
+pytestmark = pytest.mark.anyio
+STRICT = """name = "strict"
+version = 1
+[[constraints]]
+name = "confidential-stays-home"
+when = 'data_class >= "S2"'
+allow_only = { in_house = true }
+[[constraints]]
+name = "never"
+when = 'data_class > "S4"'
+deny = "cannot be"
+"""
+
+
+async def submitted(browser: Browser, text: str, reason: str = "T-1") -> str:
+    """Where the new version is."""
+    _, page = await browser.send("GET", f"{HOME}/edit?as=code")
+    revision = page.split('name="revision" value="')[1].split('"')[0]
+    await saved(browser, text, int(revision))
+    form = {"revision": str(int(revision) + 1), "reason": reason}
+    answer, page = await browser.send("POST", f"{HOME}/submit", form)
+    assert answer.status == 303, plain(page)
+    return answer.headers["location"]
+
+
+async def stepped(browser: Browser, path: str, action: str, **more: str) -> tuple[int, str]:
+    kind = "verdict" if action in ("approve", "reject") else "rollout"
+    form = {"action": action, "reason": f"to {action}"} | more
+    answer, page = await browser.send("POST", f"{path}/{kind}", form)
+    return answer.status, plain(page)
+
+
+async def test_a_draft_is_weighed_agreed_on_by_another_and_rolled_out(listener: Listener) -> None:
+    await staff(listener)
+    await record_traffic(listener, EXAMPLES * 5)
+    await record_traffic(listener, EXAMPLES, organisation="umbrella")
+    async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
+        await saved(wanda, STRICT)
+        _, page = await wanda.send("GET", f"{HOME}/submit")
+        said = plain(page)
+        # Of twenty, the five with class S2 would stay home now; the other organisation's are not
+        # counted.
+        assert "5 of 20 (25%) recorded requests would go another way" in said
+        assert "5 newly sovereign; 0 no longer; 0 newly blocked" in said
+        assert "20 recorded decisions came out again" in said
+        assert "constraint confidential-stays-home was added" in said
+        assert "/o/acme/traffic/req_acme_" in page
+        path = await submitted(wanda, STRICT)
+        assert path == f"{HOME}/versions/1"
+        assert (await stepped(wanda, path, "approve"))[0] == 403
+        status, said = await stepped(anton, path, "approve", reason="")
+        assert (status, "say why" in said) == (400, True)
+        assert (await stepped(anton, path, "approve"))[0] == 303
+        status, said = await stepped(anton, path, "canary", percent="0")
+        assert (status, "more than 0" in said) == (400, True)
+        assert (await stepped(anton, path, "canary", percent="12.5"))[0] == 303
+        _, page = await anton.send("GET", "/o/acme/policies")
+        assert "canary 12.5 %" in plain(page)
+        assert (await stepped(anton, path, "publish"))[0] == 303
+        _, page = await wanda.send("GET", HOME)
+
+    said = plain(page)
+    assert "Version 1 is live: strict , written by wanda, approved by anton" in said
+    assert "confidential-stays-home data_class >= " in said
+    assert "1 of its rules can never match" in said
+    actions = [each.action for each in await deeds(listener) if each.action.startswith("policy.")]
+    assert actions == [
+        *("policy.edited", "policy.edited", "policy.drafted"),
+        *("policy.approve", "policy.canary", "policy.canary", "policy.canary", "policy.publish"),
+    ]
+
+
+async def test_nobody_approves_what_they_wrote_also_with_both_roles(listener: Listener) -> None:
+    await staff(listener)
+    await add_person(listener, "boss", "policy_editor", "approver")
+    async with signed_in(listener, "boss") as boss:
+        path = await submitted(boss, STRICT)
+        status, said = await stepped(boss, path, "approve")
+        _, page = await boss.send("GET", path)
+        sneaked, _ = await boss.send(
+            "POST", f"{path}/verdict", {"action": "publish", "reason": "past the proof"}
+        )
+
+    assert (status, "approved by somebody else than its author" in said) == (403, True)
+    assert "You wrote this version" in plain(page)
+    assert sneaked.status == 400
+
+
+async def test_history_compares_says_what_was_live_and_brings_a_version_back(
+    listener: Listener,
+) -> None:
+    await staff(listener)
+    async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
+        for number, text in enumerate((STRICT, STRICT.replace("S2", "S1")), start=1):
+            path = await submitted(wanda, text + f"# number {number}\n")
+            await stepped(anton, path, "approve")
+            listener.clock.advance(60.0)
+            await stepped(anton, path, "publish")
+        _, page = await wanda.send("GET", f"{HOME}/history?a=1&b=2")
+        said = plain(page)
+        assert 'when: data_class >= "S2" → data_class >= "S1"' in said
+        assert "- # number 1" in said
+        at = "1970-01-01T00:00"
+        _, page = await wanda.send("GET", f"{HOME}/history?at={at}")
+        assert "no version of this level was live" in plain(page)
+        _, page = await wanda.send("GET", f"{HOME}/history?at=nonsense")
+        assert "a time is written as" in plain(page)
+        answer, _ = await anton.send("POST", f"{HOME}/rollback", {"to": "1", "reason": "a drill"})
+        assert answer.headers["location"] == f"{HOME}/versions/3"
+        _, page = await wanda.send("GET", f"{HOME}/edit?as=code")
+
+    assert "# number 1" in page, "comments come back with the version"
+    async with listener.database() as database:
+        versions = await PolicyStore(database, listener.clock).versions("org:acme")
+    assert [(each.number, each.state) for each in versions] == [
+        *((3, "live"), (2, "retired"), (1, "retired"))
+    ]
+    assert versions[0].digest == versions[2].digest
+    record = (await deeds(listener))[-1]
+    assert (record.action, record.actor) == ("policy.rolled_back", APPROVER)
+    assert msgspec.json.decode(record.detail["after"])["to"] == 1
