@@ -34,6 +34,8 @@ WIRE_WORDS = frozenset(
     instructions tool_choice parallel_tool_calls logprobs presence_penalty frequency_penalty
     """.split()  # noqa: SIM905 - a list literal of eighty words would fill two screens.
 )
+_ORDINARY: Final = 2
+"""Keys of a message that has a role and a content and no more."""
 _LONGEST_WIRE_WORD: Final = max(map(len, WIRE_WORDS))
 _USER_ROLES = frozenset({"user"})
 _SYSTEM_ROLES = frozenset({"system", "developer"})
@@ -198,10 +200,14 @@ class _Walk:
                 continue
             role = message.get("role")
             named = role if isinstance(role, str) and len(role) < _LONGEST_ROLE else ""
-            self.mapping(message, named, 2, 0)
+            content = message.get("content")
+            if named in WIRE_WORDS and content.__class__ is str and len(message) == _ORDINARY:
+                # Nothing but a role and a text, which is what most messages are.
+                self.string(content, named, 3, 0)
+            else:
+                self.mapping(message, named, 2, 0)
             if named in _USER_ROLES:
                 self.turn_count += 1
-                content = message.get("content")
                 if content.__class__ is str or not _only_tool_blocks(content):
                     self.newest_user = range(begin, len(self.segments))
             elif named in _SYSTEM_ROLES:

@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import LINE
 from gateway.settings import Limits
 
@@ -23,10 +24,16 @@ READ_BYTES = 256 * 1024
 """What one read of the event loop may bring of an earlier body before a head begins."""
 
 
+KEEP_ALIVE_S = 75.0
+"""How long a connection may rest between two requests."""
+
+
 class BoundedProtocol(HttpToolsProtocol):
-    """Closes a connection whose head is too long or too slow."""
+    """Closes a connection whose head is too long or too slow, or that rests for too long."""
 
     limits: ClassVar[Limits] = Limits()
+    resting: ClassVar[Deadlines]
+    """One timer for all of a listener's connections; uvicorn sets and cancels one per request."""
 
     _head_bytes = 0
     _is_head_complete = False
@@ -40,6 +47,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self.resting.remove(self)
         super().connection_lost(exc)
         if self.departure is not None:
             self.departure()
@@ -52,6 +60,22 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > self.limits.header_bytes_max + READ_BYTES:
                 self.transport.close()
+
+    def on_response_complete(self) -> None:
+        """As uvicorn's, but for the timer."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.resting.remove(self)
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, application = self.pipeline.pop()
+            self._start_asgi_task(cycle, application)
+        else:
+            self.resting.add(self, self.timeout_keep_alive_handler)
+
+    def _unset_keepalive_if_required(self) -> None:
+        self.resting.remove(self)
 
     def on_message_begin(self) -> None:
         self._is_head_complete = False
@@ -180,4 +204,5 @@ class CallerLine:
 
 def bounded_protocol(limits: Limits) -> type[BoundedProtocol]:
     """The protocol class for these limits; uvicorn makes one object of it per connection."""
-    return type("ConfiguredProtocol", (BoundedProtocol,), {"limits": limits})
+    own = {"limits": limits, "resting": Deadlines(KEEP_ALIVE_S)}
+    return type("ConfiguredProtocol", (BoundedProtocol,), own)

@@ -18,7 +18,6 @@ from gateway.telemetry import configure_logging
 
 
 SHUTDOWN_S = 10
-KEEP_ALIVE_S = 75
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -124,7 +123,6 @@ def run_server(application: Any, settings: Settings, listener: Listener) -> None
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=SHUTDOWN_S,
             backlog=settings.limits.concurrent_requests_max,
         )

@@ -191,6 +191,26 @@ async def test_a_body_in_pieces_and_one_that_asks_first_take_the_long_way() -> N
     assert answer.endswith(b"abcdef.")
 
 
+async def test_a_connection_that_rests_too_long_is_closed_and_one_that_works_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.api.protocol.KEEP_ALIVE_S", 0.1)
+    async with _listening(Limits(), _echo) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(_post(b"leave"))
+        other, asking = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(3):
+            asking.write(_post(b"a"))
+            assert (await other.readuntil(b"a.")).startswith(b"HTTP/1.1 200")
+        assert await other.read() == b""
+
+        assert not reader.at_eof()
+        asking.close()
+        writer.close()
+        while not _left[-1].caller_left:
+            await asyncio.sleep(0.005)
+
+
 async def test_a_head_in_pieces_is_counted_whole() -> None:
     async with _listening(Limits(header_bytes_max=1024), _echo) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
