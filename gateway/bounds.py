@@ -26,7 +26,8 @@ def check_bounds(request: ChatRequest, limits: Limits) -> None:
     """
     tree = request.tree
     for name in _TURNS:
-        _check_length(name, tree.get(name), limits.messages_max)
+        if name in tree:
+            _check_length(name, tree[name], limits.messages_max)
     if request.has_tools:
         _check_length("tools", tree.get("tools"), limits.tools_max)
     choices = tree.get("n")

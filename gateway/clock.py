@@ -22,11 +22,11 @@ class SystemClock:
 
     __slots__ = ()
 
+    monotonic_s = staticmethod(time.monotonic)
+    """Asked nine times a request: the function itself, with none of ours around it."""
+
     def utc_us(self) -> int:
         return time.time_ns() // 1000
-
-    def monotonic_s(self) -> float:
-        return time.monotonic()
 
 
 class StoppedClock:
