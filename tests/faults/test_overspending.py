@@ -73,6 +73,7 @@ async def test_two_hundred_at_once_on_several_workers_spend_the_limit_and_no_mor
         for seed in range(SEEDS):
             accounts = (f"org:s{seed}", f"proj:s{seed}/a/b", "key:unlimited", f"user:s{seed}/ann")
             await table.set_limit(Limit(accounts[0], limit))
+            await table.set_limit(Limit(accounts[0], limit * 2, "day"))
             await table.set_limit(Limit(accounts[1], limit * 2, "month"))
             await table.set_limit(Limit(f"user:s{seed}/*", limit * 3, "day"))
             await ask(processes, do="refresh")
