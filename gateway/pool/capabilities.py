@@ -23,6 +23,8 @@ class Capability(Struct, frozen=True):
     """Reads tenant, data class and service tier from our headers."""
     events: bool = False
     """Publishes what its prefix cache holds, and says how a conversation is cut into tokens."""
+    exact: bool = False
+    """Tells on its own listener what its prefix cache holds, and a conversation's hashes there."""
     cache_salt: bool = False
     """Isolates prefixes per tenant when the request carries a salt."""
     priority: bool = False
@@ -36,6 +38,7 @@ ENGINES: Final[Mapping[str, Capability]] = {
         cache_use_metric="gatewright_engine_kv_cache_usage_ratio",
         health_path="/health/ready",
         caller_headers=True,
+        exact=True,
         cache_salt=True,
         priority=True,
     ),

@@ -9,14 +9,20 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from gateway.errors import GatewrightError
+from gateway.pool.exact import CacheTeller, ExactMirror
 from gateway.pool.listening import EventListener
 from gateway.pool.prefixes import PrefixIndex, Prompt
 from gateway.pool.tokens import CacheMirror, TokenMap
 from gateway.ports import UpstreamCall
 
 
-class Publisher(Protocol):
+class Publisher(CacheTeller, Protocol):
     """A member's adapter, as far as its cache is concerned."""
+
+    @property
+    def tells_cache(self) -> bool:
+        """Whether it is an engine of ours, that tells exactly."""
+        ...
 
     @property
     def event_addresses(self) -> tuple[str, str]:
@@ -45,6 +51,11 @@ class Following:
         }
         self._tokens = TokenMap()
         self._mirrors = {name: CacheMirror(name, index, self._tokens) for name in self._publishers}
+        self._exact = {
+            name: ExactMirror(name, each, index)
+            for name, each in publishers.items()
+            if each.tells_cache
+        }
         self._index = index
         self._tasks: list[asyncio.Task[None]] = []
         self._learning: asyncio.Task[None] | None = None
@@ -57,16 +68,23 @@ class Following:
             mirror = self._mirrors[name]
             listener = EventListener(name, *publisher.event_addresses, self._index, mirror)
             self._tasks.append(asyncio.create_task(listener.run(), name=f"events of {name}"))
+        for name, exact in self._exact.items():
+            self._tasks.append(asyncio.create_task(exact.run(), name=f"cache of {name}"))
 
     def lost(self, member: str) -> None:
         """It went down: its cache is empty when it comes back."""
         if mirror := self._mirrors.get(member):
             mirror.clear()
+        if exact := self._exact.get(member):
+            exact.clear()
 
     def sent(self, member: str, call: UpstreamCall, prompt: Prompt, length_bytes: float) -> None:
         """A prompt went there: find out which of its tokens its bytes stand for, if nobody did."""
-        mirror = self._mirrors.get(member)
+        exact, mirror = self._exact.get(member), self._mirrors.get(member)
         is_busy = self._learning is not None and not self._learning.done()
+        if exact is not None and not is_busy and exact.wants(prompt):
+            self._learning = asyncio.create_task(exact.learn(call, prompt, length_bytes))
+            return
         if mirror is None or is_busy or not mirror.block_tokens or self._tokens.knows(prompt):
             return
         self._learning = asyncio.create_task(self._learn(member, call, prompt, length_bytes))

@@ -1,7 +1,8 @@
-"""Which member probably holds which prefix: chained hashes of blocks, in two precisions.
+"""Which member probably holds which prefix: chained hashes of blocks, in three precisions.
 
     approximate   what we sent there lately, in blocks of bytes; no tokenizer needed
     events        what the engine says it stores and drops, in order (`listening`)
+    exact         the same from our own engine, by the hashes that it looks blocks up with
 
 Keys are hashes only, salted by tenant: the index holds no prompt, and one tenant's prefixes tell
 nothing about another's. Engines' own hashes are never trusted: they differ by engine and version.
@@ -15,7 +16,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 
-Precision = Literal["approximate", "events"]
+Precision = Literal["approximate", "events", "exact"]
 BLOCK_BYTES: Final = 512
 BLOCKS_MAX: Final = 512
 """The longest prefix that is looked at: 256 KiB."""

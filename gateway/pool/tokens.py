@@ -54,18 +54,24 @@ class TokenMap:
         token_ids: Sequence[int],
         block_tokens: int,
     ) -> list[int]:
-        """Note a prompt's token blocks; gives back the token blocks that byte blocks hang on.
+        """Note a prompt's token blocks; gives back the token blocks that byte blocks hang on."""
+        chain = token_chain(start_of(salt), token_ids, block_tokens)
+        return self.hang(prompt, length_bytes, chain, len(token_ids) / block_tokens)
+
+    def hang(
+        self, prompt: Prompt, length_bytes: float, chain: Sequence[int], blocks: float
+    ) -> list[int]:
+        """The same where the chain is known; `blocks` counts the last one, which is not full.
 
         A byte block that ends at some share of the text needs the tokens of the same share.
         """
         if len(self._needed) >= BLOCKS_KNOWN_MAX:
             self._needed.clear()
             self._by_token_block.clear()
-        chain = token_chain(start_of(salt), token_ids, block_tokens)
         hanging: list[int] = []
         for place, block in enumerate(prompt.blocks, start=1):
             share = place * BLOCK_BYTES / length_bytes
-            needed = int(share * len(token_ids) / block_tokens)
+            needed = int(share * blocks)
             if block in self._needed or not 0 < needed <= len(chain):
                 continue
             token_block = chain[needed - 1]

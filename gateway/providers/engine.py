@@ -7,7 +7,7 @@ such. What a caller wrote into those fields never gets there.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -15,6 +15,7 @@ from msgspec import Struct
 from gateway.dialects.body import join, patch, split
 from gateway.errors import ConfigurationInvalid, UpstreamFailed, UpstreamMalformed
 from gateway.pool.capabilities import ENGINES, Capability
+from gateway.pool.exact import NEWS_MAX, CacheChain, CacheReport
 from gateway.pool.figures import Figures, figures_of
 from gateway.pool.listening import check_address
 from gateway.ports import UpstreamCall
@@ -25,8 +26,10 @@ from gateway.types import DialectName
 from policies.facts import SERVICE_TIERS
 
 
+Told = TypeVar("Told")
 ROUTES_MAX = 256
 GREEDY_S = 30.0
+CACHE_WAIT_S = 5.0
 _PRIORITIES: Final[Mapping[str, bytes]] = {
     tier: b"%d" % place for place, tier in enumerate(SERVICE_TIERS)
 }
@@ -84,6 +87,7 @@ class EngineProvider(HttpProvider):
         self.capability = _capability(config)
         self._ready_route = self._make_route(config, self.capability.health_path, self._headers)
         self._routes: dict[tuple[str, ...], Route] = {}
+        self._news_route = self._make_route(config, "/cache/events", self._headers)
         self._tokenize_route = self._make_route(config, "/tokenize", self._headers)
         self._check_events()
         metrics = self.capability.metrics_path
@@ -105,12 +109,7 @@ class EngineProvider(HttpProvider):
             UpstreamFailed: it does not say.
             SovereigntyViolation: see `Egress.open`.
         """
-        fields = {
-            key: value
-            for key, value in split(call.body).items()
-            if key in {"model", "messages", "tools"}
-        }
-        reply = await self._egress.open(self._tokenize_route, call, join(fields))
+        reply = await self._egress.open(self._tokenize_route, call, _conversation(call))
         try:
             body = await reply.read()
         finally:
@@ -121,6 +120,22 @@ class EngineProvider(HttpProvider):
             return _TOKENS.decode(body).tokens
         except msgspec.MsgspecError as error:
             raise UpstreamMalformed("it answers in an unknown form") from error
+
+    @property
+    def tells_cache(self) -> bool:
+        """Whether it tells exactly what its prefix cache holds."""
+        return self.capability.exact
+
+    async def cache_news(self, epoch: str, since: int) -> CacheReport:
+        """See `gateway.pool.exact.CacheTeller`."""
+        asked = msgspec.json.encode({"epoch": epoch, "since": since, "wait_s": CACHE_WAIT_S})
+        reply = await self._egress.tell(self._news_route, asked, 2 * CACHE_WAIT_S)
+        return await _unpacked(reply, _REPORT)
+
+    async def chain_of(self, call: UpstreamCall) -> CacheChain:
+        """See `gateway.pool.exact.CacheTeller`; asked on behalf of the call's own caller."""
+        route = self._caller_route(call, "/cache/chain")
+        return await _unpacked(await self._egress.open(route, call, _conversation(call)), _CHAIN)
 
     @property
     def kind(self) -> str:
@@ -177,7 +192,10 @@ class EngineProvider(HttpProvider):
         """The prepared way that says on whose behalf the call comes; few are ever made."""
         if not self.capability.caller_headers:
             return super().route_for(call)
-        caller = call.dialect, call.tenant, call.data_class, call.service_tier
+        return self._caller_route(call, self.other_paths.get(call.dialect, self.path))
+
+    def _caller_route(self, call: UpstreamCall, path: str) -> Route:
+        caller = path, call.tenant, call.data_class, call.service_tier
         route = self._routes.get(caller)
         if route is None:
             told = {
@@ -186,7 +204,6 @@ class EngineProvider(HttpProvider):
                 "x-gatewright-tier": call.service_tier,
             }
             headers = {**self._headers, **{name: text for name, text in told.items() if text}}
-            path = self.other_paths.get(call.dialect, self.path)
             route = self._make_route(self._config, path, headers)
             if len(self._routes) >= ROUTES_MAX:
                 self._routes.clear()
@@ -242,6 +259,30 @@ class _Tokens(Struct, frozen=True):
 
 
 _TOKENS = msgspec.json.Decoder(_Tokens)
+
+
+_REPORT = msgspec.msgpack.Decoder(CacheReport)
+_CHAIN = msgspec.msgpack.Decoder(CacheChain)
+
+
+def _conversation(call: UpstreamCall) -> bytes:
+    """What of a call's body makes its prompt."""
+    fields = split(call.body).items()
+    return join({key: value for key, value in fields if key in {"model", "messages", "tools"}})
+
+
+async def _unpacked(reply: EgressReply, decoder: msgspec.msgpack.Decoder[Told]) -> Told:
+    """What an engine of ours says of its cache; raises UpstreamFailed."""
+    try:
+        body = await reply.read()
+    finally:
+        await reply.close()
+    if reply.status != HTTP_OK or len(body) > NEWS_MAX:
+        raise UpstreamMalformed(describe_status(reply.status))
+    try:
+        return decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise UpstreamMalformed("it tells of its cache in an unknown form") from error
 
 
 def _capability(config: ProviderConfig) -> Capability:

@@ -7,6 +7,7 @@ text behind it, and nothing that a member of another group could compare.
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,18 @@ class EventLog:
 
     def __init__(self, capacity: int = 10_000) -> None:
         self._events: deque[KvEvent] = deque(maxlen=capacity)
-        self._num_events = 0
+        self._num_events = self._num_taken = 0
 
     def append(self, event: KvEvent) -> None:
         self._events.append(event)
         self._num_events += 1
+
+    def take_new(self) -> tuple[int, list[KvEvent]]:
+        """What was not taken before, and the number of its first event."""
+        count = min(self._num_events - self._num_taken, len(self._events))
+        self._num_taken = self._num_events
+        newest_first = list(islice(reversed(self._events), count))
+        return self._num_events - count, newest_first[::-1]
 
     def since(self, number: int) -> Iterator[tuple[int, KvEvent]]:
         """Events from `number` on; the first one returned is later if older ones are gone."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from local_engine.serve.cache_api import answer_cache_chain, answer_cache_events
 from local_engine.serve.caller import read_caller
 from local_engine.serve.chat import answer_chat
 from local_engine.serve.clock import unix_time_s
@@ -64,6 +65,8 @@ class EngineApp:
             ("POST", "/v1/embeddings"): self._embeddings,
             ("POST", "/tokenize"): self._tokenize,
             ("POST", "/detokenize"): self._detokenize,
+            ("POST", "/cache/events"): self._cache_events,
+            ("POST", "/cache/chain"): self._cache_chain,
             ("POST", "/drain"): self._drain,
             ("GET", "/v1/models"): self._models,
             ("GET", "/health/live"): self._live,
@@ -170,6 +173,16 @@ class EngineApp:
     async def _detokenize(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         body = await read_body(receive, self._max_body_bytes)
         await answer_detokenize(body, send, self._model().engine)
+
+    async def _cache_events(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        body = await read_body(receive, self._max_body_bytes)
+        answer = answer_cache_events(body, send, self._model().engine)
+        await unless_client_gone(receive, answer)
+
+    async def _cache_chain(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = read_caller(scope)
+        body = await read_body(receive, self._max_body_bytes)
+        await answer_cache_chain(body, send, self._model().engine, caller)
 
     async def _models(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         model = self._model()

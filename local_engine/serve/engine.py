@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import socket
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from collections.abc import Sequence as Many
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,9 +18,13 @@ from local_engine.core.scheduler import QueueFull
 from local_engine.core.sequence import FinishReason, PromptTooLong
 from local_engine.model.config import SamplingDefaults
 from local_engine.sampling_params import InvalidParameter, SamplingParams
+from local_engine.serve.cache_log import CacheLog
 from local_engine.serve.metrics import Metrics
 from local_engine.serve.wire import (
     Abort,
+    CacheNews,
+    Chain,
+    Chained,
     Embed,
     Embedded,
     Failed,
@@ -170,6 +174,15 @@ class Engine:
         """One text's embedding; raises `StepFailed`."""
         return await self._link.embed(token_ids)
 
+    @property
+    def cache(self) -> CacheLog:
+        """What the worker's prefix cache holds, as it says."""
+        return self._link.cache
+
+    async def chain(self, token_ids: list[int], caller: Caller) -> Chained:
+        """The short hashes of a prompt's blocks for a caller's group; raises `StepFailed`."""
+        return await self._link.chain(token_ids, caller)
+
     async def _outputs(
         self, generation: Generation, inbox: "asyncio.Queue[Update | Failed]"
     ) -> AsyncGenerator[Output, None]:
@@ -234,7 +247,8 @@ class WorkerLink:
         self._writer = writer
         self._frames = Frames.for_engine()
         self._inboxes: dict[str, asyncio.Queue[Update | Failed]] = {}
-        self._embeddings: dict[str, asyncio.Future[list[float]]] = {}
+        self._asked: dict[str, asyncio.Future[Any]] = {}
+        self.cache = CacheLog()
         self._ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
         self._reading = asyncio.create_task(self._read())
         self.stats = Stats()
@@ -283,16 +297,26 @@ class WorkerLink:
             self._send(Abort(generation.sequence_id))
 
     async def embed(self, token_ids: list[int]) -> list[float]:
+        found: list[float] = await self._ask(lambda name: Embed(name, token_ids))
+        return found
+
+    async def chain(self, token_ids: list[int], caller: Caller) -> Chained:
+        found: Chained = await self._ask(
+            lambda name: Chain(name, token_ids, caller.tenant, caller.data_class)
+        )
+        return found
+
+    async def _ask(self, message_for: Callable[[str], object]) -> Any:
         if not self.is_alive:
             raise StepFailed("worker_gone")
         request_id = uuid.uuid4().hex
-        future: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
-        self._embeddings[request_id] = future
-        self._send(Embed(request_id, token_ids))
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked[request_id] = future
+        self._send(message_for(request_id))
         try:
             return await future
         finally:
-            self._embeddings.pop(request_id, None)
+            self._asked.pop(request_id, None)
 
     async def stop(self) -> None:
         """Ask the worker to end, and hang up."""
@@ -323,18 +347,25 @@ class WorkerLink:
                 for update in updates:
                     self._deliver(update.sequence_id, update, is_last=bool(update.finish_reason))
             case Failed(request_id):
-                waiting = self._embeddings.get(request_id)
+                waiting = self._asked.get(request_id)
                 if waiting is not None and not waiting.done():
                     waiting.set_exception(StepFailed(message.code, message.message))
                 self._deliver(request_id, message, is_last=True)
             case Embedded(request_id, embedding):
-                waiting = self._embeddings.get(request_id)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(embedding)
+                self._answer(request_id, embedding)
+            case Chained(request_id):
+                self._answer(request_id, message)
+            case CacheNews(number, news):
+                self.cache.add(number, news)
             case Ready():
                 self._ready.set_result(message)
             case Refused(reason):
                 self._ready.set_exception(WorkerRefused(reason))
+
+    def _answer(self, request_id: str, found: object) -> None:
+        waiting = self._asked.get(request_id)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(found)
 
     def _deliver(self, sequence_id: str, item: Update | Failed, *, is_last: bool) -> None:
         inbox = self._inboxes.get(sequence_id)
@@ -353,7 +384,7 @@ class WorkerLink:
             self._ready.exception()
         for sequence_id in tuple(self._inboxes):
             self._deliver(sequence_id, Failed(sequence_id, "worker_gone"), is_last=True)
-        for waiting in self._embeddings.values():
+        for waiting in self._asked.values():
             if not waiting.done():
                 waiting.set_exception(StepFailed("worker_gone"))
         self._writer.close()

@@ -43,6 +43,15 @@ class Embed(msgspec.Struct, frozen=True, tag=True):
     token_ids: list[int]
 
 
+class Chain(msgspec.Struct, frozen=True, tag=True):
+    """Say under which hashes the blocks of a prompt are cached for a group."""
+
+    request_id: str
+    token_ids: list[int]
+    tenant: str = ""
+    data_class: str = ""
+
+
 class ClearCache(msgspec.Struct, frozen=True, tag=True):
     """Forget every cached prefix."""
 
@@ -104,6 +113,21 @@ class Embedded(msgspec.Struct, frozen=True, tag=True):
     embedding: list[float]
 
 
+class Chained(msgspec.Struct, frozen=True, tag=True):
+    """Short hashes of a prompt's full blocks, one after the other; empty for a group of one."""
+
+    request_id: str
+    block_tokens: int
+    chain: bytes
+
+
+class CacheNews(msgspec.Struct, frozen=True, tag=True):
+    """What happened to cached blocks; see `local_engine.serve.cache_log`."""
+
+    number: int
+    news: bytes
+
+
 class Ready(msgspec.Struct, frozen=True, tag=True):
     """The model is loaded; everything the HTTP side needs to know about it."""
 
@@ -130,8 +154,8 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-ToWorker = Submit | Abort | Embed | ClearCache | Stop
-FromWorker = Updates | Failed | Embedded | Ready | Refused
+ToWorker = Submit | Abort | Embed | Chain | ClearCache | Stop
+FromWorker = Updates | Failed | Embedded | Chained | CacheNews | Ready | Refused
 _ENCODER = msgspec.msgpack.Encoder()
 _TO_WORKER = msgspec.msgpack.Decoder(ToWorker)
 _FROM_WORKER: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(FromWorker)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from local_engine.core.prefix_cache import group_salt
+from local_engine.core.prefix_cache import extend_hashes, group_salt
 from local_engine.core.scheduler import NeverFits, QueueFull, Scheduler, Step
 from local_engine.core.sequence import PromptTooLong, Sequence
 from local_engine.core.tiers import tier_named
@@ -20,9 +20,13 @@ from local_engine.runner.model_runner import ModelRunner, Prepared, Result
 from local_engine.runner.overlap import Computed, Lane
 from local_engine.runner.sampler import SampledToken
 from local_engine.runner.speculative import MAX_SPECULATING, Drafter, may_speculate
+from local_engine.serve.cache_log import HASH_BYTES, encode_news
 from local_engine.serve.log import log_event
 from local_engine.serve.wire import (
     Abort,
+    CacheNews,
+    Chain,
+    Chained,
     ClearCache,
     Embed,
     Embedded,
@@ -107,7 +111,8 @@ class Worker:
             Submit: self._submit,
             Abort: self._abort,
             Embed: self._embed,
-            ClearCache: lambda _: self._scheduler.blocks.clear_cache(),
+            Chain: self._chain,
+            ClearCache: lambda _: self._clear(),
             Stop: self._stop,
         }
 
@@ -221,7 +226,27 @@ class Worker:
                 updates.append(_update(sequence, result, num_new))
             if sequence.is_finished:
                 self._forget(sequence)
+        self._tell_cache()
         self._send(Updates(updates, self.stats()))
+
+    def _tell_cache(self) -> None:
+        """What happened to cached blocks since this was last told."""
+        number, events = self._scheduler.events.take_new()
+        if events:
+            self._send(CacheNews(number, encode_news(events)))
+
+    def _clear(self) -> None:
+        self._scheduler.blocks.clear_cache()
+        self._tell_cache()
+
+    def _chain(self, message: Chain) -> None:
+        size = self._scheduler.limits.block_size
+        hashes: list[bytes] = []
+        if message.tenant or self._identity.shares_nameless:
+            salt = self._identity.salt(message.tenant, message.data_class)
+            extend_hashes(hashes, salt, message.token_ids, len(message.token_ids), size)
+        chain = b"".join(each[:HASH_BYTES] for each in hashes)
+        self._send(Chained(message.request_id, size, chain))
 
     def _guess(self) -> None:
         """Drafts for the next step, while few enough run for it to be worth their tokens."""

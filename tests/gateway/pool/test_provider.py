@@ -14,6 +14,7 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+from gateway.pool.exact import CacheChain, CacheReport
 from gateway.pool.figures import Figures
 from gateway.pool.parity import ANSWER_TOKENS, QUESTION
 from gateway.pool.prefixes import Prompt, prompt_of
@@ -41,6 +42,7 @@ class Host(ScriptedProvider):
         self.kind = "gatewright"
         self.told: Figures | None = None
         self.event_addresses = ("", "")
+        self.tells_cache = False
         self.greedy_answers = ["six, seven"]
         self.asked_greedily = 0
 
@@ -51,6 +53,12 @@ class Host(ScriptedProvider):
         """A token for every four bytes of the body, as an engine might cut it."""
         body = call.body
         return [int.from_bytes(body[at : at + 4]) for at in range(0, len(body), 4)]
+
+    async def cache_news(self, epoch: str, since: int) -> CacheReport:
+        raise UpstreamTimeout("it tells nothing")
+
+    async def chain_of(self, call: UpstreamCall) -> CacheChain:
+        raise UpstreamTimeout("it tells nothing")
 
     async def figures(self) -> Figures | None:
         return self.told

@@ -1,0 +1,130 @@
+"""Follows our own engine's prefix cache by the hashes that the engine itself looks blocks up with.
+
+The engine's hashes are chained from a salt of tenant and data class that never leaves it: they say
+nothing of a text, and the same text of two tenants has nothing in common. Which hashes stand for a
+prompt is asked of the engine that got it, on behalf of the same tenant, once.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from gateway.errors import GatewrightError, UpstreamFailed
+from gateway.pool.prefixes import PrefixIndex, Prompt
+from gateway.pool.tokens import TokenMap
+from gateway.ports import UpstreamCall
+
+
+HASH_BYTES: Final = 8
+NEWS_BYTES: Final = 1 + HASH_BYTES
+RETRY_S: Final = 1.0
+NEWS_MAX: Final = 4_000_000
+"""Bytes of one answer: more than any engine has blocks for."""
+
+
+class CacheReport(Struct, frozen=True):
+    """What an engine says of its cache; with `is_whole` it holds this and nothing else."""
+
+    epoch: str
+    next: int
+    is_whole: bool
+    news: bytes
+
+
+class CacheChain(Struct, frozen=True):
+    """A conversation's full blocks as short hashes; none where nobody shares them."""
+
+    block_tokens: int
+    num_tokens: int
+    chain: bytes
+
+    @property
+    def hashes(self) -> Sequence[int]:
+        starts = range(0, len(self.chain) - HASH_BYTES + 1, HASH_BYTES)
+        return [int.from_bytes(self.chain[at : at + HASH_BYTES]) for at in starts]
+
+
+class CacheTeller(Protocol):
+    """An engine of ours, as far as its cache is concerned."""
+
+    async def cache_news(self, epoch: str, since: int) -> CacheReport:
+        """What is new since then, a moment later if nothing is.
+
+        Raises:
+            UpstreamFailed: it cannot be reached, or does not say.
+        """
+        ...
+
+    async def chain_of(self, call: UpstreamCall) -> CacheChain:
+        """The hashes of a call's conversation in its caller's group.
+
+        Raises:
+            GatewrightError: it does not say, or may not be asked.
+        """
+        ...
+
+
+class ExactMirror:
+    """What one engine's cache holds, carried over into the prefix index."""
+
+    def __init__(self, member: str, teller: CacheTeller, index: PrefixIndex) -> None:
+        self._member = member
+        self._teller = teller
+        self._index = index
+        self._tokens = TokenMap()
+        self._held: set[int] = set()
+        self._epoch, self._next = "", 0
+
+    async def run(self) -> None:
+        """Follow it; ends only when it is cancelled. While it does not say, it is guessed at."""
+        while True:
+            try:
+                self._take(await self._teller.cache_news(self._epoch, self._next))
+            except UpstreamFailed:
+                self.clear()
+                self._index.follow(self._member, "approximate")
+                await asyncio.sleep(RETRY_S)
+
+    def clear(self) -> None:
+        """It holds nothing, or nobody knows what: all of it is asked for next time."""
+        self._held.clear()
+        self._epoch, self._next = "", 0
+        self._index.cleared(self._member)
+
+    def wants(self, prompt: Prompt) -> bool:
+        """Whether a prompt's hashes are worth asking for."""
+        return bool(self._epoch) and not self._tokens.knows(prompt)
+
+    async def learn(self, call: UpstreamCall, prompt: Prompt, length_bytes: float) -> None:
+        """Find out which of the engine's blocks a prompt's blocks of bytes stand for."""
+        try:
+            found = await self._teller.chain_of(call)
+        except GatewrightError:
+            return  # What went there is believed for a while.
+        if not found.block_tokens:
+            return
+        blocks = found.num_tokens / found.block_tokens
+        hanging = self._tokens.hang(prompt, length_bytes, found.hashes, blocks)
+        held = [each for each in hanging if each in self._held]
+        self._index.stored(self._member, self._tokens.blocks_of(held))
+
+    def _take(self, report: CacheReport) -> None:
+        if report.is_whole or report.epoch != self._epoch:
+            self._held.clear()
+            self._index.follow(self._member, "exact")
+        self._epoch, self._next = report.epoch, report.next
+        news = report.news
+        for at in range(0, len(news) - NEWS_BYTES + 1, NEWS_BYTES):
+            block = int.from_bytes(news[at + 1 : at + NEWS_BYTES])
+            match news[at]:
+                case 1:  # Stored.
+                    self._held.add(block)
+                    self._index.stored(self._member, self._tokens.blocks_of([block]))
+                case 0:  # Removed.
+                    self._held.discard(block)
+                    self._index.removed(self._member, self._tokens.blocks_of([block]))
+                case _:  # Cleared.
+                    self._held.clear()
+                    self._index.cleared(self._member)

@@ -1,0 +1,57 @@
+"""`/cache/events` and `/cache/chain`: what a pool wants to know of this engine's prefix cache.
+
+Both speak msgpack in their answers: hashes are bytes. Neither says anything of a text.
+"""
+
+from typing import Any
+
+import msgspec
+
+from local_engine.serve.chat_request import decode_body
+from local_engine.serve.engine import Caller, Engine, StepFailed
+from local_engine.serve.errors import InvalidRequest, api_error_of
+from local_engine.serve.http import Send, send_body
+from local_engine.text.errors import PromptRefused
+
+
+WAIT_S_MAX = 20.0
+_MSGPACK = b"application/msgpack"
+
+
+class _Since(msgspec.Struct):
+    epoch: str = ""
+    since: int = 0
+    wait_s: float = 0.0
+
+
+class _Asked(msgspec.Struct):
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] = []
+    model: str | None = None
+
+
+async def answer_cache_events(body: bytes, send: Send, engine: Engine) -> None:
+    """What happened to cached blocks since the reader's last news; see `CacheReport`."""
+    asked: _Since = decode_body(body, _Since, ())
+    wait_s = min(max(asked.wait_s, 0.0), WAIT_S_MAX)
+    report = await engine.cache.read(asked.epoch, asked.since, wait_s)
+    await send_body(send, 200, msgspec.msgpack.encode(report), content_type=_MSGPACK)
+
+
+async def answer_cache_chain(body: bytes, send: Send, engine: Engine, caller: Caller) -> None:
+    """Under which hashes a conversation's blocks are cached for this caller's group."""
+    asked: _Asked = decode_body(body, _Asked, ())
+    try:
+        tokens = await engine.encode_chat(asked.messages, asked.tools)
+    except PromptRefused as error:
+        raise InvalidRequest(str(error), code="invalid_value", param="messages") from error
+    try:
+        found = await engine.chain(tokens, caller)
+    except StepFailed as error:
+        raise api_error_of(error.code, str(error)) from error
+    answer = {
+        "block_tokens": found.block_tokens,
+        "num_tokens": len(tokens),
+        "chain": found.chain if not caller.is_zeroed else b"",
+    }
+    await send_body(send, 200, msgspec.msgpack.encode(answer), content_type=_MSGPACK)
