@@ -153,6 +153,44 @@ async def test_a_whole_stream_is_recorded_before_its_terminal_event_is_written()
     assert played.ledger.left_microusd((ORG,)) == LIMIT_MICROUSD - 350
 
 
+async def test_a_caller_who_is_slow_is_waited_for_between_pieces_that_go_straight() -> None:
+    played = await scene(ROLE, WORD, WORD, WORD, USAGE, DONE)
+    waits: list[int] = []
+
+    async def write(data: bytes) -> None:
+        if data:
+            await played.write(data)
+        else:
+            waits.append(len(played.written))
+
+    def push(data: bytes) -> bool:
+        played.written.append(data)
+        return len(played.written) == 3
+
+    assert await played.relay.run(write, lambda: push)
+
+    assert played.text.count(WORD) == 3
+    assert played.text.endswith(DONE)
+    assert waits[0] == 3, "the third piece was enough for a while"
+    (outcome,) = played.outcomes
+    assert (outcome.status, outcome.cost_microusd) == ("ok", 350)
+
+
+async def test_a_crash_on_the_straight_way_is_recorded_as_one() -> None:
+    played = await scene(ROLE, WORD, WORD, DONE)
+
+    def crash(_: bytes) -> bool:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await played.relay.run(played.write, lambda: crash)
+
+    assert b"internal_error" in played.written[-1]
+    assert DONE not in played.text
+    (outcome,) = played.outcomes
+    assert (outcome.status, outcome.error) == ("incomplete", "internal_error")
+
+
 async def test_leaving_while_the_end_is_recorded_makes_no_second_end() -> None:
     played = await scene(ROLE, WORD, USAGE, DONE)
     played.audit.let.clear()
