@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from classifiers.sealed import SEALING, is_sealed
+from classifiers.sealed import SEALING, is_sealed, wrapped
 from classifiers.units import LEAD_LENGTH, SEAM, Unit
 
 
@@ -239,6 +239,9 @@ class _Walk:
             self.opaque_kinds.add("unknown")
         may_be_sealed = kind.__class__ is str and kind in SEALING
         for key, value in mapping.items():
+            if may_be_sealed and (parts := wrapped(mapping, key, value)) is not None:
+                self.value(parts, role, depth + 1, nested)
+                continue
             if may_be_sealed and is_sealed(mapping, key, value, role):
                 continue
             if key not in WIRE_WORDS:

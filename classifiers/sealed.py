@@ -7,8 +7,11 @@ taken for sealed: text in any encoding, compressed or not, is read or counted as
 
 import base64
 import binascii
+import re
 from math import exp
 from typing import Final
+
+import msgspec
 
 
 _FIELDS: Final = {
@@ -18,6 +21,8 @@ _FIELDS: Final = {
 }
 SEALING: Final = frozenset(_FIELDS)
 """Types of content parts that have a sealed field."""
+_WRAP: Final = re.compile(r"gw_[a-z_]{1,24}:")
+_WRAPPED_FIELDS: Final = 3
 _ROLES: Final = frozenset({"", "assistant"})
 _LEAST_BYTES: Final = 96
 _BYTE_VALUES: Final = 256
@@ -34,6 +39,31 @@ def is_sealed(part: dict[object, object], key: object, value: object, role: str)
     if not isinstance(kind, str) or _FIELDS.get(kind) != key or role not in _ROLES:
         return False
     return isinstance(value, str) and _is_noise(value)
+
+
+def wrapped(part: dict[object, object], key: object, value: object) -> object:
+    """The parts in a wrap that the gateway made around a seal; None where it is none.
+
+    Clients of another dialect carry it in the field that their own vendor seals. What is in it is
+    read like any part: the thought as text, its signature as a seal.
+    """
+    kind = part.get("type")
+    if not isinstance(kind, str) or _FIELDS.get(kind) != key or not isinstance(value, str):
+        return None
+    mark = _WRAP.match(value)
+    if mark is None:
+        return None
+    try:
+        inside = msgspec.json.decode(base64.b64decode(value[mark.end() :], b"-_", validate=True))
+    except (binascii.Error, msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    if isinstance(inside, list) and len(inside) == _WRAPPED_FIELDS:
+        thought, signature, redacted = inside
+        return [
+            {"type": "thinking", "thinking": thought, "signature": signature},
+            {"type": "redacted_thinking", "data": redacted},
+        ]
+    return inside if isinstance(inside, dict) else None
 
 
 def _is_noise(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import json
 import random
 from typing import Any
 
@@ -87,3 +88,41 @@ def test_a_number_hidden_in_a_seal_is_found() -> None:
     hidden = seal(b"The number is %s, and more. " % aadhaar(3).encode() * 8)
     found = inspect(turn({"type": "thinking", "thinking": "Hm.", "signature": hidden}))
     assert found.data_class.name == "S3"
+
+
+def wrap(mark: str, inside: object) -> str:
+    return f"gw_{mark}:" + base64.urlsafe_b64encode(json.dumps(inside).encode()).decode()
+
+
+def through_clients(thought: str, signature: str) -> list[dict[str, Any]]:
+    """A thought of Claude's in a response's item, and a reasoning item in a message's block."""
+    carried = wrap("thinking_block", [thought, signature, ""])
+    item = {"type": "reasoning", "summary": [], "encrypted_content": carried}
+    inner = {"type": "reasoning", "summary": [{"type": "summary_text", "text": thought}]}
+    data = wrap("reasoning_item", inner | {"encrypted_content": signature})
+    asked = {"role": "user", "content": "Go on."}
+    return [{"input": [asked, item, asked]}, turn({"type": "redacted_thinking", "data": data})]
+
+
+def test_a_seal_that_a_client_of_another_dialect_carries_is_one_too() -> None:
+    for request in through_clients("Hm. The bridge is old.", seal(NOISE)):
+        found = inspect(request)
+        assert (found.data_class.name, found.complete) == ("S0", True), request
+
+
+@pytest.mark.parametrize(
+    ("thought", "signature"),
+    [
+        (f"The number is {aadhaar(3)}.", seal(NOISE)),
+        ("Hm.", f"The number is {aadhaar(3)}."),
+        ("Hm.", seal(f"The number is {aadhaar(3)}. ".encode() * 8)),
+    ],
+)
+def test_what_else_is_carried_like_one_is_read(thought: str, signature: str) -> None:
+    for request in through_clients(thought, signature):
+        assert inspect(request).data_class.name in {"S3", "S4"}
+
+
+@pytest.mark.parametrize("value", ["gw_x:", "gw_x:W10=", "gw_x:e30=", "gw_x:%", "gw_thinking:WzFd"])
+def test_a_wrap_with_anything_else_in_it_is_no_error(value: str) -> None:
+    assert inspect(turn({"type": "redacted_thinking", "data": value})).complete
