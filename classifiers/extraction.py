@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from classifiers.identifiers import FIELDS, is_name
 from classifiers.sealed import SEALING, is_sealed, wrapped
 from classifiers.units import LEAD_LENGTH, SEAM, Unit
 
@@ -147,7 +148,7 @@ def extract(document: object) -> Extraction:
                 begin = len(walk.segments)
                 walk.string(value, "user", 1, 0)
                 walk.newest_user = range(begin, len(walk.segments))
-            else:
+            elif key not in FIELDS or not is_name(value):
                 if key not in WIRE_WORDS:
                     walk.key(key, "")
                 walk.value(value, "", 1, 0)
@@ -238,12 +239,12 @@ class _Walk:
         elif depth == _PART_DEPTH and nested == 0 and role and _is_unknown_part(kind):
             self.opaque_kinds.add("unknown")
         may_be_sealed = kind.__class__ is str and kind in SEALING
-        for key, value in mapping.items():
-            if may_be_sealed and (parts := wrapped(mapping, key, value)) is not None:
-                self.value(parts, role, depth + 1, nested)
+        for key, given in mapping.items():
+            if (key in FIELDS and not nested and is_name(given)) or (
+                may_be_sealed and is_sealed(mapping, key, given, role)
+            ):
                 continue
-            if may_be_sealed and is_sealed(mapping, key, value, role):
-                continue
+            value = wrapped(mapping, key, given) if may_be_sealed else given
             if key not in WIRE_WORDS:
                 self.key(key, role)
                 if key in _BINARY_KEYS and isinstance(value, str) and _is_binary(value):

@@ -42,28 +42,28 @@ def is_sealed(part: dict[object, object], key: object, value: object, role: str)
 
 
 def wrapped(part: dict[object, object], key: object, value: object) -> object:
-    """The parts in a wrap that the gateway made around a seal; None where it is none.
+    """The parts in a wrap that the gateway made around a seal; the value itself where it is none.
 
     Clients of another dialect carry it in the field that their own vendor seals. What is in it is
     read like any part: the thought as text, its signature as a seal.
     """
     kind = part.get("type")
     if not isinstance(kind, str) or _FIELDS.get(kind) != key or not isinstance(value, str):
-        return None
+        return value
     mark = _WRAP.match(value)
     if mark is None:
-        return None
+        return value
     try:
         inside = msgspec.json.decode(base64.b64decode(value[mark.end() :], b"-_", validate=True))
     except (binascii.Error, msgspec.MsgspecError, ValueError, RecursionError):
-        return None
+        return value
     if isinstance(inside, list) and len(inside) == _WRAPPED_FIELDS:
         thought, signature, redacted = inside
         return [
             {"type": "thinking", "thinking": thought, "signature": signature},
             {"type": "redacted_thinking", "data": redacted},
         ]
-    return inside if isinstance(inside, dict) else None
+    return inside if isinstance(inside, dict) else value
 
 
 def _is_noise(text: str) -> bool:

@@ -52,7 +52,7 @@ class GatewrightError(Exception):
     code: ClassVar[str] = "internal_error"
     retryable: ClassVar[bool] = False
     """Whether the same request may succeed later without being changed."""
-    headers: ClassVar[Mapping[str, str]] = {}
+    headers: Mapping[str, str] = {}
     """What HTTP wants said with its status."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
@@ -87,7 +87,7 @@ class BodyTooLarge(RequestInvalid):
 class EncodingRefused(RequestInvalid):
     status = 415
     code = "unsupported_encoding"
-    headers: ClassVar[Mapping[str, str]] = {"accept-encoding": "gzip, deflate"}
+    headers: Mapping[str, str] = {"accept-encoding": "gzip, deflate"}
 
 
 class RouteUnknown(RequestInvalid):
@@ -98,6 +98,10 @@ class RouteUnknown(RequestInvalid):
 class MethodRefused(RequestInvalid):
     status = 405
     code = "method_not_allowed"
+
+    def __init__(self, message: str, *, allowed: str = "") -> None:
+        super().__init__(message)
+        self.headers = {"allow": allowed} if allowed else {}
 
 
 class ModelUnknown(RequestInvalid):

@@ -72,7 +72,7 @@ class Door:
         request_id = new_request_id(self._clock.utc_us())
         try:
             if exchange.method != "POST":
-                raise MethodRefused("Send a POST request.")
+                raise MethodRefused("Send a POST request.", allowed="POST")
             with self._load:
                 await self._serve(exchange, request_id)
         except GatewrightError as error:

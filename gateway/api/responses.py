@@ -9,6 +9,7 @@ from litestar.params import FromPath
 from litestar.status_codes import HTTP_200_OK
 
 from gateway.api.front import Front
+from gateway.dialects.loss import unsupported
 from gateway.errors import FeatureUnsupported
 from gateway.threads import Threads
 
@@ -18,7 +19,11 @@ def response_routes(front: Front, threads: Threads) -> list[HTTPRouteHandler]:
 
     @get("/v1/responses/{answer_id:str}", media_type=MediaType.JSON)
     async def retrieve(request: Request[Any, Any, Any], answer_id: FromPath[str]) -> bytes:
-        return (await threads.find(front.principal(request), answer_id)).response
+        kept = await threads.find(front.principal(request), answer_id)
+        if request.query_params.get("stream") == "true":
+            # A client that waits for events would take a whole answer for an empty one.
+            raise unsupported("stream", "Kept responses are read whole", rule=54)
+        return kept.response
 
     @get("/v1/responses/{answer_id:str}/input_items", media_type=MediaType.JSON)
     async def input_items(request: Request[Any, Any, Any], answer_id: FromPath[str]) -> bytes:

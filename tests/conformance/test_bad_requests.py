@@ -94,6 +94,15 @@ async def test_a_body_in_an_encoding_that_is_not_opened_says_which_are(
     assert untouched(upstreams)
 
 
+@each_endpoint
+async def test_another_method_is_told_which_one_is_allowed(caller: Caller, endpoint: str) -> None:
+    async with (
+        aiohttp.ClientSession() as http,
+        http.get(caller.gateway.url + endpoint, headers=caller.headers("openai")) as response,
+    ):
+        assert (response.status, response.headers["allow"]) == (405, "POST")
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 async def test_compressed_bodies_are_read_at_every_endpoint_that_answers(
     caller: Caller, upstreams: Upstreams, encoding: str

@@ -1,5 +1,7 @@
 """Responses over HTTP with the official client: kept, continued, forgotten, and nobody else's."""
 
+import hashlib
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,7 +20,7 @@ from tests.running_gateway import (
     RunningGateway,
     Upstreams,
 )
-from tests.upstreams import Answer
+from tests.upstreams import Answer, reply_of
 
 
 pytestmark = pytest.mark.anyio
@@ -99,6 +101,41 @@ async def test_rule_54_a_thread_continues_at_any_target_with_its_whole_history(
     assert "previous_response_id" not in body
     assert body.get("store", False) is False
     assert more.previous_response_id == made.id
+
+
+async def test_rule_29_a_thread_comes_back_to_its_model_with_its_signed_thinking(
+    client: openai.AsyncOpenAI, upstreams: Upstreams
+) -> None:
+    noise = b"".join(hashlib.sha512(b"%d" % at).digest() for at in range(9))
+    signed = {"type": "thinking", "thinking": "Hm.", "signature": b64encode(noise).decode()}
+    said = {"type": "text", "text": "It is old."}
+    whole = reply_of(Answer(), CLAUDE_TARGET, "anthropic_messages") | {"content": [signed, said]}
+    upstreams.anthropic.answer(Answer(body=msgspec.json.encode(whole)))
+
+    first = await client.responses.create(model=CLAUDE_TARGET, input="How old is the bridge?")
+    second = await client.responses.with_raw_response.create(
+        model=CLAUDE_TARGET, input="And the tower?", previous_response_id=first.id
+    )
+    third = await client.responses.with_raw_response.create(
+        model=GPT_TARGET, input="And the well?", previous_response_id=first.id
+    )
+
+    assert second.headers["x-gatewright-target"] == CLAUDE_TARGET
+    messages: Any = upstreams.anthropic.calls[1].json["messages"]
+    assert messages[1]["content"] == [signed, said]
+    assert third.headers["x-gatewright-dropped"] == "input.reasoning"
+    assert b"gw_thinking_block" not in upstreams.openai.calls[0].body
+
+
+async def test_a_kept_response_is_not_read_as_a_stream(
+    client: openai.AsyncOpenAI, upstreams: Upstreams
+) -> None:
+    kept = await client.responses.create(model=GPT_TARGET, input="How old is the bridge?")
+
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client.responses.retrieve(kept.id, stream=True)
+
+    assert caught.value.param == "stream"
 
 
 @pytest.mark.parametrize("place", OTHERS)
