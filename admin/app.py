@@ -18,6 +18,8 @@ from admin.policy_room.routes import policy_routes
 from admin.protection import add_security_headers, require_own_origin
 from admin.services import Services, open_services
 from admin.sign_in import Credentials, sign_in_routes
+from admin.traffic.api import traffic_api_routes
+from admin.traffic.pages import traffic_routes
 from admin.viewing import viewing_routes
 from gateway.clock import Clock, SystemClock
 from gateway.credentials import admin_token, oidc_secret
@@ -34,6 +36,8 @@ ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     cost_routes,
     key_routes,
     policy_routes,
+    traffic_routes,
+    traffic_api_routes,
 )
 """What is served to who is signed in; each room says what its handlers need."""
 

@@ -11,7 +11,13 @@ from typing import Any, Final, Literal, get_args
 from zoneinfo import ZoneInfo
 
 from babel import Locale, UnknownLocaleError
-from babel.dates import format_date, format_datetime, format_timedelta
+from babel.dates import (
+    format_date,
+    format_datetime,
+    format_skeleton,
+    format_time,
+    format_timedelta,
+)
 from babel.numbers import format_currency, format_decimal, format_percent
 from litestar import Request
 from markupsafe import Markup
@@ -77,6 +83,17 @@ class Preferences(Struct, frozen=True):
         at = datetime.fromtimestamp(utc_us / US_PER_S, UTC)
         shown = format_date(at.astimezone(ZoneInfo(self.zone)), "medium", locale=self.locale)
         iso = at.isoformat(timespec="seconds").replace("+00:00", "Z")
+        return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(iso, shown)
+
+    def moment_short(self, utc_us: int, now_us: int) -> Markup:
+        """A time in a list: without the day if that is today's, without the year else."""
+        zone = ZoneInfo(self.zone)
+        at = datetime.fromtimestamp(utc_us / US_PER_S, UTC)
+        here, now = at.astimezone(zone), datetime.fromtimestamp(now_us / US_PER_S, zone)
+        shown = format_time(here.time(), "medium", locale=self.locale)
+        if here.date() != now.date():
+            shown = f"{format_skeleton('MMMd', here, locale=self.locale)}, {shown}"
+        iso = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(iso, shown)
 
     def span(self, duration_us: int) -> str:

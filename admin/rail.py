@@ -36,6 +36,11 @@ class Room(Struct, frozen=True):
 ROOMS: Final = (
     Room("overview", "Overview", (Screen("overview", "Overview", "/", _P.OVERVIEW_READ),)),
     Room(
+        "traffic",
+        "Traffic",
+        (Screen("traffic", "Requests", "/o/{organisation}/traffic", _P.TRAFFIC_READ),),
+    ),
+    Room(
         "policies",
         "Policies",
         (Screen("policies", "Policies", "/o/{organisation}/policies", _P.POLICIES_READ),),

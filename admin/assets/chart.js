@@ -1,5 +1,6 @@
 // Draws each figure.chart from the table inside it. The first column holds times (data-x, seconds
 // since 1970), each other column is a series (data-y); the table stays for who cannot see a drawing.
+// A table with data-bars is drawn as bars; one with data-brush leads on to the span that is drawn on.
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 
@@ -20,8 +21,21 @@ function seriesOf(table) {
       stroke: style(head.dataset.color ?? PALETTE[index % PALETTE.length]),
       width: 1.5,
       dash: head.dataset.dash ? [4, 4] : undefined,
-      points: { show: body.length < 2 },
+      points: { show: body.length < 2 && !("bars" in table.dataset) },
+      ...("bars" in table.dataset && { paths: uPlot.paths.bars({ size: [0.8, 40] }), fill: style(head.dataset.color ?? PALETTE[index % PALETTE.length]), width: 0 }),
     })),
+  };
+}
+
+// Where a span of time on the chart leads: the same list within it.
+function brush(href) {
+  return (chart) => {
+    if (chart.select.width < 6) return;
+    const at = (left) => new Date(chart.posToVal(left, "x") * 1000).toISOString().slice(0, 19) + "Z";
+    const there = new URL(href, location.href);
+    there.searchParams.set("since", at(chart.select.left));
+    there.searchParams.set("until", at(chart.select.left + chart.select.width));
+    location.assign(there);
   };
 }
 
@@ -31,12 +45,14 @@ function draw(figure) {
   if (!table?.tBodies[0]?.rows.length || plot.hasChildNodes()) return;
   const { data, series } = seriesOf(table);
   const axis = { stroke: style("--ink-soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+  const href = table.dataset.brush;
+  const more = href ? { cursor: { drag: { x: true, setScale: false } }, hooks: { setSelect: [brush(href)] } } : {};
   const chart = new uPlot(
-    { width: plot.clientWidth || 600, height: 180, series: [{}, ...series], axes: [axis, { ...axis, size: 64 }], legend: { live: false } },
+    { ...more, width: figure.clientWidth || 600, height: 180, series: [{}, ...series], axes: [axis, { ...axis, size: 64 }], legend: { live: false } },
     data,
     plot,
   );
-  new ResizeObserver(() => chart.setSize({ width: plot.clientWidth, height: 180 })).observe(plot);
+  new ResizeObserver(() => chart.setSize({ width: figure.clientWidth, height: 180 })).observe(figure);
 }
 
 const drawAll = () => document.querySelectorAll("figure[data-chart]").forEach(draw);

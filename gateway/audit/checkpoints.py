@@ -17,6 +17,7 @@ from msgspec import Struct
 from gateway.audit.disk import Disk
 from gateway.audit.keys import KeyWrapper
 from gateway.audit.offline import ED25519
+from gateway.audit.segments import list_workers
 from gateway.clock import Clock
 
 
@@ -125,6 +126,12 @@ def read_signers(folder: Path) -> list[WrappedSigner]:
         except msgspec.MsgspecError:
             continue
     return lines
+
+
+def verifier_keys(directory: Path) -> list[str]:
+    """The keys that verify what any worker with segments in this directory ever signed."""
+    workers = list_workers(directory) if directory.is_dir() else []
+    return [line.verifier_key for worker in workers for line in read_signers(directory / worker)]
 
 
 def _short_hash(name: str, public: bytes) -> bytes:

@@ -8,15 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+import msgspec
 
-from gateway.audit.checkpoints import origin_of, read_signers
+from gateway.audit.checkpoints import origin_of, verifier_keys
 from gateway.audit.fsck import check_log
 from gateway.audit.integrator import LogForked, SignedCheckpoint, TreeDamaged
-from gateway.audit.merkle import HashesOfTile, inclusion_path
 from gateway.audit.pack import PackRefused, PackRequest, write_pack
 from gateway.audit.projection import SequencedRecord
 from gateway.audit.second import is_second
-from gateway.audit.segments import list_workers
 from gateway.audit.verify import parse_receipt, verify_directory, verify_receipt
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
@@ -25,6 +24,7 @@ from gateway.settings import Settings, load_settings
 from gateway.store.audit_sink import AuditQuery
 from gateway.store.engine import open_database
 from gateway.store.integration import Integration
+from gateway.store.proofs import proof_of
 from gateway.store.schema import require_newest_schema
 from policies.check import check
 
@@ -66,19 +66,8 @@ async def prove(config_file: Path, receipt: str) -> None:
         checkpoint = await parts.checkpoint_of(organisation, row.sequence)
         if checkpoint is None:
             raise Refused(NOT_YET)
-        size, index = checkpoint.size, row.sequence - 1
-
-        def path(tile: HashesOfTile) -> list[bytes]:
-            return inclusion_path(index, size, tile)
-
-        proof = {
-            "sequence": row.sequence,
-            "record": row.projected.raw_json.decode(),
-            "path": [hash_.hex() for hash_ in await parts.trees.ask(organisation, path)],
-            "checkpoint": checkpoint.note,
-            "keys": _verifier_keys(settings),
-        }
-    click.echo(json.dumps(proof, indent=1))
+        proof = await proof_of(row, checkpoint, parts.trees, parts.directory)
+    click.echo(json.dumps(msgspec.to_builtins(proof), indent=1))
 
 
 async def _row_of(parts: Integration, text: str) -> SequencedRecord:
@@ -179,9 +168,7 @@ async def _all_checkpoints(parts: Integration, organisation: str) -> list[Signed
 
 
 def _verifier_keys(settings: Settings) -> list[str]:
-    directory = settings.path(settings.audit.directory)
-    workers = list_workers(directory) if directory.is_dir() else []
-    return [line.verifier_key for worker in workers for line in read_signers(directory / worker)]
+    return verifier_keys(settings.path(settings.audit.directory))
 
 
 def _policies(settings: Settings) -> dict[str, str]:

@@ -112,13 +112,21 @@ class DecisionArchive:
             if not row.projected.raw_json:
                 continue
             record = decode_entry(row.projected.raw_json).record
-            if record.facts is None:
-                continue
-            facts = Recaller((await self._policies.boards()).get).facts(record)
-            document = await self._policies.document(record.policy_digest)
-            if facts is not None and document is not None:
-                return record, explain(document, facts)
+            explanation = await self.explained(record)
+            if explanation is not None:
+                return record, explanation
         return None
+
+    async def explained(self, record: AuditRecord) -> Explanation | None:
+        """The decision of an intent or a refusal, taken again from the facts in its record.
+
+        None where the record holds none, or its document or board of targets is not known.
+        """
+        if record.facts is None:
+            return None
+        facts = Recaller((await self._policies.boards()).get).facts(record)
+        document = await self._policies.document(record.policy_digest)
+        return explain(document, facts) if facts is not None and document is not None else None
 
 
 def _recorded(decided: AuditRecord, facts: Facts, outcome: AuditRecord | None) -> Recorded:

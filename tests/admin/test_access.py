@@ -59,6 +59,7 @@ async def call(
 ) -> tuple[int, dict[str, Any]]:
     target = re.sub(r"\{organisation[^}]*\}", organisation, path)
     target = re.sub(r"\{key_id[^}]*\}", "0" * 12, target)
+    target = re.sub(r"\{[a-z_]+:int\}", "1", target)
     kind = path.rstrip("/").rsplit("/", 1)[-1]
     body = msgspec.json.encode(BODIES.get(kind, {})).decode()
     answer, text = await browser.send(

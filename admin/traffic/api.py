@@ -1,0 +1,100 @@
+"""Traffic over the JSON API: the same lists and stories as on the pages, and proofs of records."""
+
+from typing import Any, Final
+
+from litestar import Request, get
+from litestar.exceptions import NotFoundException
+from litestar.params import FromPath
+from msgspec import Struct
+
+from admin.access import needs
+from admin.preferences import Preferences
+from admin.services import Services
+from admin.traffic.asked import asked_of
+from admin.traffic.exports import values_of
+from admin.traffic.pages import zone_of
+from admin.traffic.reader import TrafficRoom
+from admin.traffic.story import Story, StoryReader
+from admin.traffic.words import verdict_of
+from gateway.access import Permission
+from gateway.errors import RequestInvalid
+from gateway.store.proofs import Proof
+from gateway.types import AuditRecord
+from policies.explain import Explanation
+
+
+_READ: Final = needs(Permission.TRAFFIC_READ)
+_TRAFFIC: Final = "/api/organisations/{organisation:str}/traffic"
+
+
+class TrafficPage(Struct, frozen=True):
+    """Rows, newest first; `before` goes on where they end, and is empty at the end."""
+
+    rows: list[dict[str, Any]]
+    before: str
+    looked_back_us: int | None
+
+
+class RequestStory(Struct, frozen=True):
+    """What the page of one request says."""
+
+    request_id: str
+    verdict: str
+    reason: str
+    route: str
+    intent: AuditRecord | None
+    outcome: AuditRecord | None
+    explanation: Explanation | None
+    is_same_decision: bool
+    sequences: list[int]
+
+
+def traffic_api_routes(services: Services) -> list[Any]:
+    """All of them read."""
+    room, stories = TrafficRoom(services), StoryReader(services)
+
+    @get(_TRAFFIC, opt=_READ)
+    async def list_traffic(
+        request: Request[Any, Any, Any], organisation: FromPath[str]
+    ) -> TrafficPage:
+        asked = asked_of(request)
+        if asked.wrong is not None:
+            raise RequestInvalid(asked.wrong.message, parameter="q")
+        page = await room.page(organisation, asked, await zone_of(request, services))
+        before = ""
+        if page.is_more:
+            before = f"{page.rows[-1].utc_us}.{page.rows[-1].sequence}"
+        elif page.looked_back_us is not None:
+            before = f"{page.looked_back_us}.0"
+        return TrafficPage([values_of(row) for row in page.rows], before, page.looked_back_us)
+
+    @get(f"{_TRAFFIC}/{{request_id:str}}", opt=_READ)
+    async def tell_request(organisation: FromPath[str], request_id: FromPath[str]) -> RequestStory:
+        story = await stories.story(organisation, request_id)
+        if story is None:
+            raise NotFoundException
+        return _told(story)
+
+    @get("/api/organisations/{organisation:str}/proofs/{sequence:int}", opt=_READ)
+    async def prove(organisation: FromPath[str], sequence: FromPath[int]) -> Proof:
+        found = await stories.proof(organisation, sequence) if sequence > 0 else None
+        if found is None:
+            raise NotFoundException
+        return found
+
+    return [list_traffic, tell_request, prove]
+
+
+def _told(story: Story) -> RequestStory:
+    verdict = verdict_of(story, Preferences())
+    return RequestStory(
+        story.request_id,
+        verdict.sentence,
+        verdict.reason,
+        story.route,
+        story.intent,
+        story.outcome,
+        story.explanation,
+        story.is_same_decision,
+        [each.sequence for each in story.evidence],
+    )

@@ -1,0 +1,100 @@
+"""What a list is asked for by its address: a filter and a place; kept also when it is wrong."""
+
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from litestar import Request
+from msgspec import Struct
+
+from gateway.errors import RequestInvalid
+from gateway.searching import Filter, FilterInvalid, parse, render
+from gateway.store.conditions import Search, Source
+from gateway.store.traffic import Place
+
+
+_INT64_MAX: Final = 2**63 - 1
+
+
+class Wrong(Struct, frozen=True):
+    """Why a filter cannot be read, and the text around the place."""
+
+    message: str
+    before: str
+    here: str
+    after: str
+
+
+class Asked(Struct, frozen=True):
+    """A list's address, read."""
+
+    path: str
+    text: str
+    filter: Filter = Filter()
+    before: Place | None = None
+    is_live: bool = False
+    wrong: Wrong | None = None
+
+    @property
+    def plain(self) -> str:
+        """The filter in its normal form; as it was typed while it cannot be read."""
+        return self.text if self.wrong else render(self.filter)
+
+    def href(self, found: Filter | None = None, before: Place | None = None, more: str = "") -> str:
+        """The address of this list with another filter, or from another place on."""
+        text = self.plain if found is None else render(found)
+        query = {"q": text} if text else {}
+        if before is not None:
+            query["before"] = f"{before.utc_us}.{before.sequence}"
+        if more:
+            query[more] = "1"
+        return f"{self.path}?{urlencode(query)}" if query else self.path
+
+    def toggled(self, field: str, value: str) -> str:
+        """The address with a value asked for, or not any more."""
+        return self.href(self.filter.toggled(field, value))
+
+    def below(self, part: str, **query: str) -> str:
+        """The address of something about this list, such as its export."""
+        return f"{self.path}/{part}?{urlencode({'q': self.plain} | query)}"
+
+    def search(self, source: Source, now_us: int, zone: str) -> Search:
+        return Search(source, self.filter, now_us, zone)
+
+
+def asked_of(request: Request[Any, Any, Any]) -> Asked:
+    """What the query says; a filter that cannot be read leaves its place and reason."""
+    said = request.query_params
+    asked = Asked(request.scope["path"], str(said.get("q", "")).strip())
+    try:
+        found = parse(asked.text)
+        if span := [str(said[name]) for name in ("since", "until") if name in said]:
+            found = _within(found, span)
+    except FilterInvalid as error:
+        text, end = asked.text, error.at + error.length
+        wrong = Wrong(error.message, text[: error.at], text[error.at : end], text[end:])
+        return Asked(asked.path, text, wrong=wrong)
+    return Asked(
+        asked.path,
+        asked.text,
+        found,
+        _place(str(said.get("before", ""))),
+        is_live=said.get("live") == "1",
+    )
+
+
+def _within(found: Filter, span: list[str]) -> Filter:
+    """The same filter in a span of time that was drawn on the chart."""
+    terms = parse(" ".join(f'{name}:"{value}"' for name, value in zip(("since", "until"), span)))  # noqa: B905 - one may be all
+    return Filter((*found.without("since", "until").terms, *terms.terms))
+
+
+def _place(text: str) -> Place | None:
+    if not text:
+        return None
+    utc_us, _, sequence = text.partition(".")
+    if not all(part.isascii() and part.isdecimal() for part in (utc_us, sequence)):
+        raise RequestInvalid("this is no place in the list", parameter="before")
+    place = Place(int(utc_us[:20]), int(sequence[:20]))
+    if max(place.utc_us, place.sequence) > _INT64_MAX:
+        raise RequestInvalid("this is no place in the list", parameter="before")
+    return place

@@ -1,0 +1,72 @@
+"""What the parts of an answer cost: tokens of each kind at the price of their target. Pure."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from gateway.catalogue import Entry, cost, load_catalogue, saved_by_cache, shipped_catalogue
+from gateway.errors import ConfigurationInvalid
+from gateway.price import Price
+from gateway.settings import Settings
+from gateway.types import AuditRecord, Usage
+
+
+class Part(Struct, frozen=True):
+    """One kind of token."""
+
+    name: str
+    tokens: int
+    microusd_per_mtok: int
+
+
+class Bill(Struct, frozen=True):
+    """An answer's cost in parts; `is_exact` when they add up to what was recorded."""
+
+    parts: tuple[Part, ...]
+    percent: int
+    """Of the tier that served, in percent of the prices above; 100 for the usual one."""
+    saved_microusd: int
+    as_of: str
+    source: str
+    is_exact: bool
+
+
+def prices_of(settings: Settings) -> Mapping[str, Entry]:
+    """Every entry that a target may name: the shipped ones, and the enterprise's before them."""
+    entries = dict(shipped_catalogue().models)
+    if settings.prices.file:
+        try:
+            text = settings.path(settings.prices.file).read_text("utf-8")
+            entries |= load_catalogue(text, settings.prices.file).models
+        except (OSError, ConfigurationInvalid):
+            return {}  # Better no parts than those of other prices.
+    return entries
+
+
+def bill_of(record: AuditRecord, price: Price | None) -> Bill | None:
+    """None where there was no answer, or the price of its target is not known here."""
+    usage = record.usage
+    if usage is None or price is None or not record.cost_microusd:
+        return None
+    percent = price.percent_of(usage.service_tier) or 100
+    return Bill(
+        tuple(part for part in _parts(usage, price) if part.tokens),
+        percent,
+        saved_by_cache(price, usage),
+        price.as_of,
+        price.source,
+        is_exact=price.as_of == record.price_as_of and cost(price, usage) == record.cost_microusd,
+    )
+
+
+def _parts(usage: Usage, price: Price) -> tuple[Part, ...]:
+    apart = usage.cache_read_tokens + usage.cache_write_tokens + usage.cache_write_1h_tokens
+    new = max(0, usage.input_tokens - apart)
+    hour = price.cache_write_1h_microusd_per_mtok
+    return (
+        Part("New input", new, price.input_microusd_per_mtok),
+        Part("Input from the cache", usage.cache_read_tokens, price.cache_read_microusd_per_mtok),
+        Part("Written to the cache", usage.cache_write_tokens, price.cache_write_microusd_per_mtok),
+        Part("Written for an hour", usage.cache_write_1h_tokens, hour),
+        Part("Output", usage.output_tokens, price.output_microusd_per_mtok),
+    )

@@ -1,0 +1,58 @@
+"""Rows as CSV or JSON lines, written as they are read: a file of any length in little memory."""
+
+import csv
+import io
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import msgspec
+
+from gateway.store.traffic import Row
+
+
+FORMS: Final = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl"}
+_COLUMNS: Final = (*Row.__struct_fields__, "route")
+_ROWS_AT_ONCE: Final = 200
+
+
+async def lines_of(rows: AsyncIterator[Row], form: str) -> AsyncIterator[bytes]:
+    """The file in pieces; `form` is one of FORMS."""
+    piece: list[Row] = []
+    if form == "csv":
+        yield _csv([dict(zip(_COLUMNS, _COLUMNS, strict=True))])
+    async for row in rows:
+        piece.append(row)
+        if len(piece) == _ROWS_AT_ONCE:
+            yield _written(piece, form)
+            piece = []
+    yield _written(piece, form)
+
+
+def _written(rows: list[Row], form: str) -> bytes:
+    values = [values_of(row) for row in rows]
+    if form == "csv":
+        return _csv([each | {"findings": _as_text(each["findings"])} for each in values])
+    return b"".join(msgspec.json.encode(each) + b"\n" for each in values)
+
+
+def values_of(row: Row) -> dict[str, Any]:
+    """A row's fields by name, with the route that follows from them."""
+    found = {name: getattr(row, name) for name in row.__struct_fields__}
+    return found | {"findings": dict(row.findings), "route": row.route}
+
+
+def _as_text(findings: dict[str, int]) -> str:
+    return " ".join(f"{label}:{count}" for label, count in findings.items())
+
+
+def _csv(rows: list[dict[str, Any]]) -> bytes:
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, _COLUMNS)
+    writer.writerows({name: _inert(value) for name, value in row.items()} for row in rows)
+    return file.getvalue().encode("utf-8", "backslashreplace")
+
+
+def _inert(value: object) -> object:
+    """A text that a spreadsheet would take for a formula begins with an apostrophe instead."""
+    is_formula = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
+    return f"'{value}" if is_formula else value

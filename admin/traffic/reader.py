@@ -1,0 +1,124 @@
+"""Gathers what the list of requests shows: rows, counts beside them, names of keys, kept views."""
+
+from collections.abc import AsyncIterator, Mapping
+
+from msgspec import Struct
+
+from admin.services import Services
+from admin.traffic.asked import Asked
+from gateway.searching import FIELDS
+from gateway.store.conditions import Source
+from gateway.store.traffic import COUNTED, Counts, Page, Place, Row, TrafficReader
+from gateway.store.views import SavedView, ViewStore
+
+
+ROOM = "traffic"
+FACETS = {
+    "route": "Route",
+    "status": "Outcome",
+    "model": "Model asked for",
+    "target": "Served by",
+    "class": "Data class",
+    "pii": "Found in the text",
+    "project": "Project",
+    "key": "Key",
+}
+assert tuple(FACETS) == COUNTED
+
+
+class Choice(Struct, frozen=True):
+    """One value of a facet; `href` asks for it, or not any more."""
+
+    value: str
+    word: str
+    count: int
+    href: str
+    is_chosen: bool
+
+
+class Listed(Struct, frozen=True):
+    """A list as its page shows it; without `page` the filter could not be read."""
+
+    asked: Asked
+    page: Page | None
+    counts: Counts | None
+    facets: tuple[tuple[str, tuple[Choice, ...]], ...]
+    names: Mapping[str, str]
+    views: tuple[SavedView, ...]
+    older: str
+    further: str
+    read_us: int
+
+
+class TrafficRoom:
+    """Reads for one organisation at a time."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._reader = TrafficReader(services.database)
+        self.views = ViewStore(services.database, services.clock)
+
+    async def listed(self, organisation: str, asked: Asked, zone: str, person: str) -> Listed:
+        """The whole page; raises NotReady."""
+        views = tuple(await self.views.views(person, organisation, ROOM))
+        now_us = self._services.clock.utc_us()
+        if asked.wrong is not None:
+            return Listed(asked, None, None, (), {}, views, "", "", now_us)
+        search = asked.search(Source(organisation, "outcome"), now_us, zone)
+        page = await self._reader.page(search, asked.before)
+        counts = await self._reader.counts(search)
+        names = await self._names(organisation)
+        return Listed(
+            asked,
+            page,
+            counts,
+            tuple((FACETS[name], _choices(asked, name, counts, names)) for name in COUNTED),
+            names,
+            views,
+            asked.href(before=_last(page)) if page.is_more else "",
+            asked.href(before=Place(page.looked_back_us, 0)) if page.looked_back_us else "",
+            now_us,
+        )
+
+    async def page(self, organisation: str, asked: Asked, zone: str) -> Page:
+        """Rows alone, for programs; raises NotReady."""
+        search = asked.search(Source(organisation, "outcome"), self._services.clock.utc_us(), zone)
+        return await self._reader.page(search, asked.before)
+
+    def rows(self, organisation: str, asked: Asked, zone: str) -> AsyncIterator[Row]:
+        """Everything that the filter finds, page by page."""
+        now_us = self._services.clock.utc_us()
+        return self._reader.rows(asked.search(Source(organisation, "outcome"), now_us, zone))
+
+    async def _names(self, organisation: str) -> dict[str, str]:
+        keys = await self._services.keys.keys(organisation)
+        return {each.key_id: each.principal.key_name for each in keys}
+
+
+def _last(page: Page) -> Place:
+    return Place(page.rows[-1].utc_us, page.rows[-1].sequence)
+
+
+def _choices(
+    asked: Asked, field: str, counts: Counts, names: Mapping[str, str]
+) -> tuple[Choice, ...]:
+    """The counted values, and those that are asked for though none was counted."""
+    counted = dict(counts.of[field])
+    chosen = [
+        value
+        for term in asked.filter.terms
+        if term.field == field and asked.filter.has(field, term.values[0])
+        for value in term.values
+    ]
+    low = {value.lower() if FIELDS[field].kind == "choice" else value: value for value in counted}
+    values = [*low, *(value for value in chosen if value not in low)]
+    return tuple(
+        Choice(
+            value,
+            names.get(value, value) if field == "key" else low.get(value, value),
+            counted.get(low.get(value, value), 0),
+            asked.toggled(field, value),
+            is_chosen=asked.filter.has(field, value),
+        )
+        for value in values
+    )

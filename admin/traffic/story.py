@@ -1,0 +1,201 @@
+"""One request's whole story: what was decided and why, what was done, its cost, and its proof.
+
+From its records alone: the intent, written before a byte left, and the outcome, written before the
+caller saw the end. The decision is taken again from the facts that were recorded.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from admin.services import Services
+from admin.traffic.bill import Bill, bill_of, prices_of
+from gateway.audit.integrator import SignedCheckpoint, TreeDamaged
+from gateway.audit.projection import SequencedRecord
+from gateway.routing import decision_digest
+from gateway.store.archive import DecisionArchive
+from gateway.store.audit_sink import AuditQuery
+from gateway.store.audit_tree import DatabaseAuditTrees
+from gateway.store.policies import PolicyStore
+from gateway.store.proofs import Proof, proof_of
+from gateway.store.traffic import route_of
+from gateway.types import Attempt, AuditRecord
+from policies.explain import Explanation
+
+
+BarKind = Literal["deciding", "waiting", "answering", "failed", "ending"]
+UNREADABLE = "the record is damaged or missing in its segment"
+
+
+class Bar(Struct, frozen=True):
+    """A span of a request's time, counted from its arrival."""
+
+    name: str
+    kind: BarKind
+    start_us: int
+    duration_us: int
+
+
+class Evidence(Struct, frozen=True):
+    """A record as it lies in the log; without `text` it cannot be read any more."""
+
+    sequence: int
+    stage: str
+    receipt: str
+    leaf_hash: str
+    text: str
+    has_content: bool
+    signed: SignedCheckpoint | None
+    """The first checkpoint that covers it."""
+
+
+class Story(Struct, frozen=True):
+    """What is known of one request; `intent` is missing where nothing was let through."""
+
+    request_id: str
+    organisation: str
+    intent: AuditRecord | None
+    outcome: AuditRecord | None
+    key_name: str
+    explanation: Explanation | None
+    is_same_decision: bool
+    """Whether the decision that was taken again is the one that was recorded."""
+    bars: tuple[Bar, ...]
+    total_us: int
+    bill: Bill | None
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def record(self) -> AuditRecord:
+        """The newest there is."""
+        found = self.outcome or self.intent
+        assert found is not None
+        return found
+
+    @property
+    def decided(self) -> AuditRecord:
+        """Where the decision stands: the intent, or the refusal."""
+        found = self.intent or self.outcome
+        assert found is not None
+        return found
+
+    @property
+    def route(self) -> str:
+        record = self.record
+        return route_of(record.status, record.jurisdiction, record.target)
+
+    @property
+    def has_content(self) -> bool:
+        return any(each.has_content for each in self.evidence)
+
+
+class StoryReader:
+    """Reads the stories of one database."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._trees = DatabaseAuditTrees(services.database)
+        policies = PolicyStore(services.database, services.clock)
+        self._archive = DecisionArchive(services.records, policies)
+        self._prices = prices_of(services.settings)
+
+    async def story(self, organisation: str, request_id: str) -> Story | None:
+        """None where this organisation has no such request; raises NotReady."""
+        query = AuditQuery(organisation=organisation, request_id=request_id)
+        rows = [row async for row in self._services.records.records(query)]
+        by_stage = {
+            row.projected.record.stage: row.projected.record
+            for row in rows
+            if row.projected.raw_json
+        }
+        intent, outcome = by_stage.get("intent"), by_stage.get("outcome")
+        decided = intent or outcome
+        if decided is None:
+            return None
+        explanation = await self._archive.explained(decided)
+        bars = bars_of(intent, outcome)
+        return Story(
+            request_id,
+            organisation,
+            intent,
+            outcome,
+            await self._key_name(organisation, decided.key_id),
+            explanation,
+            explanation is not None and decision_digest(explanation.decision) == decided.decision,
+            bars,
+            max((bar.start_us + bar.duration_us for bar in bars), default=0),
+            self._bill(outcome) if outcome else None,
+            tuple([await self._evidence(organisation, row) for row in rows]),
+        )
+
+    async def proof(self, organisation: str, sequence: int) -> Proof | None:
+        """Of one record by its number; None without it, or while no checkpoint covers it.
+
+        Raises:
+            TreeDamaged, NotReady: there can be none now.
+        """
+        rows = self._services.records.records(
+            AuditQuery(organisation=organisation), after=sequence - 1
+        )
+        row = await anext(rows, None)
+        signed = await self._trees.covering(organisation, sequence)
+        if row is None or row.sequence != sequence or not row.projected.raw_json or signed is None:
+            return None
+        settings = self._services.settings
+        directory = settings.path(settings.audit.directory)
+        try:
+            return await proof_of(row, signed, self._trees, directory)
+        except TreeDamaged:
+            return None
+
+    async def _evidence(self, organisation: str, row: SequencedRecord) -> Evidence:
+        projected = row.projected
+        place = f"{projected.worker}.{projected.segment}.{projected.offset_bytes}"
+        if not projected.raw_json:
+            return Evidence(row.sequence, "", place, "", "", has_content=False, signed=None)
+        return Evidence(
+            row.sequence,
+            projected.record.stage,
+            f"{place}.{projected.leaf_hash}",
+            projected.leaf_hash,
+            projected.raw_json.decode(),
+            has_content=projected.content is not None,
+            signed=await self._trees.covering(organisation, row.sequence),
+        )
+
+    async def _key_name(self, organisation: str, key_id: str) -> str:
+        keys = await self._services.keys.keys(organisation)
+        return next((each.principal.key_name for each in keys if each.key_id == key_id), "")
+
+    def _bill(self, outcome: AuditRecord) -> Bill | None:
+        target = self._services.settings.targets.get(outcome.target)
+        entry = self._prices.get(target.catalogue or target.model) if target else None
+        return bill_of(outcome, entry.price if entry else None)
+
+
+def bars_of(intent: AuditRecord | None, outcome: AuditRecord | None) -> tuple[Bar, ...]:
+    """What happened one after the other; attempts that raced are drawn behind each other."""
+    if outcome is None:
+        return ()
+    arrived_us = outcome.utc_us - outcome.duration_us
+    if intent is None:
+        return (Bar("Decided", "deciding", 0, outcome.duration_us),)
+    at_us = max(0, intent.utc_us - arrived_us)
+    bars = [Bar("Identified, inspected, decided, recorded", "deciding", 0, at_us)]
+    for number, attempt in enumerate(outcome.attempts, 1):
+        bars += _attempt_bars(number, attempt, at_us)
+        at_us += attempt.duration_us
+    left_us = outcome.duration_us - at_us
+    if left_us > 0:
+        bars.append(Bar("Settled and recorded", "ending", at_us, left_us))
+    return tuple(bars)
+
+
+def _attempt_bars(number: int, attempt: Attempt, start_us: int) -> list[Bar]:
+    name = f"Attempt {number}: {attempt.target}"
+    if attempt.error:
+        return [Bar(f"{name} failed: {attempt.error}", "failed", start_us, attempt.duration_us)]
+    first_us = min(attempt.first_byte_us, attempt.duration_us)
+    bars = [Bar(f"{name}, to the first byte", "waiting", start_us, first_us)]
+    rest_us = attempt.duration_us - first_us
+    return [*bars, Bar(f"{name}, its answer", "answering", start_us + first_us, rest_us)]

@@ -1,0 +1,73 @@
+"""The room of traffic in a real browser: themes, widths, by keyboard, without scripts."""
+
+import pytest
+
+from tests.admin.chromium import window
+from tests.admin.listener import Listener
+from tests.admin.traffic.test_list import HOSTILE, LIST
+from tests.admin.traffic.world import NOW_US, Asked, World
+
+
+pytestmark = pytest.mark.anyio
+WIDTHS = (390, 820, 1280)
+
+
+async def _world(listener: Listener) -> list[str]:
+    listener.clock.advance((NOW_US - listener.clock.utc_us()) / 1e6 + 60)
+    made = World(listener)
+    await made.open()
+    return await made.write(
+        *(Asked(n, ago_s=5000 - 200 * n) for n in range(20)),
+        Asked(50, data_class="S3", findings={"CREDIT_CARD": 1}, content=b"x"),
+        Asked(51, model_requested=HOSTILE, outcome={"error": HOSTILE}),
+    )
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_the_room_stands_at_every_width_without_a_fault(
+    listener: Listener, theme: str
+) -> None:
+    ids = await _world(listener)
+    async with window(listener, theme=theme) as seen:
+        await seen.sign_in_with_token(listener.token)
+        for path in (LIST, f"{LIST}?q=cost:>x", f"{LIST}?q=nothing&live=1", f"{LIST}/{ids[20]}"):
+            for width in WIDTHS:
+                await seen.page.set_viewport_size({"width": width, "height": 900})
+                await seen.open(path)
+                assert await seen.violations() == [], (path, width)
+                wide = await seen.page.evaluate("document.documentElement.scrollWidth")
+                assert wide <= width, (path, width)
+        assert seen.problems == []
+
+
+async def test_the_list_is_walked_by_keyboard(listener: Listener) -> None:
+    ids = await _world(listener)
+    async with window(listener) as seen:
+        await seen.sign_in_with_token(listener.token)
+        await seen.open(LIST)
+        await seen.page.keyboard.press("/")
+        await seen.page.keyboard.type("pii:CREDIT_CARD")
+        await seen.page.keyboard.press("Enter")
+        await seen.page.wait_for_url("**q=pii*")
+        await seen.page.keyboard.press("j")
+        await seen.page.keyboard.press("Enter")
+        await seen.page.wait_for_selector("#peek h2")
+        assert ids[20] in await seen.page.inner_text("#peek")
+        assert await seen.violations() == []
+        await seen.page.keyboard.press("Escape")
+        assert await seen.page.inner_html("#peek") == ""
+        assert seen.problems == []
+
+
+async def test_the_room_is_read_without_scripts(listener: Listener) -> None:
+    ids = await _world(listener)
+    async with window(listener, scripts=False) as seen:
+        await seen.open("/sign-in")
+        await seen.page.click("summary")
+        await seen.page.fill("#token", listener.token)
+        await seen.page.click("text=Sign in with the token >> nth=-1")
+        await seen.open(LIST)
+        await seen.page.fill('input[type="search"][name="q"]', "class:S3")
+        await seen.page.click("button:has-text('Filter')")
+        await seen.page.click("table.rows tbody a")
+        assert ids[20] in await seen.page.inner_text("h1")

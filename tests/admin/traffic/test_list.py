@@ -1,0 +1,191 @@
+"""The list of requests over HTTP: rows, filters, facets, files, kept views, hostile text."""
+
+import csv
+import io
+
+import msgspec
+import pytest
+
+from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
+from tests.admin.listener import Browser, Listener
+from tests.admin.traffic.world import NOW_US, Asked, World
+
+
+pytestmark = pytest.mark.anyio
+LIST = "/o/acme/traffic"
+HOSTILE = "<script>alert(1)</script>\"'&\u202e=cmd()"
+
+
+@pytest.fixture
+async def world(listener: Listener, browser: Browser) -> World:
+    listener.clock.advance((NOW_US - listener.clock.utc_us()) / 1e6 + 60)
+    await browser.sign_in()
+    made = World(listener)
+    await made.open()
+    return made
+
+
+async def test_an_empty_list_shows_how_to_fill_it(world: World, browser: Browser) -> None:
+    answer, page = await browser.send("GET", LIST)
+    assert answer.status == 200
+    assert "curl" in page
+    assert "No request yet" in page
+
+
+async def test_the_rows_are_those_recorded_and_a_filter_chooses_among_them(
+    world: World, browser: Browser
+) -> None:
+    ids = await world.write(
+        Asked(1, ago_s=7200),
+        Asked(2, ago_s=60, data_class="S3", findings={"CREDIT_CARD": 2}),
+        Asked(3, data_class="S3", findings={"IN_PAN": 1}, model_requested="nobody"),
+    )
+    _, page = await browser.send("GET", LIST)
+    assert [page.index(each) for each in ids] == sorted(
+        (page.index(each) for each in ids), reverse=True
+    )
+    assert "CREDIT_CARD ×2" in page
+    assert "the assistant" in page
+
+    _, cards = await browser.send("GET", f"{LIST}?q=pii:credit_card+since:1h")
+    assert [each in cards for each in ids] == [False, True, False]
+    _, body = await browser.send("GET", "/api/organisations/acme/traffic?q=route:refused")
+    assert [row["request_id"] for row in msgspec.json.decode(body)["rows"]] == [ids[2]]
+
+
+async def test_facets_count_what_matches_and_lead_there_and_back(
+    world: World, browser: Browser
+) -> None:
+    await world.write(*(Asked(n, complexity_tier="cheap") for n in range(3)))
+    await world.write(Asked(9, data_class="S3", findings={"EMAIL": 1}))
+    _, page = await browser.send("GET", LIST)
+    assert f'href="{LIST}?q=class%3As3"' in page
+    _, chosen = await browser.send("GET", f"{LIST}?q=class:s3")
+    assert f'href="{LIST}" aria-current="true"' in chosen
+    assert "Counted over all 1 that match" in chosen
+
+
+async def test_a_wrong_filter_is_shown_where_it_was_typed_and_nothing_is_lost(
+    world: World, browser: Browser
+) -> None:
+    answer, page = await browser.send("GET", f"{LIST}?q=cost:>abc+model:x")
+    assert answer.status == 400
+    assert 'value="cost:&gt;abc model:x"' in page
+    assert "<mark>abc</mark>" in page
+    answer, body = await browser.send("GET", "/api/organisations/acme/traffic?q=cost:>abc")
+    assert answer.status == 400
+    assert "dollars" in msgspec.json.decode(body)["error"]["message"]
+    for before in ("x", "1", "1.-1", "9" * 20 + ".1", "²³.1"):
+        answer, _ = await browser.send("GET", f"{LIST}?before={before}")
+        assert answer.status == 400, before
+
+
+async def test_pages_go_on_where_the_one_before_ended(world: World, browser: Browser) -> None:
+    ids = await world.write(*(Asked(n, ago_s=100 - n) for n in range(60)))
+    _, body = await browser.send("GET", "/api/organisations/acme/traffic")
+    first = msgspec.json.decode(body)
+    _, body = await browser.send("GET", f"/api/organisations/acme/traffic?before={first['before']}")
+    second = msgspec.json.decode(body)
+    seen = [row["request_id"] for row in first["rows"] + second["rows"]]
+    assert seen == ids[::-1]
+    assert second["before"] == ""
+    _, page = await browser.send("GET", LIST)
+    assert f"before={first['before']}" in page
+
+
+async def test_a_span_drawn_on_the_chart_becomes_a_part_of_the_filter(
+    world: World, browser: Browser
+) -> None:
+    ids = await world.write(Asked(1, ago_s=7200), Asked(2))
+    path = f"{LIST}?q=status:ok&since=2026-11-18T10:30:00Z&until=2026-11-18T11:30:00Z"
+    _, page = await browser.send("GET", path)
+    assert [each in page for each in ids] == [False, True]
+    assert "since%3A2026-11-18T10%3A30%3A00Z" in page
+
+
+async def test_files_hold_all_that_matches_make_no_formula_and_leave_a_record(
+    world: World, browser: Browser
+) -> None:
+    await world.write(*(Asked(n, ago_s=500 - n) for n in range(205)))
+    await world.write(Asked(999, model_requested="=HYPERLINK(1)", outcome={"target": "x"}))
+    answer, text = await browser.send("GET", f"{LIST}/export?form=csv&q=status:ok")
+    assert answer.headers["content-type"].startswith("text/csv")
+    assert "attachment" in answer.headers["content-disposition"]
+    rows = list(csv.DictReader(io.StringIO(text)))
+    _, lines = await browser.send("GET", f"{LIST}/export?form=jsonl&q=status:ok")
+    values = [msgspec.json.decode(line) for line in lines.splitlines()]
+    assert [row["request_id"] for row in rows] == [row["request_id"] for row in values]
+    assert len({row["request_id"] for row in rows}) == 205
+    assert all(row["model_requested"][:1] not in "=+-@" for row in rows)
+    for wrong in ("form=exe", "form=csv&q=cost:x"):
+        answer, _ = await browser.send("GET", f"{LIST}/export?{wrong}")
+        assert answer.status == 400
+    await world.write()
+    async with world.listener.database() as database:
+        sink = DatabaseAuditSink(
+            database, world.listener.settings.path(world.listener.settings.audit.directory)
+        )
+        deeds = [row async for row in sink.records(AuditQuery(action="traffic.exported"))]
+    assert len(deeds) == 2
+    assert '"filter":"status:ok"' in deeds[0].projected.record.detail["after"]
+
+
+async def test_views_are_ones_own_and_lead_to_their_filter(world: World, browser: Browser) -> None:
+    form = {
+        "name": HOSTILE.replace("\u202e", ""),
+        "q": "status:error",
+        "to": f"{LIST}?q=status%3Aerror",
+    }
+    answer, _ = await browser.send("POST", f"{LIST}/views", form)
+    assert answer.status == 303
+    assert answer.headers["location"] == form["to"]
+    _, page = await browser.send("GET", LIST)
+    assert f'href="{LIST}?q=status%3Aerror"' in page
+    assert "<script>alert" not in page
+    answer, _ = await browser.send("POST", f"{LIST}/views", form | {"q": "nope:1"})
+    assert answer.status == 400
+    for name in (" ", HOSTILE, "x" * 81):
+        answer, _ = await browser.send("POST", f"{LIST}/views", form | {"name": name})
+        assert answer.status == 400
+    answer, _ = await browser.send("POST", f"{LIST}/views/drop", form | {"to": "//evil.example"})
+    assert answer.headers["location"] == LIST
+    _, page = await browser.send("GET", LIST)
+    assert "None kept yet" in page
+
+
+async def test_hostile_text_is_text_in_every_field(world: World, browser: Browser) -> None:
+    ids = await world.write(
+        Asked(
+            1,
+            model_requested=HOSTILE,
+            findings={HOSTILE: 3},
+            outcome={"error": HOSTILE, "target": "x" * 5_000, "provider": HOSTILE},
+        )
+    )
+    for path in (LIST, f'{LIST}?q="{"<b>"}"', f"{LIST}/{ids[0]}"):
+        answer, page = await browser.send("GET", path)
+        assert answer.status == 200, path
+        assert "<script>alert" not in page
+        assert "<b>" not in page
+
+
+async def test_another_organisations_requests_are_not_there(world: World, browser: Browser) -> None:
+    other = World(world.listener, "umbrella")
+    await other.open()
+    ids = await other.write(Asked(1))
+    _, page = await browser.send("GET", LIST)
+    assert ids[0] not in page
+    for path in (f"{LIST}/{ids[0]}", f"/api/organisations/acme/traffic/{ids[0]}"):
+        assert (await browser.send("GET", path))[0].status == 404
+    assert (await browser.send("GET", f"/o/umbrella/traffic/{ids[0]}"))[0].status == 200
+
+
+async def test_a_script_gets_the_rows_alone(world: World, browser: Browser) -> None:
+    ids = await world.write(Asked(1))
+    _, block = await browser.send("GET", f"{LIST}?live=1", hx_target="div#rows")
+    assert block.lstrip().startswith('<div id="rows"')
+    assert ids[0] in block
+    assert 'hx-trigger="every 3s"' in block
+    _, peek = await browser.send("GET", f"{LIST}/{ids[0]}", hx_target="aside#peek")
+    assert "<html" not in peek
+    assert "Open" in peek

@@ -1,0 +1,148 @@
+"""One request's story: sentence, every rule, attempts, bill, and the proof of its record."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from anyio import run_process
+
+from admin.traffic.bill import bill_of
+from admin.traffic.story import bars_of
+from gateway.audit import offline
+from gateway.catalogue import cost
+from gateway.price import Price
+from gateway.types import Attempt, AuditRecord, Usage
+from tests.admin.listener import Browser, Listener
+from tests.admin.traffic.test_list import LIST
+from tests.admin.traffic.world import NOW_US, Asked, World
+
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def world(listener: Listener, browser: Browser) -> World:
+    listener.clock.advance((NOW_US - listener.clock.utc_us()) / 1e6 + 60)
+    await browser.sign_in()
+    made = World(listener)
+    await made.open()
+    return made
+
+
+async def test_the_page_says_in_words_why_and_shows_every_rule_with_its_values(
+    world: World, browser: Browser
+) -> None:
+    ids = await world.write(Asked(1, data_class="S3", findings={"CREDIT_CARD": 1}, content=b"x"))
+    _, page = await browser.send("GET", f"{LIST}/{ids[0]}")
+    assert "Answered by in-house (in-house) in 1.2 s" in page
+    assert "*cards-stay-home* matched" in page
+    assert "data_class &gt;= &#34;S3&#34;" in page
+    assert page.count("✓ matched") == 3
+    assert page.count("✗ did not match") == 1
+    assert "hour_utc = 11" in page
+    assert "the same decision" in page
+    assert "Request reveal" in page
+    assert f"/o/acme/policies/simulator?request={ids[0]}" in page
+    assert f"/o/acme/policies/new?from={ids[0]}" in page
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (Asked(1, model_requested="nobody", data_class="S4"), "nothing was sent anywhere"),
+        (Asked(2, status=""), "no outcome was recorded yet"),
+        (Asked(3, status="cancelled"), "The caller left after"),
+        (Asked(4, status="incomplete", outcome={"error": "broken"}), "Broke off after"),
+        (
+            Asked(
+                5,
+                status="failed",
+                outcome={"http_status": 502, "error": "upstream_error"},
+                attempts=(Attempt("a", 503, "down", 10, 0), Attempt("b", 500, "down", 20, 0)),
+            ),
+            "and 2 attempts with “upstream_error” (HTTP 502)",
+        ),
+    ],
+)
+async def test_every_ending_has_its_sentence(
+    world: World, browser: Browser, asked: Asked, said: str
+) -> None:
+    ids = await world.write(asked)
+    answer, page = await browser.send("GET", f"{LIST}/{ids[0]}")
+    assert answer.status == 200
+    assert said in page
+
+
+async def test_a_proof_holds_for_the_offline_verifier_and_only_for_the_exact_bytes(
+    world: World, browser: Browser, tmp_path: Path
+) -> None:
+    ids = await world.write(*(Asked(n, ago_s=9 - n) for n in range(9)))
+    path = "/api/organisations/acme/proofs/7"
+    assert (await browser.send("GET", path))[0].status == 404
+    await world.sign()
+    answer, text = await browser.send("GET", path)
+    assert answer.status == 200
+    proof = json.loads(text)
+    file = tmp_path / "proof.json"
+    file.write_text(text)
+    done = await run_process([sys.executable, offline.__file__, "--proof", str(file)], check=False)
+    assert done.returncode == 0, done.stdout
+    assert ids[3] in proof["record"]
+    proof["record"] = proof["record"].replace("acme", "acne")
+    with pytest.raises(offline.Wrong):
+        offline.check_proof(proof, [])
+    for absent in ("0", "-1", "999"):
+        answer, _ = await browser.send("GET", f"/api/organisations/acme/proofs/{absent}")
+        assert answer.status == 404
+    _, page = await browser.send("GET", f"{LIST}/{ids[3]}")
+    assert 'data-proof="/api/organisations/acme/proofs/7"' in page
+    assert "18 records, signed" in page
+
+
+def test_the_spans_of_a_request_follow_each_other_and_fill_its_time() -> None:
+    intent = AuditRecord(stage="intent", request_id="r", organisation="o", utc_us=1_000_300)
+    outcome = AuditRecord(
+        stage="outcome",
+        request_id="r",
+        organisation="o",
+        utc_us=1_010_000,
+        duration_us=10_000,
+        attempts=(Attempt("a", 503, "down", 2_000, 0), Attempt("b", 200, "", 7_000, 3_000)),
+    )
+    bars = bars_of(intent, outcome)
+    assert [(bar.kind, bar.start_us, bar.duration_us) for bar in bars] == [
+        ("deciding", 0, 300),
+        ("failed", 300, 2_000),
+        ("waiting", 2_300, 3_000),
+        ("answering", 5_300, 4_000),
+        ("ending", 9_300, 700),
+    ]
+    assert bars_of(intent, None) == ()
+    assert [bar.kind for bar in bars_of(None, outcome)] == ["deciding"]
+
+
+def test_the_parts_of_a_bill_add_up_to_what_was_recorded_or_it_says_estimated() -> None:
+    price = Price(3_000_000, 15_000_000, 300_000, 3_750_000, 6_000_000, 50, "a", "2026-11-01")
+    usage = Usage(input_tokens=1000, output_tokens=200, cache_read_tokens=600)
+    record = AuditRecord(
+        stage="outcome",
+        request_id="r",
+        organisation="o",
+        utc_us=1,
+        usage=usage,
+        cost_microusd=cost(price, usage),
+        price_as_of="2026-11-01",
+    )
+    bill = bill_of(record, price)
+    assert bill is not None
+    assert bill.is_exact
+    spent = sum(part.tokens * part.microusd_per_mtok for part in bill.parts)
+    assert -(-spent // 10**6) == record.cost_microusd
+    assert [part.tokens for part in bill.parts] == [400, 600, 200]
+    assert bill.saved_microusd == 600 * 2_700_000 // 10**6
+    later = Price(1, 1, 1, 1, 1, 50, "a", "2026-12-01")
+    estimated = bill_of(record, later)
+    assert estimated is not None
+    assert not estimated.is_exact
+    assert bill_of(record, None) is None
