@@ -10,6 +10,9 @@ from litestar import Litestar
 
 from admin.access import AccessGuard, SignInRequired, require_declarations
 from admin.api import api_routes
+from admin.audit.integrity import integrity_routes
+from admin.audit.pages import audit_routes
+from admin.audit.records import record_routes
 from admin.costs import cost_routes
 from admin.keys.routes import key_routes
 from admin.oidc import OpenIdClient
@@ -38,6 +41,9 @@ ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     policy_routes,
     traffic_routes,
     traffic_api_routes,
+    audit_routes,
+    record_routes,
+    integrity_routes,
 )
 """What is served to who is signed in; each room says what its handlers need."""
 

@@ -50,6 +50,18 @@ ROOMS: Final = (
         "Keys & Teams",
         (Screen("keys", "Keys", "/o/{organisation}/keys", _P.KEYS_READ),),
     ),
+    Room(
+        "compliance",
+        "Compliance",
+        (
+            Screen("audit", "Audit", "/o/{organisation}/audit", _P.AUDIT_READ),
+            Screen("integrity", "Integrity", "/o/{organisation}/integrity", _P.AUDIT_READ),
+            Screen(
+                *("audit-installation", "Audit, installation", "/audit", _P.AUDIT_READ),
+                is_everywhere=True,
+            ),
+        ),
+    ),
 )
 """In the order of the rail."""
 

@@ -8,6 +8,8 @@ from typing import Final
 from litestar import Litestar
 from msgspec import Struct
 
+from admin.audit.badge import LogBadge
+from admin.audit.checking import LogChecker
 from admin.screens import Screens
 from admin.shell import Shell
 from admin.statics import Statics
@@ -55,6 +57,7 @@ class Services(Struct, frozen=True):
     log: SegmentedAuditLog
     """Where deeds are recorded; also what custody of content writes to."""
     deeds: Deeds
+    checker: LogChecker
     statics: Statics
     screens: Screens
     shell: Shell
@@ -67,6 +70,7 @@ class Services(Struct, frozen=True):
 
     async def stop(self, _: Litestar) -> None:
         await self.upkeep.close()
+        await self.checker.stop()
         await self.log.close()
         await self.database.close()
         logger().info(Event.PROCESS_STOPPED, component="admin")
@@ -84,6 +88,10 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     log = deeds_log(settings, clock)
     statics = Statics()
     screens = Screens(statics)
+    deeds = Deeds(log, clock)
+    records = DatabaseAuditSink(database, settings.path(settings.audit.directory))
+    checker = LogChecker(settings, records, deeds, clock)
+    badge = LogBadge(database, checker, clock, settings.audit.checkpoint_period_s)
     return Services(
         settings=settings,
         clock=clock,
@@ -93,7 +101,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         ),
         budgets=LeaseTable(database, clock),
         people=people,
-        records=DatabaseAuditSink(database, settings.path(settings.audit.directory)),
+        records=records,
         spending=SpendingReader(database),
         rates=RateLimitTable(database),
         figures=TrafficFigures(database),
@@ -105,10 +113,11 @@ def open_services(settings: Settings, clock: Clock) -> Services:
             )
         ),
         log=log,
-        deeds=Deeds(log, clock),
+        deeds=deeds,
+        checker=checker,
         statics=statics,
         screens=screens,
-        shell=Shell(screens, people.organisations, settings.currencies, clock),
+        shell=Shell(screens, people.organisations, settings.currencies, clock, [badge]),
     )
 
 

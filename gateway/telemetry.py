@@ -52,6 +52,7 @@ class Event(StrEnum):
     RESPONSE_NOT_KEPT = "response:not_kept"
     AUDIT_ERASED_AGAIN = "audit:erased_again"
     AUDIT_CHECKPOINT_FAILED = "audit:checkpoint_failed"
+    AUDIT_CHECK_FAILED = "audit:check_failed"
     AUDIT_CHECKPOINT_NOT_EXPORTED = "audit:checkpoint_not_exported"
     SINK_NOT_TAKEN = "sink:not_taken"
     SINK_RECOVERED = "sink:recovered"

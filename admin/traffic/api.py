@@ -8,6 +8,7 @@ from litestar.params import FromPath
 from msgspec import Struct
 
 from admin.access import needs
+from admin.evidence import EvidenceReader
 from admin.preferences import Preferences
 from admin.services import Services
 from admin.traffic.asked import asked_of
@@ -52,6 +53,7 @@ class RequestStory(Struct, frozen=True):
 def traffic_api_routes(services: Services) -> list[Any]:
     """All of them read."""
     room, stories = TrafficRoom(services), StoryReader(services)
+    evidence = EvidenceReader(services)
 
     @get(_TRAFFIC, opt=_READ)
     async def list_traffic(
@@ -77,7 +79,8 @@ def traffic_api_routes(services: Services) -> list[Any]:
 
     @get("/api/organisations/{organisation:str}/proofs/{sequence:int}", opt=_READ)
     async def prove(organisation: FromPath[str], sequence: FromPath[int]) -> Proof:
-        found = await stories.proof(organisation, sequence) if sequence > 0 else None
+        row = await evidence.record(organisation, sequence) if sequence > 0 else None
+        found = await evidence.proof(organisation, row) if row is not None else None
         if found is None:
             raise NotFoundException
         return found

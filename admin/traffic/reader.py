@@ -1,6 +1,6 @@
 """Gathers what the list of requests shows: rows, counts beside them, names of keys, kept views."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -72,7 +72,9 @@ class TrafficRoom:
             asked,
             page,
             counts,
-            tuple((FACETS[name], _choices(asked, name, counts, names)) for name in COUNTED),
+            tuple(
+                (FACETS[name], choices_of(asked, name, counts.of[name], names)) for name in COUNTED
+            ),
             names,
             views,
             asked.href(before=_last(page)) if page.is_more else "",
@@ -99,11 +101,11 @@ def _last(page: Page) -> Place:
     return Place(page.rows[-1].utc_us, page.rows[-1].sequence)
 
 
-def _choices(
-    asked: Asked, field: str, counts: Counts, names: Mapping[str, str]
+def choices_of(
+    asked: Asked, field: str, counts: Sequence[tuple[str, int]], names: Mapping[str, str]
 ) -> tuple[Choice, ...]:
     """The counted values, and those that are asked for though none was counted."""
-    counted = dict(counts.of[field])
+    counted = dict(counts)
     chosen = [
         value
         for term in asked.filter.terms

@@ -8,23 +8,19 @@ from typing import Literal
 
 from msgspec import Struct
 
+from admin.evidence import Evidence, EvidenceReader
 from admin.services import Services
 from admin.traffic.bill import Bill, bill_of, prices_of
-from gateway.audit.integrator import SignedCheckpoint, TreeDamaged
-from gateway.audit.projection import SequencedRecord
 from gateway.routing import decision_digest
 from gateway.store.archive import DecisionArchive
 from gateway.store.audit_sink import AuditQuery
-from gateway.store.audit_tree import DatabaseAuditTrees
 from gateway.store.policies import PolicyStore
-from gateway.store.proofs import Proof, proof_of
 from gateway.store.traffic import route_of
 from gateway.types import Attempt, AuditRecord
 from policies.explain import Explanation
 
 
 BarKind = Literal["deciding", "waiting", "answering", "failed", "ending"]
-UNREADABLE = "the record is damaged or missing in its segment"
 
 
 class Bar(Struct, frozen=True):
@@ -34,19 +30,6 @@ class Bar(Struct, frozen=True):
     kind: BarKind
     start_us: int
     duration_us: int
-
-
-class Evidence(Struct, frozen=True):
-    """A record as it lies in the log; without `text` it cannot be read any more."""
-
-    sequence: int
-    stage: str
-    receipt: str
-    leaf_hash: str
-    text: str
-    has_content: bool
-    signed: SignedCheckpoint | None
-    """The first checkpoint that covers it."""
 
 
 class Story(Struct, frozen=True):
@@ -94,7 +77,7 @@ class StoryReader:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._trees = DatabaseAuditTrees(services.database)
+        self._evidence = EvidenceReader(services)
         policies = PolicyStore(services.database, services.clock)
         self._archive = DecisionArchive(services.records, policies)
         self._prices = prices_of(services.settings)
@@ -125,42 +108,7 @@ class StoryReader:
             bars,
             max((bar.start_us + bar.duration_us for bar in bars), default=0),
             self._bill(outcome) if outcome else None,
-            tuple([await self._evidence(organisation, row) for row in rows]),
-        )
-
-    async def proof(self, organisation: str, sequence: int) -> Proof | None:
-        """Of one record by its number; None without it, or while no checkpoint covers it.
-
-        Raises:
-            TreeDamaged, NotReady: there can be none now.
-        """
-        rows = self._services.records.records(
-            AuditQuery(organisation=organisation), after=sequence - 1
-        )
-        row = await anext(rows, None)
-        signed = await self._trees.covering(organisation, sequence)
-        if row is None or row.sequence != sequence or not row.projected.raw_json or signed is None:
-            return None
-        settings = self._services.settings
-        directory = settings.path(settings.audit.directory)
-        try:
-            return await proof_of(row, signed, self._trees, directory)
-        except TreeDamaged:
-            return None
-
-    async def _evidence(self, organisation: str, row: SequencedRecord) -> Evidence:
-        projected = row.projected
-        place = f"{projected.worker}.{projected.segment}.{projected.offset_bytes}"
-        if not projected.raw_json:
-            return Evidence(row.sequence, "", place, "", "", has_content=False, signed=None)
-        return Evidence(
-            row.sequence,
-            projected.record.stage,
-            f"{place}.{projected.leaf_hash}",
-            projected.leaf_hash,
-            projected.raw_json.decode(),
-            has_content=projected.content is not None,
-            signed=await self._trees.covering(organisation, row.sequence),
+            tuple([await self._evidence.of(organisation, row) for row in rows]),
         )
 
     async def _key_name(self, organisation: str, key_id: str) -> str:

@@ -107,6 +107,7 @@ class AuditQuery(Struct, frozen=True):
     target: str | None = None
     data_class: str | None = None
     status: str | None = None
+    about: str | None = None
     since_us: int | None = None
     until_us: int | None = None
     """Exclusive."""
@@ -183,6 +184,16 @@ class DatabaseAuditSink:
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
         return (await self._records_of(rows))[0] if rows else None
+
+    async def numbered(self, organisation: str, sequences: Sequence[int]) -> list[SequencedRecord]:
+        """Records of one organisation by their numbers, in any order; those that are there."""
+        columns = audit_records.c
+        query = select(*_STORED).where(
+            columns.organisation == organisation, columns.sequence.in_(sequences)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return await self._records_of(rows)
 
     async def span(self, organisation: str, since_us: int, until_us: int) -> tuple[int, int] | None:
         """First and last number of an organisation's records of a time; None if there are none."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import Select, and_, case, or_, select
+from sqlalchemy import ColumnElement, Select, and_, case, or_, select
 
 from gateway.store.conditions import IN_HOUSE, Search, conditions_of
 from gateway.store.engine import Database
@@ -23,6 +23,7 @@ COUNTED_ROWS: Final = 10_000
 LOOKED_AT_ROWS: Final = 100_000
 """So many rows are looked at for one page, where no index leads to the ones that are wanted."""
 _READ_ROWS: Final = 1_000
+_VALUES_MAX: Final = 8
 _BUCKETS_MAX: Final = 60
 _WIDTHS_US: Final = tuple(
     seconds * 1_000_000
@@ -43,10 +44,19 @@ _SHOWN = (
 )
 COUNTED: Final = ("route", "status", "model", "target", "class", "pii", "project", "key")
 """Fields of a filter that are counted beside a list of requests."""
-_COUNTED_COLUMNS = (
-    *(_C.utc_us, _ROUTE, _C.status, _C.model_requested, _C.target, _C.data_class, _C.findings),
-    *(_C.project, _C.key_id),
-)
+_COUNTED: Final[dict[str, ColumnElement[str]]] = {
+    "route": _ROUTE,
+    "status": _C.status,
+    "model": _C.model_requested,
+    "target": _C.target,
+    "class": _C.data_class,
+    "pii": _C.findings,
+    "project": _C.project,
+    "key": _C.key_id,
+    "kind": _C.stage,
+    "actor": _C.actor,
+    "action": _C.action,
+}
 
 
 class Row(Struct, frozen=True):
@@ -168,21 +178,16 @@ class TrafficReader:
             else:
                 return
 
-    async def counts(self, search: Search) -> Counts:
-        """Counts of the values that `COUNTED` names, and of rows over time."""
-        found, looked_back_us = await self._rows(search, _COUNTED_COLUMNS, None, COUNTED_ROWS + 1)
+    async def counts(self, search: Search, fields: Sequence[str] = COUNTED) -> Counts:
+        """Counts of the values of some fields, and of rows over time."""
+        columns = (_C.utc_us, _C.status, *(_COUNTED[name] for name in fields))
+        found, looked_back_us = await self._rows(search, columns, None, COUNTED_ROWS + 1)
         is_all = len(found) <= COUNTED_ROWS and looked_back_us is None
-        columns = list(zip(*found[:COUNTED_ROWS], strict=True)) or [()] * len(_COUNTED_COLUMNS)
-        labels: Counter[str] = Counter()
-        for said, count in Counter(columns[6]).items():
-            for label, _ in _labels_of(said):
-                labels[label] += count
-        plain = {"route": 1, "status": 2, "model": 3, "target": 4, "class": 5}
-        plain |= {"project": 7, "key": 8}
-        of = {name: _most(Counter(columns[index])) for name, index in plain.items()}
-        of["pii"] = _most(labels)
-        times: Sequence[int] = columns[0]
-        buckets, width_us = _buckets(times, columns[2])
+        times, statuses, *values = (
+            zip(*found[:COUNTED_ROWS], strict=True) if found else ((),) * len(columns)
+        )
+        of = {name: _counted(name, column) for name, column in zip(fields, values, strict=True)}
+        buckets, width_us = _buckets(times, statuses)
         return Counts(len(times), is_all, of, buckets, width_us)
 
     async def _rows(
@@ -225,9 +230,17 @@ def _labels_of(said: str) -> list[tuple[str, int]]:
     return found
 
 
-def _most(counted: Counter[str]) -> tuple[tuple[str, int], ...]:
-    named = [(value, count) for value, count in counted.items() if value]
-    return tuple(sorted(named, key=lambda each: (-each[1], each[0]))[:8])
+def _counted(field: str, values: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """The most frequent values of a field, without the empty one."""
+    counter = Counter(values)
+    if field == "pii":
+        labels: Counter[str] = Counter()
+        for said, count in counter.items():
+            for label, _ in _labels_of(said):
+                labels[label] += count
+        counter = labels
+    named = [(value, count) for value, count in counter.items() if value]
+    return tuple(sorted(named, key=lambda each: (-each[1], each[0]))[:_VALUES_MAX])
 
 
 def _buckets(times: Sequence[int], statuses: Sequence[str]) -> tuple[tuple[Bucket, ...], int]:

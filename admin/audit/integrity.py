@@ -1,0 +1,123 @@
+"""The integrity of a log: what was signed and when, how it grew, the full check, the keys."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from litestar import MediaType, Request, Response, get, post, route
+from litestar.params import FromPath
+from litestar.response import Redirect
+from msgspec import Struct
+
+from admin.access import needs, session_of
+from admin.audit.checking import Checked, LogChecker, Running, spread
+from admin.services import Services
+from admin.sign_in import READING, SEE_OTHER
+from gateway.access import Permission
+from gateway.audit import offline
+from gateway.audit.checkpoints import verifier_keys
+from gateway.audit.integrator import SignedCheckpoint
+from gateway.store.audit_tree import DatabaseAuditTrees
+
+
+_READ: Final = needs(Permission.AUDIT_READ)
+_PAGE: Final = "/o/{organisation:str}/integrity"
+_NEWEST: Final = 25
+_POINTS: Final = 200
+_DAY_US: Final = 86_400_000_000
+
+
+class Key(Struct, frozen=True):
+    """A key that signs checkpoints, as the offline verifier takes it, and its short fingerprint."""
+
+    text: str
+    name: str
+    fingerprint: str
+
+
+class Integrity(Struct, frozen=True):
+    """What the page shows."""
+
+    records: int
+    newest: Sequence[SignedCheckpoint]
+    """Newest first."""
+    growth: Sequence[SignedCheckpoint]
+    keys: Sequence[Key]
+    last: Checked | None
+    running: Running | None
+    problem: str
+    """Why the last check has no end; empty otherwise."""
+    read_us: int
+
+
+class IntegrityReader:
+    """Reads for one organisation; all may raise NotReady."""
+
+    def __init__(self, services: Services, checker: LogChecker) -> None:
+        self._services = services
+        self._trees = DatabaseAuditTrees(services.database)
+        self._checker = checker
+
+    async def read(self, organisation: str) -> Integrity:
+        now_us = self._services.clock.utc_us()
+        signed = await self._trees.between(organisation, now_us - 30 * _DAY_US, now_us + _DAY_US)
+        tree = (await self._trees.trees()).get(organisation)
+        directory = self._services.settings.path(self._services.settings.audit.directory)
+        keys = await asyncio.to_thread(verifier_keys, directory)
+        return Integrity(
+            tree.size if tree else 0,
+            signed[: -_NEWEST - 1 : -1],
+            spread(signed, _POINTS),
+            [Key(text, *text.split("+", 2)[:2]) for text in keys],
+            await self._checker.last(organisation),
+            self._checker.running,
+            self._checker.problem,
+            now_us,
+        )
+
+
+def integrity_routes(services: Services) -> list[Any]:
+    """The page, the check, the verifier, and the same for programs."""
+    checker = services.checker
+    reader = IntegrityReader(services, checker)
+
+    @route(_PAGE, http_method=READING, media_type=MediaType.HTML, opt=_READ)
+    async def integrity(
+        request: Request[Any, Any, Any], organisation: FromPath[str]
+    ) -> Response[str]:
+        return await services.shell.page(
+            request,
+            "audit/integrity.html",
+            "integrity",
+            integrity=await reader.read(organisation),
+            organisation=organisation,
+            period_s=services.settings.audit.checkpoint_period_s,
+        )
+
+    @post(
+        f"{_PAGE}/check",
+        opt=needs(Permission.AUDIT_READ, records="integrity.check_began"),
+        status_code=SEE_OTHER,
+    )
+    async def check(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Redirect:
+        if checker.running is None:
+            actor = session_of(request).person.name
+            await services.deeds.record(actor, "integrity.check_began", organisation)
+            checker.begin(organisation, actor)
+        return Redirect(f"/o/{organisation}/integrity", status_code=SEE_OTHER)
+
+    @get(f"{_PAGE}/verify.py", media_type="text/x-python", opt=_READ)
+    async def verifier(organisation: FromPath[str]) -> Response[bytes]:  # noqa: ARG001 - of the path
+        headers = {"content-disposition": 'attachment; filename="verify.py"'}
+        return Response(_verifier(), media_type="text/x-python", headers=headers)
+
+    @get("/api/organisations/{organisation:str}/integrity", opt=_READ)
+    async def tell_integrity(organisation: FromPath[str]) -> Integrity:
+        return await reader.read(organisation)
+
+    return [integrity, check, verifier, tell_integrity]
+
+
+def _verifier() -> bytes:
+    with open(offline.__file__, "rb") as file:  # noqa: PTH123 - a module's own file
+        return file.read()

@@ -1,0 +1,187 @@
+"""Gathers what the audit explorer shows: rows of all logs, what deeds changed, what is signed."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from admin.services import Services
+from admin.traffic.asked import Asked
+from admin.traffic.reader import Choice, choices_of
+from gateway.audit.export import export_line
+from gateway.deeds import OPERATORS
+from gateway.store.audit_tree import DatabaseAuditTrees
+from gateway.store.conditions import Search, Source
+from gateway.store.explorer import Explorer
+from gateway.store.traffic import Counts, Page, Place, Row, TrafficReader
+from gateway.store.views import SavedView, ViewStore
+
+
+ROOM: Final = "audit"
+FACETS: Final = {
+    "kind": "Kind",
+    "action": "Deed",
+    "actor": "Who",
+    "status": "Outcome",
+    "project": "Project",
+    "key": "Key",
+}
+_SHOWN_CHARS: Final = 160
+_ROWS_AT_ONCE: Final = 200
+
+
+class Change(Struct, frozen=True):
+    """One thing that a deed changed; empty texts are what was not there."""
+
+    name: str
+    before: str
+    after: str
+
+
+class Explored(Struct, frozen=True):
+    """A page of the explorer; without `page` the filter could not be read."""
+
+    asked: Asked
+    read_us: int
+    page: Page | None = None
+    rows: int = 0
+    """So many were counted; `is_all` when they are all that match."""
+    is_all: bool = True
+    facets: tuple[tuple[str, tuple[Choice, ...]], ...] = ()
+    changes: Mapping[tuple[str, int], tuple[Change, ...]] = {}
+    signed: Mapping[str, int] = {}
+    """How many records of each log a checkpoint covers."""
+    names: Mapping[str, str] = {}
+    views: tuple[SavedView, ...] = ()
+    older: str = ""
+    further: str = ""
+
+
+class AuditRoom:
+    """Reads for one organisation, or for the installation where that is empty."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._explorer = Explorer(TrafficReader(services.database))
+        self._trees = DatabaseAuditTrees(services.database)
+        self.views = ViewStore(services.database, services.clock)
+
+    async def explored(self, organisation: str, asked: Asked, zone: str, person: str) -> Explored:
+        """The whole page; raises NotReady."""
+        views: list[SavedView] = []
+        if organisation:
+            views = await self.views.views(person, organisation, ROOM)
+        now_us = self._services.clock.utc_us()
+        if asked.wrong is not None:
+            return Explored(asked, read_us=now_us, views=tuple(views))
+        searches = self._searches(organisation, asked, zone)
+        page = await self._explorer.page(searches, asked.before)
+        counts = await self._explorer.counts(searches, tuple(FACETS))
+        keys = await self._services.keys.keys(organisation) if organisation else []
+        names = {each.key_id: each.principal.key_name for each in keys}
+        merged = merged_counts(counts)
+        return Explored(
+            asked,
+            now_us,
+            page,
+            sum(each.rows for each in counts),
+            all(each.is_all for each in counts),
+            tuple((FACETS[name], choices_of(asked, name, merged[name], names)) for name in FACETS),
+            await self._changes(page.rows),
+            await self._signed({row.organisation for row in page.rows}),
+            names,
+            tuple(views),
+            asked.href(before=_last(page)) if page.is_more else "",
+            asked.href(before=Place(page.looked_back_us, 0)) if page.looked_back_us else "",
+        )
+
+    async def page(self, organisation: str, asked: Asked, zone: str) -> Page:
+        """Rows alone, for programs; raises NotReady."""
+        return await self._explorer.page(self._searches(organisation, asked, zone), asked.before)
+
+    async def lines(self, organisation: str, asked: Asked, zone: str) -> AsyncIterator[bytes]:
+        """Everything that matches as JSON lines, each a whole record with number and hash."""
+        waiting: list[Row] = []
+        async for row in self._explorer.rows(self._searches(organisation, asked, zone)):
+            waiting.append(row)
+            if len(waiting) == _ROWS_AT_ONCE:
+                yield await self._written(waiting)
+                waiting = []
+        yield await self._written(waiting)
+
+    def _searches(self, organisation: str, asked: Asked, zone: str) -> list[Search]:
+        sources = [Source(OPERATORS, "admin")]
+        if organisation:
+            sources = [Source(organisation), Source(OPERATORS, "admin", organisation)]
+        now_us = self._services.clock.utc_us()
+        return [asked.search(source, now_us, zone) for source in sources]
+
+    async def _written(self, rows: Sequence[Row]) -> bytes:
+        found = {}
+        for log in {row.organisation for row in rows}:
+            numbers = [row.sequence for row in rows if row.organisation == log]
+            for record in await self._services.records.numbered(log, numbers):
+                found[log, record.sequence] = export_line(record)
+        whole = (found[row.organisation, row.sequence] for row in rows)
+        return b"".join(msgspec.json.encode(line) + b"\n" for line in whole)
+
+    async def _changes(self, rows: Sequence[Row]) -> dict[tuple[str, int], tuple[Change, ...]]:
+        numbers = [row.sequence for row in rows if row.stage == "admin"]
+        records = await self._services.records.numbered(OPERATORS, numbers) if numbers else []
+        return {
+            (OPERATORS, each.sequence): changes_of(each.projected.record.detail)
+            for each in records
+            if each.projected.raw_json
+        }
+
+    async def _signed(self, logs: set[str]) -> dict[str, int]:
+        newest = {log: await self._trees.newest(log) for log in sorted(logs)}
+        return {log: found.size if found else 0 for log, found in newest.items()}
+
+
+def changes_of(detail: Mapping[str, str]) -> tuple[Change, ...]:
+    """What is ordered, field by field, beside what was there; what stays the same is left out.
+
+    What was there and is not ordered anew is only shown where nothing is ordered at all.
+    """
+    before, after = (_decoded(detail.get(name, "")) for name in ("before", "after"))
+    if not (isinstance(before or {}, dict) and isinstance(after or {}, dict)):
+        return (Change("", _shown(before), _shown(after)),) if before != after else ()
+    was, ordered = before or {}, after or {}
+    return tuple(
+        Change(name, _shown(was.get(name)), _shown(ordered.get(name)))
+        for name in ordered or was
+        if was.get(name) != ordered.get(name)
+    )
+
+
+def merged_counts(counts: Sequence[Counts]) -> dict[str, tuple[tuple[str, int], ...]]:
+    """The counts of several logs together."""
+    merged: dict[str, Counter[str]] = {name: Counter() for name in FACETS}
+    for each in counts:
+        for name, values in each.of.items():
+            merged[name].update(dict(values))
+    return {
+        name: tuple(sorted(found.items(), key=lambda each: (-each[1], each[0])))
+        for name, found in merged.items()
+    }
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text) if text else None
+    except msgspec.DecodeError:
+        return text  # Cut to fit into its record.
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+
+
+def _last(page: Page) -> Place:
+    return Place(page.rows[-1].utc_us, page.rows[-1].sequence)

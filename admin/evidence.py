@@ -1,0 +1,63 @@
+"""A record as evidence: where it lies, what it hashes to, what signed it, and the proof of that."""
+
+from msgspec import Struct
+
+from admin.services import Services
+from gateway.audit.integrator import SignedCheckpoint, TreeDamaged
+from gateway.audit.projection import SequencedRecord
+from gateway.store.audit_sink import AuditQuery
+from gateway.store.audit_tree import DatabaseAuditTrees
+from gateway.store.proofs import Proof, proof_of
+
+
+class Evidence(Struct, frozen=True):
+    """A record as it lies in the log; without `text` it cannot be read any more."""
+
+    sequence: int
+    stage: str
+    receipt: str
+    leaf_hash: str
+    text: str
+    has_content: bool
+    signed: SignedCheckpoint | None
+    """The first checkpoint that covers it."""
+
+
+class EvidenceReader:
+    """Reads records and their proofs from one database; all may raise NotReady."""
+
+    def __init__(self, services: Services) -> None:
+        self._records = services.records
+        self._trees = DatabaseAuditTrees(services.database)
+        self._directory = services.settings.path(services.settings.audit.directory)
+
+    async def record(self, log: str, sequence: int) -> SequencedRecord | None:
+        """A record of a log by its number."""
+        rows = self._records.records(AuditQuery(organisation=log), after=sequence - 1)
+        row = await anext(rows, None)
+        return row if row is not None and row.sequence == sequence else None
+
+    async def of(self, log: str, row: SequencedRecord) -> Evidence:
+        projected = row.projected
+        place = f"{projected.worker}.{projected.segment}.{projected.offset_bytes}"
+        if not projected.raw_json:
+            return Evidence(row.sequence, "", place, "", "", has_content=False, signed=None)
+        return Evidence(
+            row.sequence,
+            projected.record.stage,
+            f"{place}.{projected.leaf_hash}",
+            projected.leaf_hash,
+            projected.raw_json.decode(),
+            has_content=projected.content is not None,
+            signed=await self._trees.covering(log, row.sequence),
+        )
+
+    async def proof(self, log: str, row: SequencedRecord) -> Proof | None:
+        """None while no checkpoint covers it, or where its bytes or the tree are damaged."""
+        signed = await self._trees.covering(log, row.sequence)
+        if signed is None or not row.projected.raw_json:
+            return None
+        try:
+            return await proof_of(row, signed, self._trees, self._directory)
+        except TreeDamaged:
+            return None

@@ -1,0 +1,1 @@
+"""The audit explorer and the integrity of the log."""

@@ -1,0 +1,131 @@
+"""The integrity of a log: what is signed, the full check and what it finds, the badge."""
+
+import asyncio
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from sqlalchemy import update
+
+from admin.audit.checking import spread
+from gateway.audit.integrator import SignedCheckpoint
+from gateway.store.tables import audit_tiles
+from tests.admin.chromium import window
+from tests.admin.listener import Browser
+from tests.admin.traffic.world import Asked, World
+
+
+pytestmark = pytest.mark.anyio
+PAGE = "/o/acme/integrity"
+
+
+async def told(browser: Browser) -> dict[str, Any]:
+    _, body = await browser.send("GET", "/api/organisations/acme/integrity")
+    found: dict[str, Any] = msgspec.json.decode(body)
+    return found
+
+
+async def checked(browser: Browser) -> dict[str, Any]:
+    """Run a check and wait for its end."""
+    answer, _ = await browser.send("POST", f"{PAGE}/check", {})
+    assert answer.status == 303
+    while (found := await told(browser))["running"] is not None:
+        await asyncio.sleep(0.02)
+    assert found["problem"] == ""
+    last: dict[str, Any] = found["last"]
+    return last
+
+
+async def test_the_page_shows_what_was_signed_and_by_which_key(
+    world: World, browser: Browser
+) -> None:
+    _, page = await browser.send("GET", PAGE)
+    assert "Nothing was signed yet" in page
+    assert "log not signed yet" in page
+    await world.sign()
+    _, page = await browser.send("GET", PAGE)
+    key = re.search(r"--key &#34;([^&]+)&#34;|--key \"([^\"]+)\"", page)
+    assert key is not None
+    assert "12 records were signed" in page
+    assert re.search(r"log verified \d+ s ago", page)
+    world.listener.clock.advance(600)
+    _, page = await browser.send("GET", PAGE)
+    assert "log last signed 10 min ago" in page
+    answer, text = await browser.send("GET", f"{PAGE}/verify.py")
+    assert "attachment" in answer.headers["content-disposition"]
+    assert text.startswith('"""Verifies an evidence pack')
+
+
+async def test_a_whole_log_is_found_whole_and_that_is_recorded(
+    world: World, browser: Browser
+) -> None:
+    await world.sign()
+    found = await checked(browser)
+    assert (found["records"], found["reason"]) == (12, "")
+    await world.write()
+    _, deeds = await browser.send("GET", "/o/acme/audit?q=action:integrity.*")
+    assert "integrity.check_began" in deeds
+    assert "integrity.checked" in deeds
+
+
+async def test_a_log_that_was_tampered_with_is_named_on_every_page(
+    world: World, browser: Browser
+) -> None:
+    await world.write(*(Asked(number, ago_s=number) for number in range(100, 230)))
+    await world.sign()
+    async with world.listener.database() as database, database.writing() as connection:
+        where = audit_tiles.c.organisation == "acme"
+        await connection.execute(update(audit_tiles).where(where).values(hashes=bytes(32 * 256)))
+    found = await checked(browser)
+    assert "not the record that was numbered" in found["reason"]
+    _, page = await browser.send("GET", "/o/acme/traffic")
+    assert "log not whole" in page
+    _, page = await browser.send("GET", PAGE)
+    assert "The log is not whole" in page
+
+
+def test_signatures_are_verified_over_the_whole_time_when_there_are_too_many() -> None:
+    signed = [SignedCheckpoint("acme", number, number, b"", "") for number in range(1001)]
+    chosen = spread(signed, 11)
+    assert [each.size for each in chosen] == list(range(0, 1001, 100))
+    assert spread(signed[:5], 11) == signed[:5]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_the_rooms_stand_at_every_width_without_a_fault(world: World, theme: str) -> None:
+    await world.sign()
+    async with window(world.listener, theme=theme) as seen:
+        await seen.sign_in_with_token(world.listener.token)
+        for path in ("/o/acme/audit", "/o/acme/audit/-operators/2", PAGE):
+            for width in (390, 820, 1280):
+                await seen.page.set_viewport_size({"width": width, "height": 900})
+                await seen.open(path)
+                assert await seen.violations() == [], (path, width)
+                wide = await seen.page.evaluate("document.documentElement.scrollWidth")
+                assert wide <= width, (path, width)
+        assert seen.problems == []
+
+
+async def test_a_browser_verifies_a_record_and_sees_when_it_is_another(world: World) -> None:
+    await world.sign()
+    async with window(world.listener) as seen:
+        await seen.sign_in_with_token(world.listener.token)
+        page = seen.page
+
+        async def steps() -> list[str]:
+            await page.click("[data-verifies]")
+            await page.wait_for_selector("[data-verifies]:not([disabled])")
+            await page.wait_for_selector(".steps li:nth-child(4)")
+            marks = await page.query_selector_all(".steps li span:first-child")
+            return [await mark.inner_text() for mark in marks]
+
+        await seen.open("/o/acme/audit/acme/5")
+        assert await steps() == ["✓"] * 5
+        raw = "document.querySelector('pre.raw')"
+        await page.evaluate(f"{raw}.textContent = {raw}.textContent.replace('acme', 'acne')")
+        assert await steps() == ["✗", "✗", "✗", "✓"]
+        await page.evaluate("() => { crypto.subtle.importKey = async () => { throw new Error() } }")
+        assert (await steps())[-1] == "–"
+        assert "knows no Ed25519" in await page.inner_text(".steps")
+        assert seen.problems == []
