@@ -62,8 +62,14 @@ def check(text: str, source_name: str, targets: tuple[TargetFacts, ...] = ()) ->
     errors = [
         Problem(each.path, each.reason, each.name) for each in shadowed(document.body.preferences)
     ]
+    warnings = [*_warnings(document.body)]
     if targets:
         errors += _catalogue_errors(document, targets)
+    elif document.body.example_targets:
+        errors += _closed(document, document.body.example_targets, "every example target")
+    else:
+        # A catalogue may have what the examples lack.
+        warnings += _closed(document, EXAMPLE_TARGETS, "every example target")
     cases = [
         run_case(document, case, find(Problem(f"tests[{place}]", "", case.name)).rule_at)
         for place, case in enumerate(document.body.tests)
@@ -72,7 +78,7 @@ def check(text: str, source_name: str, targets: tuple[TargetFacts, ...] = ()) ->
         source_name,
         document,
         errors=tuple(map(find, errors)),
-        warnings=tuple(map(find, _warnings(document.body))),
+        warnings=tuple(map(find, warnings)),
         tests=tuple(cases),
     )
 
@@ -123,11 +129,18 @@ def _catalogue_errors(
         if name not in names:
             hint = suggestion(name, names)
             yield Problem(path, f"no target of the catalogue is named {shown(name)}{hint}", rule)
+    yield from _closed(document, targets, "every target")
+
+
+def _closed(
+    document: PolicyDocument, targets: tuple[TargetFacts, ...], which: str
+) -> Iterator[Problem]:
+    """Constraints of every request that leave nothing of these targets."""
     always = [step for step in document.constraints if not step.readings and _holds(step)]
     closing = [step for step in always if step.closures]
     if all(any(_closes(step, target) for step in closing) for target in targets):
         rules = ", ".join(step.name for step in closing)
-        message = f"every target is closed for every request by: {rules}"
+        message = f"{which} is closed for every request by: {rules}"
         first = closing[0]
         yield Problem(f"constraints[{document.constraints.index(first)}]", message, first.name)
 

@@ -39,9 +39,19 @@ def policy() -> None:
 
 @policy.command("check")
 @document_argument
-def check_document(file: Path) -> None:
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Check it against the targets of this configuration, too.",
+)
+def check_document(file: Path, config_file: Path | None) -> None:
     """Check a document and run its test cases; exit status 1 when anything is wrong."""
-    report = check(_read(file), str(file))
+    known: tuple[TargetFacts, ...] = ()
+    if config_file is not None:
+        targets = configured_targets(load_settings(config_file))
+        known = routing.TargetBoard({each.name: each for each in targets}, {}).facts_for(None)
+    report = check(_read(file), str(file), known)
     click.echo(render_report(report))
     sys.exit(0 if report.is_ok else 1)
 

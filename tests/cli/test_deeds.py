@@ -19,9 +19,8 @@ READING = """
     audit export, audit fsck, audit hold list, audit key, audit pack, audit prove,
     audit reveal report, audit verify, budgets list, cascade check, config check, costs export,
     costs forecast, costs reconcile, costs report, costs savings, keys list, limits list,
-    policy diff, policy explain, policy history, policy replay, policy show, policy versions,
-    pool list,
-    secrets list, users list
+    policy check, policy diff, policy explain, policy history, policy replay, policy show,
+    policy versions, pool list, secrets list, users list
 """
 IN_CUSTODY = """
     audit erase, audit hold release, audit hold set, audit reveal approve, audit reveal ask,

@@ -193,6 +193,18 @@ def test_content_that_cannot_be_read_stays_in_house(newcomer: Operator) -> None:
     assert "candidates: in-house\n" in ended.output
 
 
+def test_with_a_configuration_a_document_is_checked_against_its_targets(
+    operator: Operator, tmp_path: Path
+) -> None:
+    document = tmp_path / "p.toml"
+    rule = 'name = "c"\nforbid = { targets = ["nobody"] }'
+    document.write_text(f'name = "d"\nversion = 1\n[[constraints]]\n{rule}\n')
+    assert operator.types("policy", "check", document).status == 0
+    ended = operator.config("policy", "check", document)
+    assert ended.status == 1
+    assert "no target of the catalogue is named 'nobody'" in ended.output
+
+
 def test_with_a_configuration_its_own_targets_are_decided_among(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

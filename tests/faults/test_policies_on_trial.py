@@ -120,6 +120,50 @@ async def test_a_canary_that_does_harm_is_gone_within_seconds_and_hurt_few(
     assert 0 < statuses.count(500) <= HARMED_MAX * len(statuses)
 
 
+TRYING = {
+    "name": "trying",
+    "targets": [ENGINE_TARGET],
+    "canary": {"target": CLAUDE_TARGET, "percent": 50, "checks": ["answered", "format"]},
+}
+
+
+@pytest.mark.anyio
+async def test_a_target_on_trial_is_measured_by_its_answers_too(
+    gateway: RunningGateway, upstreams: Upstreams, http: aiohttp.ClientSession
+) -> None:
+    upstreams.anthropic.answer(Answer(text=" "))
+    database = open_database(gateway.settings.database_url)
+    store = PolicyStore(database, SystemClock())
+    try:
+        number = await released(store, document(preferences=(TRYING,)))
+        await store.act(INSTALLATION, number, "publish", "Bob")
+    finally:
+        await database.close()
+    async with asyncio.timeout(20):
+        while not gateway.plane.snapshots.policies.tries_targets:
+            await asyncio.sleep(0.02)
+    callers = [Caller(gateway, http, key) for key in await keys_of_both_arms(gateway)]
+    for turn in range(10):
+        for each in callers:
+            asked = ask("openai", model="auto", stream=bool(turn % 2))
+            assert (await each.post("openai", asked)).status == 200
+    async with http.get(f"{gateway.url}/metrics") as reply:
+        lines = (await reply.text()).splitlines()
+    told = {line.rpartition(" ")[0]: line.rpartition(" ")[2] for line in lines}
+    name = 'gatewright_canary_answers_total{arm="%s",result="%s",rule="trying"}'
+    found = [float(told[name % arm]) for arm in (("canary", "answered"), ("others", "ok"))]
+    assert found == [10.0, 10.0]
+
+
+async def keys_of_both_arms(gateway: RunningGateway) -> list[str]:
+    """A key that gets the target on trial, and one that does not."""
+    keys: dict[bool, str] = {}
+    while len(keys) < 2:
+        key = await gateway.issue_key()
+        keys[share("trying", CLAUDE_TARGET, key.split("_")[2]) * 100 < 50] = key
+    return list(keys.values())
+
+
 async def keys_on_both_sides(gateway: RunningGateway, canary: PolicyDocument) -> list[str]:
     """Keys of whom one in 25 gets the canary, whatever their random names."""
     inside: list[str] = []

@@ -391,3 +391,19 @@ def test_obligations_are_expected_by_name_and_shown() -> None:
     shown_cascade = render_decision(decide(cascading, request()))
     assert "one tier up when it fails more likely than: 12.5 %" in shown_cascade
     assert "pseudonymise: every finding" in shown
+
+
+CLOSING: tuple[dict[str, object], ...] = (
+    {"forbid": {"in_house": True}},
+    {"forbid": {"in_house": False}},
+)
+
+
+def test_a_document_that_closes_all_examples_is_refused_if_the_examples_are_its_own() -> None:
+    said = "every example target is closed for every request by: c0, c1"
+    report = check(document_text(*CLOSING), "d")
+    assert report.is_ok, "a catalogue may have what the examples lack"
+    assert any(said in str(warning) for warning in report.warnings)
+    own = check(document_text(*CLOSING, example_targets=[{"name": "a"}]), "d")
+    assert any(said in str(error) for error in own.errors)
+    assert not check(document_text(CLOSING[0]), "d").warnings[1:]
