@@ -124,6 +124,7 @@ FACTS: Final[Mapping[str, Value]] = {
     "service_tier": Text(attrgetter("service_tier")),
     "warm_target": Text(attrgetter("warm_target")),
     "warm_tokens": Number(attrgetter("warm_tokens")),
+    "sealed": Text(attrgetter("sealed")),
     "headers": Headers(attrgetter("headers")),
     "injection": Number(attrgetter("injection")),
     "injection_suspected": Truth(attrgetter("injection_suspected")),
