@@ -6,7 +6,9 @@ Fault rows 38 and 39. The suite mutates a few hundred documents; `make faults` t
 import asyncio
 import os
 import random
+from collections.abc import AsyncIterator
 from importlib import resources
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -127,11 +129,21 @@ TRYING = {
 }
 
 
+@pytest.fixture
+async def own_gateway(
+    tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams
+) -> AsyncIterator[RunningGateway]:
+    """One whose breakers have seen nothing yet."""
+    async with RunningGateway(tmp_path, sqlite_url, own_upstreams) as running:
+        yield running
+
+
 @pytest.mark.anyio
 async def test_a_target_on_trial_is_measured_by_its_answers_too(
-    gateway: RunningGateway, upstreams: Upstreams, http: aiohttp.ClientSession
+    own_gateway: RunningGateway, own_upstreams: Upstreams, http: aiohttp.ClientSession
 ) -> None:
-    upstreams.anthropic.answer(Answer(text=" "))
+    gateway = own_gateway
+    own_upstreams.anthropic.answer(Answer(text=" "))
     database = open_database(gateway.settings.database_url)
     store = PolicyStore(database, SystemClock())
     try:
