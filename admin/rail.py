@@ -43,7 +43,16 @@ ROOMS: Final = (
     Room(
         "policies",
         "Policies",
-        (Screen("policies", "Policies", "/o/{organisation}/policies", _P.POLICIES_READ),),
+        (
+            Screen("policies", "Policies", "/o/{organisation}/policies", _P.POLICIES_READ),
+            Screen(
+                "simulator",
+                "Simulator",
+                "/o/{organisation}/policies/simulator",
+                _P.POLICIES_READ,
+            ),
+            Screen("approvals", "Approvals", "/o/{organisation}/approvals", _P.POLICIES_READ),
+        ),
     ),
     Room(
         "keys",

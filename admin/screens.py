@@ -31,6 +31,7 @@ CODES: Final = {
     403: "permission_denied",
     404: "not_found",
     405: "method_not_allowed",
+    409: "conflict",
     413: "request_too_large",
     503: "not_ready",
 }

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from admin.audit.badge import LogBadge
 from admin.audit.checking import LogChecker
+from admin.policy_room.badge import PendingBadge
 from admin.screens import Screens
 from admin.shell import Shell
 from admin.statics import Statics
@@ -21,10 +22,12 @@ from gateway.deeds import Deeds
 from gateway.identity import Peppers
 from gateway.settings import Settings
 from gateway.store.audit_sink import DatabaseAuditSink
+from gateway.store.custody import Custody
 from gateway.store.engine import Database, open_database
 from gateway.store.keys import KeyStore
 from gateway.store.leases import LeaseTable
 from gateway.store.people import PeopleStore
+from gateway.store.policies import PolicyStore
 from gateway.store.rate_limits import RateLimitTable
 from gateway.store.rollup import Rollup
 from gateway.store.schema import require_newest_schema
@@ -92,6 +95,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     records = DatabaseAuditSink(database, settings.path(settings.audit.directory))
     checker = LogChecker(settings, records, deeds, clock)
     badge = LogBadge(database, checker, clock, settings.audit.checkpoint_period_s)
+    waiting = PendingBadge(PolicyStore(database, clock), Custody(database, log, clock), clock)
     return Services(
         settings=settings,
         clock=clock,
@@ -117,7 +121,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         checker=checker,
         statics=statics,
         screens=screens,
-        shell=Shell(screens, people.organisations, settings.currencies, clock, [badge]),
+        shell=Shell(screens, people.organisations, settings.currencies, clock, [badge, waiting]),
     )
 
 

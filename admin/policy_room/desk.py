@@ -162,6 +162,8 @@ class Desk:
     ) -> PolicyVersion:
         """A new live version equal to one that was live before."""
         _require(person, Permission.POLICIES_PUBLISH, organisation, place)
+        if to is not None:
+            await self._reader.version(place, to)
         reason = _reason(reason)
         after = {"level": place.name, "to": to, "reason": reason}
         async with self._deeds.doing(

@@ -33,11 +33,16 @@ async def tried(
     place: Place,
     document: PolicyDocument | None,
     said: Mapping[str, str],
+    *,
+    is_any: bool = False,
 ) -> Tried | None:
-    """What the document would decide in its level's place; None when nothing is asked."""
+    """What the document would decide in its level's place; None when nothing is asked.
+
+    `is_any` says that no document is one as well: then the other levels decide alone.
+    """
     if not wants_answer(said):
         return None
-    if document is None:
+    if document is None and not is_any:
         return Tried(problem="the document has mistakes; nothing can be decided under it")
     try:
         asked = await room.asker.ask(organisation, said)

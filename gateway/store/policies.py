@@ -183,6 +183,13 @@ class PolicyStore:
             rows = (await connection.execute(query)).mappings().all()
         return [_version_of(row) for row in rows]
 
+    async def awaiting(self) -> list[PolicyVersion]:
+        """Versions of all levels that nobody has approved or rejected yet, the oldest first."""
+        query = select(policy_versions).where(_V.state == "draft").order_by(_V.created_us)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [_version_of(row) for row in rows]
+
     async def version(self, level: str, number: int) -> PolicyVersion:
         """Raises RequestInvalid when there is no such version."""
         async with self._database.reading() as connection:

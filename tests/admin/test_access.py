@@ -25,6 +25,11 @@ BODIES: dict[str, dict[str, object]] = {
     "keys": {"workspace": "research", "project": "bot", "name": "new"},
     "budgets": {"account": "org:{organisation}", "limit_microusd": 5},
     "grants": {"person": "somebody", "role": "viewer"},
+    "draft": {"text": 'name = "drafted"\nversion = 1\n', "revision": 0},
+    "versions": {"revision": 1, "reason": "a test"},
+    "verdict": {"action": "approve", "reason": "a test"},
+    "rollout": {"action": "publish", "reason": "a test"},
+    "rollback": {"to": 1, "reason": "a test"},
 }
 
 
@@ -60,6 +65,8 @@ async def call(
     target = re.sub(r"\{organisation[^}]*\}", organisation, path)
     target = re.sub(r"\{key_id[^}]*\}", "0" * 12, target)
     target = re.sub(r"\{[a-z_]+:int\}", "1", target)
+    target = re.sub(r"\{level[^}]*\}", "organisation", target)
+    target = re.sub(r"\{number[^}]*\}", "1", target)
     kind = path.rstrip("/").rsplit("/", 1)[-1]
     body = msgspec.json.encode(BODIES.get(kind, {})).decode()
     answer, text = await browser.send(

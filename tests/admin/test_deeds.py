@@ -7,7 +7,7 @@ import pytest
 from litestar import Litestar, post
 
 from admin.access import SIGNED_IN, require_declarations
-from gateway.access import Grant
+from gateway.access import Grant, Permission
 from gateway.audit.export import segment_rows
 from gateway.deeds import OPERATORS
 from gateway.errors import StartupRefused
@@ -34,8 +34,12 @@ async def test_every_change_over_http_is_on_record_with_its_person(
     await browser.sign_in_as("ann", PASSWORD)
     seen = len(await deeds(listener))
     for method, path, opt in declared(listener.application):
-        if method != "POST" or "{key_id" in path:
+        if method != "POST" or "{key_id" in path or opt["records"].startswith("nothing"):
             continue
+        if opt["access"] in (Permission.POLICIES_APPROVE, Permission.POLICIES_PUBLISH):
+            continue  # Takes a second person: `policies/test_rolling_out.py`.
+        if path.endswith("/versions"):
+            continue  # Takes a draft: there, too.
         status, _ = await call(browser, method, path, OWN)
         assert status in (201, 204), (path, status)
         (record,) = (await deeds(listener))[seen:]

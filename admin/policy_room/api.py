@@ -1,0 +1,232 @@
+"""Policies over the JSON API: what the pages show and do, typed in and out."""
+
+from typing import Any, Final
+
+import msgspec
+from litestar import get, post
+from litestar.exceptions import NotFoundException
+from msgspec import Struct
+
+from admin.access import needs
+from admin.policy_room.asking import PREFIX
+from admin.policy_room.desk import STEPS, VERDICTS
+from admin.policy_room.marks import Mark, marks_of
+from admin.policy_room.pages import moment_of
+from admin.policy_room.places import place_of
+from admin.policy_room.reader import LevelView
+from admin.policy_room.room import Asking, Named, Numbered, PolicyRoom, person_of, query_of
+from admin.policy_room.weighing import DAYS, Weight
+from gateway.access import Permission
+from gateway.errors import RequestInvalid
+from gateway.rollout import PolicyVersion, acting_at
+from policies.explain import Explanation
+from policies.forms import FactField, fact_fields
+from policies.functions import FUNCTIONS
+from policies.program import PolicyDocument
+
+
+AT: Final = "/api/organisations/{organisation:str}/policies"
+LEVEL: Final = f"{AT}/{{level:str}}"
+VERSION: Final = f"{LEVEL}/versions/{{number:int}}"
+FORGOTTEN: Final = "nothing: it is decided and forgotten"
+CREATED: Final = 201
+_P = Permission
+
+
+class TextOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """A document's text; where it is saved, the revision that it began from."""
+
+    text: str = ""
+    revision: int = 0
+
+
+class Question(Struct, frozen=True, forbid_unknown_fields=True):
+    """A request to decide under a text: a recorded one, a body, or facts by name."""
+
+    text: str = ""
+    request: str = ""
+    body: str = ""
+    facts: dict[str, str] = {}
+
+
+class SubmitOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """A draft to become a version."""
+
+    revision: int = 0
+    reason: str = ""
+
+
+class StepOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """A step of a version: `approve`, `reject`, `shadow`, `canary`, `publish` or `stop`."""
+
+    action: str = ""
+    reason: str = ""
+    percent: float = 0.0
+
+
+class RollbackOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """Back to a version that was live; 0 is the one before."""
+
+    to: int = 0
+    reason: str = ""
+
+
+class Checked(Struct, frozen=True):
+    """What is wrong with a text, with lines and columns that count from 1."""
+
+    ok: bool
+    digest: str
+    marks: tuple[Mark, ...]
+    tests: int
+
+
+class Words(Struct, frozen=True):
+    """What a condition may say."""
+
+    facts: tuple[FactField, ...]
+    functions: tuple[str, ...]
+
+
+def api_routes_of(room: PolicyRoom) -> list[Any]:
+    """The routes; those that change something leave the records of the pages."""
+    return [*_reading(room), *_writing(room), *_stepping(room)]
+
+
+def _reading(room: PolicyRoom) -> list[Any]:
+    reads = needs(_P.POLICIES_READ)
+
+    @get(AT, opt=reads)
+    async def levels(organisation: Named) -> list[LevelView]:
+        return await room.reader.levels(organisation)
+
+    @get(f"{AT}/vocabulary", opt=reads)
+    async def vocabulary(organisation: Named) -> Words:  # noqa: ARG001 - the guard reads it
+        return Words(fact_fields(), tuple(sorted(FUNCTIONS)))
+
+    @get(LEVEL, opt=reads)
+    async def level(organisation: Named, level: Named) -> LevelView:
+        return await room.reader.level(organisation, place_of(organisation, level))
+
+    @get(f"{LEVEL}/versions", opt=reads)
+    async def versions(organisation: Named, level: Named) -> list[PolicyVersion]:
+        return await room.reader.store.versions(place_of(organisation, level).name)
+
+    @get(VERSION, opt=reads)
+    async def version(organisation: Named, level: Named, number: Numbered) -> dict[str, Any]:
+        place = place_of(organisation, level)
+        found = await room.reader.version(place, number)
+        text = await room.reader.text_of(found)
+        return {"version": msgspec.to_builtins(found), "text": text}
+
+    @get(f"{LEVEL}/history", opt=reads)
+    async def history(request: Asking, organisation: Named, level: Named) -> dict[str, Any]:
+        events = await room.reader.history(place_of(organisation, level))
+        found: dict[str, Any] = {"events": msgspec.to_builtins(events)}
+        if at := query_of(request).get("at"):
+            found["acting"] = msgspec.to_builtins(acting_at(events, moment_of(at, "UTC")))
+        return found
+
+    return [levels, vocabulary, level, versions, version, history]
+
+
+def _writing(room: PolicyRoom) -> list[Any]:
+    desk = room.desk
+    tries = needs(_P.POLICIES_EDIT, records=FORGOTTEN)
+
+    @post(f"{LEVEL}/check", opt=tries, status_code=200)
+    async def check(request: Asking, organisation: Named, level: Named) -> Checked:
+        place_of(organisation, level)
+        order = await _order(request, TextOrder)
+        report = await desk.checked(order.text)
+        digest = report.document.digest if report.document else ""
+        return Checked(report.is_ok, digest, marks_of(order.text, report), len(report.tests))
+
+    @post(f"{LEVEL}/impact", opt=tries, status_code=200)
+    async def weigh(request: Asking, organisation: Named, level: Named) -> Weight:
+        place, order = place_of(organisation, level), await _order(request, TextOrder)
+        document = await _document(room, order.text or (await desk.working(place)).text)
+        days = DAYS.get(query_of(request).get("days", "7"), 7)
+        return await room.weigher.weigh(organisation, place, document, days)
+
+    @post(f"{LEVEL}/explain", opt=tries, status_code=200)
+    async def explain(request: Asking, organisation: Named, level: Named) -> Explanation:
+        place, question = place_of(organisation, level), await _order(request, Question)
+        document = await _document(room, question.text or (await desk.working(place)).text)
+        asked = await room.asker.ask(organisation, _said(question))
+        return await room.weigher.explain(place, document, asked.facts)
+
+    @post(f"{LEVEL}/draft", opt=needs(_P.POLICIES_EDIT, records="policy.edited"))
+    async def save(request: Asking, organisation: Named, level: Named) -> dict[str, int]:
+        place, order = place_of(organisation, level), await _order(request, TextOrder)
+        person = person_of(request)
+        draft = await desk.save(person, organisation, place, order.text, order.revision)
+        return {"revision": draft.revision}
+
+    @post(f"{LEVEL}/versions", opt=needs(_P.POLICIES_EDIT, records="policy.drafted"))
+    async def submit(request: Asking, organisation: Named, level: Named) -> PolicyVersion:
+        place, order = place_of(organisation, level), await _order(request, SubmitOrder)
+        person = person_of(request)
+        if await room.reader.drafts.draft(place.name) is None:
+            raise NotFoundException
+        return await desk.submit(person, organisation, place, order.revision, order.reason)
+
+    return [check, weigh, explain, save, submit]
+
+
+def _stepping(room: PolicyRoom) -> list[Any]:
+    async def take(
+        request: Asking, where: tuple[str, str, int], permitted: tuple[str, ...]
+    ) -> PolicyVersion:
+        organisation, level, number = where
+        order = await _order(request, StepOrder)
+        if order.action not in permitted:
+            raise RequestInvalid(f"one of {', '.join(permitted)}", parameter="action")
+        return await room.desk.step(
+            person_of(request),
+            organisation,
+            place_of(organisation, level),
+            number,
+            order.action,
+            reason=order.reason,
+            percent=order.percent,
+        )
+
+    @post(f"{VERSION}/verdict", opt=needs(_P.POLICIES_APPROVE, records="policy.approve"))
+    async def judge(
+        request: Asking, organisation: Named, level: Named, number: Numbered
+    ) -> PolicyVersion:
+        return await take(request, (organisation, level, number), VERDICTS)
+
+    @post(f"{VERSION}/rollout", opt=needs(_P.POLICIES_PUBLISH, records="policy.publish"))
+    async def roll_out(
+        request: Asking, organisation: Named, level: Named, number: Numbered
+    ) -> PolicyVersion:
+        return await take(request, (organisation, level, number), STEPS)
+
+    @post(f"{LEVEL}/rollback", opt=needs(_P.POLICIES_PUBLISH, records="policy.rolled_back"))
+    async def roll_back(request: Asking, organisation: Named, level: Named) -> PolicyVersion:
+        place, order = place_of(organisation, level), await _order(request, RollbackOrder)
+        to, reason = order.to or None, order.reason
+        return await room.desk.roll_back(person_of(request), organisation, place, to, reason)
+
+    return [judge, roll_out, roll_back]
+
+
+def _said(question: Question) -> dict[str, str]:
+    """As a form's fields."""
+    facts = {f"{PREFIX}{name}": value for name, value in question.facts.items()}
+    return facts | {"request": question.request, "body": question.body}
+
+
+async def _document(room: PolicyRoom, text: str) -> PolicyDocument:
+    report = await room.desk.checked(text)
+    if report.document is None:
+        raise RequestInvalid("the text has mistakes: check it first", parameter="text")
+    return report.document
+
+
+async def _order(request: Asking, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(await request.body(), type=kind)
+    except msgspec.DecodeError as error:
+        raise RequestInvalid(str(error)[:200]) from error

@@ -1,0 +1,56 @@
+"""The number of what waits for whoever looks, in the bar of every page."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from admin.policy_room.places import may, place_named
+from admin.shell import Badge
+from gateway.access import Permission, Person, allows
+from gateway.clock import Clock
+from gateway.rollout import PolicyVersion, same_person
+from gateway.store.custody import Custody
+from gateway.store.policies import PolicyStore
+
+
+REVEALS_SINCE_US: Final = 30 * 86_400 * 1_000_000
+"""What nobody answered for a month waits no longer."""
+OWN: Final = "You asked for this: somebody else decides."
+
+
+def refused(person: Person, organisation: str, version: PolicyVersion) -> str:
+    """Why somebody may not approve a version; empty where they may."""
+    place = place_named(organisation, version.level)
+    assert place is not None
+    if not may(person, Permission.POLICIES_APPROVE, organisation, place):
+        return "No role of yours approves policies at this level."
+    return OWN if same_person(person.name, version.author) else ""
+
+
+class PendingBadge:
+    """Counts for the shell."""
+
+    def __init__(self, policies: PolicyStore, custody: Custody, clock: Clock) -> None:
+        self._policies = policies
+        self._custody = custody
+        self._clock = clock
+
+    async def __call__(self, person: Person, organisation: str) -> Sequence[Badge]:
+        count = 0
+        if allows(person, Permission.POLICIES_APPROVE, organisation or None):
+            count += sum(
+                place_named(organisation, each.level) is not None
+                and not refused(person, organisation, each)
+                for each in await self._policies.awaiting()
+            )
+        if organisation and allows(person, Permission.CONTENT_APPROVE_REVEAL, organisation):
+            since_us = self._clock.utc_us() - REVEALS_SINCE_US
+            count += sum(
+                each.organisation == organisation
+                and not each.approved_by
+                and each.asked_by != person.name
+                for each in await self._custody.reveals(since_us)
+            )
+        if not count:
+            return ()
+        word = f"{count} to approve"
+        return (Badge(word, "warn", f"/o/{organisation}/approvals", "What waits for you"),)

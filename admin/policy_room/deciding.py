@@ -1,0 +1,104 @@
+"""The approvals inbox over HTTP: one list, and one form each for what waits."""
+
+from typing import Any
+
+from litestar import Response
+from litestar.exceptions import NotFoundException
+from litestar.response import Redirect
+
+from admin.policy_room.desk import VERDICTS
+from admin.policy_room.inbox import Inbox
+from admin.policy_room.places import place_of
+from admin.policy_room.room import (
+    Asking,
+    Named,
+    PolicyRoom,
+    form_of,
+    number_in,
+    person_of,
+    shows,
+    takes,
+)
+from admin.sign_in import SEE_OTHER
+from gateway.access import Permission
+from gateway.errors import Forbidden, RequestInvalid
+from gateway.store.custody import CustodyRefused
+
+
+BASE = "/o/{organisation:str}/approvals"
+
+
+def deciding_routes(room: PolicyRoom) -> list[Any]:
+    """The routes; a reveal and a release want a second person as much as a policy does."""
+    inbox = Inbox(room)
+
+    @shows(BASE, Permission.POLICIES_READ)
+    async def approvals(request: Asking, organisation: Named) -> Response[str]:
+        return await inbox_page(room, inbox, request, organisation)
+
+    @takes(f"{BASE}/policies", Permission.POLICIES_APPROVE, "policy.approve")
+    async def judge(request: Asking, organisation: Named) -> Response[Any]:
+        form, person = await form_of(request), person_of(request)
+        place = place_of(organisation, form.get("level", ""))
+        try:
+            number, action = number_in(form, "id", 1), form.get("action", "")
+            if action not in VERDICTS:
+                raise RequestInvalid("approve or reject", parameter="action")
+            reason = form.get("reason", "")
+            await room.desk.step(person, organisation, place, number, action, reason=reason)
+        except (RequestInvalid, Forbidden) as error:
+            return await inbox_page(room, inbox, request, organisation, error.status, error.message)
+        return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
+
+    return [approvals, judge, *_custody_routes(room, inbox)]
+
+
+def _custody_routes(room: PolicyRoom, inbox: Inbox) -> list[Any]:
+    @takes(f"{BASE}/reveals", Permission.CONTENT_APPROVE_REVEAL, "reveal.approved")
+    async def approve_reveal(request: Asking, organisation: Named) -> Response[Any]:
+        form, person = await form_of(request), person_of(request)
+        known = await inbox.custody.reveals(0)
+        wanted = form.get("id", "")
+        if all((each.id, each.organisation) != (wanted, organisation) for each in known):
+            raise NotFoundException
+        try:
+            await inbox.custody.approve_reveal(person.name, wanted)
+        except CustodyRefused as error:
+            return await inbox_page(room, inbox, request, organisation, 409, str(error))
+        return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
+
+    @takes(f"{BASE}/holds", Permission.HOLDS_SET, "hold.released")
+    async def release_hold(request: Asking, organisation: Named) -> Response[Any]:
+        form, person = await form_of(request), person_of(request)
+        wanted = form.get("id", "")
+        asked = [each for each in await inbox.custody.holds(organisation) if each.id == wanted]
+        if not asked or not asked[0].release_by:
+            raise NotFoundException
+        try:
+            await inbox.custody.release_hold(person.name, wanted)
+        except CustodyRefused as error:
+            return await inbox_page(room, inbox, request, organisation, 409, str(error))
+        return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
+
+    return [approve_reveal, release_hold]
+
+
+async def inbox_page(
+    room: PolicyRoom,
+    inbox: Inbox,
+    request: Asking,
+    organisation: str,
+    status: int = 200,
+    problem: str = "",
+) -> Response[str]:
+    """What waits, with a problem said above it."""
+    return await room.shell.page(
+        request,
+        "policy_room/approvals.html",
+        "approvals",
+        status,
+        organisation=organisation,
+        matters=await inbox.matters(person_of(request), organisation),
+        problem=problem,
+        done=request.query_params.get("done") == "1" and not problem,
+    )

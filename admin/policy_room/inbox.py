@@ -1,0 +1,118 @@
+"""The approvals inbox: all that waits for a second person, in one list, with what it would do."""
+
+from typing import Final
+
+from msgspec import Struct
+
+from admin.policy_room.badge import OWN, REVEALS_SINCE_US, refused
+from admin.policy_room.pages import EMPTY
+from admin.policy_room.places import place_named
+from admin.policy_room.room import PolicyRoom
+from admin.policy_room.weighing import Weight
+from gateway.access import Permission, Person, allows
+from gateway.store.custody import Custody
+from policies.difference import Amendment, amendments
+
+
+WEIGHED_MAX: Final = 5
+"""Of so many versions the impact is told here; of the others on their own pages."""
+
+
+class Matter(Struct, frozen=True):
+    """One thing that waits; `kind` is `policies`, `reveals` or `holds`."""
+
+    kind: str
+    id: str
+    """A version's number, or the id of a reveal or a hold."""
+    title: str
+    href: str
+    asked_by: str
+    asked_us: int
+    why: str
+    refused: str
+    """Why whoever looks may not decide it; empty where they may."""
+    level: str = ""
+    """The slug of a version's level."""
+    changes: tuple[Amendment, ...] = ()
+    weight: Weight | None = None
+
+
+class Inbox:
+    """Gathers what waits in an organisation."""
+
+    def __init__(self, room: PolicyRoom) -> None:
+        services = room.services
+        self._room = room
+        self._clock = services.clock
+        self.custody = Custody(services.database, services.log, services.clock)
+
+    async def matters(self, person: Person, organisation: str) -> list[Matter]:
+        """What somebody may see of it, the oldest of each kind first."""
+        found = await self._policies(person, organisation)
+        if allows(person, Permission.CONTENT_APPROVE_REVEAL, organisation):
+            found += await self._reveals(person, organisation)
+        if allows(person, Permission.HOLDS_SET, organisation):
+            found += await self._holds(person, organisation)
+        return found
+
+    async def _policies(self, person: Person, organisation: str) -> list[Matter]:
+        reader = self._room.reader
+        found: list[Matter] = []
+        for version in await reader.store.awaiting():
+            place = place_named(organisation, version.level)
+            if place is None:
+                continue
+            document = await reader.document(version)
+            _, live = await reader.live(place)
+            weight = None
+            if len(found) < WEIGHED_MAX:
+                weight = await self._room.weigher.weigh(organisation, place, document)
+            found.append(
+                Matter(
+                    kind="policies",
+                    id=str(version.number),
+                    title=f"{place.title}, version {version.number}",
+                    href=f"/o/{organisation}/policies/{place.slug}/versions/{version.number}",
+                    asked_by=version.author,
+                    asked_us=version.created_us,
+                    why=version.note,
+                    refused=refused(person, organisation, version),
+                    level=place.slug,
+                    changes=amendments(live.body if live else EMPTY, document.body),
+                    weight=weight,
+                )
+            )
+        return found
+
+    async def _reveals(self, person: Person, organisation: str) -> list[Matter]:
+        since_us = self._clock.utc_us() - REVEALS_SINCE_US
+        return [
+            Matter(
+                kind="reveals",
+                id=each.id,
+                title=f"Read {each.request_id or 'all content'} for {each.minutes} minutes",
+                href=f"/o/{organisation}/compliance/reveals/{each.id}",
+                asked_by=each.asked_by,
+                asked_us=each.asked_us,
+                why=f"{each.reason} ({each.ticket})",
+                refused="" if each.asked_by != person.name else OWN,
+            )
+            for each in await self.custody.reveals(since_us)
+            if each.organisation == organisation and not each.approved_by
+        ]
+
+    async def _holds(self, person: Person, organisation: str) -> list[Matter]:
+        return [
+            Matter(
+                kind="holds",
+                id=each.id,
+                title=f"Release the hold on {each.subject or 'everybody'}",
+                href=f"/o/{organisation}/compliance/holds",
+                asked_by=each.release_by,
+                asked_us=each.set_us,
+                why=f"held because: {each.reason}",
+                refused="" if each.release_by != person.name else OWN,
+            )
+            for each in await self.custody.holds(organisation)
+            if each.release_by
+        ]

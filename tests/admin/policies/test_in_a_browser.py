@@ -1,0 +1,125 @@
+"""The room in a real browser: every screen in themes and widths, by keys, without scripts."""
+
+import pytest
+
+from tests.admin.chromium import BUILT, window
+from tests.admin.listener import Listener
+from tests.admin.policies.people import (
+    APPROVER,
+    PASSWORD,
+    WRITER,
+    add_person,
+    signed_in,
+    staff,
+)
+from tests.admin.policies.test_rolling_out import STRICT, stepped, submitted
+from tests.admin.policies.test_writing import HOME, TEXT, saved
+from tests.admin.policies.traffic import EXAMPLES, record_traffic
+
+
+pytestmark = pytest.mark.anyio
+EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\N{RIGHT-TO-LEFT OVERRIDE}"
+SCREENS = (
+    "/o/acme/policies",
+    HOME,
+    f"{HOME}/history?a=1&b=2&at=2026-01-01T00:00",
+    f"{HOME}/versions/1",
+    f"{HOME}/versions/2",
+    f"{HOME}/edit",
+    f"{HOME}/edit?as=code",
+    f"{HOME}/edit/rule?section=constraints&place=0",
+    f"{HOME}/submit",
+    "/o/acme/policies/simulator?a=1&b=draft&fact.data_class=S2",
+    "/o/acme/approvals",
+)
+
+
+async def furnished(listener: Listener) -> None:
+    """A live version, one in review, a draft, traffic, and hostile text wherever people write."""
+    await staff(listener)
+    await add_person(listener, "boss", "policy_editor", "approver")
+    await record_traffic(listener, EXAMPLES * 3)
+    hostile = STRICT + f"# {EVIL}\n"
+    async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
+        path = await submitted(wanda, hostile, EVIL)
+        await stepped(anton, path, "approve", reason=EVIL)
+        await stepped(anton, path, "publish", reason=EVIL + "x" * 10_000)
+        denial = f"deny = {EVIL.replace(chr(34), '')!r}"
+        await submitted(wanda, hostile.replace('deny = "cannot be"', denial), EVIL)
+        await saved(wanda, TEXT + f"# {EVIL}\n")
+
+
+async def test_every_screen_stands_in_both_themes_and_three_widths(listener: Listener) -> None:
+    await furnished(listener)
+    for theme, widths in (("light", (390, 1280)), ("dark", (820,))):
+        async with window(listener, theme=theme) as seen:
+            await seen.sign_in("boss", PASSWORD)
+            for width in widths:
+                await seen.page.set_viewport_size({"width": width, "height": 900})
+                for path in SCREENS:
+                    assert await seen.open(path) == 200, path
+                    assert await seen.violations() == [], (path, theme, width)
+                    assert seen.problems == [], (path, theme, width)
+
+
+async def test_the_editor_completes_marks_and_saves_by_keys(listener: Listener) -> None:
+    await staff(listener)
+    await record_traffic(listener, EXAMPLES)
+    if not BUILT.with_name("editor.js").exists():
+        pytest.skip("the pages' scripts were not built: make scripts")
+    async with window(listener) as seen:
+        page = seen.page
+        await seen.sign_in(WRITER, PASSWORD)
+        await seen.open(f"{HOME}/edit?as=code")
+        await page.click(".editor .cm-content")
+        await page.keyboard.press("Control+End")
+        await page.keyboard.type('[[constraints]]\nname = "home"\nwhen = \'data_cl')
+        await page.wait_for_selector(".editor li[aria-selected=true]")
+        await page.keyboard.press("Enter")
+        await page.keyboard.type(' >= "S7"\'\nallow_only = { in_house = true }\n')
+        await page.wait_for_selector("#found button:has-text('line 12')")
+        assert "S7" in await page.inner_text("#found")
+        before = await page.input_value("#text")
+        await page.keyboard.press("Control+z")
+        assert before.startswith(await page.input_value("#text"))
+        assert before != await page.input_value("#text")
+        text = TEXT.replace("cheapest", "frontier")
+        await page.click(".editor .cm-content")
+        await page.keyboard.press("Control+a")
+        await page.keyboard.insert_text(text)
+        await page.wait_for_selector("#found:has-text('Ready to submit')")
+        await page.select_option("select[name='fact.data_class']", "S4")
+        await page.wait_for_selector("#tried:has-text('stay-home')")
+        await page.click("text=Save the draft")
+        await page.wait_for_selector("text=Saved as revision 1")
+        assert await page.input_value("#text") == text
+        assert seen.problems == []
+
+
+async def test_a_rule_is_written_submitted_and_approved_without_scripts(listener: Listener) -> None:
+    await staff(listener)
+    await record_traffic(listener, EXAMPLES)
+    async with window(listener, scripts=False) as seen:
+        page = seen.page
+        await seen.sign_in(WRITER, PASSWORD)
+        await seen.open(f"{HOME}/edit")
+        await page.click("text=Add a constraint")
+        await page.fill("#field-name", "stay-home")
+        await page.select_option("select[name='row0.fact']", "data_class")
+        await page.select_option("select[name='row0.operator']", ">=")
+        await page.fill("input[name='row0.value']", "S2")
+        await page.select_option("select[name='allow_only.in_house']", "true")
+        await page.click("text=Keep in the draft")
+        assert "Saved as revision 1" in await page.inner_text("main")
+        await page.click("text=Review and submit")
+        assert "1 of 4" in await page.inner_text("#impact")
+        await page.fill("#field-reason", "T-9")
+        await page.click("text=Submit for approval")
+        assert await page.inner_text("h1") == "Version 1"
+        await page.click(".menu.right summary")
+        await page.click("text=Sign out")
+        await seen.sign_in(APPROVER, PASSWORD)
+        await page.click("text=1 to approve")
+        await page.fill("#reason-1", "agreed")
+        await page.click("button:has-text('Approve')")
+        assert "Nothing waits" in await page.inner_text("main")
