@@ -13,7 +13,7 @@ from admin.api import api_routes
 from admin.audit.integrity import integrity_routes
 from admin.audit.pages import audit_routes
 from admin.audit.records import record_routes
-from admin.costs import cost_routes
+from admin.costs.routes import cost_routes
 from admin.keys.routes import key_routes
 from admin.oidc import OpenIdClient
 from admin.overview import overview_routes

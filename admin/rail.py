@@ -60,6 +60,14 @@ ROOMS: Final = (
         (Screen("keys", "Keys", "/o/{organisation}/keys", _P.KEYS_READ),),
     ),
     Room(
+        "money",
+        "Budgets & Cost",
+        (
+            Screen("costs", "Cost", "/o/{organisation}/costs", _P.COSTS_READ),
+            Screen("limits", "Limits", "/o/{organisation}/costs/limits", _P.BUDGETS_READ),
+        ),
+    ),
+    Room(
         "compliance",
         "Compliance",
         (

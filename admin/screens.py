@@ -22,6 +22,7 @@ PROBLEMS: Final = {
     403: "This was sent from another site, or no role of yours permits it. Nothing was done.",
     404: "There is no such page.",
     405: "This page does not take that.",
+    409: "Somebody changed it meanwhile. Nothing was done.",
     413: "That is too much.",
     503: "The database does not answer. Nothing can be shown until it does.",
 }

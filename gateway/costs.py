@@ -114,26 +114,51 @@ def forecast(by_day: Mapping[date, int], today: date) -> Forecast:
         today: counts as a day that is not over: what it cost so far, and no less than its share.
     """
     spent = sum(cost for day, cost in by_day.items() if (day.year, day.month) == _month(today))
-    past = [today - timedelta(days=back) for back in range(1, _HISTORY_DAYS + 1)]
-    first = min((day for day, cost in by_day.items() if cost), default=today)
-    known = [day for day in past if day >= first]
-    rest = 0
-    days_left = 0
-    day = today
-    while (day.year, day.month) == _month(today):
-        same = [by_day.get(each, 0) for each in known if each.weekday() == day.weekday()]
-        lately = same or [by_day.get(each, 0) for each in known]
-        expected = sum(lately) // len(lately) if lately else 0
-        rest += max(expected - by_day.get(today, 0), 0) if day == today else expected
-        days_left += day != today
-        day += timedelta(days=1)
+    last = end_of_month(today)
     return Forecast(
         spent,
-        spent + rest,
-        days_left,
+        spent + sum(expected(by_day, today, last).values()),
+        (last - today).days,
         f"spent so far, and for each day left the mean of that weekday in the last"
-        f" {len(known)} days",
+        f" {len(_known(by_day, today))} days",
     )
+
+
+def expected(by_day: Mapping[date, int], today: date, until: date) -> dict[date, int]:
+    """What today and each day until then are still to cost: the mean of their weekday lately."""
+    known = _known(by_day, today)
+    found: dict[date, int] = {}
+    day = today
+    while day <= until:
+        same = [by_day.get(each, 0) for each in known if each.weekday() == day.weekday()]
+        lately = same or [by_day.get(each, 0) for each in known]
+        mean = sum(lately) // len(lately) if lately else 0
+        found[day] = max(mean - by_day.get(today, 0), 0) if day == today else mean
+        day += timedelta(days=1)
+    return found
+
+
+def exhausted_on(
+    by_day: Mapping[date, int], today: date, left_microusd: int, until: date
+) -> date | None:
+    """The day on which so much will be spent, at what days cost lately; None if not until then."""
+    for day, cost in expected(by_day, today, until).items():
+        left_microusd -= cost
+        if left_microusd <= 0:
+            return day
+    return None
+
+
+def end_of_month(day: date) -> date:
+    """The last day of a day's month."""
+    return (day.replace(day=1) + timedelta(days=32)).replace(day=1) - timedelta(days=1)
+
+
+def _known(by_day: Mapping[date, int], today: date) -> list[date]:
+    """The days that a forecast learns from: whole ones, since there is anything."""
+    first = min((day for day, cost in by_day.items() if cost), default=today)
+    past = (today - timedelta(days=back) for back in range(1, _HISTORY_DAYS + 1))
+    return [day for day in past if day >= first]
 
 
 def _month(day: date) -> tuple[int, int]:

@@ -9,15 +9,13 @@ from collections.abc import Callable
 
 from msgspec import structs
 
-from gateway.catalogue import Catalogue, build_targets, load_catalogue, shipped_catalogue
+from gateway.catalogue import build_targets
 from gateway.errors import ConfigurationInvalid
+from gateway.price_file import catalogue_of, read_price_file
 from gateway.providers.registry import place
 from gateway.settings import Settings
 from gateway.telemetry import Event, logger
 from gateway.types import Target
-
-
-PRICE_FILE_BYTES_MAX = 4 * 1024 * 1024
 
 
 def configured_targets(settings: Settings) -> tuple[Target, ...]:
@@ -27,26 +25,6 @@ def configured_targets(settings: Settings) -> tuple[Target, ...]:
         ConfigurationInvalid: with the file, the key and the reason.
     """
     return _targets(settings, read_price_file(settings))
-
-
-def read_price_file(settings: Settings) -> bytes:
-    """The text of `prices.file`; empty where none is configured.
-
-    Raises:
-        ConfigurationInvalid: it cannot be read.
-    """
-    name = settings.prices.file
-    if not name:
-        return b""
-    try:
-        with settings.path(name).open("rb") as file:
-            text = file.read(PRICE_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        reason = error.strerror or "cannot be read"
-        raise ConfigurationInvalid(name, "", reason) from error
-    if len(text) > PRICE_FILE_BYTES_MAX:
-        raise ConfigurationInvalid(name, "", f"is longer than {PRICE_FILE_BYTES_MAX} bytes")
-    return text
 
 
 class PriceWatch:
@@ -97,7 +75,7 @@ def _targets(settings: Settings, price_text: bytes) -> tuple[Target, ...]:
         name: place(name, provider.kind, provider.jurisdiction, provider.assurances)
         for name, provider in settings.providers.items()
     }
-    catalogue = _catalogue(price_text, settings.prices.file)
+    catalogue = catalogue_of(price_text, settings.prices.file)
     targets = build_targets(settings.targets, places, catalogue, settings.source)
     if settings.requests.prompt_cache:
         return targets
@@ -105,15 +83,3 @@ def _targets(settings: Settings, price_text: bytes) -> tuple[Target, ...]:
         structs.replace(target, capabilities=target.capabilities - {"prompt_cache"})
         for target in targets
     )
-
-
-def _catalogue(price_text: bytes, source: str) -> Catalogue:
-    """What ships with the gateway; entries of the price file stand in front of it."""
-    shipped = shipped_catalogue()
-    if not source:
-        return shipped
-    try:
-        text = price_text.decode()
-    except UnicodeDecodeError as error:
-        raise ConfigurationInvalid(source, "", "is not UTF-8 text") from error
-    return Catalogue({**shipped.models, **load_catalogue(text, source).models})

@@ -29,6 +29,17 @@ class Alert(Struct, frozen=True):
     window: WindowKind
 
 
+class SentAlert(Struct, frozen=True):
+    """An alert that was due, and when the web hook took it."""
+
+    account: str
+    window: WindowKind
+    window_start_us: int
+    percent: int
+    claimed_us: int
+    sent_us: int | None
+
+
 class AlertTable:
     """Alerts of one database."""
 
@@ -53,6 +64,24 @@ class AlertTable:
             and budget.spent_microusd * 100 >= percent * budget.limit.limit_microusd
         ]
         return [alert for alert in due if await self._claimed(alert)]
+
+    async def newest(self, count_max: int) -> list[SentAlert]:
+        """The last alerts that were due, newest first."""
+        columns = budget_alerts.c
+        query = (
+            select(
+                columns.account,
+                columns.window_kind,
+                columns.window_start_us,
+                columns.percent,
+                columns.claimed_us,
+                columns.sent_us,
+            )
+            .order_by(columns.claimed_us.desc(), columns.account)
+            .limit(count_max)
+        )
+        async with self._database.reading() as connection:
+            return [SentAlert(*row) for row in (await connection.execute(query)).all()]
 
     async def sent(self, alert: Alert) -> None:
         change = update(budget_alerts).where(_is(alert)).values(sent_us=self._clock.utc_us())

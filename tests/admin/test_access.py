@@ -24,6 +24,8 @@ OWN, FOREIGN, ABSENT = "acme", "umbrella", "nowhere"
 BODIES: dict[str, dict[str, object]] = {
     "keys": {"workspace": "research", "project": "bot", "name": "new"},
     "budgets": {"account": "org:{organisation}", "limit_microusd": 5},
+    "removed": {"account": "org:{organisation}", "window": "day"},
+    "rate_limits": {"account": "org:{organisation}", "requests_per_minute": 5},
     "grants": {"person": "somebody", "role": "viewer"},
     "draft": {"text": 'name = "drafted"\nversion = 1\n', "revision": 0},
     "versions": {"revision": 1, "reason": "a test"},

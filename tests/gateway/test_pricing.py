@@ -6,7 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.errors import ConfigurationInvalid
-from gateway.pricing import PRICE_FILE_BYTES_MAX, PriceWatch, configured_targets
+from gateway.price_file import PRICE_FILE_BYTES_MAX
+from gateway.pricing import PriceWatch, configured_targets
 from gateway.settings import Settings, parse_settings
 from gateway.types import Target
 

@@ -1,4 +1,4 @@
-"""Costs over the JSON API: grouped, in the organisation's days, and only one's own."""
+"""Reports of costs over the JSON API: grouped, in the organisation's days, and only one's own."""
 
 import msgspec
 import pytest

@@ -9,23 +9,22 @@ from litestar import Request, get
 from litestar.params import FromPath
 
 from admin.access import needs
+from admin.costs.pages import day_of
+from admin.costs.reader import BASIS_DAYS
 from admin.services import Services
 from gateway import costs as arithmetic
 from gateway.access import Permission
 from gateway.clock import Clock
-from gateway.errors import RequestInvalid
 from gateway.settings import Settings
 from gateway.store.spending import Period
 
 
 US_PER_S: Final = 1_000_000
-BASIS_DAYS: Final = 62
-"""Of so many days a forecast learns what a day of the week costs."""
 _READS: Final = needs(Permission.COSTS_READ)
 _PATH: Final = "/api/organisations/{organisation:str}/costs"
 
 
-def cost_routes(services: Services) -> list[Any]:
+def report_routes(services: Services) -> list[Any]:
     """The routes; a query names groups (`by`), days (`since`, `until`) and a `currency`."""
     settings, reader, clock = services.settings, services.spending, services.clock
 
@@ -37,8 +36,8 @@ def cost_routes(services: Services) -> list[Any]:
         currency = request.query_params.get("currency", "USD")
         zone = ZoneInfo(await reader.zone_of(organisation))
         today = _today(clock, zone)
-        since = _day(request, "since") or today.replace(day=1)
-        until = _day(request, "until") or today
+        since = day_of(request.query_params.get("since", ""), "since") or today.replace(day=1)
+        until = day_of(request.query_params.get("until", ""), "until") or today
         rows = await reader.totals(_period(since, until, zone, organisation), by)
         return {
             "since": str(since),
@@ -78,16 +77,6 @@ def _line(
         "cost_microusd": row.cost_microusd,
         "cost": arithmetic.shown(row.cost_microusd, currency, settings.currencies),
     }
-
-
-def _day(request: Request[Any, Any, Any], name: str) -> date | None:
-    text = request.query_params.get(name)
-    if text is None:
-        return None
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise RequestInvalid("a day is written as 2026-11-30", parameter=name) from None
 
 
 def _period(since: date, until: date, zone: ZoneInfo, organisation: str) -> Period:

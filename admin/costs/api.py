@@ -1,0 +1,103 @@
+"""Costs and limits over the JSON API: what the pages of cost show and do, typed in and out."""
+
+from typing import Any, Final
+
+import msgspec
+from litestar import Request, get, post
+from litestar.params import FromPath
+from msgspec import Struct
+
+from admin.access import needs, session_of
+from admin.bodies import body_of
+from admin.costs.accounts import Branch, is_of
+from admin.costs.limits import LimitKeeper
+from admin.costs.pages import question_of
+from admin.costs.reader import CostReader, CostSummary
+from admin.services import Services
+from gateway.access import Permission
+from gateway.budgets import Limit, WindowKind
+from gateway.rates import RateLimit
+
+
+NO_CONTENT: Final = 204
+_P = Permission
+_ROOT: Final = "/api/organisations/{organisation:str}"
+
+
+class BudgetOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """A limit to be set; the account must belong to the path's organisation."""
+
+    account: str
+    limit_microusd: int
+    window: WindowKind = "month"
+
+
+class BudgetRemoval(Struct, frozen=True, forbid_unknown_fields=True):
+    """A limit to be removed; what the account has in other windows stays."""
+
+    account: str
+    window: WindowKind = "month"
+
+
+def limit_api_routes(services: Services) -> list[Any]:
+    """All routes; each says what it needs, and what it records."""
+    return [*_reading(services), *_changing(services)]
+
+
+def _reading(services: Services) -> list[Any]:
+    reader, keys, budgets = CostReader(services), services.keys, services.budgets
+
+    @get(f"{_ROOT}/costs/summary", opt=needs(_P.COSTS_READ))
+    async def summary(request: Request[Any, Any, Any], organisation: FromPath[str]) -> CostSummary:
+        today, _ = await reader.today(organisation)
+        return await reader.summary(organisation, question_of(request, today))
+
+    @get(f"{_ROOT}/limits", opt=needs(_P.BUDGETS_READ))
+    async def list_limits(organisation: FromPath[str]) -> list[Branch]:
+        return await reader.tree(organisation)
+
+    @get(f"{_ROOT}/budgets", opt=needs(_P.BUDGETS_READ))
+    async def list_budgets(organisation: FromPath[str]) -> list[Any]:
+        own = {record.key_id for record in await keys.keys(organisation)}
+        return [
+            msgspec.to_builtins(budget)
+            for budget in await budgets.budgets()
+            if is_of(budget.limit.account, organisation, own)
+        ]
+
+    return [summary, list_limits, list_budgets]
+
+
+def _changing(services: Services) -> list[Any]:
+    keeper = LimitKeeper(services)
+
+    @post(
+        f"{_ROOT}/budgets",
+        opt=needs(_P.BUDGETS_SET, records="budget.set"),
+        status_code=NO_CONTENT,
+    )
+    async def set_budget(request: Request[Any, Any, Any], organisation: FromPath[str]) -> None:
+        order = await body_of(request, BudgetOrder)
+        limit = Limit(order.account, order.limit_microusd, order.window)
+        await keeper.set_limit(session_of(request).person, organisation, limit)
+
+    @post(
+        f"{_ROOT}/budgets/removed",
+        opt=needs(_P.BUDGETS_SET, records="budget.removed"),
+        status_code=NO_CONTENT,
+    )
+    async def remove_budget(request: Request[Any, Any, Any], organisation: FromPath[str]) -> None:
+        order = await body_of(request, BudgetRemoval)
+        person = session_of(request).person
+        await keeper.remove_limit(person, organisation, order.account, order.window)
+
+    @post(
+        f"{_ROOT}/rate_limits",
+        opt=needs(_P.BUDGETS_SET, records="rate_limit.set"),
+        status_code=NO_CONTENT,
+    )
+    async def set_rate(request: Request[Any, Any, Any], organisation: FromPath[str]) -> None:
+        order = await body_of(request, RateLimit)
+        await keeper.set_rate(session_of(request).person, organisation, order)
+
+    return [set_budget, remove_budget, set_rate]

@@ -1,0 +1,286 @@
+"""Gathers what the pages of cost show, from sums that were made before; reads only, and bounded."""
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from msgspec import Struct
+
+from admin.costs.accounts import Branch, is_of, tree
+from admin.costs.prices import priced_targets
+from admin.keys.lines import Spending
+from admin.keys.reader import KeyReader
+from admin.services import Services
+from gateway import costs as arithmetic
+from gateway.errors import RequestInvalid
+from gateway.store.alerts import AlertTable, SentAlert
+from gateway.store.traffic_figures import Sums
+from gateway.types import Target
+
+
+GROUPS: Final = {
+    "team": "workspace",
+    "project": "project",
+    "key": "key_id",
+    "model": "target",
+    "route": "jurisdiction",
+    "provider": "provider",
+    "day": "day",
+}
+"""Words for groups, and the dimensions that they are."""
+US_PER_S: Final = 1_000_000
+DAYS_MAX: Final = 400
+BASIS_DAYS: Final = 62
+"""Of so many days a forecast learns what a day of the week costs."""
+AHEAD_DAYS: Final = 366
+ROLLUP_BATCHES: Final = 4
+ALERTS_MAX: Final = 10
+
+
+class Question(Struct, frozen=True):
+    """Which days, and by what."""
+
+    since: date
+    until: date
+    by: str = "team"
+
+
+class Group(Struct, frozen=True):
+    """One line of the table."""
+
+    value: str
+    label: str
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    cost_microusd: int
+    share: float
+    """Of the cost of all groups."""
+
+
+class BurnDay(Struct, frozen=True):
+    """One day of the month: spent until its end, or expected to be; None where not known."""
+
+    day: str
+    start_s: int
+    spent_microusd: int | None
+    expected_microusd: int | None
+
+
+class Unpriced(Struct, frozen=True):
+    """A model that has a price, or is not known to be free, and whose answers cost nothing."""
+
+    target: str
+    requests: int
+
+
+class CostSummary(Struct, frozen=True):
+    """What the first page of cost says."""
+
+    question: Question
+    time_zone: str
+    behind: int
+    """Records that are not added up yet."""
+    total: Group
+    groups: tuple[Group, ...]
+    forecast: arithmetic.Forecast
+    limit: Spending | None
+    """The organisation's own, for a month."""
+    exhausted_on: str
+    """The day on which that limit is expected to be used up; empty if not within the month."""
+    burn: tuple[BurnDay, ...]
+    savings: arithmetic.Savings | None
+    unpriced: tuple[Unpriced, ...]
+    tight: tuple[Spending, ...]
+    """Limits of which four fifths are used."""
+    alerts: tuple[SentAlert, ...]
+
+
+class CostReader:
+    """Of one organisation at a time."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._keys = KeyReader(services)
+        self._alerts = AlertTable(services.database, services.clock)
+
+    async def today(self, organisation: str) -> tuple[date, ZoneInfo]:
+        """The day it is for an organisation."""
+        zone = ZoneInfo(await self._services.spending.zone_of(organisation))
+        now_s = self._services.clock.utc_us() // US_PER_S
+        return datetime.fromtimestamp(now_s, UTC).astimezone(zone).date(), zone
+
+    async def groups(self, organisation: str, question: Question) -> list[Group]:
+        """Dearest first.
+
+        Raises:
+            RequestInvalid: there is no such group, or the days are none.
+        """
+        check(question)
+        days = (str(question.since), str(question.until))
+        figures = self._services.figures
+        rows = await figures.by_day(organisation, *days, [GROUPS[question.by]])
+        names = await self._names(organisation) if question.by == "key" else {}
+        whole = sum(row.cost_microusd for row in rows)
+        found = [_group(row, names, whole) for row in rows if row.requests]
+        is_by_day = question.by == "day"
+        return sorted(found, key=lambda g: g.value if is_by_day else (-g.cost_microusd, g.value))
+
+    async def summary(self, organisation: str, question: Question) -> CostSummary:
+        """Raises RequestInvalid like `groups`."""
+        check(question)
+        services = self._services
+        behind = await services.rollup.catch_up(ROLLUP_BATCHES)
+        today, zone = await self.today(organisation)
+        groups = await self.groups(organisation, question)
+        days = await self._days(organisation, today - timedelta(days=BASIS_DAYS), today)
+        spendings = await self._spendings(organisation)
+        limit = next(
+            (s for s in spendings if (s.account, s.window) == (f"org:{organisation}", "month")),
+            None,
+        )
+        targets = priced_targets(services.settings)
+        period = (str(question.since), str(question.until))
+        by_target = await services.figures.by_day(organisation, *period, ["target"])
+        left = max(limit.left_microusd + limit.held_microusd, 0) if limit else None
+        return CostSummary(
+            question=question,
+            time_zone=str(zone),
+            behind=behind,
+            total=_total(groups),
+            groups=tuple(groups),
+            forecast=arithmetic.forecast(days, today),
+            limit=limit,
+            exhausted_on=_exhausted_on(days, today, left),
+            burn=tuple(_burn(days, today, zone)),
+            savings=_savings(by_target, targets),
+            unpriced=tuple(_unpriced(by_target, {t.name: t for t in targets})),
+            tight=tuple(s for s in spendings if s.share >= 0.8),  # noqa: PLR2004 - four fifths
+            alerts=tuple(await self._sent(organisation)),
+        )
+
+    async def tree(self, organisation: str) -> list[Branch]:
+        """Every account with its limits, from the top down."""
+        services = self._services
+        keys = await self._keys.listed(organisation)
+        return tree(
+            organisation,
+            await services.keys.places(organisation),
+            keys,
+            await self._keys.spendings(),
+            {rate.account: rate for rate in await services.rates.all()},
+        )
+
+    async def own_keys(self, organisation: str) -> frozenset[str]:
+        return frozenset(r.key_id for r in await self._services.keys.keys(organisation))
+
+    async def _days(self, organisation: str, since: date, until: date) -> dict[date, int]:
+        rows = await self._services.figures.by_day(organisation, str(since), str(until), ["day"])
+        return {date.fromisoformat(row.group[0]): row.cost_microusd for row in rows}
+
+    async def _names(self, organisation: str) -> dict[str, str]:
+        records = await self._services.keys.keys(organisation)
+        return {record.key_id: record.principal.key_name for record in records}
+
+    async def _spendings(self, organisation: str) -> list[Spending]:
+        own = await self.own_keys(organisation)
+        found = (await self._keys.spendings()).items()
+        return [
+            each
+            for account, all_of in found
+            if is_of(account, organisation, own)
+            for each in all_of
+        ]
+
+    async def _sent(self, organisation: str) -> list[SentAlert]:
+        own = await self.own_keys(organisation)
+        newest = await self._alerts.newest(20 * ALERTS_MAX)
+        return [each for each in newest if is_of(each.account, organisation, own)][:ALERTS_MAX]
+
+
+def check(question: Question) -> None:
+    """Raises RequestInvalid when a question makes no sense."""
+    if question.by not in GROUPS:
+        raise RequestInvalid(f"group by {', '.join(GROUPS)}", parameter="by")
+    days = (question.until - question.since).days
+    if not 0 <= days <= DAYS_MAX:
+        raise RequestInvalid(f"from one day to {DAYS_MAX} days", parameter="until")
+
+
+def _group(row: Sums, names: dict[str, str], whole: int) -> Group:
+    value = str(row.group[0])
+    return Group(
+        value,
+        names.get(value, value),
+        row.requests,
+        row.input_tokens,
+        row.output_tokens,
+        row.cost_microusd,
+        row.cost_microusd / whole if whole else 0.0,
+    )
+
+
+def _total(groups: Sequence[Group]) -> Group:
+    return Group(
+        "",
+        "",
+        sum(group.requests for group in groups),
+        sum(group.input_tokens for group in groups),
+        sum(group.output_tokens for group in groups),
+        sum(group.cost_microusd for group in groups),
+        1.0,
+    )
+
+
+def _savings(rows: Sequence[Sums], targets: Sequence[Target]) -> arithmetic.Savings | None:
+    """Against the dearest frontier model; None where no model has a price."""
+    try:
+        baseline = arithmetic.dearest(targets)
+    except RequestInvalid:
+        return None
+    # Chat models only are compared: what was embedded no chat model could have done.
+    purposes = {target.name: target.purpose for target in targets}
+    compared = [
+        arithmetic.CostRow((), r.requests, r.input_tokens, r.output_tokens, r.cost_microusd)
+        for r in rows
+        if purposes.get(r.group[0], baseline.purpose) == baseline.purpose
+    ]
+    return arithmetic.savings(compared, baseline)
+
+
+def _unpriced(rows: Sequence[Sums], targets: dict[str, Target]) -> list[Unpriced]:
+    found = []
+    for row in rows:
+        target = targets.get(row.group[0])
+        is_free = target is not None and not target.price.output_microusd_per_mtok
+        if row.unpriced and row.group[0] and not is_free:
+            found.append(Unpriced(row.group[0], row.unpriced))
+    return found
+
+
+def _exhausted_on(days: dict[date, int], today: date, left: int | None) -> str:
+    if left is None:
+        return ""
+    found = arithmetic.exhausted_on(days, today, left, arithmetic.end_of_month(today))
+    return str(found) if found else ""
+
+
+def _burn(days: dict[date, int], today: date, zone: ZoneInfo) -> list[BurnDay]:
+    """Every day of this month: what was spent until its end, and what is expected to be."""
+    expected = arithmetic.expected(days, today, arithmetic.end_of_month(today))
+    day, spent, found = today.replace(day=1), 0, []
+    while day <= arithmetic.end_of_month(today):
+        spent += days.get(day, 0) if day <= today else 0
+        ahead = sum(cost for each, cost in expected.items() if each <= day)
+        start = datetime(day.year, day.month, day.day, tzinfo=zone)
+        found.append(
+            BurnDay(
+                str(day),
+                int(start.timestamp()),
+                spent if day <= today else None,
+                spent + ahead if day >= today else None,
+            )
+        )
+        day += timedelta(days=1)
+    return found

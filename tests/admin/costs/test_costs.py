@@ -1,0 +1,245 @@
+"""The room of cost: sums are those of the records, limits are set with what they do said first."""
+
+import csv
+import io
+import re
+
+import msgspec
+import pytest
+
+from gateway.budgets import BudgetKey
+from gateway.store.alerts import AlertTable
+from gateway.store.leases import LeaseTable
+from gateway.store.rate_limits import RateLimitTable
+from gateway.store.slices import Claim, LeaseHolder
+from tests.admin.listener import Browser, Listener
+from tests.admin.seeding import DAY_US, HOSTILE, PASSWORD, issue, limit, person, requests
+
+
+pytestmark = pytest.mark.anyio
+ROOM = "/o/acme/costs"
+CHANGE = f"{ROOM}/limits/change"
+
+
+@pytest.fixture
+async def admin(listener: Listener, browser: Browser) -> Browser:
+    """A platform admin, two projects with traffic, and another organisation."""
+    first = await issue(listener, "payroll assistant", workspace="people", project="payroll")
+    second = await issue(listener, "chat bot")
+    theirs = await issue(listener, "theirs", organisation="umbrella")
+    place = {"workspace": "people", "project": "payroll"}
+    await listener.record(
+        *requests(listener, first, 40, over_us=5 * DAY_US, **place),
+        *requests(listener, second, 25, over_us=3 * DAY_US),
+        *requests(listener, theirs, 9, organisation="umbrella"),
+    )
+    await person(listener, "root", "platform_admin")
+    await browser.sign_in_as("root", PASSWORD)
+    return browser
+
+
+async def see(browser: Browser, path: str, status: int = 200) -> str:
+    answer, page = await browser.send("GET", path)
+    assert answer.status == status, (path, answer.status, page[-800:])
+    return page
+
+
+async def summary(browser: Browser, query: str = "") -> dict[str, object]:
+    found: dict[str, object] = msgspec.json.decode(
+        await see(browser, f"/api/organisations/acme/costs/summary{query}")
+    )
+    return found
+
+
+async def spend(listener: Listener, account: str, window: str, microusd: int) -> None:
+    """What a worker would report as spent, and hold a dollar more."""
+    key = BudgetKey(account, window)  # type: ignore[arg-type]
+    holder = LeaseHolder("w0", "run")
+    async with listener.database() as database:
+        table = LeaseTable(database, listener.clock)
+        wanted = microusd + 1_000_000
+        (grant,) = await table.exchange(holder, [Claim(key, -1, 0, 0, 0, wanted_microusd=wanted)])
+        start, amount = grant.window_start_us, grant.amount_microusd
+        await table.exchange(holder, [Claim(key, start, amount, microusd, 0)])
+
+
+async def limits(browser: Browser) -> dict[str, list[int]]:
+    """Limits by account, as the API has them."""
+    branches = msgspec.json.decode(await see(browser, "/api/organisations/acme/limits"))
+    return {b["account"]: [s["limit_microusd"] for s in b["spendings"]] for b in branches}
+
+
+async def test_groups_are_the_sums_of_the_records_whatever_they_are_grouped_by(
+    listener: Listener, admin: Browser
+) -> None:
+    """The plain report reads every record; the page reads what was added up."""
+    plain = {"team": "workspace", "model": "target", "route": "jurisdiction", "day": "day"}
+    days = "since=2026-12-01&until=2027-01-31"
+    for by, dimension in plain.items():
+        found = await summary(admin, f"?by={by}&{days}")
+        report = msgspec.json.decode(
+            await see(admin, f"/api/organisations/acme/costs?by={dimension}&{days}")
+        )
+        names = ("requests", "input_tokens", "output_tokens", "cost_microusd")
+        groups: list[dict[str, object]] = found["groups"]  # type: ignore[assignment]
+        assert {(g["value"], *(g[n] for n in names)) for g in groups} == {
+            (r[dimension], *(r[n] for n in names)) for r in report["rows"]
+        }
+        assert sum(g["requests"] for g in groups) == 65  # type: ignore[misc]
+
+
+async def test_the_page_and_its_csv_show_the_same_and_nothing_of_others(
+    listener: Listener, admin: Browser
+) -> None:
+    await issue(listener, '=HYPERLINK("x")', project="odd")
+    page = await see(admin, f"{ROOM}?by=key")
+    text = await see(admin, f"{ROOM}/export.csv?by=key")
+    rows = list(csv.reader(io.StringIO(text)))
+    assert rows[0][:3] == ["key", "name", "requests"]
+    for row in rows[1:]:
+        assert row[1] in page
+    assert {row[1] for row in rows[1:]} == {"payroll assistant", "chat bot"}
+    assert "theirs" not in page + text
+    await see(admin, f"{ROOM}/export.csv?by=password", 400)
+    await see(admin, "/o/umbrella/costs/export.csv?by=key&since=soon", 400)
+
+
+@pytest.mark.parametrize(
+    "query", ["by=password", "since=soon", "since=2026-01-01&until=2025-01-01"]
+)
+async def test_a_question_that_makes_no_sense_is_said_on_the_page(
+    admin: Browser, query: str
+) -> None:
+    page = await see(admin, f"{ROOM}?{query}", 400)
+    assert "Spent this month" in page
+    assert 'role="alert"' in page
+
+
+async def test_savings_unpriced_usage_alerts_and_tight_limits_are_said(
+    listener: Listener, admin: Browser
+) -> None:
+    before = await summary(admin)
+    await limit(listener, "org:acme", 10_000_000, "month")
+    await spend(listener, "org:acme", "month", 8_500_000)
+    async with listener.database() as database:
+        alerts = AlertTable(database, listener.clock)
+        budgets = await LeaseTable(database, listener.clock).budgets()
+        due = await alerts.claim(budgets, (80,))
+        await alerts.sent(due[0])
+    free = requests(listener, "k", 1, status="ok", target="claude", cost_microusd=0)
+    await listener.record(*free)
+    after = await summary(admin)
+    page = await see(admin, ROOM)
+
+    assert before["unpriced"] == []
+    assert before["tight"] == []
+    savings: dict[str, object] = after["savings"]  # type: ignore[assignment]
+    assert str(savings["method"]) in page
+    assert after["unpriced"] == [{"target": "claude", "requests": 1}]
+    assert [each["account"] for each in after["tight"]] == ["org:acme"]  # type: ignore[attr-defined]
+    assert [each["percent"] for each in after["alerts"]] == [80]  # type: ignore[attr-defined]
+    assert "Some answers cost nothing" in page
+    assert "org:acme: 80 %" in page
+
+
+async def test_a_change_of_a_limit_says_what_it_does_before_it_does_it(
+    listener: Listener, admin: Browser
+) -> None:
+    await limit(listener, "org:acme", 50_000_000, "month")
+    await spend(listener, "org:acme", "month", 20_000_000)
+    low = await see(admin, f"{CHANGE}?account=org:acme&window=month&limit_microusd=20")
+    high = await see(admin, f"{CHANGE}?account=org:acme&window=month&limit_microusd=70.50")
+
+    assert "every request of it is refused" in low
+    assert "$20.50 more than now" in high
+    assert (await limits(admin))["org:acme"] == [50_000_000]
+    form = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', high))
+    assert form.pop("deed") == "remove", "of the form below that removes the limit"
+    answer, _ = await admin.send("POST", CHANGE, form)
+    assert answer.status == 303
+    assert (await limits(admin))["org:acme"] == [70_500_000]
+
+
+async def test_two_people_who_change_one_limit_do_not_overwrite_each_other(
+    listener: Listener, admin: Browser
+) -> None:
+    await limit(listener, "org:acme", 50_000_000, "month")
+    form = {"account": "org:acme", "window": "month", "limit_microusd": "60", "was": "50000000"}
+    await admin.send("POST", CHANGE, form)
+    answer, page = await admin.send("POST", CHANGE, form | {"limit_microusd": "99"})
+    assert answer.status == 409
+    assert "Somebody changed it meanwhile" in page
+    assert "$60.00" in page
+    assert 'value="99"' in page
+    removal = {"account": "org:acme", "window": "month", "deed": "remove"}
+    answer, _ = await admin.send("POST", CHANGE, removal | {"was": "50000000"})
+    assert (answer.status, (await limits(admin))["org:acme"]) == (409, [60_000_000])
+    answer, _ = await admin.send("POST", CHANGE, removal | {"was": "60000000"})
+    assert (answer.status, (await limits(admin))["org:acme"]) == (303, [])
+
+
+async def test_rates_are_set_and_removed_and_keep_apart_what_two_people_type(
+    listener: Listener, admin: Browser
+) -> None:
+    path = f"{ROOM}/limits/rate"
+    page = await see(admin, f"{path}?account=ws:acme/people")
+    assert re.search(r"busiest hour of the last day it asked \d+ times", page)
+    form = {"account": "ws:acme/people", "was": "none", "requests_per_minute": "60"}
+    answer, _ = await admin.send("POST", path, form)
+    assert answer.status == 303
+    answer, page = await admin.send("POST", path, form | {"requests_per_minute": "7"})
+    assert answer.status == 409
+    assert 'value="7"' in page
+    answer, page = await admin.send("POST", path, form | {"tokens_per_minute": "many"})
+    assert answer.status == 400
+    async with listener.database() as database:
+        (rate,) = await RateLimitTable(database).all()
+    assert rate.requests_per_minute == 60
+    page = await see(admin, f"{path}?account=ws:acme/people")
+    was = re.search(r'name="was" value="([^"]*)"', page)
+    assert was is not None
+    answer, _ = await admin.send("POST", path, {"account": "ws:acme/people", "was": was[1]})
+    assert answer.status == 303
+    async with listener.database() as database:
+        assert await RateLimitTable(database).all() == []
+
+
+@pytest.mark.parametrize("account", ["org:umbrella", "key:nothere00000", "ws:acme", "", "x" * 300])
+async def test_accounts_of_others_are_not_there(admin: Browser, account: str) -> None:
+    await see(admin, f"{CHANGE}?account={account}", 404)
+    form = {"account": account, "window": "month", "limit_microusd": "1", "was": "none"}
+    assert (await admin.send("POST", CHANGE, form))[0].status == 404
+    body = msgspec.json.encode({"account": account, "limit_microusd": 1}).decode()
+    answer, _ = await admin.send("POST", "/api/organisations/acme/budgets", body=body)
+    assert answer.status == 404
+
+
+@pytest.mark.parametrize("typed", ["-1", "1e99", "NaN", "a lot", "0.0000001", "9" * 40])
+async def test_amounts_that_are_none_are_said_and_kept(admin: Browser, typed: str) -> None:
+    page = await see(admin, f"{CHANGE}?account=org:acme&window=month&limit_microusd={typed}", 400)
+    assert f'value="{typed}"' in page
+    assert "What will happen" not in page
+
+
+async def test_who_may_only_read_is_shown_no_way_to_change(
+    listener: Listener, admin: Browser
+) -> None:
+    await person(listener, "vera", "viewer", "acme")
+    await admin.send("POST", "/sign-out")
+    await admin.sign_in_as("vera", PASSWORD)
+    page = await see(admin, f"{ROOM}/limits")
+    assert "payroll" in page
+    assert "limits/change" not in page
+    await see(admin, f"{CHANGE}?account=org:acme", 403)
+
+
+async def test_hostile_names_are_text_in_every_table(listener: Listener, admin: Browser) -> None:
+    key_id = ""
+    for name in HOSTILE[:2]:
+        key_id = await issue(listener, name)
+        await limit(listener, f"key:{key_id}", 5, "day")
+        await listener.record(*requests(listener, key_id, 2))
+    for path in (f"{ROOM}?by=key", f"{ROOM}/limits", f"{CHANGE}?account=key:{key_id}"):
+        page = await see(admin, path)
+        assert "<script>alert" not in page
+        assert "<img" not in page

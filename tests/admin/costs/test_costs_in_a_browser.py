@@ -1,0 +1,47 @@
+"""The room of cost in a real browser: themes, widths, and a change by keyboard."""
+
+import pytest
+
+from tests.admin.chromium import window
+from tests.admin.listener import Listener
+from tests.admin.seeding import DAY_US, PASSWORD, issue, limit, person, requests
+
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(("theme", "width"), [("dark", 1280), ("light", 820), ("light", 390)])
+async def test_the_room_of_cost_stands_in_a_browser_without_a_fault(
+    listener: Listener, theme: str, width: int
+) -> None:
+    key_id = await issue(listener, "payroll assistant")
+    await limit(listener, "org:acme", 90_000_000, "month")
+    await listener.record(*requests(listener, key_id, 60, over_us=20 * DAY_US))
+    await person(listener, "root", "platform_admin")
+    async with window(listener, theme=theme, width=width) as seen:
+        await seen.sign_in("root", PASSWORD)
+        change = "/limits/change?account=org:acme&window=month&limit_microusd=5"
+        for path in ("", "?by=route", "/limits", change, "/limits/rate?account=org:acme"):
+            assert await seen.open(f"/o/acme/costs{path}") == 200
+            assert await seen.violations() == [], path
+        await seen.open("/o/acme/costs")
+        await seen.page.wait_for_selector(".plot canvas")
+        assert seen.problems == []
+
+
+async def test_a_limit_is_changed_without_scripts_and_by_keyboard(listener: Listener) -> None:
+    await issue(listener, "an assistant")
+    await person(listener, "root", "platform_admin")
+    async with window(listener, scripts=False) as seen:
+        page = seen.page
+        await seen.sign_in("root", PASSWORD)
+        await seen.open("/o/acme/costs/limits/change?account=org:acme&window=month")
+        await page.focus("#field-limit_microusd")
+        await page.keyboard.type("120")
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector(".consequence")
+        await page.focus("form[method=post] button:has-text('Set')")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/o/acme/costs/limits")
+        assert "$120.00" in await page.inner_text("table")
+        assert seen.problems == []
