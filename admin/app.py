@@ -16,7 +16,7 @@ from admin.audit.records import record_routes
 from admin.costs.routes import cost_routes
 from admin.keys.routes import key_routes
 from admin.oidc import OpenIdClient
-from admin.overview import overview_routes
+from admin.overview.pages import overview_routes
 from admin.policy_room.routes import policy_routes
 from admin.protection import add_security_headers, require_own_origin
 from admin.services import Services, open_services

@@ -8,7 +8,7 @@ const style = (name) => getComputedStyle(document.documentElement).getPropertyVa
 const PALETTE = ["--accent", "--in-house", "--managed", "--refused", "--warn"];
 
 function seriesOf(table) {
-  const heads = [...table.tHead.rows[0].cells].slice(1);
+  const heads = [...table.tHead.rows[0].cells].slice(1).filter((head) => head.classList.contains("number"));
   const body = [...table.tBodies[0].rows];
   const column = (number, name) => body.map((row) => {
     const value = row.cells[number]?.dataset[name];
@@ -39,6 +39,24 @@ function brush(href) {
   };
 }
 
+// What happened in a row that says so (data-mark) is a line across the chart; the table has its words.
+function marks(table) {
+  const at = [...table.tBodies[0].rows].filter((row) => row.dataset.mark).map((row) => Number(row.cells[0].dataset.x));
+  return (chart) => {
+    chart.ctx.save();
+    chart.ctx.strokeStyle = style("--warn");
+    chart.ctx.setLineDash([3, 3]);
+    for (const x of at) {
+      const left = chart.valToPos(x, "x", true);
+      chart.ctx.beginPath();
+      chart.ctx.moveTo(left, chart.bbox.top);
+      chart.ctx.lineTo(left, chart.bbox.top + chart.bbox.height);
+      chart.ctx.stroke();
+    }
+    chart.ctx.restore();
+  };
+}
+
 function draw(figure) {
   const table = figure.querySelector("table");
   const plot = figure.querySelector(".plot");
@@ -46,9 +64,10 @@ function draw(figure) {
   const { data, series } = seriesOf(table);
   const axis = { stroke: style("--ink-soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
   const href = table.dataset.brush;
-  const more = href ? { cursor: { drag: { x: true, setScale: false } }, hooks: { setSelect: [brush(href)] } } : {};
+  const more = href ? { cursor: { drag: { x: true, setScale: false } } } : {};
+  const hooks = { draw: [marks(table)], ...(href && { setSelect: [brush(href)] }) };
   const chart = new uPlot(
-    { ...more, width: figure.clientWidth || 600, height: 180, series: [{}, ...series], axes: [axis, { ...axis, size: 64 }], legend: { live: false } },
+    { ...more, hooks, width: figure.clientWidth || 600, height: 180, series: [{}, ...series], axes: [axis, { ...axis, size: 64 }], legend: { live: false } },
     data,
     plot,
   );

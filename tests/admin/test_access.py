@@ -136,18 +136,6 @@ async def test_without_a_role_nothing_is_shown_and_without_a_session_nothing_is_
     assert answer.status == 403
 
 
-async def test_the_overview_shows_only_ones_own_organisation(
-    listener: Listener, browser: Browser
-) -> None:
-    await world(listener)
-    await person(listener, "ann", Grant("viewer", OWN))
-    await browser.sign_in_as("ann", PASSWORD)
-    _, page = await browser.send("GET", "/")
-
-    assert f"key of {OWN}" in page
-    assert FOREIGN not in page
-
-
 async def test_a_role_can_be_given_only_by_who_may_do_all_of_it(
     listener: Listener, browser: Browser
 ) -> None:

@@ -1,0 +1,1 @@
+"""The overview: is everything well, what does it cost, and what waits for somebody."""

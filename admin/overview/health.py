@@ -1,0 +1,107 @@
+"""How the parts do, told from what they left in the database; nobody is called from here.
+
+A breaker is a worker's own and is not told to anybody; what its upstream answered lately is in the
+attempts of the recorded outcomes.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from gateway.types import Attempt, AuditRecord
+
+
+State = Literal["good", "warn", "bad", "idle"]
+LATELY_US: Final = 15 * 60 * 1_000_000
+FAILING_SHARE: Final = 0.5
+STRAINED_SHARE: Final = 0.05
+PERCENTILE: Final = 0.95
+NOT_THEIRS: Final = range(400, 500)
+"""Statuses that are the request's fault; too many requests (429) is a matter of the upstream."""
+TOO_MANY: Final = 429
+
+
+class Part(Struct, frozen=True):
+    """One part of the installation, as it was lately."""
+
+    name: str
+    kind: str
+    """gateway, database, engine or provider."""
+    word: str
+    state: State
+    attempts: int = 0
+    failed: int = 0
+    p95_us: int = 0
+    """Until its first byte; of the database, what the last question took."""
+    last_us: int = 0
+    """When it last did something; 0 for never."""
+    note: str = ""
+
+    @property
+    def failed_share(self) -> float:
+        return self.failed / self.attempts if self.attempts else 0.0
+
+
+def percentile(values: Sequence[int], share: float = PERCENTILE) -> int:
+    """The smallest value that so many of all do not exceed; 0 of none."""
+    ordered = sorted(values)
+    return ordered[max(-(-int(share * 1000) * len(ordered) // 1000) - 1, 0)] if ordered else 0
+
+
+def provider_parts(
+    records: Sequence[AuditRecord],
+    providers: Mapping[str, tuple[str, str]],
+    targets: Mapping[str, str],
+) -> list[Part]:
+    """Every configured provider, from the attempts of recent outcomes.
+
+    Args:
+        records: outcomes, newest first.
+        providers: name → kind of part, and why it cannot be called (empty where it can).
+        targets: name → provider.
+    """
+    tried: dict[str, list[tuple[Attempt, int]]] = {name: [] for name in providers}
+    for record in records:
+        for attempt in record.attempts:
+            provider = targets.get(attempt.target, "")
+            if provider in tried:
+                tried[provider].append((attempt, record.utc_us))
+    return [
+        _part(name, kind, reason, tried[name]) for name, (kind, reason) in sorted(providers.items())
+    ]
+
+
+def _part(name: str, kind: str, reason: str, tried: Sequence[tuple[Attempt, int]]) -> Part:
+    failed = sum(is_failure(attempt) for attempt, _ in tried)
+    quick = [attempt.first_byte_us for attempt, _ in tried if attempt.first_byte_us]
+    share = failed / len(tried) if tried else 0.0
+    word, state = _verdict(len(tried), share)
+    if reason:
+        word, state = "unavailable", "bad"
+    return Part(
+        name,
+        kind,
+        word,
+        state,
+        attempts=len(tried),
+        failed=failed,
+        p95_us=percentile(quick),
+        last_us=max((utc_us for _, utc_us in tried), default=0),
+        note=reason,
+    )
+
+
+def is_failure(attempt: Attempt) -> bool:
+    """Whether an attempt's end is to be held against its upstream."""
+    if not attempt.error:
+        return False
+    return attempt.status not in NOT_THEIRS or attempt.status == TOO_MANY
+
+
+def _verdict(count: int, share: float) -> tuple[str, State]:
+    if not count:
+        return "quiet", "idle"
+    if share >= FAILING_SHARE:
+        return "failing", "bad"
+    return ("strained", "warn") if share >= STRAINED_SHARE else ("answers", "good")

@@ -1,0 +1,368 @@
+"""Gathers the overview: sums that were made before, a bounded sample of outcomes, what waits."""
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from admin.costs.prices import priced_targets
+from admin.keys.lines import EXPIRING_US, Spending, spending_of
+from admin.overview.health import LATELY_US, Part, provider_parts
+from admin.services import Services
+from gateway.access import Permission, Person, allows
+from gateway.credentials import provider_credential
+from gateway.rollout import PolicyEvent
+from gateway.store.attention import Attention
+from gateway.store.audit_sink import AuditQuery
+from gateway.store.revisions import current
+from gateway.store.traffic_figures import Sums
+from gateway.types import AuditRecord
+
+
+HOUR_US: Final = 3_600_000_000
+HOURS: Final = 72
+DAY_HOURS: Final = 24
+MONTH_US: Final = 30 * 86_400_000_000
+SAMPLE: Final = 240
+"""So many outcomes at most are looked into for how providers do."""
+ACTIVE_MAX: Final = 8
+RECENT_MAX: Final = 10
+WAITING_MAX: Final = 20
+ROLLUP_BATCHES: Final = 2
+TIGHT: Final = 0.8
+SINK_LATE_US: Final = 5 * 60 * 1_000_000
+
+
+class Figure(Struct, frozen=True):
+    """One figure of the last 24 hours beside the 24 before, and each hour of it."""
+
+    value: float
+    before: float
+    hours: tuple[float, ...]
+
+
+class Hour(Struct, frozen=True):
+    """Requests of one hour by route, and what was changed in it."""
+
+    start_us: int
+    in_house: int
+    managed: int
+    refused: int
+    changes: tuple[PolicyEvent, ...] = ()
+
+
+class Need(Struct, frozen=True):
+    """Something that waits for somebody; `kind` says which sentence it is."""
+
+    kind: str
+    organisation: str
+    subject: str
+    count: int
+    at_us: int = 0
+    share: float = 0.0
+
+
+class Recent(Struct, frozen=True):
+    """One outcome, without its content."""
+
+    organisation: str
+    request_id: str
+    utc_us: int
+    model_requested: str
+    target: str
+    route: str
+    data_class: str
+    findings: tuple[tuple[str, int], ...]
+    status: str
+    http_status: int
+    cost_microusd: int
+    duration_us: int
+
+
+class Overview(Struct, frozen=True):
+    """All that the first page shows."""
+
+    now_us: int
+    behind: int
+    """Records that are not added up yet."""
+    parts: tuple[Part, ...]
+    requests: Figure
+    cost: Figure
+    sovereign: Figure
+    """Share of what was answered that was answered in-house."""
+    found: Figure
+    """Requests in which personal data or secrets were found."""
+    refused: int
+    budget: Spending | None
+    """All monthly limits of these organisations together."""
+    needs: tuple[Need, ...]
+    hours: tuple[Hour, ...]
+    changes: tuple[PolicyEvent, ...]
+    recent: tuple[Recent, ...]
+
+
+class OverviewReader:
+    """For one person: what they may see of all organisations."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._attention = Attention(services.database)
+        settings = services.settings
+        self._in_house = frozenset(
+            each.jurisdiction for each in settings.providers.values() if each.kind == "engine"
+        )
+
+    async def read(self, person: Person, visible: frozenset[str] | None) -> Overview:
+        """What may be seen of these organisations; None is everything.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        services = self._services
+        now_us = services.clock.utc_us()
+        behind = await services.rollup.catch_up(ROLLUP_BATCHES)
+        this_hour = now_us // HOUR_US * HOUR_US
+        since_us = this_hour - (HOURS - 1) * HOUR_US
+        by = ["hour_us", "jurisdiction"]
+        rows = await services.figures.by_hour(visible, since_us, by)
+        changes = await self._changes(visible, since_us)
+        day = [this_hour - back * HOUR_US for back in reversed(range(2 * DAY_HOURS))]
+        sample = await self._sample(visible, now_us)
+        return Overview(
+            now_us=now_us,
+            behind=behind,
+            parts=tuple(await self._parts(sample, now_us)),
+            requests=_figure(rows, day, lambda sums: sum(s.requests for s in sums)),
+            cost=_figure(rows, day, lambda sums: sum(s.cost_microusd for s in sums)),
+            sovereign=_figure(rows, day, self._share),
+            found=_figure(rows, day, lambda sums: sum(s.found for s in sums)),
+            refused=sum(row.refused for row in rows if row.group[0] > this_hour - 24 * HOUR_US),
+            budget=_together(await self._spendings(visible)),
+            needs=tuple(await self._needs(person, visible, now_us)),
+            hours=tuple(self._hours(rows, changes, since_us)),
+            changes=tuple(changes),
+            recent=tuple(map(self._recent, sample[:RECENT_MAX])),
+        )
+
+    def route_of(self, jurisdiction: str, target: str) -> str:
+        """in-house, managed or refused."""
+        if not target and not jurisdiction:
+            return "refused"
+        return "in-house" if jurisdiction in self._in_house else "managed"
+
+    def _share(self, sums: Sequence[Sums]) -> float:
+        own = sum(s.requests for s in sums if s.group[1] in self._in_house)
+        answered = sum(s.requests for s in sums if s.group[1])
+        return own / answered if answered else 0.0
+
+    async def _sample(self, visible: Collection[str] | None, now_us: int) -> list[AuditRecord]:
+        """The newest outcomes of the busiest organisations, newest first."""
+        since_us = now_us - (HOURS + 1) * HOUR_US
+        rows = await self._services.figures.by_hour(visible, since_us, ["organisation"])
+        active = [row.group[0] for row in sorted(rows, key=lambda row: -row.last_us)]
+        names = active[:ACTIVE_MAX] or sorted(visible or ())[:ACTIVE_MAX]
+        if not names:
+            names = sorted(await self._services.people.organisations())[:ACTIVE_MAX]
+        found: list[AuditRecord] = []
+        for name in names:
+            query = AuditQuery(organisation=name, stage="outcome")
+            newest = await self._services.records.newest(query, SAMPLE // len(names))
+            found += [row.projected.record for row in newest]
+        return sorted(found, key=lambda record: -record.utc_us)
+
+    async def _parts(self, sample: Sequence[AuditRecord], now_us: int) -> list[Part]:
+        settings = self._services.settings
+        started = time.perf_counter()
+        await current(self._services.database)
+        took_us = round((time.perf_counter() - started) * 1_000_000)
+        last_us = sample[0].utc_us if sample else 0
+        is_lately = now_us - last_us < LATELY_US
+        gateway = Part(
+            "data plane",
+            "gateway",
+            "serves" if is_lately else "quiet",
+            "good" if is_lately else "idle",
+            last_us=last_us,
+        )
+        kind = self._services.database.kind
+        database = Part(kind, "database", "answers", "good", p95_us=took_us, last_us=now_us)
+        lately = [record for record in sample if now_us - record.utc_us < LATELY_US]
+        targets = {name: target.provider for name, target in settings.targets.items()}
+        return [gateway, database, *provider_parts(lately, self._providers(), targets)]
+
+    def _providers(self) -> dict[str, tuple[str, str]]:
+        settings = self._services.settings
+        found = {}
+        for name, provider in settings.providers.items():
+            lacks_key = (
+                provider.credential is not None
+                and provider.credential.is_local
+                and provider_credential(settings, name) is None
+            )
+            kind = "engine" if provider.kind == "engine" else "provider"
+            found[name] = (kind, "no credential" if lacks_key else "")
+        return found
+
+    async def _changes(self, visible: Collection[str] | None, since_us: int) -> list[PolicyEvent]:
+        found = await self._attention.changes(since_us, WAITING_MAX)
+        return [each for each in found if _is_visible(_organisation_of(each.level), visible)]
+
+    def _hours(
+        self, rows: Sequence[Sums], changes: Sequence[PolicyEvent], since_us: int
+    ) -> list[Hour]:
+        counted: dict[int, dict[str, int]] = {}
+        for row in rows:
+            start_us, jurisdiction = row.group
+            routes = counted.setdefault(start_us, {})
+            route = self.route_of(jurisdiction, "")
+            routes[route] = routes.get(route, 0) + row.requests
+        starts = [since_us + number * HOUR_US for number in range(HOURS)]
+        return [
+            Hour(
+                start,
+                counted.get(start, {}).get("in-house", 0),
+                counted.get(start, {}).get("managed", 0),
+                counted.get(start, {}).get("refused", 0),
+                tuple(each for each in changes if start <= each.utc_us < start + HOUR_US),
+            )
+            for start in starts
+        ]
+
+    async def _spendings(self, visible: Collection[str] | None) -> list[Spending]:
+        budgets = await self._services.budgets.budgets()
+        return [
+            spending_of(each)
+            for each in budgets
+            if each.limit.account.startswith("org:")
+            and each.limit.window == "month"
+            and _is_visible(each.limit.account.removeprefix("org:"), visible)
+        ]
+
+    async def _needs(
+        self, person: Person, visible: Collection[str] | None, now_us: int
+    ) -> list[Need]:
+        found = [
+            *await self._approvals(person, visible, now_us),
+            *await self._late_sinks(person, now_us),
+            *await self._limits_and_keys(visible, now_us),
+            *await self._unpriced(visible, now_us),
+        ]
+        return found[:WAITING_MAX]
+
+    async def _approvals(
+        self, person: Person, visible: Collection[str] | None, now_us: int
+    ) -> list[Need]:
+        found = []
+        for draft in await self._attention.drafts(now_us - MONTH_US, WAITING_MAX):
+            organisation = _organisation_of(draft.level)
+            is_theirs = allows(person, Permission.POLICIES_APPROVE, organisation or None)
+            if draft.author != person.name and is_theirs and _is_visible(organisation, visible):
+                found.append(
+                    Need("draft", organisation, draft.author, draft.number, draft.created_us)
+                )
+        for asked in await self._attention.reveals(now_us - MONTH_US, WAITING_MAX):
+            is_theirs = allows(person, Permission.CONTENT_APPROVE_REVEAL, asked.organisation)
+            if asked.asked_by != person.name and is_theirs:
+                found.append(Need("reveal", asked.organisation, asked.asked_by, 1, asked.asked_us))
+        return found
+
+    async def _late_sinks(self, person: Person, now_us: int) -> list[Need]:
+        if not allows(person, Permission.SYSTEM_READ):
+            return []
+        sinks = self._services.settings.sinks
+        return [
+            Need("sink", each.organisation, each.sink, each.records, each.oldest_us)
+            for each in await self._attention.delays(sinks, WAITING_MAX)
+            if now_us - each.oldest_us > SINK_LATE_US
+        ]
+
+    async def _limits_and_keys(self, visible: Collection[str] | None, now_us: int) -> list[Need]:
+        records = await self._services.keys.keys()
+        homes = {f"key:{each.key_id}": each.principal.organisation for each in records}
+        found = []
+        for budget in await self._services.budgets.budgets():
+            each = spending_of(budget)
+            organisation = homes.get(each.account, _organisation_of(each.account))
+            is_shown = bool(organisation) and _is_visible(organisation, visible)
+            if each.share >= TIGHT and is_shown:
+                found.append(Need("budget", organisation, each.account, 1, share=each.share))
+        found.sort(key=lambda need: -need.share)
+        expiring: dict[str, list[int]] = {}
+        for record in records:
+            until_us = record.expires_us
+            if record.is_live(now_us) and until_us and until_us - now_us < EXPIRING_US:
+                expiring.setdefault(record.principal.organisation, []).append(until_us)
+        return found + [
+            Need("keys", name, "", len(times), min(times))
+            for name, times in sorted(expiring.items())
+            if _is_visible(name, visible)
+        ]
+
+    async def _unpriced(self, visible: Collection[str] | None, now_us: int) -> list[Need]:
+        free = {
+            target.name
+            for target in priced_targets(self._services.settings)
+            if not target.price.output_microusd_per_mtok
+        }
+        since_us = now_us - DAY_HOURS * HOUR_US
+        rows = await self._services.figures.by_hour(visible, since_us, ["organisation", "target"])
+        return [
+            Need("unpriced", row.group[0], row.group[1], row.unpriced)
+            for row in rows
+            if row.unpriced and row.group[1] and row.group[1] not in free
+        ]
+
+    def _recent(self, record: AuditRecord) -> Recent:
+        return Recent(
+            organisation=record.organisation,
+            request_id=record.request_id,
+            utc_us=record.utc_us,
+            model_requested=record.model_requested,
+            target=record.target,
+            route=self.route_of(record.jurisdiction, record.target),
+            data_class=record.data_class,
+            findings=tuple(sorted(record.findings.items())),
+            status=record.status,
+            http_status=record.http_status,
+            cost_microusd=record.cost_microusd,
+            duration_us=record.duration_us,
+        )
+
+
+def _figure(
+    rows: Sequence[Sums], hours: Sequence[int], of: Callable[[Sequence[Sums]], float]
+) -> Figure:
+    """A figure of the last 24 of 48 hours; `of` makes it of any of their rows."""
+    by_hour: dict[int, list[Sums]] = {}
+    for row in rows:
+        by_hour.setdefault(row.group[0], []).append(row)
+    first, last = hours[:DAY_HOURS], hours[DAY_HOURS:]
+
+    def over(some: Sequence[int]) -> float:
+        return of([row for hour in some for row in by_hour.get(hour, ())])
+
+    return Figure(over(last), over(first), tuple(of(by_hour.get(hour, [])) for hour in last))
+
+
+def _together(spendings: Sequence[Spending]) -> Spending | None:
+    if not spendings:
+        return None
+    return Spending(
+        "",
+        "month",
+        sum(each.limit_microusd for each in spendings),
+        sum(each.used_microusd for each in spendings),
+        sum(each.held_microusd for each in spendings),
+    )
+
+
+def _is_visible(organisation: str, visible: Collection[str] | None) -> bool:
+    """What concerns the whole installation (no organisation) everybody is shown."""
+    return visible is None or not organisation or organisation in visible
+
+
+def _organisation_of(account: str) -> str:
+    """The organisation in the name of an account or a level; a key's name holds none."""
+    kind, _, path = account.partition(":")
+    return "" if kind == "key" else path.partition("/")[0]

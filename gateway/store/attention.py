@@ -1,0 +1,128 @@
+"""What waits for somebody: drafts to approve, reveals asked for, records no sink has taken."""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from msgspec import Struct
+from sqlalchemy import func, select
+
+from gateway.rollout import PolicyEvent
+from gateway.store.engine import Database
+from gateway.store.policy_tables import policy_events, policy_versions
+from gateway.store.tables import (
+    audit_cursors,
+    audit_records,
+    audit_reveals,
+    audit_sequences,
+)
+
+
+CHANGES: Final = ("publish", "roll_back", "canary", "shadow", "stop", "withdraw")
+"""What is done to a policy that changes how requests are decided."""
+_RECORDS: Final = "records"
+
+
+class Draft(Struct, frozen=True):
+    """A version of a policy that nobody has approved or rejected."""
+
+    level: str
+    number: int
+    author: str
+    created_us: int
+
+
+class Asked(Struct, frozen=True):
+    """A reveal that nobody has approved."""
+
+    id: str
+    organisation: str
+    asked_by: str
+    asked_us: int
+
+
+class Delay(Struct, frozen=True):
+    """Records of an organisation that a sink has not taken."""
+
+    sink: str
+    organisation: str
+    records: int
+    oldest_us: int
+
+
+class Attention(Struct, frozen=True):
+    """Reads of one database; each is bounded."""
+
+    database: Database
+
+    async def changes(self, since_us: int, count_max: int) -> list[PolicyEvent]:
+        """The latest changes of policies since then, newest first."""
+        columns = policy_events.c
+        query = (
+            select(policy_events)
+            .where(columns.utc_us >= since_us, columns.action.in_(CHANGES))
+            .order_by(columns.utc_us.desc())
+            .limit(count_max)
+        )
+        async with self.database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        fields = PolicyEvent.__struct_fields__
+        return [PolicyEvent(**{name: row[name] for name in fields}) for row in rows]
+
+    async def drafts(self, since_us: int, count_max: int) -> list[Draft]:
+        """Drafts since then, newest first."""
+        columns = policy_versions.c
+        query = (
+            select(columns.level, columns.number, columns.author, columns.created_us)
+            .where(columns.state == "draft", columns.created_us >= since_us)
+            .order_by(columns.created_us.desc())
+            .limit(count_max)
+        )
+        async with self.database.reading() as connection:
+            return [Draft(*row) for row in (await connection.execute(query)).all()]
+
+    async def reveals(self, since_us: int, count_max: int) -> list[Asked]:
+        """Reveals that were asked for since then and wait, newest first."""
+        columns = audit_reveals.c
+        query = (
+            select(columns.id, columns.organisation, columns.asked_by, columns.asked_us)
+            .where(columns.approved_by == "", columns.asked_us >= since_us)
+            .order_by(columns.asked_us.desc())
+            .limit(count_max)
+        )
+        async with self.database.reading() as connection:
+            return [Asked(*row) for row in (await connection.execute(query)).all()]
+
+    async def delays(self, sinks: Collection[str], count_max: int) -> Sequence[Delay]:
+        """What these sinks have still to take, the most first."""
+        found = []
+        for sink in sorted(sinks):
+            found += await self._delays_of(sink, count_max)
+        return sorted(found, key=lambda delay: -delay.records)[:count_max]
+
+    async def _delays_of(self, sink: str, count_max: int) -> list[Delay]:
+        sizes, cursors = audit_sequences.c, audit_cursors.c
+        taken = func.coalesce(cursors.position, 0)
+        lacking = (sizes.next_sequence - 1 - taken).label("lacking")
+        is_own = (
+            (cursors.organisation == sizes.organisation)
+            & (cursors.sink == sink)
+            & (cursors.kind == _RECORDS)
+        )
+        query = (
+            select(sizes.organisation, lacking, taken)
+            .join(audit_cursors, is_own, isouter=True)
+            .where(lacking > 0)
+            .order_by(lacking.desc())
+            .limit(count_max)
+        )
+        async with self.database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+            found = []
+            for organisation, count, position in rows:
+                oldest = select(audit_records.c.utc_us).where(
+                    audit_records.c.organisation == organisation,
+                    audit_records.c.sequence == position + 1,
+                )
+                oldest_us = (await connection.execute(oldest)).scalar_one_or_none() or 0
+                found.append(Delay(sink, organisation, int(count), int(oldest_us)))
+        return found

@@ -1,0 +1,165 @@
+"""The overview: figures are those of the records, needs are somebody's own, text is text."""
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.secrets.secret import Secret
+from gateway.store.people import PeopleStore
+from gateway.store.policies import PolicyStore
+from gateway.types import AuditRecord
+from tests.admin.listener import Browser, Listener
+from tests.admin.seeding import (
+    DAY_US,
+    HOSTILE,
+    HOUR_US,
+    PASSWORD,
+    issue,
+    limit,
+    person,
+    requests,
+)
+from tests.policies.worlds import document
+
+
+pytestmark = pytest.mark.anyio
+
+
+async def see(browser: Browser, path: str = "/") -> str:
+    answer, page = await browser.send("GET", path)
+    assert answer.status == 200, page
+    return page
+
+
+async def figures(browser: Browser) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(await see(browser, "/api/overview"))
+    return found
+
+
+@pytest.fixture
+async def root(listener: Listener, browser: Browser) -> Browser:
+    await person(listener, "root", "platform_admin")
+    await browser.sign_in_as("root", PASSWORD)
+    return browser
+
+
+async def test_an_empty_installation_says_so_and_shows_the_first_steps(root: Browser) -> None:
+    page = await see(root)
+
+    assert "Nothing has been asked yet." in page
+    assert "Nothing waits for you." in page
+    assert 'href="/first-run"' in page
+
+
+async def test_figures_of_a_day_stand_beside_the_day_before(
+    listener: Listener, root: Browser
+) -> None:
+    key_id = await issue(listener, "busy")
+    listener.clock.advance(HOUR_US / 2e6)
+    records = requests(listener, key_id, 90, over_us=46 * HOUR_US)
+    await listener.record(*records)
+    found = await figures(root)
+    first_us = (listener.clock.utc_us() // HOUR_US - 23) * HOUR_US
+
+    def of(is_last: bool) -> list[AuditRecord]:
+        return [each for each in records if (each.utc_us >= first_us) is is_last]
+
+    for name, total in (
+        ("requests", len),
+        ("cost", lambda some: sum(each.cost_microusd for each in some)),
+        ("found", lambda some: sum(bool(each.findings) for each in some)),
+        (
+            "sovereign",
+            lambda some: (
+                sum(each.jurisdiction == "in-house" for each in some)
+                / sum(bool(each.jurisdiction) for each in some)
+            ),
+        ),
+    ):
+        assert found[name]["value"] == pytest.approx(total(of(True))), name
+        assert found[name]["before"] == pytest.approx(total(of(False))), name
+        assert len(found[name]["hours"]) == 24
+    assert sum(found["requests"]["hours"]) == found["requests"]["value"]
+    hours = found["hours"]
+    assert sum(h["in_house"] + h["managed"] + h["refused"] for h in hours) == len(records)
+    assert [each["request_id"] for each in found["recent"]] == [
+        each.request_id for each in reversed(records[-10:])
+    ]
+    page = await see(root)
+    assert f'href="/o/acme/traffic/{records[-1].request_id}"' in page
+
+
+async def test_what_waits_is_named_and_only_to_who_it_waits_for(
+    listener: Listener, root: Browser
+) -> None:
+    now_us = listener.clock.utc_us()
+    key_id = await issue(listener, "short", expires_us=now_us + 3 * DAY_US)
+    await limit(listener, f"key:{key_id}", 0, "day")
+    free = requests(listener, key_id, 3, status="ok", target="claude", cost_microusd=0, over_us=9)
+    await listener.record(*free)
+    async with listener.database() as database:
+        store = PolicyStore(database, listener.clock)
+        await store.draft("org:acme", document(), "erik")
+        people = PeopleStore(database, listener.clock)
+        await people.add("erik", password=Secret(PASSWORD))
+    await person(listener, "petra", "approver", "acme")
+    await person(listener, "otto", "approver", "umbrella")
+
+    def kinds(found: dict[str, Any]) -> set[str]:
+        return {need["kind"] for need in found["needs"]}
+
+    assert kinds(await figures(root)) == {"budget", "keys", "unpriced"}
+    assert "1 key of acme" in await see(root)
+    for name, expected in (
+        ("petra", {"draft", "budget", "keys", "unpriced"}),
+        ("otto", set()),
+    ):
+        await root.send("POST", "/sign-out")
+        await root.sign_in_as(name, PASSWORD)
+        found = await figures(root)
+        assert kinds(found) == expected, name
+        assert bool(found["recent"]) is (name == "petra")
+
+
+async def test_changes_of_policies_stand_in_the_chart(listener: Listener, root: Browser) -> None:
+    async with listener.database() as database:
+        store = PolicyStore(database, listener.clock)
+        version = await store.draft("org:acme", document(), "erik")
+        await store.act(version.level, version.number, "approve", "petra")
+        await store.act(version.level, version.number, "publish", "erik", reason=HOSTILE[0])
+    page = await see(root)
+
+    assert "version 1 went live" in page
+    assert len(re.findall(r"<tr data-mark=", page)) == 1
+    assert HOSTILE[0] not in page
+
+
+async def test_one_sees_only_ones_own_organisation(listener: Listener, browser: Browser) -> None:
+    for organisation in ("acme", "umbrella"):
+        key_id = await issue(listener, "a key", organisation=organisation)
+        await listener.record(*requests(listener, key_id, 5, organisation=organisation))
+        await limit(listener, f"org:{organisation}", 1, "month")
+    await person(listener, "ann", "viewer", "acme")
+    await browser.sign_in_as("ann", PASSWORD)
+    page, found = await see(browser), await figures(browser)
+
+    assert "umbrella" not in page
+    assert "umbrella" not in str(found)
+    assert {each["organisation"] for each in found["recent"]} == {"acme"}
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+async def test_text_of_requests_is_text(listener: Listener, root: Browser, hostile: str) -> None:
+    await issue(listener, "a key")
+    more: dict[str, Any] = {"model_requested": hostile, "target": hostile, "findings": {hostile: 1}}
+    more |= {"jurisdiction": hostile, "status": hostile, "data_class": hostile}
+    await listener.record(*requests(listener, "k", 2, request_id=hostile, **more))
+    page = await see(root)
+
+    if "<" in hostile:
+        assert hostile not in page
+        assert page.count("&lt;") >= 4
+    else:
+        assert hostile in page
