@@ -66,7 +66,8 @@ class TrafficRoom:
             return Listed(asked, None, None, (), {}, views, "", "", now_us)
         search = asked.search(Source(organisation, "outcome"), now_us, zone)
         page = await self._reader.page(search, asked.before)
-        counts = await self._reader.counts(search)
+        whole = None if asked.before else page
+        counts = await self._reader.counts(search, page=whole)
         names = await self._names(organisation)
         return Listed(
             asked,

@@ -24,6 +24,14 @@ LOOKED_AT_ROWS: Final = 100_000
 """So many rows are looked at for one page, where no index leads to the ones that are wanted."""
 _READ_ROWS: Final = 1_000
 _VALUES_MAX: Final = 8
+_NAMES: Final = {
+    "model": "model_requested",
+    "class": "data_class",
+    "pii": "findings",
+    "key": "key_id",
+    "kind": "stage",
+}
+"""The columns of fields that are called otherwise."""
 _BUCKETS_MAX: Final = 60
 _WIDTHS_US: Final = tuple(
     seconds * 1_000_000
@@ -178,13 +186,23 @@ class TrafficReader:
             else:
                 return
 
-    async def counts(self, search: Search, fields: Sequence[str] = COUNTED) -> Counts:
-        """Counts of the values of some fields, and of rows over time."""
-        columns = (_C.utc_us, _C.status, *(_COUNTED[name] for name in fields))
-        found, looked_back_us = await self._rows(search, columns, None, COUNTED_ROWS + 1)
+    async def counts(
+        self, search: Search, fields: Sequence[str] = COUNTED, page: Page | None = None
+    ) -> Counts:
+        """Counts of the values of some fields, and of rows over time.
+
+        With the search's first `page`, where that holds everything, nothing is looked for again.
+        """
+        found: Sequence[Any]
+        if page is not None and not page.is_more:
+            found = [_values(row, fields) for row in page.rows]
+            looked_back_us = page.looked_back_us
+        else:
+            columns = (_C.utc_us, _C.status, *(_COUNTED[name] for name in fields))
+            found, looked_back_us = await self._rows(search, columns, None, COUNTED_ROWS + 1)
         is_all = len(found) <= COUNTED_ROWS and looked_back_us is None
         times, statuses, *values = (
-            zip(*found[:COUNTED_ROWS], strict=True) if found else ((),) * len(columns)
+            zip(*found[:COUNTED_ROWS], strict=True) if found else ((),) * (len(fields) + 2)
         )
         of = {name: _counted(name, column) for name, column in zip(fields, values, strict=True)}
         buckets, width_us = _buckets(times, statuses)
@@ -211,8 +229,11 @@ class TrafficReader:
                 bound = (await connection.execute(end)).scalar_one_or_none()
                 if bound is not None:
                     others.append(_C.utc_us >= bound)
-            query: Select[Any] = select(*columns).where(*led, *others)
-            query = query.order_by(_C.utc_us.desc(), _C.sequence.desc()).limit(limit)
+            query: Select[Any] = select(*columns).where(*led, *others).limit(limit)
+            query = query.order_by(_C.utc_us.desc())
+            if limit <= _READ_ROWS + 1:
+                # Only a page must be in one order to the last; for counts it would cost a sort.
+                query = query.order_by(_C.sequence.desc())
             return (await connection.execute(query)).all(), bound
 
 
@@ -228,6 +249,17 @@ def _labels_of(said: str) -> list[tuple[str, int]]:
         if label and count.isdecimal():
             found.append((label, int(count)))
     return found
+
+
+def _values(row: Row, fields: Sequence[str]) -> tuple[Any, ...]:
+    """A row of a page as the query of counts gives it."""
+    own = {"route": row.route, "findings": "".join(f" {name}:{n}" for name, n in row.findings)}
+    names = (_NAMES.get(field, field) for field in fields)
+    return (
+        row.utc_us,
+        row.status,
+        *(own[name] if name in own else getattr(row, name) for name in names),
+    )
 
 
 def _counted(field: str, values: Sequence[str]) -> tuple[tuple[str, int], ...]:

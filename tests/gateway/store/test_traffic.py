@@ -12,7 +12,7 @@ from gateway.searching import parse
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.conditions import Search, Source
 from gateway.store.engine import Database, open_database
-from gateway.store.traffic import Place, Row, TrafficReader
+from gateway.store.traffic import COUNTED, Place, Row, TrafficReader
 from gateway.types import Attempt, AuditRecord, Usage
 
 
@@ -186,6 +186,14 @@ async def test_counts_are_those_of_what_was_found(world: World) -> None:
     starts = [bucket.utc_us for bucket in counts.buckets]
     assert starts == list(range(starts[0], starts[-1] + 1, counts.width_us))
     assert (await world.reader.counts(asking("actor:x"))).buckets == ()
+
+
+@pytest.mark.parametrize("words", ["pii:*", "class:s3", "status:cancelled", "actor:x", "until:3h"])
+async def test_counts_of_a_page_that_is_all_are_those_of_a_search(world: World, words: str) -> None:
+    page = await world.reader.page(asking(words), limit=1000)
+    fields = (*COUNTED, "kind", "actor", "action")
+    counted = await world.reader.counts(asking(words), fields)
+    assert await world.reader.counts(asking(words), fields, page) == counted
 
 
 async def test_deeds_are_found_by_whom_they_are_about(world: World) -> None:
