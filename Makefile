@@ -53,6 +53,7 @@ bench: install ## the load comparison, decisions, replicas; see benchmarks/READM
 	$(BIN)/python -m benchmarks.decisions
 	$(BIN)/python -m benchmarks.replicas
 	$(BIN)/python -m benchmarks.classifiers
+	$(BIN)/python -m benchmarks.admin_lists
 
 faults: install ## what a caller sees for each upstream fault, the long races, kills and outages
 	$(BIN)/python -m benchmarks.run --faults

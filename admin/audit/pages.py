@@ -18,7 +18,7 @@ from gateway.access import Permission
 from gateway.deeds import OPERATORS
 from gateway.errors import RequestInvalid
 from gateway.searching import FIELDS, parse, render
-from gateway.store.traffic import LOOKED_AT_ROWS
+from gateway.store.traffic import LOOKED_AT_RECORDS
 
 
 _READ: Final = needs(Permission.AUDIT_READ)
@@ -48,7 +48,7 @@ def _list_routes(services: Services, room: AuditRoom) -> list[Any]:
             organisation=organisation,
             operators=OPERATORS,
             fields=FIELDS.values(),
-            looked_at=LOOKED_AT_ROWS,
+            looked_at=LOOKED_AT_RECORDS,
         )
 
     @route(_LIST, http_method=READING, media_type=MediaType.HTML, opt=_READ)

@@ -21,7 +21,7 @@ from admin.traffic.words import verdict_of
 from gateway.access import Permission
 from gateway.errors import RequestInvalid
 from gateway.searching import FIELDS, parse, render
-from gateway.store.traffic import LOOKED_AT_ROWS
+from gateway.store.traffic import LOOKED_AT_RECORDS
 
 
 _READ: Final = needs(Permission.TRAFFIC_READ)
@@ -67,7 +67,7 @@ def _list_routes(services: Services, room: TrafficRoom) -> list[Any]:
             listed=listed,
             organisation=organisation,
             fields=FIELDS.values(),
-            looked_at=LOOKED_AT_ROWS,
+            looked_at=LOOKED_AT_RECORDS,
         )
 
     @get(f"{_LIST}/export", opt=_READ)

@@ -4,7 +4,7 @@ Indexes lead along time, along the few rows that found something, failed or name
 a request's id, which begins with its time.
 """
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 from sqlalchemy import ColumnElement, and_, literal_column, not_, or_
@@ -63,8 +63,17 @@ class Search(Struct, frozen=True):
     zone: str = "UTC"
 
 
-def conditions_of(search: Search, kind: DatabaseKind) -> tuple[list[Condition], list[Condition]]:
-    """Those that an index leads along, and those that must be looked for among its rows."""
+class Conditions(NamedTuple):
+    """`led`: an index leads along them; `others` must be looked for among its rows."""
+
+    led: list[Condition]
+    others: list[Condition]
+    is_sparse: bool
+    """Whether the index holds only few of all rows."""
+
+
+def conditions_of(search: Search, kind: DatabaseKind) -> Conditions:
+    """What a search asks of the projection."""
     source = search.source
     led: list[Condition] = [_C.organisation == source.organisation]
     if source.stage is not None:
@@ -72,13 +81,15 @@ def conditions_of(search: Search, kind: DatabaseKind) -> tuple[list[Condition], 
     if source.about is not None:
         led += [_written("about <> ''"), _C.about == source.about]
     others: list[Condition] = []
+    is_sparse = source.about is not None
     for term in search.filter.terms:
         found = or_(*(_one(term, value, search, kind) for value in term.values))
         is_led, leader = _leader(term, source)
         if leader is not None:
             led.append(leader)
+            is_sparse = True
         (led if is_led else others).append(not_(found) if term.is_negated else found)
-    return led, others
+    return Conditions(led, others, is_sparse)
 
 
 def _one(term: Term, value: str, search: Search, kind: DatabaseKind) -> Condition:

@@ -165,7 +165,7 @@ async def test_pages_follow_each_other_without_a_gap_or_a_repetition(world: Worl
 
 
 async def test_looking_is_bounded_says_so_and_goes_on_from_there(world: World) -> None:
-    reader = TrafficReader(world.database, looked_at_rows=20)
+    reader = TrafficReader(world.database, looked_at=20)
     wanted = await found(world, "key:key2")
     page = await reader.page(asking("key:key2"))
     assert page.looked_back_us is not None
