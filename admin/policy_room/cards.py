@@ -14,7 +14,7 @@ from msgspec import Struct
 from gateway.errors import RequestInvalid
 from policies.amending import Amended, amended
 from policies.document import Case, Constraint, PolicyBody, Preference
-from policies.facts import ASSURANCES, TIERS
+from policies.facts import ASSURANCES, TIERS, Facts
 from policies.forms import FactField, Row, fact_fields, rows_of, when_of
 from policies.loading import constraint_from, load_document, preference_from
 from policies.ordering import ORDERINGS
@@ -24,6 +24,7 @@ from policies.writing import table_of
 
 Kind = Literal["line", "lines", "words", "number", "switch", "choice", "shares", "truth"]
 ROWS_MAX: Final = 12
+FINDINGS_MAX: Final = 3
 AUDIT_CONTENTS: Final = ("none", "redacted", "encrypted")
 STICKY: Final = ("key", "project", "workspace")
 FACTS: Final = {field.name: field for field in fact_fields()}
@@ -169,6 +170,14 @@ def comparisons_of(when: str) -> list[Comparison] | None:
         Comparison(row.fact, row.key, row.operator, ", ".join(map(_shown, row.values)))
         for row in rows
     ]
+
+
+def condition_like(facts: Facts) -> str:
+    """A condition that holds for requests like this one: its project, class and findings."""
+    rows = [Row("project", "==", (facts.project,)), Row("data_class", ">=", (facts.data_class,))]
+    labels = sorted(facts.findings)[:FINDINGS_MAX]
+    rows += [Row("findings", ">", (0,), label) for label in labels]
+    return when_of(rows) or ""
 
 
 def comparisons_typed(form: Mapping[str, str]) -> list[Comparison]:

@@ -6,6 +6,7 @@ right or wrong. When two people edit, the second one to save is shown both texts
 
 import asyncio
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from litestar import Response
 from litestar.response import Redirect
@@ -99,6 +100,15 @@ def _card_routes(room: PolicyRoom) -> list[Any]:
             room, request, organisation, place_of(organisation, level), query_of(request)
         )
 
+    @shows("/o/{organisation:str}/policies/new", Permission.POLICIES_EDIT)
+    async def rule_like(request: Asking, organisation: Named) -> Response[Any]:
+        """A new rule for requests like a recorded one (`from`), to be filled in."""
+        asked = await room.asker.ask(organisation, {"request": query_of(request).get("from", "-")})
+        place = place_of(organisation, "organisation")
+        fields = {"section": "constraints", "when": cards.condition_like(asked.facts)}
+        path = f"{_home(organisation, place)}/rule?{urlencode(fields)}"
+        return Redirect(path, status_code=SEE_OTHER)
+
     @takes(f"{BASE}/rule", Permission.POLICIES_EDIT, "policy.edited")
     async def keep_card(request: Asking, organisation: Named, level: Named) -> Response[Any]:
         place, form = place_of(organisation, level), await form_of(request)
@@ -131,7 +141,7 @@ def _card_routes(room: PolicyRoom) -> list[Any]:
             )
         return _back(organisation, place, kept=found.comments_kept)
 
-    return [card, keep_card, arrange]
+    return [card, rule_like, keep_card, arrange]
 
 
 def _same_revision(form: dict[str, str], working: Working) -> int:

@@ -49,6 +49,20 @@ async def test_a_request_is_decided_under_two_policies_by_its_address(listener: 
         assert "complexity : a number" in plain(page)
 
 
+async def test_a_rule_begins_from_a_recorded_request(listener: Listener) -> None:
+    await staff(listener)
+    ids = await record_traffic(listener, EXAMPLES)
+    async with signed_in(listener, WRITER) as wanda:
+        answer, _ = await wanda.send("GET", f"/o/acme/policies/new?from={ids[1]}")
+        assert answer.status == 303
+        _, page = await wanda.send("GET", answer.headers["location"])
+        when = 'project == "assistant" and data_class >= "S4" and findings["PAN"] > 0'
+        assert when in html.unescape(page)
+        assert 'name="row2.key" aria-label="Which label or header 3" value="PAN"' in page
+        answer, _ = await wanda.send("GET", "/o/acme/policies/new?from=req_nobody")
+        assert answer.status == 400
+
+
 async def test_a_pasted_body_is_inspected_and_not_kept_in_an_address(listener: Listener) -> None:
     await staff(listener)
     await record_traffic(listener, EXAMPLES)
