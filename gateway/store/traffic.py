@@ -22,7 +22,7 @@ COUNTED_ROWS: Final = 10_000
 """Among so many of the newest rows values are counted."""
 LOOKED_AT_RECORDS: Final = 200_000
 """So many are looked at for one page, where no index leads to the ones that are wanted."""
-_SPARSE: Final = 10
+_SPARSE: Final = 2
 """As many times more where an index holds few of them."""
 _READ_ROWS: Final = 1_000
 _VALUES_MAX: Final = 8
