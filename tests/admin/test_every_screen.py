@@ -1,0 +1,125 @@
+"""Every page there is, with hostile text in every field: accessible, in both themes, at any width.
+
+The pages are found by following links, so that a new one is looked at without being named here;
+what no link leads to is named, with the reason.
+"""
+
+import os
+from typing import Any
+
+import pytest
+from litestar import MediaType
+
+from gateway.access import ROLES, Grant
+from gateway.audit.projector import Projector
+from gateway.store.audit_sink import DatabaseAuditSink
+from gateway.store.people import PeopleStore
+from gateway.store.policies import PolicyStore
+from policies.loading import load_document
+from tests.admin import seeding
+from tests.admin.chromium import Window, window
+from tests.admin.crawl import follow_links, patterns_of
+from tests.admin.listener import Browser, Listener
+
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
+
+WIDTHS = (1280, 820, 390)
+THEMES = ("light", "dark")
+POLICY = """name = "acme"
+version = 1
+[[preferences]]
+name = "cheap"
+order = ["cheapest"]
+"""
+UNLINKED: dict[str, str] = {}
+"""Pages that no link leads to, and why."""
+
+
+async def _fill(listener: Listener) -> None:
+    """An organisation with one of everything, named by somebody who means harm."""
+    await seeding.person(listener, "root", "platform_admin")
+    async with listener.database() as database:
+        people = PeopleStore(database, listener.clock)
+        for role in ROLES:
+            await people.grant("root", Grant(role, "*"))
+    for number, text in enumerate(seeding.HOSTILE):
+        key = await seeding.issue(listener, text)
+        await seeding.limit(listener, f"key:{key}", 5_000_000, "month")
+        hostile: dict[str, Any] = dict.fromkeys(
+            ("model_requested", "target", "provider", "error", "actor"), text
+        )
+        rows = seeding.requests(listener, f"{key}{number}", 1, **hostile)
+        await listener.record(*seeding.requests(listener, key, 5), *rows)
+    async with listener.database() as database:
+        store = PolicyStore(database, listener.clock)
+        document = load_document(POLICY)
+        await store.draft("org:acme", document, "somebody", seeding.HOSTILE[0])
+
+
+async def _addresses(listener: Listener, browser: Browser) -> dict[str, str]:
+    await browser.sign_in_as("root", seeding.PASSWORD)
+    # What was done here stands in the audit log as well, once it is projected.
+    directory = listener.settings.path(listener.settings.audit.directory)
+    async with listener.database() as database:
+        await Projector(directory, DatabaseAuditSink(database, directory)).catch_up()
+    patterns = {
+        path: pattern
+        for path, pattern in patterns_of(listener.application).items()
+        if not path.startswith(("/api/", "/static/", "/sign-in", "/health/"))
+    }
+    return await follow_links(browser, patterns, ["/"])
+
+
+async def _look(seen: Window, theme: str, width: int) -> list[str]:
+    await seen.page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    await seen.page.set_viewport_size({"width": width, "height": 900})
+    return [f"{theme} {width}: {each}" for each in await seen.violations()]
+
+
+def _views(number: int) -> list[tuple[str, int]]:
+    """All six in the long run; in the short one each page two of them, in turn."""
+    every = [(theme, width) for theme in THEMES for width in WIDTHS]
+    if os.environ.get("GATEWRIGHT_TEST_EVERY_VIEW"):
+        return every
+    return [every[number % 6], every[(number + 4) % 6]]
+
+
+async def test_every_screen_can_be_read_by_everybody_and_runs_nobodys_text(
+    listener: Listener, browser: Browser
+) -> None:
+    await _fill(listener)
+    addresses = await _addresses(listener, browser)
+    wrong: dict[str, list[str]] = {}
+    async with window(listener) as seen:
+        await seen.sign_in("root", seeding.PASSWORD)
+        for number, (name, path) in enumerate(sorted(addresses.items())):
+            status = await seen.open(path)
+            found = [f"status {status}"] if status != 200 else []
+            for theme, width in _views(number):
+                found += await _look(seen, theme, width)
+            found += seen.problems
+            seen.problems.clear()
+            if found:
+                wrong[name] = found
+
+    assert wrong == {}
+
+
+async def test_links_lead_to_every_page(listener: Listener, browser: Browser) -> None:
+    await _fill(listener)
+    reached = await _addresses(listener, browser)
+
+    assert set(UNLINKED) & set(reached) == set()
+    assert _pages(listener) - set(reached) == set(UNLINKED)
+
+
+def _pages(listener: Listener) -> set[str]:
+    """Paths whose handlers answer with a page."""
+    return {
+        route.path
+        for route in listener.application.routes
+        for handler in getattr(route, "route_handlers", [])
+        if "GET" in handler.http_methods and handler.media_type == MediaType.HTML
+        if not route.path.startswith("/sign-in")
+    }
