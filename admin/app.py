@@ -14,6 +14,7 @@ from admin.audit.integrity import integrity_routes
 from admin.audit.pages import audit_routes
 from admin.audit.records import record_routes
 from admin.costs.routes import cost_routes
+from admin.first_run.pages import first_run_routes
 from admin.keys.routes import key_routes
 from admin.oidc import OpenIdClient
 from admin.overview.pages import overview_routes
@@ -34,6 +35,7 @@ BODY_BYTES_MAX: Final = 2 * 1024 * 1024
 """The longest a form may be: a large policy document, encoded."""
 ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     overview_routes,
+    first_run_routes,
     viewing_routes,
     api_routes,
     cost_routes,

@@ -29,6 +29,10 @@ class Form:
         """A field without the space around it."""
         return next(iter(self._fields.get(name, ())), default).strip()
 
+    def raw(self, name: str) -> str:
+        """A field as it was typed: of a password the space around it is a part."""
+        return next(iter(self._fields.get(name, ())), "")
+
     def all(self, name: str) -> tuple[str, ...]:
         """Every value of a field that may stand several times."""
         return tuple(self._fields.get(name, ()))

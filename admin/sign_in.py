@@ -177,7 +177,7 @@ def _form_routes(
         # Always a new id: one that somebody planted before signing in is worth nothing.
         session_id = await people.begin(name)
         answer = _onward(screens, draft, to, csrf_of(session_id))
-        answer.cookies.append(_cookie(request, COOKIE, session_id, "strict"))
+        answer.cookies.append(session_cookie(request, COOKIE, session_id, "strict"))
         return answer
 
     @post("/prove", opt=PROVING, media_type=MediaType.HTML, status_code=SEE_OTHER)
@@ -213,7 +213,7 @@ def _openid_routes(
     async def begin(request: Request[Any, Any, Any]) -> Redirect:
         url, ticket = await openid.begin()
         # Lax, because the way back comes from the provider's site.
-        cookie = _cookie(request, TICKET_COOKIE, ticket, "lax")
+        cookie = session_cookie(request, TICKET_COOKIE, ticket, "lax")
         return Redirect(url, status_code=SEE_OTHER, cookies=[cookie])
 
     @get("/sign-in/openid/back", opt=PUBLIC, media_type=MediaType.HTML)
@@ -230,14 +230,17 @@ def _openid_routes(
         logger().info(Event.ADMIN_SIGNED_IN, component="admin")
         # A page, not a redirect: a strict cookie would not follow one that began elsewhere.
         answer = screens.page("signed_in.html")
-        answer.cookies.append(_cookie(request, COOKIE, await people.begin(person.name), "strict"))
+        answer.cookies.append(
+            session_cookie(request, COOKIE, await people.begin(person.name), "strict")
+        )
         answer.delete_cookie(TICKET_COOKIE)
         return answer
 
     return [begin, finish]
 
 
-def _cookie(request: Request[Any, Any, Any], name: str, value: str, samesite: Any) -> Cookie:
+def session_cookie(request: Request[Any, Any, Any], name: str, value: str, samesite: Any) -> Cookie:
+    """A cookie that no script reads and that goes back over TLS where it came over TLS."""
     return Cookie(
         name,
         value=value,

@@ -17,6 +17,7 @@ import click
 from gateway.cli.init import prepare
 from gateway.cli.keys import opened_keys
 from gateway.cli.options import Refused, asynchronous
+from gateway.cli.setup import admin_address, setup_link
 from gateway.credentials import admin_token
 from gateway.settings import Settings, load_settings
 from gateway.store.keys import NewKey, Place
@@ -58,7 +59,8 @@ async def demo(folder: Path) -> None:
         await asyncio.wait({*waiting, stopping, ready}, return_when=asyncio.FIRST_COMPLETED)
         if ready.done() and not ready.exception():
             key = await _first_key(settings)
-            click.echo(_introduction(settings, config_file, key))
+            link = await setup_link(settings)
+            click.echo(_introduction(settings, config_file, key, link))
             await asyncio.wait({*waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         for task in (*waiting, stopping, ready):
             task.cancel()
@@ -78,7 +80,7 @@ def _commands(settings: Settings, config_file: Path) -> list[list[str]]:
             *("--served-name", MODEL, "--host", engine_host, "--port", engine_port),
         ],
         [*gatewright, "serve", "--config", str(config_file)],
-        [*gatewright, "admin", "serve", "--config", str(config_file)],
+        [*gatewright, "admin", "serve", "--no-setup-link", "--config", str(config_file)],
     ]
 
 
@@ -133,11 +135,12 @@ def _data_plane(settings: Settings) -> str:
     return f"http://{settings.data_plane.host}:{settings.data_plane.port}"
 
 
-def _introduction(settings: Settings, config_file: Path, key: str) -> str:
+def _introduction(settings: Settings, config_file: Path, key: str, link: str) -> str:
     return INTRODUCTION.format(
         key=key,
         url=_data_plane(settings),
-        admin=f"http://{settings.admin.host}:{settings.admin.port}",
+        admin=admin_address(settings),
+        begin=BEGIN.format(link=link) if link else "",
         token=admin_token(settings).reveal(),
         config=config_file,
         question=QUESTION,
@@ -159,13 +162,16 @@ async def _stop(processes: list[asyncio.subprocess.Process]) -> None:
             await process.wait()
 
 
+BEGIN = """  set it up      {link}
+                 (once, within an hour: makes the person who signs in)
+"""
 INTRODUCTION = """
 Gatewright is running. Ctrl-C stops it.
 
   one endpoint   {url}
   your key       {key}
   admin          {admin}   (token: {token})
-
+{begin}
 --- Ask with curl; the headers say what served it, what it cost, and the receipt:
 
 curl -i {url}/v1/chat/completions \\

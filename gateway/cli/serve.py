@@ -1,6 +1,7 @@
 """`gatewright serve` and `gatewright admin serve`: the two listeners, each its own process."""
 
 import gc
+import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ import uvicorn
 from gateway.api.protocol import bounded_protocol
 from gateway.app import DataPlane
 from gateway.cli.options import config_option
+from gateway.cli.setup import print_setup_link, setup_link_command
 from gateway.errors import GatewrightError
 from gateway.settings import Listener, Settings, load_settings
 from gateway.telemetry import configure_logging
@@ -78,15 +80,27 @@ def admin() -> None:
     """The control plane, on a listener of its own."""
 
 
+admin.add_command(setup_link_command)
+
+
 @admin.command("serve")
 @config_option
-def admin_serve(config_file: Path) -> None:
+@click.option(
+    "--setup-link/--no-setup-link",
+    "says_link",
+    default=True,
+    help="Print a link that makes the first person, on a terminal and while nobody exists.",
+)
+def admin_serve(config_file: Path, *, says_link: bool) -> None:
     """Serve the admin listener."""
     # The admin package lies above the gateway: it is named here and imported when asked for.
     from importlib import import_module  # noqa: PLC0415
 
     settings = load_settings(config_file)
     configure_logging(settings.log_level)
+    if sys.stdout.isatty() and says_link:
+        # To a terminal only: what is written to a file or a collector is read by others.
+        print_setup_link(settings)
     application = import_module("admin.app").build_application(settings)
     run_server(application, settings, settings.admin)
 

@@ -26,11 +26,20 @@ def hash_password(password: Secret[str]) -> str:
     Raises:
         RequestInvalid: it is too short to be safe or too long to be one.
     """
+    return _HASHER.hash(checked_password(password).reveal())
+
+
+def checked_password(password: Secret[str]) -> Secret[str]:
+    """A password that can be one.
+
+    Raises:
+        RequestInvalid: it is too short to be safe or too long to be one.
+    """
     if not LENGTH_MIN <= len(password.reveal()) <= LENGTH_MAX:
         raise RequestInvalid(
             f"a password has {LENGTH_MIN} to {LENGTH_MAX} characters", parameter="password"
         )
-    return _HASHER.hash(password.reveal())
+    return password
 
 
 def proves(password: Secret[str], encoded: str | None) -> bool:

@@ -77,7 +77,7 @@ class KeyStore:
         Raises:
             RequestInvalid: a name has a form that is not allowed.
         """
-        _check_place(place)
+        check_place(place)
         async with self._database.writing() as connection:
             await self._ensure(connection, place)
 
@@ -87,7 +87,7 @@ class KeyStore:
         Raises:
             RequestInvalid: a name has a form that is not allowed, or there is a key with this id.
         """
-        _check_place(new.place)
+        check_place(new.place)
         if not 0 < len(new.name) <= _TITLE_LENGTH:
             raise RequestInvalid("a key needs a name of 1 to 200 characters", parameter="name")
         key = issue_key(self._random_bytes, new.key_id)
@@ -224,7 +224,8 @@ def _insert_if_missing(database: Database, table: Table) -> Any:
     return postgresql.insert(table).on_conflict_do_nothing()
 
 
-def _check_place(place: Place) -> None:
+def check_place(place: Place) -> None:
+    """Raises RequestInvalid when a name has a form that is not allowed."""
     for parameter in place.__struct_fields__:
         if _NAME.fullmatch(getattr(place, parameter)) is None:
             reason = "use 1 to 63 lower-case letters, digits, '.', '_' or '-'"

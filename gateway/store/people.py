@@ -61,9 +61,7 @@ class PeopleStore:
         Raises:
             RequestInvalid: the name is taken or cannot be one, or the password is too short.
         """
-        if _NAME.fullmatch(name) is None:
-            reason = "use 1 to 63 lower-case letters, digits, '.', '_', '@' or '-'"
-            raise RequestInvalid(f"name: {reason}", parameter="name")
+        checked_name(name)
         hashed = await asyncio.to_thread(hash_password, password) if password else None
         row = {
             "name": name,
@@ -259,6 +257,18 @@ class PeopleStore:
                 grant = Grant(row["role"], row["organisation"])
                 found.setdefault(row["person"], set()).add(grant)
         return {name: frozenset(grants) for name, grants in found.items()}
+
+
+def checked_name(name: str) -> str:
+    """The name of somebody who signs in.
+
+    Raises:
+        RequestInvalid: it cannot be one.
+    """
+    if _NAME.fullmatch(name) is None:
+        reason = "use 1 to 63 lower-case letters, digits, '.', '_', '@' or '-'"
+        raise RequestInvalid(f"name: {reason}", parameter="name")
+    return name
 
 
 def _person(row: RowMapping, given: dict[str, frozenset[Grant]]) -> Person:

@@ -55,13 +55,21 @@ model = "gpt-6.2-sol"
 class Listener:
     """An asynchronous context manager: serving while it is entered."""
 
-    def __init__(self, folder: Path, database_url: str, more: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        database_url: str,
+        more: str = "",
+        *,
+        data_plane_url: str = "http://127.0.0.1:1",
+    ) -> None:
         self.folder = folder
         self.clock = StoppedClock()
         self.config_file = folder / "gatewright.toml"
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
-        text = f'admin_url = "{self.url}"\n{CONFIG.format(database_url=database_url)}{more}'
+        first = f'admin_url = "{self.url}"\ndata_plane_url = "{data_plane_url}"\n'
+        text = f"{first}{CONFIG.format(database_url=database_url)}{more}"
         self.config_file.write_text(text)
         self.settings: Settings
         self.application: Litestar

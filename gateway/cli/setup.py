@@ -1,0 +1,58 @@
+"""`gatewright admin setup`: a one-time link that makes the first person of an installation."""
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from gateway.cli.deeds import deed, says_it_records
+from gateway.cli.options import Refused, asynchronous, config_option
+from gateway.clock import SystemClock
+from gateway.errors import GatewrightError
+from gateway.settings import Settings, load_settings
+from gateway.store.engine import open_database
+from gateway.store.schema import require_newest_schema
+from gateway.store.setup_links import SetupLinks
+
+
+@click.command("setup")
+@config_option
+@asynchronous
+@says_it_records
+async def setup_link_command(config_file: Path) -> None:
+    """Print a link that makes the first person; good once, for an hour, and while nobody exists."""
+    link = await setup_link(load_settings(config_file))
+    if not link:
+        raise Refused("somebody exists already: they can add others, or use `gatewright users add`")
+    click.echo(link)
+
+
+async def setup_link(settings: Settings) -> str:
+    """A new link; empty when somebody exists. No server is sent the code: it stands behind `#`."""
+    database = open_database(settings.database_url, pooled=False)
+    try:
+        await require_newest_schema(database)
+        links = SetupLinks(database, SystemClock())
+        if not await links.is_open():
+            return ""
+        async with deed(settings, "setup_link.made", {}):
+            code = await links.make()
+    finally:
+        await database.close()
+    return f"{admin_address(settings)}/setup#{code}" if code else ""
+
+
+def print_setup_link(settings: Settings) -> None:
+    """Say where to begin, if nobody exists; a database that is not ready is said by the start."""
+    try:
+        link = asyncio.run(setup_link(settings))
+    except GatewrightError:
+        return
+    if link:
+        click.echo(f"Nobody exists yet. Make the first person, within an hour:\n\n  {link}\n")
+
+
+def admin_address(settings: Settings) -> str:
+    """Where browsers reach the admin listener."""
+    listener = settings.admin
+    return settings.admin_url.rstrip("/") or f"http://{listener.host}:{listener.port}"
