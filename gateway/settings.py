@@ -75,6 +75,8 @@ class AuditSettings(Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint_directory: str = "var/checkpoints"
     """Where signed checkpoints go; best a place that restoring a backup does not touch."""
     checkpoint_period_s: float = 30.0
+    pack_directory: str = "var/packs"
+    """Where evidence packs wait to be fetched."""
     second_device: Literal["auto", "database", "none"] = "auto"
     """Whether the database takes records while the disk cannot: `auto` where it is PostgreSQL."""
 

@@ -2,6 +2,7 @@
 
 from alembic import context
 
+from gateway.store.custody_tables import audit_holds
 from gateway.store.kept_answers import kept_answers
 from gateway.store.policy_tables import policy_versions
 from gateway.store.pool_drains import pool_drains
@@ -10,7 +11,7 @@ from gateway.store.setup_links import setup_links
 
 
 # Every module that declares tables is imported here, and they all share one schema.
-tables = (kept_answers, policy_versions, pool_drains, rollup_cursors, setup_links)
+tables = (audit_holds, kept_answers, policy_versions, pool_drains, rollup_cursors, setup_links)
 assert len({id(table.metadata) for table in tables}) == 1
 
 connection = context.config.attributes["connection"]

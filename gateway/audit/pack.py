@@ -52,6 +52,8 @@ class PackRequest(Struct, frozen=True):
     policies: Mapping[str, str]
     """Documents by their digest."""
     created_us: int
+    recipient: str = ""
+    """Whom it is for, as its maker said; part of the manifest."""
 
 
 async def write_pack(
@@ -77,7 +79,8 @@ async def write_pack(
         writer.add("checkpoints.jsonl", await _checkpoint_lines(request, chosen, trees))
         writer.add("keys.txt", "".join(f"{key}\n" for key in request.keys).encode())
         for digest, text in sorted(request.policies.items()):
-            writer.add(f"policies/{digest}.toml", text.encode())
+            kind = "json" if text.startswith("{") else "toml"
+            writer.add(f"policies/{digest}.{kind}", text.encode())
         writer.add("verify.py", _VERIFIER)
         about = _README.format(origin=request.origin, first=first, last=last, name=path.name)
         writer.add("README.txt", about.encode())
@@ -89,6 +92,7 @@ async def write_pack(
             "first_sequence": first,
             "last_sequence": last,
             "created_us": request.created_us,
+            "recipient": request.recipient,
             "keys": list(request.keys),
             "checkpoints_left_out": len(checkpoints) - len(chosen),
             "outside": [hash_.hex() for hash_ in outside],

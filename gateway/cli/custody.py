@@ -1,6 +1,5 @@
 """`gatewright audit …`, what needs a second person or cannot be undone: holds, reveals, erasure."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,8 +8,6 @@ from pathlib import Path
 import click
 import msgspec
 
-from gateway.audit.disk import Disk
-from gateway.audit.erasure import destroy_keys, matching_keys
 from gateway.audit.export import export_records
 from gateway.audit.projector import Projector
 from gateway.budgets import end_user_subject
@@ -23,6 +20,7 @@ from gateway.settings import Settings, load_settings
 from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.custody import Custody, CustodyRefused
 from gateway.store.engine import Database, open_database
+from gateway.store.keeping import content_keys, destroy
 from gateway.store.schema import require_newest_schema
 from gateway.store.second_rows import SecondContents
 
@@ -180,22 +178,16 @@ async def erase(
 ) -> None:
     """Destroy the keys of an end user's, or an organisation's, content, for good."""
     settings = load_settings(config_file)
-    directory = settings.path(settings.audit.directory)
     async with opened_custody(settings) as (custody, database):
         subject = subject_of(settings, organisation, reference)
         await custody.require_no_hold(organisation, subject)
-        second = SecondContents(database)
-        keys = await asyncio.to_thread(matching_keys, directory, organisation, subject)
-        keys += await second.matching_keys(organisation, subject)
+        keys = await content_keys(settings, database, organisation, subject)
         if not yes:
             click.echo(f"{len(keys)} keys would be destroyed; nothing was done without --yes")
             return
         detail = {"ticket": ticket, "subject": subject or "", "keys": str(len(keys))}
         await custody.record(actor(), "content.erased", organisation, **detail)
-        folder = settings.path(settings.audit.checkpoint_directory)
-        now_us = SystemClock().utc_us()
-        await asyncio.to_thread(destroy_keys, directory, folder, keys, now_us, Disk())
-        await second.destroy([line.key for line in keys])
+        await destroy(settings, database, keys, SystemClock().utc_us())
     click.echo(f"{len(keys)} keys destroyed")
 
 

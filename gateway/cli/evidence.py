@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from gateway.audit.checkpoints import origin_of, verifier_keys
+from gateway.audit.checkpoints import verifier_keys
 from gateway.audit.fsck import check_log
 from gateway.audit.integrator import LogForked, SignedCheckpoint, TreeDamaged
-from gateway.audit.pack import PackRefused, PackRequest, write_pack
+from gateway.audit.pack import PackRefused
 from gateway.audit.projection import SequencedRecord
 from gateway.audit.second import is_second
 from gateway.audit.verify import parse_receipt, verify_directory, verify_receipt
@@ -24,12 +24,9 @@ from gateway.settings import Settings, load_settings
 from gateway.store.audit_sink import AuditQuery
 from gateway.store.engine import open_database
 from gateway.store.integration import Integration
+from gateway.store.packing import NOT_YET, PackOrder, configured_policies, make_pack
 from gateway.store.proofs import proof_of
 from gateway.store.schema import require_newest_schema
-from policies.check import check
-
-
-NOT_YET = "no checkpoint can cover it: its tree does not hold it yet"
 
 
 @asynccontextmanager
@@ -49,7 +46,7 @@ async def _opened(settings: Settings) -> AsyncIterator[Integration]:
 @config_option
 def show_key(config_file: Path) -> None:
     """Print the keys that verify this log's checkpoints; keep them where the log is not."""
-    for key in _verifier_keys(load_settings(config_file)):
+    for key in verifier_keys(load_settings(config_file)):
         click.echo(key)
 
 
@@ -135,32 +132,19 @@ async def pack(
 ) -> None:
     """Write an evidence pack (.zip): records, proofs, checkpoints, keys, policies, verifier."""
     settings = load_settings(config_file)
-    since_us, until_us = _as_us(since, 0), _as_us(until, 2**62)
+    order = PackOrder(
+        organisation=organisation,
+        since_us=_as_us(since, 0),
+        until_us=_as_us(until, 2**62),
+        policies=tuple(configured_policies(settings).items()),
+    )
     async with _opened(settings) as parts:
-        await parts.projector.catch_up()
-        span = await parts.sink.span(organisation, since_us, until_us)
-        if span is None:
-            raise Refused("there are no such records")
-        first, last = span
-        covering = await parts.checkpoint_of(organisation, last)
-        if covering is None:
-            raise Refused(NOT_YET)
-        signed = await parts.trees.between(organisation, since_us, covering.signed_us)
-        request = PackRequest(
-            origin=origin_of(settings.audit.log_name, organisation),
-            organisation=organisation,
-            first_sequence=first,
-            last_sequence=last,
-            keys=tuple(_verifier_keys(settings)),
-            policies=_policies(settings),
-            created_us=SystemClock().utc_us(),
-        )
-        rows = parts.sink.records(AuditQuery(organisation=organisation), after=first - 1)
+        now_us = SystemClock().utc_us()
         try:
-            count = await write_pack(file, request, rows, [*signed, covering], parts.trees)
+            first, last = await make_pack(parts, settings, order, file, created_us=now_us)
         except OSError as error:
             raise Refused(f"{file}: {error.strerror}") from error
-    click.echo(f"{file}: {count} records ({first} to {last})")
+    click.echo(f"{file}: {last - first + 1} records ({first} to {last})")
 
 
 async def _all_checkpoints(parts: Integration, organisation: str) -> list[SignedCheckpoint]:
@@ -169,15 +153,6 @@ async def _all_checkpoints(parts: Integration, organisation: str) -> list[Signed
 
 def _verifier_keys(settings: Settings) -> list[str]:
     return verifier_keys(settings.path(settings.audit.directory))
-
-
-def _policies(settings: Settings) -> dict[str, str]:
-    """The configured document by its digest; the shipped default is in every installation."""
-    if not settings.policy.file:
-        return {}
-    text = settings.path(settings.policy.file).read_text(encoding="utf-8")
-    report = check(text, settings.policy.file)
-    return {report.document.digest: text} if report.document else {}
 
 
 def _as_us(moment: datetime | None, default: int) -> int:

@@ -14,8 +14,8 @@ from sqlalchemy import ColumnElement, Table, insert, select, update
 from gateway.clock import Clock
 from gateway.deeds import Deeds
 from gateway.ports import AuditLog
+from gateway.store.custody_tables import audit_holds, audit_reveals
 from gateway.store.engine import Database
-from gateway.store.tables import audit_holds, audit_reveals
 
 
 REVEAL_MINUTES_MAX = 60
@@ -57,9 +57,23 @@ class Reveal(Struct, frozen=True):
     approved_us: int
     used: int
     """How often content was read with it."""
+    ended_by: str = ""
+    """Who ended it early, or declined it; empty where nobody did."""
+    ended_us: int = 0
 
     def is_open(self, now_us: int) -> bool:
-        return bool(self.approved_by) and 0 <= now_us - self.approved_us < self.minutes * _MINUTE_US
+        is_given = bool(self.approved_by) and not self.ended_by
+        return is_given and 0 <= now_us - self.approved_us < self.minutes * _MINUTE_US
+
+    @property
+    def is_waiting(self) -> bool:
+        """Nobody has answered yet."""
+        return not self.approved_by and not self.ended_by
+
+    @property
+    def until_us(self) -> int:
+        """When it closes by itself; 0 while it is not approved."""
+        return self.approved_us + self.minutes * _MINUTE_US if self.approved_by else 0
 
 
 class Custody:
@@ -95,6 +109,24 @@ class Custody:
         await self.record(actor, "hold.released", hold.organisation, hold=hold_id)
         await self._change(audit_holds, hold_id, released_by=actor)
         return True
+
+    async def keep_hold(self, actor: str, hold_id: str) -> None:
+        """Decline a release that was asked for; whoever asked for it takes it back.
+
+        Raises:
+            CustodyRefused: there is no such hold, or nobody asked.
+        """
+        hold = _one(await self._read(audit_holds, Hold, audit_holds.c.id == hold_id), "hold")
+        if not hold.release_by or hold.released_by:
+            raise CustodyRefused("nobody asks for the release of this hold")
+        await self.record(actor, "hold.release_declined", hold.organisation, hold=hold_id)
+        await self._change(audit_holds, hold_id, release_by="")
+
+    async def hold(self, organisation: str, hold_id: str) -> Hold | None:
+        """One of an organisation's holds, released or not; None if it has no such hold."""
+        where = (audit_holds.c.id == hold_id) & (audit_holds.c.organisation == organisation)
+        found = await self._read(audit_holds, Hold, where)
+        return found[0] if found else None
 
     async def holds(self, organisation: str | None = None) -> Sequence[Hold]:
         """Those in force."""
@@ -144,6 +176,8 @@ class Custody:
     async def approve_reveal(self, actor: str, reveal_id: str) -> Reveal:
         """Raises CustodyRefused when it is unknown, approved already, or the actor's own."""
         reveal = await self._reveal(reveal_id)
+        if reveal.ended_by:
+            raise CustodyRefused("the reveal was declined or ended")
         if reveal.approved_by:
             raise CustodyRefused("the reveal was approved already")
         if actor == reveal.asked_by:
@@ -153,9 +187,31 @@ class Custody:
         await self._change(audit_reveals, reveal_id, approved_by=actor, approved_us=now_us)
         return await self._reveal(reveal_id)
 
+    async def end_reveal(self, actor: str, reveal_id: str) -> Reveal:
+        """Decline one that waits, or close one that is open, at once and for good.
+
+        Raises:
+            CustodyRefused: it is unknown, or over already.
+        """
+        reveal, now_us = await self._reveal(reveal_id), self._clock.utc_us()
+        if not reveal.is_waiting and not reveal.is_open(now_us):
+            raise CustodyRefused("the reveal is over already")
+        action = "reveal.declined" if reveal.is_waiting else "reveal.ended"
+        await self.record(actor, action, reveal.organisation, reveal=reveal_id)
+        await self._change(audit_reveals, reveal_id, ended_by=actor, ended_us=now_us)
+        return await self._reveal(reveal_id)
+
     async def use_reveal(self, actor: str, reveal_id: str) -> Reveal:
-        """Before content is shown. Raises CustodyRefused when it is not, or no longer, open."""
+        """Before content is shown, to who asked for it and nobody else.
+
+        Raises:
+            CustodyRefused: it is not, or no longer, open, or another asked for it.
+        """
         reveal = await self._reveal(reveal_id)
+        if actor != reveal.asked_by:
+            raise CustodyRefused("content is shown to who asked for the reveal")
+        if reveal.ended_by:
+            raise CustodyRefused("the reveal was declined or ended")
         if not reveal.is_open(self._clock.utc_us()):
             raise CustodyRefused(
                 "the reveal has expired" if reveal.approved_by else "the reveal is not approved"
@@ -164,9 +220,26 @@ class Custody:
         await self._change(audit_reveals, reveal_id, used=audit_reveals.c.used + 1)
         return reveal
 
-    async def reveals(self, since_us: int) -> Sequence[Reveal]:
+    async def reveal(self, organisation: str, reveal_id: str) -> Reveal | None:
+        """One of an organisation's; None if it has no such reveal."""
+        columns = audit_reveals.c
+        where = (columns.id == reveal_id) & (columns.organisation == organisation)
+        found = await self._read(audit_reveals, Reveal, where)
+        return found[0] if found else None
+
+    async def waiting_reveals(self, organisation: str) -> Sequence[Reveal]:
+        """Those that nobody has answered yet, oldest first."""
+        columns = audit_reveals.c
+        where = (columns.approved_by == "") & (columns.ended_by == "")
+        where &= columns.organisation == organisation
+        found: list[Reveal] = await self._read(audit_reveals, Reveal, where)
+        return found
+
+    async def reveals(self, since_us: int, organisation: str | None = None) -> Sequence[Reveal]:
         """Those asked for since then, oldest first: the weekly report."""
         where = audit_reveals.c.asked_us >= since_us
+        if organisation is not None:
+            where &= audit_reveals.c.organisation == organisation
         found: list[Reveal] = await self._read(audit_reveals, Reveal, where)
         return found
 
@@ -190,8 +263,8 @@ class Custody:
 
     async def _read(self, table: Table, kind: Any, where: ColumnElement[bool]) -> Any:
         async with self._database.reading() as connection:
-            rows = (await connection.execute(select(table).where(where))).all()
-        return sorted((kind(*row) for row in rows), key=_age)
+            rows = (await connection.execute(select(table).where(where))).mappings().all()
+        return sorted((kind(**row) for row in rows), key=_age)
 
 
 def _age(row: Any) -> int:

@@ -362,32 +362,3 @@ audit_shippers = Table(
     Column("until_us", BigInteger, nullable=False),
 )
 """Which worker delivers to a sink now."""
-
-audit_holds = Table(
-    "audit_holds",
-    metadata,
-    Column("id", String(12), primary_key=True),
-    Column("organisation", Text, nullable=False),
-    Column("subject", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("set_by", Text, nullable=False),
-    Column("set_us", BigInteger, nullable=False),
-    Column("release_by", Text, nullable=False),
-    Column("released_by", Text, nullable=False),
-)
-
-audit_reveals = Table(
-    "audit_reveals",
-    metadata,
-    Column("id", String(12), primary_key=True),
-    Column("organisation", Text, nullable=False),
-    Column("request_id", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("ticket", Text, nullable=False),
-    Column("asked_by", Text, nullable=False),
-    Column("asked_us", BigInteger, nullable=False),
-    Column("minutes", Integer, nullable=False),
-    Column("approved_by", Text, nullable=False),
-    Column("approved_us", BigInteger, nullable=False),
-    Column("used", Integer, nullable=False),
-)

@@ -1,0 +1,289 @@
+"""Erasure as a case: who asked, by when, what it would destroy, and a certificate of what it did.
+
+Records and their proofs outlive the content. The certificate says so of each record it looked at:
+its content cannot be opened any more, and it is still in the signed log.
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import insert, select, update
+
+from gateway.audit import offline
+from gateway.audit.checkpoints import verifier_keys
+from gateway.audit.export import export_records
+from gateway.audit.integrator import SignedCheckpoint
+from gateway.audit.keys import KeyWrapper, WrappedKey
+from gateway.audit.merkle import inclusion_path
+from gateway.audit.projection import SequencedRecord
+from gateway.clock import Clock
+from gateway.settings import Settings
+from gateway.store.audit_sink import AuditQuery
+from gateway.store.custody import Custody, CustodyRefused
+from gateway.store.custody_tables import erasure_cases
+from gateway.store.engine import Database
+from gateway.store.integration import Integration
+from gateway.store.keeping import DAY_US, content_keys, destroy
+from gateway.store.second_rows import SecondContents
+
+
+HOUR_US: Final = 3_600_000_000
+LAWS: Final = {"gdpr": 30 * DAY_US, "dpdp": 48 * HOUR_US, "contract": 7 * DAY_US}
+"""How long a case may stay open, by what it rests on."""
+LOOKED_AT_MAX: Final = 20_000
+CHECKED_MAX: Final = 500
+PROOFS_MAX: Final = 20
+_ID_BYTES: Final = 6
+
+
+class ErasureCase(Struct, frozen=True):
+    """Somebody's wish to be forgotten, or an organisation's."""
+
+    id: str
+    organisation: str
+    subject: str
+    """The keyed digest of the end user; empty is the whole organisation."""
+    law: str
+    ticket: str
+    opened_by: str
+    opened_us: int
+    due_us: int
+    state: str = "open"
+    """`open`, `done` or `withdrawn`."""
+    closed_by: str = ""
+    closed_us: int = 0
+    keys: int = 0
+    """How many were destroyed."""
+    certificate: str = ""
+    """JSON; empty while nothing is done."""
+
+
+class Consequences(Struct, frozen=True):
+    """What an erasure would destroy, or did."""
+
+    keys: int
+    first_day: int
+    """Days since 1970, UTC; -1 where there is no key."""
+    last_day: int
+    records: int
+    """Records whose content these keys open, among those looked at."""
+    looked_at: int
+    is_whole: bool
+    """Whether every record of these days was looked at."""
+    holds: tuple[str, ...]
+    """What forbids it."""
+
+
+class Erasures:
+    """Cases of all organisations of one database."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        custody: Custody,
+        parts: Integration,
+        wrapper: KeyWrapper,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._custody = custody
+        self._parts = parts
+        self._wrapper = wrapper
+        self._clock = clock
+
+    async def open(
+        self, actor: str, organisation: str, subject: str, law: str, ticket: str
+    ) -> ErasureCase:
+        """Raises CustodyRefused without a ticket, or of a law that has no clock here."""
+        if law not in LAWS or not ticket.strip():
+            raise CustodyRefused("a case needs a ticket, and a law that sets its clock")
+        now_us = self._clock.utc_us()
+        due_us = now_us + LAWS[law]
+        case = ErasureCase(
+            secrets.token_hex(_ID_BYTES), organisation, subject, law, ticket, actor, now_us, due_us
+        )
+        detail = {"case": case.id, "subject": subject, "ticket": ticket, "law": law}
+        await self._custody.record(actor, "erasure.opened", organisation, **detail)
+        values = {name: getattr(case, name) for name in case.__struct_fields__}
+        async with self._database.writing() as connection:
+            await connection.execute(insert(erasure_cases).values(values))
+        return case
+
+    async def cases(self, organisation: str) -> list[ErasureCase]:
+        """Open ones first, the most urgent before the others."""
+        query = select(erasure_cases).where(erasure_cases.c.organisation == organisation)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        found = [ErasureCase(**row) for row in rows]
+        return sorted(found, key=lambda each: (each.state != "open", each.due_us, each.id))
+
+    async def case(self, organisation: str, case_id: str) -> ErasureCase | None:
+        return next((each for each in await self.cases(organisation) if each.id == case_id), None)
+
+    async def consequences(self, organisation: str, subject: str | None) -> Consequences:
+        """What erasing would destroy; `subject` None is the whole organisation."""
+        keys = await content_keys(self._settings, self._database, organisation, subject)
+        rows, looked_at, is_whole = await self._rows(organisation, keys)
+        holds = [
+            hold.id
+            for hold in await self._custody.holds(organisation)
+            if not hold.subject or subject in (None, hold.subject)
+        ]
+        days = [key.day for key in keys]
+        return Consequences(
+            keys=len(keys),
+            first_day=min(days, default=-1),
+            last_day=max(days, default=-1),
+            records=len(rows),
+            looked_at=looked_at,
+            is_whole=is_whole,
+            holds=tuple(holds),
+        )
+
+    async def withdraw(self, actor: str, case: ErasureCase) -> None:
+        """Close a case without erasing anything. Raises CustodyRefused when it is not open."""
+        _require_open(case)
+        await self._custody.record(actor, "erasure.withdrawn", case.organisation, case=case.id)
+        await self._close(case, actor, state="withdrawn")
+
+    async def erase(self, actor: str, case: ErasureCase) -> ErasureCase:
+        """Destroy the keys, look whether the proofs still hold, and certify both.
+
+        Raises:
+            CustodyRefused: the case is not open, or a hold forbids it.
+            AuditUnavailable: it cannot be recorded, so nothing is destroyed.
+        """
+        _require_open(case)
+        subject = case.subject or None
+        await self._custody.require_no_hold(case.organisation, subject)
+        keys = await content_keys(self._settings, self._database, case.organisation, subject)
+        rows, looked_at, is_whole = await self._rows(case.organisation, keys)
+        detail = {"case": case.id, "ticket": case.ticket, "subject": case.subject}
+        await self._custody.record(
+            actor, "content.erased", case.organisation, **detail, keys=str(len(keys))
+        )
+        now_us = self._clock.utc_us()
+        await destroy(self._settings, self._database, keys, now_us)
+        said = {
+            "case": case.id,
+            "organisation": case.organisation,
+            "subject": case.subject,
+            "ticket": case.ticket,
+            "law": case.law,
+            "opened_us": case.opened_us,
+            "erased_by": actor,
+            "erased_us": now_us,
+            "keys_destroyed": [key.key for key in keys],
+            "records_looked_at": looked_at,
+            "all_looked_at": is_whole,
+            **await self._checked(case.organisation, rows),
+        }
+        text = msgspec.json.encode(said).decode()
+        await self._close(case, actor, state="done", keys=len(keys), certificate=text)
+        return await self._again(case)
+
+    async def _rows(
+        self, organisation: str, keys: Sequence[WrappedKey]
+    ) -> tuple[list[SequencedRecord], int, bool]:
+        """The records whose content these keys seal, by the days that the keys are of."""
+        if not keys:
+            return [], 0, True
+        await self._parts.projector.catch_up()
+        ids = {key.key for key in keys}
+        found: list[SequencedRecord] = []
+        days = sorted(key.day for key in keys)
+        # A record's own time may be a moment before the key's day, or after it.
+        query = AuditQuery(
+            organisation=organisation,
+            since_us=(days[0] - 1) * DAY_US,
+            until_us=(days[-1] + 2) * DAY_US,
+        )
+        looked_at = 0
+        async for row in self._parts.sink.records(query):
+            if looked_at >= LOOKED_AT_MAX:
+                return found, looked_at, False
+            looked_at += 1
+            content = row.projected.content if row.projected.raw_json else None
+            found += [row] if content is not None and content.key in ids else []
+        return found, looked_at, True
+
+    async def _checked(self, organisation: str, rows: Sequence[SequencedRecord]) -> dict[str, Any]:
+        """Of each record: is its content shut, does its proof hold."""
+        keys = verifier_keys(self._parts.directory)
+        said: dict[str, Any] = {"records": len(rows), "checked": 0, "contents_unreadable": 0}
+        said |= {"proofs_hold": 0, "checkpoint": "", "keys": keys, "proofs": []}
+        checked = rows[:CHECKED_MAX]
+        if not checked:
+            return said
+        said["checked"] = len(checked)
+        covering = await self._parts.checkpoint_of(organisation, checked[-1].sequence)
+        async for line in export_records(
+            _each(checked),
+            directory=self._parts.directory,
+            keys=self._wrapper,
+            second=SecondContents(self._database),
+        ):
+            said["contents_unreadable"] += "content_error" in line
+        if covering is None:
+            return said
+        said["checkpoint"] = covering.note
+        for row in checked:
+            proof = await self._proof(organisation, row, covering, keys)
+            said["proofs_hold"] += _holds(proof, covering)
+            said["proofs"] += [proof] if len(said["proofs"]) < PROOFS_MAX else []
+        return said
+
+    async def _proof(
+        self,
+        organisation: str,
+        row: SequencedRecord,
+        covering: SignedCheckpoint,
+        keys: list[str],
+    ) -> dict[str, Any]:
+        """As `gateway/audit/offline.py --proof` takes it."""
+        path = await self._parts.trees.ask(
+            organisation, lambda tile: inclusion_path(row.sequence - 1, covering.size, tile)
+        )
+        return {
+            "sequence": row.sequence,
+            "record": row.projected.raw_json.decode(),
+            "path": [hash_.hex() for hash_ in path],
+            "checkpoint": covering.note,
+            "keys": keys,
+        }
+
+    async def _again(self, case: ErasureCase) -> ErasureCase:
+        found = await self.case(case.organisation, case.id)
+        assert found is not None
+        return found
+
+    async def _close(self, case: ErasureCase, actor: str, **values: object) -> None:
+        values |= {"closed_by": actor, "closed_us": self._clock.utc_us()}
+        where = erasure_cases.c.id == case.id
+        async with self._database.writing() as connection:
+            await connection.execute(update(erasure_cases).where(where).values(**values))
+
+
+async def _each(rows: Sequence[SequencedRecord]) -> AsyncIterator[SequencedRecord]:
+    for row in rows:
+        yield row
+
+
+def _holds(proof: dict[str, Any], covering: SignedCheckpoint) -> bool:
+    leaf = offline.leaf_hash(proof["record"].encode())
+    path = [bytes.fromhex(text) for text in proof["path"]]
+    try:
+        root = offline.root_from_path(leaf, proof["sequence"] - 1, covering.size, path)
+    except offline.Wrong:
+        return False
+    return root == covering.root
+
+
+def _require_open(case: ErasureCase) -> None:
+    if case.state != "open":
+        raise CustodyRefused(f"the case is {case.state}")
