@@ -13,6 +13,7 @@ from admin.api import api_routes
 from admin.audit.integrity import integrity_routes
 from admin.audit.pages import audit_routes
 from admin.audit.records import record_routes
+from admin.compliance import compliance_routes
 from admin.costs.routes import cost_routes
 from admin.first_run.pages import first_run_routes
 from admin.keys.routes import key_routes
@@ -46,6 +47,7 @@ ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     audit_routes,
     record_routes,
     integrity_routes,
+    compliance_routes,
 )
 """What is served to who is signed in; each room says what its handlers need."""
 

@@ -12,6 +12,7 @@ from gateway.access import Permission, Person, allows, organisations_of
 
 
 _P = Permission
+_C: Final = "/o/{organisation}/compliance"
 
 
 class Screen(Struct, frozen=True):
@@ -71,12 +72,18 @@ ROOMS: Final = (
         "compliance",
         "Compliance",
         (
+            Screen("compliance", "Due", _C, _P.AUDIT_READ),
             Screen("audit", "Audit", "/o/{organisation}/audit", _P.AUDIT_READ),
             Screen("integrity", "Integrity", "/o/{organisation}/integrity", _P.AUDIT_READ),
             Screen(
                 *("audit-installation", "Audit, installation", "/audit", _P.AUDIT_READ),
                 is_everywhere=True,
             ),
+            Screen("reveals", "Break-glass", f"{_C}/reveals", _P.AUDIT_READ),
+            Screen("holds", "Holds", f"{_C}/holds", _P.AUDIT_READ),
+            Screen("retention", "Retention", f"{_C}/retention", _P.AUDIT_READ),
+            Screen("erasures", "Erasure", f"{_C}/erasures", _P.AUDIT_READ),
+            Screen("packs", "Evidence packs", f"{_C}/packs", _P.AUDIT_READ),
         ),
     ),
 )

@@ -62,6 +62,8 @@ class Screens:
         if block not in template.blocks:
             return template.render(**values)
         context = template.new_context(values)
+        # What the template imports and sets at its top is done before its first piece of text.
+        next(template.root_render_func(context), "")
         return "".join(template.blocks[block](context))
 
     @staticmethod

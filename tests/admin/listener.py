@@ -182,6 +182,11 @@ class Browser:
         ) as answer:
             return answer, await answer.text()
 
+    async def fetch(self, path: str) -> tuple[int, str, bytes]:
+        """Status, media type and bytes of a file."""
+        async with self._session.get(f"{self._listener.url}{path}") as answer:
+            return answer.status, answer.content_type, await answer.read()
+
     async def sign_in(self, token: str = "") -> aiohttp.ClientResponse:
         form = {"token": token or self._listener.token}
         answer, _ = await self.send("POST", "/sign-in", form)

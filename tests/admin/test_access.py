@@ -32,6 +32,11 @@ BODIES: dict[str, dict[str, object]] = {
     "verdict": {"action": "approve", "reason": "a test"},
     "rollout": {"action": "publish", "reason": "a test"},
     "rollback": {"to": 1, "reason": "a test"},
+    "reveals": {"reason": "why", "ticket": "T-1"},
+    "holds": {"reason": "why"},
+    "erasures": {"ticket": "T-1"},
+    "subjects": {"user": "somebody"},
+    "packs": {"log": "requests", "since_us": 0, "until_us": 1, "recipient": "somebody"},
 }
 
 

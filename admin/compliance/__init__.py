@@ -1,0 +1,18 @@
+"""The compliance room: what is due, break-glass, holds, retention, erasure and evidence packs."""
+
+from typing import Any
+
+from admin.compliance.api import api_routes
+from admin.compliance.erasures import erasure_routes
+from admin.compliance.keeping import keeping_routes
+from admin.compliance.office import Office
+from admin.compliance.packs import pack_routes
+from admin.compliance.reveals import reveal_routes
+from admin.services import Services
+
+
+def compliance_routes(services: Services) -> list[Any]:
+    """All routes of the room; they share one desk that makes packs."""
+    office = Office(services)
+    rooms = (keeping_routes, reveal_routes, erasure_routes, pack_routes, api_routes)
+    return [handler for routes in rooms for handler in routes(services, office)]

@@ -1,0 +1,245 @@
+"""The compliance room as JSON: the same readers and deeds as its pages, typed in and out."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from litestar import Request, get, post
+from litestar.params import FromPath, JSONBody
+from litestar.response import File
+from msgspec import Struct
+
+from admin.access import needs, session_of
+from admin.compliance.desk import Wish
+from admin.compliance.office import Office, Revealed, Standing, in_words
+from admin.compliance.packs import file_of
+from admin.services import Services
+from gateway.access import Permission, allows
+from gateway.errors import RequestInvalid
+from gateway.store.custody import Hold, Reveal
+from gateway.store.erasing import Consequences, ErasureCase
+from gateway.store.packing import EvidencePack
+
+
+AT: Final = "/api/organisations/{organisation:str}/compliance"
+_P = Permission
+_READS: Final = needs(_P.AUDIT_READ)
+Asked = Request[Any, Any, Any]
+
+
+class RevealOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """Leave to read content of one request, or of all, for so many minutes once it is approved."""
+
+    reason: str
+    ticket: str
+    request_id: str = ""
+    minutes: int = 30
+
+
+class HoldOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """A hold; `user` is an end user as requests name them, empty for everybody."""
+
+    reason: str
+    user: str = ""
+
+
+class CaseOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """A case; `user` empty is the whole organisation."""
+
+    ticket: str
+    law: str = "gdpr"
+    user: str = ""
+
+
+class SubjectOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """An end user, as requests name them."""
+
+    user: str
+
+
+class SubjectFound(Struct, frozen=True):
+    """The keyed digest of an end user, and what is kept of them."""
+
+    subject: str
+    kept: Consequences
+
+
+class RetentionView(Struct, frozen=True):
+    """What the next run of retention would destroy."""
+
+    retention_class: str
+    days: int
+    keys: int
+    held: int
+
+
+class Release(Struct, frozen=True):
+    """Whether the hold is released now, or waits for a second person."""
+
+    released: bool
+
+
+def api_routes(services: Services, office: Office) -> list[Any]:
+    """All JSON routes of the room."""
+    return [
+        *_reading(office),
+        *_reveals(office),
+        *_holds(office),
+        *_erasures(office),
+        *_packs(services, office),
+    ]
+
+
+def _actor(request: Asked) -> str:
+    return session_of(request).person.name
+
+
+def _reading(office: Office) -> list[Any]:
+    @get(AT, opt=_READS)
+    async def standing(organisation: FromPath[str]) -> Standing:
+        return await office.standing(organisation)
+
+    @get(AT + "/retention", opt=_READS)
+    async def retention(organisation: FromPath[str]) -> RetentionView:
+        due = await office.due(organisation)
+        if due is None:
+            return RetentionView("", 0, 0, 0)
+        return RetentionView(due.retention_class, due.days, len(due.due), len(due.held))
+
+    return [standing, retention]
+
+
+def _reveals(office: Office) -> list[Any]:
+    one = AT + "/reveals/{reveal:str}"
+
+    @get(AT + "/reveals", opt=_READS)
+    async def list_reveals(organisation: FromPath[str]) -> Sequence[Reveal]:
+        return await office.reveals(organisation)
+
+    @post(AT + "/reveals", opt=needs(_P.CONTENT_REVEAL, records="reveal.asked"))
+    async def ask(
+        request: Asked, organisation: FromPath[str], data: JSONBody[RevealOrder]
+    ) -> Reveal:
+        with in_words():
+            return await office.custody.ask_reveal(
+                _actor(request),
+                organisation,
+                data.request_id,
+                reason=data.reason,
+                ticket=data.ticket,
+                minutes=data.minutes,
+            )
+
+    @get(one, opt=_READS)
+    async def one_reveal(organisation: FromPath[str], reveal: FromPath[str]) -> Reveal:
+        return await office.reveal(organisation, reveal)
+
+    @post(one + "/approve", opt=needs(_P.CONTENT_APPROVE_REVEAL, records="reveal.approved"))
+    async def approve(request: Asked, organisation: FromPath[str], reveal: FromPath[str]) -> Reveal:
+        await office.reveal(organisation, reveal)
+        with in_words():
+            return await office.custody.approve_reveal(_actor(request), reveal)
+
+    @post(one + "/end", opt=needs(_P.CONTENT_APPROVE_REVEAL, records="reveal.ended"))
+    async def end(request: Asked, organisation: FromPath[str], reveal: FromPath[str]) -> Reveal:
+        await office.reveal(organisation, reveal)
+        with in_words():
+            return await office.custody.end_reveal(_actor(request), reveal)
+
+    @post(one + "/content", opt=needs(_P.CONTENT_REVEAL, records="reveal.used"))
+    async def content(
+        request: Asked, organisation: FromPath[str], reveal: FromPath[str]
+    ) -> list[Revealed]:
+        return await office.content(_actor(request), await office.reveal(organisation, reveal))
+
+    return [list_reveals, ask, one_reveal, approve, end, content]
+
+
+def _holds(office: Office) -> list[Any]:
+    sets = needs(_P.HOLDS_SET, records="hold.set")
+    releases = needs(_P.HOLDS_SET, records="hold.released")
+
+    @get(AT + "/holds", opt=_READS)
+    async def list_holds(organisation: FromPath[str]) -> Sequence[Hold]:
+        return await office.custody.holds(organisation)
+
+    @post(AT + "/holds", opt=sets)
+    async def set_hold(
+        request: Asked, organisation: FromPath[str], data: JSONBody[HoldOrder]
+    ) -> Hold:
+        if not data.reason.strip():
+            raise RequestInvalid("A hold needs a reason.", parameter="reason")
+        subject = office.subject_of(organisation, data.user)
+        return await office.custody.set_hold(_actor(request), organisation, subject, data.reason)
+
+    @post(AT + "/holds/{hold:str}/release", opt=releases)
+    async def release(request: Asked, organisation: FromPath[str], hold: FromPath[str]) -> Release:
+        await office.hold(organisation, hold)
+        with in_words():
+            return Release(await office.custody.release_hold(_actor(request), hold))
+
+    return [list_holds, set_hold, release]
+
+
+def _erasures(office: Office) -> list[Any]:
+    opens = needs(_P.CONTENT_ERASE, records="erasure.opened")
+    erases = needs(_P.CONTENT_ERASE, records="content.erased")
+    searches = needs(_P.CONTENT_ERASE, records="subject.searched")
+
+    @get(AT + "/erasures", opt=_READS)
+    async def list_cases(organisation: FromPath[str]) -> Sequence[ErasureCase]:
+        return await office.erasures.cases(organisation)
+
+    @post(AT + "/erasures", opt=opens)
+    async def open_case(
+        request: Asked, organisation: FromPath[str], data: JSONBody[CaseOrder]
+    ) -> ErasureCase:
+        subject = office.subject_of(organisation, data.user)
+        with in_words():
+            return await office.erasures.open(
+                _actor(request), organisation, subject, data.law, data.ticket
+            )
+
+    @get(AT + "/erasures/{case:str}", opt=_READS)
+    async def one_case(organisation: FromPath[str], case: FromPath[str]) -> ErasureCase:
+        return await office.case(organisation, case)
+
+    @post(AT + "/erasures/{case:str}/erase", opt=erases)
+    async def erase(
+        request: Asked, organisation: FromPath[str], case: FromPath[str]
+    ) -> ErasureCase:
+        with in_words():
+            found = await office.case(organisation, case)
+            return await office.erasures.erase(_actor(request), found)
+
+    @post(AT + "/subjects", opt=searches)
+    async def search(
+        request: Asked, organisation: FromPath[str], data: JSONBody[SubjectOrder]
+    ) -> SubjectFound:
+        return SubjectFound(*await office.search(_actor(request), organisation, data.user))
+
+    return [list_cases, open_case, one_case, erase, search]
+
+
+def _packs(services: Services, office: Office) -> list[Any]:
+    @get(AT + "/packs", opt=_READS)
+    async def list_packs(organisation: FromPath[str]) -> Sequence[EvidencePack]:
+        return await office.desk.packs(organisation)
+
+    @post(AT + "/packs", opt=needs(_P.AUDIT_EXPORT, records="pack.asked"))
+    async def make(
+        request: Asked, organisation: FromPath[str], data: JSONBody[Wish]
+    ) -> EvidencePack:
+        person = session_of(request).person
+        if data.log == "deeds" and not allows(person, _P.AUDIT_EXPORT):
+            raise RequestInvalid("What operators did is of all organisations.", parameter="log")
+        return await office.desk.ask(person.name, organisation, data)
+
+    @get(AT + "/packs/{pack:str}", opt=_READS)
+    async def one_pack(organisation: FromPath[str], pack: FromPath[str]) -> EvidencePack:
+        return await office.desk.pack(organisation, pack)
+
+    @get(AT + "/packs/{pack:str}/file", opt=needs(_P.AUDIT_EXPORT))
+    async def fetch(request: Asked, organisation: FromPath[str], pack: FromPath[str]) -> File:
+        return await file_of(services, office, request, organisation, pack)
+
+    return [list_packs, make, one_pack, fetch]

@@ -1,0 +1,181 @@
+"""Where evidence packs are made: one at a time, in the background of the admin process.
+
+A pack outlives its maker's page; what was being written when the process ended says so.
+"""
+
+import asyncio
+from typing import Final
+
+from litestar.exceptions import NotFoundException
+from msgspec import Struct
+from msgspec.structs import replace
+
+from admin.services import Services
+from gateway.audit.disk import Disk
+from gateway.audit.integrator import LogForked, TreeDamaged
+from gateway.audit.pack import PackRefused
+from gateway.audit.projector import ProjectionBroken
+from gateway.deeds import OPERATORS
+from gateway.errors import GatewrightError, RequestInvalid
+from gateway.store.integration import Integration
+from gateway.store.packing import (
+    RECORDS_MAX,
+    EvidencePack,
+    EvidencePacks,
+    PackOrder,
+    configured_policies,
+    make_pack,
+    published_policies,
+)
+from gateway.store.policies import PolicyStore
+
+
+WAITING_MAX: Final = 8
+ENDED: Final = "the control plane was stopped while it was written; ask for it again"
+
+
+class Wish(Struct, frozen=True):
+    """A pack as somebody asks for it; times in microseconds UTC, the end exclusive."""
+
+    log: str
+    """`requests`: the organisation's own; `deeds`: what operators did, of all organisations."""
+    since_us: int
+    until_us: int
+    recipient: str
+    with_policies: bool = True
+
+
+class Span(Struct, frozen=True):
+    """What a pack would hold: the numbers of the first and the last record, 0 for none."""
+
+    first: int = 0
+    last: int = 0
+
+    @property
+    def records(self) -> int:
+        return self.last - self.first + 1 if self.last else 0
+
+
+class PackDesk:
+    """One for the whole process."""
+
+    def __init__(self, services: Services, parts: Integration) -> None:
+        settings = services.settings
+        self._settings = settings
+        self._parts = parts
+        self._clock = services.clock
+        self._deeds = services.deeds
+        self._policies = PolicyStore(services.database, services.clock)
+        self._folder = settings.path(settings.audit.pack_directory)
+        self.store = EvidencePacks(services.database, self._folder, services.clock)
+        self._turn = asyncio.Lock()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._done: dict[str, tuple[int, int]] = {}
+
+    async def span(self, organisation: str, wish: Wish) -> Span:
+        """What a pack would hold, if it were made now."""
+        await self._parts.projector.catch_up()
+        found = await self._parts.sink.span(
+            _log_of(organisation, wish), wish.since_us, wish.until_us
+        )
+        return Span(*found) if found else Span()
+
+    async def ask(self, actor: str, organisation: str, wish: Wish) -> EvidencePack:
+        """Begin one, or let it wait for its turn.
+
+        Raises:
+            RequestInvalid: too many wait already, or the wish is none.
+        """
+        if len(self._tasks) >= WAITING_MAX:
+            raise RequestInvalid("Too many packs are being made; wait for one of them.")
+        if wish.until_us <= wish.since_us or wish.log not in ("requests", "deeds"):
+            raise RequestInvalid("The period ends before it begins.", parameter="until")
+        pack = EvidencePack(
+            id=self.store.new_id(),
+            organisation=organisation,
+            log=_log_of(organisation, wish),
+            recipient=wish.recipient,
+            since_us=wish.since_us,
+            until_us=wish.until_us,
+            with_policies=wish.with_policies,
+            made_by=actor,
+            made_us=self._clock.utc_us(),
+            state="waiting",
+        )
+        after = {"pack": pack.id, "log": pack.log, "recipient": pack.recipient}
+        period = {"since_us": pack.since_us, "until_us": pack.until_us}
+        async with self._deeds.doing(actor, "pack.asked", organisation, after=after | period):
+            await self.store.ask(pack)
+        self._tasks[pack.id] = asyncio.create_task(self._make(pack))
+        self._tasks[pack.id].add_done_callback(lambda _: self._tasks.pop(pack.id, None))
+        return pack
+
+    async def packs(self, organisation: str) -> list[EvidencePack]:
+        return [self._seen(each) for each in await self.store.packs(organisation)]
+
+    async def pack(self, organisation: str, pack_id: str) -> EvidencePack:
+        found = await self.store.pack(organisation, pack_id)
+        if found is None:
+            raise NotFoundException
+        return self._seen(found)
+
+    def progress(self, pack: EvidencePack) -> tuple[int, int]:
+        """How many records are written, and of how many."""
+        return self._done.get(pack.id, (0, 0))
+
+    def _seen(self, pack: EvidencePack) -> EvidencePack:
+        if pack.state in ("waiting", "writing") and pack.id not in self._tasks:
+            return replace(pack, state="failed", problem=ENDED)
+        return pack
+
+    async def _make(self, pack: EvidencePack) -> None:
+        async with self._turn:
+            try:
+                await self._write(pack)
+            except (PackRefused, LogForked, TreeDamaged, ProjectionBroken) as error:
+                await self._failed(pack, str(error))
+            except GatewrightError as error:
+                await self._failed(pack, error.message)
+            except OSError as error:
+                await self._failed(pack, f"it cannot be written: {error.strerror}")
+            finally:
+                self._done.pop(pack.id, None)
+
+    async def _write(self, pack: EvidencePack) -> None:
+        await self.store.drop_expired()
+        await asyncio.to_thread(Disk().make_folder, self._folder)
+        await self.store.change(pack.id, state="writing")
+        policies: dict[str, str] = {}
+        if pack.with_policies:
+            policies = await published_policies(self._policies) | configured_policies(
+                self._settings
+            )
+        order = PackOrder(
+            organisation=pack.log,
+            since_us=pack.since_us,
+            until_us=pack.until_us,
+            recipient=pack.recipient,
+            records_max=RECORDS_MAX,
+            policies=tuple(policies.items()),
+        )
+
+        def progress(done: int, total: int) -> None:
+            self._done[pack.id] = (done, total)
+
+        first, last = await make_pack(
+            self._parts,
+            self._settings,
+            order,
+            self.store.path(pack),
+            created_us=self._clock.utc_us(),
+            progress=progress,
+        )
+        await self.store.change(pack.id, records=last - first + 1)
+        await self.store.settle(pack)
+
+    async def _failed(self, pack: EvidencePack, problem: str) -> None:
+        await self.store.change(pack.id, state="failed", problem=problem[:500])
+
+
+def _log_of(organisation: str, wish: Wish) -> str:
+    return OPERATORS if wish.log == "deeds" else organisation

@@ -1,0 +1,182 @@
+"""Erasure in the browser: search by keyed digest, open a case, see its numbers, erase, certify."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final
+
+from litestar import MediaType, Request, Response, get, post
+from litestar.enums import RequestEncodingType
+from litestar.exceptions import NotFoundException
+from litestar.params import Body, FromPath
+from litestar.response import Redirect
+from msgspec import Struct, json
+
+from admin.access import needs, session_of
+from admin.compliance.office import Office, in_words
+from admin.services import Services
+from admin.sign_in import SEE_OTHER
+from gateway.access import Permission
+from gateway.errors import RequestInvalid
+from gateway.store.erasing import Consequences
+
+
+AT: Final = "/o/{organisation:str}/compliance/erasures"
+ONE: Final = AT + "/{case:str}"
+_P = Permission
+_READS: Final = needs(_P.AUDIT_READ)
+_ERASES: Final = needs(_P.CONTENT_ERASE, records="content.erased")
+Asked = Request[Any, Any, Any]
+SEARCH, OPEN = "search", "open"
+ALL: Final = "the whole organisation"
+
+
+class CaseForm(Struct, frozen=True):
+    """The form, as it was typed; the name of an end user is kept nowhere."""
+
+    user: str = ""
+    law: str = "gdpr"
+    ticket: str = ""
+    scope: str = "user"
+    deed: str = SEARCH
+
+
+class Confirmation(Struct, frozen=True):
+    """What has to be typed before content is destroyed."""
+
+    typed: str = ""
+
+
+Form = Annotated[CaseForm, Body(media_type=RequestEncodingType.URL_ENCODED)]
+Confirmed = Annotated[Confirmation, Body(media_type=RequestEncodingType.URL_ENCODED)]
+
+
+class Found(Struct, frozen=True):
+    """What a search found."""
+
+    subject: str
+    consequences: Consequences
+
+
+def erasure_routes(services: Services, office: Office) -> list[Any]:
+    """The cases, the search that opens one, and one case."""
+    return [*_case_routes(services, office), *_closing_routes(services, office)]
+
+
+def _case_routes(services: Services, office: Office) -> list[Any]:
+    async def showing(
+        request: Asked,
+        organisation: str,
+        form: CaseForm,
+        found: Found | None = None,
+        problem: str = "",
+    ) -> Response[str]:
+        cases = await office.erasures.cases(organisation)
+        values = {"cases": cases, "form": form, "found": found, "problem": problem}
+        status = 400 if problem else 200
+        return await services.shell.page(
+            request, "compliance/erasures.html", "erasures", status, **values
+        )
+
+    @get(AT, media_type=MediaType.HTML, opt=_READS)
+    async def list_cases(request: Asked, organisation: FromPath[str]) -> Response[str]:
+        return await showing(request, organisation, CaseForm())
+
+    @post(
+        AT,
+        media_type=MediaType.HTML,
+        opt=needs(_P.CONTENT_ERASE, records="erasure.opened"),
+        status_code=200,
+    )
+    async def search_or_open(
+        request: Asked, organisation: FromPath[str], data: Form
+    ) -> Response[Any]:
+        actor = session_of(request).person.name
+        if data.scope == "user" and not data.user.strip():
+            return await showing(request, organisation, data, problem="Whose content is it?")
+        if data.deed != OPEN:
+            if data.scope == "user":
+                subject, numbers = await office.search(actor, organisation, data.user)
+            else:
+                numbers = await office.erasures.consequences(organisation, None)
+                subject = ""
+            return await showing(request, organisation, data, Found(subject, numbers))
+        subject = office.subject_of(organisation, data.user) if data.scope == "user" else ""
+        try:
+            with in_words():
+                case = await office.erasures.open(
+                    actor, organisation, subject, data.law, data.ticket.strip()
+                )
+        except RequestInvalid as error:
+            return await showing(request, organisation, data, problem=error.message)
+        return Redirect(f"/o/{organisation}/compliance/erasures/{case.id}", status_code=SEE_OTHER)
+
+    return [list_cases, search_or_open]
+
+
+Showing = Callable[..., Awaitable[Response[str]]]
+
+
+def _one_shown(services: Services, office: Office) -> Showing:
+    async def showing(
+        request: Asked, organisation: str, case_id: str, problem: str = "", status: int = 200
+    ) -> Response[str]:
+        case = await office.case(organisation, case_id)
+        numbers = await office.consequences(case) if case.state == "open" else None
+        certificate = json.decode(case.certificate) if case.certificate else None
+        values = {"case": case, "numbers": numbers, "certificate": certificate}
+        return await services.shell.page(
+            request, "compliance/erasure.html", "erasures", status, problem=problem, **values
+        )
+
+    return showing
+
+
+def _closing_routes(services: Services, office: Office) -> list[Any]:
+    showing = _one_shown(services, office)
+
+    @get(ONE, media_type=MediaType.HTML, opt=_READS)
+    async def one_case(
+        request: Asked, organisation: FromPath[str], case: FromPath[str]
+    ) -> Response[str]:
+        return await showing(request, organisation, case)
+
+    @get(ONE + "/certificate", opt=_READS, media_type=MediaType.JSON)
+    async def certificate(organisation: FromPath[str], case: FromPath[str]) -> Response[bytes]:
+        found = await office.case(organisation, case)
+        if not found.certificate:
+            raise NotFoundException
+        name = f'attachment; filename="erasure-{found.id}.json"'
+        return Response(found.certificate.encode(), headers={"content-disposition": name})
+
+    @post(ONE + "/erase", media_type=MediaType.HTML, opt=_ERASES, status_code=SEE_OTHER)
+    async def erase(
+        request: Asked, organisation: FromPath[str], case: FromPath[str], data: Confirmed
+    ) -> Response[Any]:
+        found = await office.case(organisation, case)
+        if data.typed.strip() != found.ticket:
+            problem = "Type the ticket of the case: what is destroyed does not come back."
+            return await showing(request, organisation, case, problem, 400)
+        try:
+            with in_words():
+                await office.erasures.erase(session_of(request).person.name, found)
+        except RequestInvalid as error:
+            return await showing(request, organisation, case, error.message, 409)
+        return Redirect(f"/o/{organisation}/compliance/erasures/{case}", status_code=SEE_OTHER)
+
+    @post(
+        ONE + "/withdraw",
+        media_type=MediaType.HTML,
+        opt=needs(_P.CONTENT_ERASE, records="erasure.withdrawn"),
+        status_code=SEE_OTHER,
+    )
+    async def withdraw(
+        request: Asked, organisation: FromPath[str], case: FromPath[str]
+    ) -> Response[Any]:
+        found = await office.case(organisation, case)
+        try:
+            with in_words():
+                await office.erasures.withdraw(session_of(request).person.name, found)
+        except RequestInvalid as error:
+            return await showing(request, organisation, case, error.message, 409)
+        return Redirect(f"/o/{organisation}/compliance/erasures/{case}", status_code=SEE_OTHER)
+
+    return [one_case, certificate, erase, withdraw]

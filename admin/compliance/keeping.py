@@ -1,0 +1,124 @@
+"""The home of the compliance room, legal holds, and what retention would destroy next."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final
+
+from litestar import MediaType, Request, Response, get, post
+from litestar.enums import RequestEncodingType
+from litestar.params import Body, FromPath
+from litestar.response import Redirect
+from msgspec import Struct
+
+from admin.access import needs, session_of
+from admin.compliance.office import Office, in_words
+from admin.services import Services
+from admin.sign_in import SEE_OTHER
+from gateway.access import Permission
+from gateway.errors import RequestInvalid
+
+
+AT: Final = "/o/{organisation:str}/compliance"
+_P = Permission
+_READS: Final = needs(_P.AUDIT_READ)
+Asked = Request[Any, Any, Any]
+Showing = Callable[..., Awaitable[Response[str]]]
+Deed = Callable[[str, str], Awaitable[object]]
+
+
+class HoldForm(Struct, frozen=True):
+    """The form, as it was typed; the name of an end user never leaves it but as a digest."""
+
+    user: str = ""
+    reason: str = ""
+
+
+Form = Annotated[HoldForm, Body(media_type=RequestEncodingType.URL_ENCODED)]
+
+
+def keeping_routes(services: Services, office: Office) -> list[Any]:
+    """Home, holds and retention."""
+    shell = services.shell
+
+    @get(AT, media_type=MediaType.HTML, opt=_READS)
+    async def home(request: Asked, organisation: FromPath[str]) -> Response[str]:
+        standing = await office.standing(organisation)
+        return await shell.page(request, "compliance/home.html", "compliance", standing=standing)
+
+    @get(AT + "/retention", media_type=MediaType.HTML, opt=_READS)
+    async def retention(request: Asked, organisation: FromPath[str]) -> Response[str]:
+        return await shell.page(
+            request,
+            "compliance/retention.html",
+            "retention",
+            due=await office.due(organisation),
+            standing=await office.standing(organisation),
+            classes=sorted(services.settings.retention.classes.items()),
+        )
+
+    return [home, retention, *_hold_routes(services, office)]
+
+
+def _hold_routes(services: Services, office: Office) -> list[Any]:
+    async def showing(
+        request: Asked, organisation: str, form: HoldForm, problem: str = "", status: int = 200
+    ) -> Response[str]:
+        holds = await office.custody.holds(organisation)
+        values = {"holds": holds, "form": form, "problem": problem}
+        return await services.shell.page(
+            request, "compliance/holds.html", "holds", status, **values
+        )
+
+    @get(AT + "/holds", media_type=MediaType.HTML, opt=_READS)
+    async def holds(request: Asked, organisation: FromPath[str]) -> Response[str]:
+        return await showing(request, organisation, HoldForm())
+
+    @post(
+        AT + "/holds",
+        media_type=MediaType.HTML,
+        opt=needs(_P.HOLDS_SET, records="hold.set"),
+        status_code=SEE_OTHER,
+    )
+    async def set_hold(request: Asked, organisation: FromPath[str], data: Form) -> Response[Any]:
+        if not data.reason.strip():
+            problem = "A hold needs a reason: whoever is to release it reads it."
+            return await showing(request, organisation, data, problem, 400)
+        subject, actor = office.subject_of(organisation, data.user), session_of(request).person.name
+        await office.custody.set_hold(actor, organisation, subject, data.reason.strip())
+        return Redirect(f"/o/{organisation}/compliance/holds", status_code=SEE_OTHER)
+
+    return [holds, set_hold, *_release_routes(office, showing)]
+
+
+def _release_routes(office: Office, showing: Showing) -> list[Any]:
+    async def done(request: Asked, organisation: str, hold: str, deed: Deed) -> Response[Any]:
+        await office.hold(organisation, hold)
+        try:
+            with in_words():
+                await deed(session_of(request).person.name, hold)
+        except RequestInvalid as error:
+            return await showing(request, organisation, HoldForm(), error.message, 409)
+        return Redirect(f"/o/{organisation}/compliance/holds", status_code=SEE_OTHER)
+
+    @post(
+        AT + "/holds/{hold:str}/release",
+        media_type=MediaType.HTML,
+        opt=needs(_P.HOLDS_SET, records="hold.released"),
+        status_code=SEE_OTHER,
+    )
+    async def release(
+        request: Asked, organisation: FromPath[str], hold: FromPath[str]
+    ) -> Response[Any]:
+        return await done(request, organisation, hold, office.custody.release_hold)
+
+    @post(
+        AT + "/holds/{hold:str}/keep",
+        media_type=MediaType.HTML,
+        opt=needs(_P.HOLDS_SET, records="hold.release_declined"),
+        status_code=SEE_OTHER,
+    )
+    async def keep(
+        request: Asked, organisation: FromPath[str], hold: FromPath[str]
+    ) -> Response[Any]:
+        return await done(request, organisation, hold, office.custody.keep_hold)
+
+    return [release, keep]

@@ -1,0 +1,193 @@
+"""What the compliance room stands on: custody, erasures and packs of one organisation at a time.
+
+Whatever is asked for by its id is looked up in the organisation of the path, so that nobody reaches
+another's; what custody refuses comes back as a fault of the form, in its own words.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from litestar.exceptions import NotFoundException
+from msgspec import Struct
+
+from admin.compliance.desk import PackDesk
+from admin.services import Services
+from gateway.audit.export import export_records
+from gateway.audit.integrator import SignedCheckpoint
+from gateway.budgets import end_user_subject
+from gateway.credentials import master_key, pepper
+from gateway.errors import RequestInvalid
+from gateway.identity import Peppers
+from gateway.store.audit_sink import AuditQuery
+from gateway.store.custody import Custody, CustodyRefused, Hold, Reveal
+from gateway.store.erasing import Consequences, ErasureCase, Erasures
+from gateway.store.integration import Integration
+from gateway.store.keeping import DAY_US, Expired, expired_of, retention_of
+from gateway.store.packing import EvidencePack
+from gateway.store.second_rows import SecondContents
+
+
+WEEK_US: Final = 7 * DAY_US
+REVEALED_MAX: Final = 50
+REVEALED_CHARS_MAX: Final = 65_536
+_Found = TypeVar("_Found")
+
+
+class Standing(Struct, frozen=True):
+    """What is due in an organisation, and what lately happened."""
+
+    organisation: str
+    waiting: Sequence[Reveal]
+    open: Sequence[Reveal]
+    this_week: Sequence[Reveal]
+    holds: Sequence[Hold]
+    cases: Sequence[ErasureCase]
+    packs: Sequence[EvidencePack]
+    signed_us: int
+    """When its log was last signed; 0 before the first time."""
+    signed_records: int
+    retention_class: str
+    retention_days: int
+    """0 keeps content for ever."""
+
+
+class Revealed(Struct, frozen=True):
+    """One record with its content."""
+
+    sequence: int
+    stage: str
+    request_id: str
+    utc_us: int
+    content: str
+    """Empty where it cannot be read; then `problem` says why."""
+    problem: str
+    left_out: int
+    """How many characters are not shown."""
+
+
+class Office:
+    """One for the whole room."""
+
+    def __init__(self, services: Services) -> None:
+        settings, clock = services.settings, services.clock
+        self._services = services
+        self._wrapper = master_key(settings)
+        self.custody = Custody(services.database, services.log, clock)
+        self.parts = Integration(settings, services.database, clock, self._wrapper)
+        self.erasures = Erasures(
+            settings, services.database, self.custody, self.parts, self._wrapper, clock
+        )
+        self.desk = PackDesk(services, self.parts)
+
+    async def standing(self, organisation: str) -> Standing:
+        """What the home of the room shows."""
+        now_us = self._services.clock.utc_us()
+        week = await self.custody.reveals(now_us - WEEK_US, organisation)
+        newest: SignedCheckpoint | None = await self.parts.trees.newest(organisation)
+        name, days = retention_of(self._services.settings, organisation)
+        return Standing(
+            organisation=organisation,
+            waiting=await self.custody.waiting_reveals(organisation),
+            open=[each for each in week if each.is_open(now_us)],
+            this_week=week,
+            holds=await self.custody.holds(organisation),
+            cases=await self.erasures.cases(organisation),
+            packs=await self.desk.packs(organisation),
+            signed_us=newest.signed_us if newest else 0,
+            signed_records=newest.size if newest else 0,
+            retention_class=name,
+            retention_days=days,
+        )
+
+    async def reveals(self, organisation: str) -> list[Reveal]:
+        """All of them, the newest first."""
+        return [*await self.custody.reveals(0, organisation)][::-1]
+
+    async def reveal(self, organisation: str, reveal_id: str) -> Reveal:
+        return _there(await self.custody.reveal(organisation, reveal_id))
+
+    async def hold(self, organisation: str, hold_id: str) -> Hold:
+        return _there(await self.custody.hold(organisation, hold_id))
+
+    async def case(self, organisation: str, case_id: str) -> ErasureCase:
+        return _there(await self.erasures.case(organisation, case_id))
+
+    async def due(self, organisation: str) -> Expired | None:
+        """What the next run of retention would destroy; None where nothing ever is."""
+        holds = await self.custody.holds(organisation)
+        today = self._services.clock.utc_us() // DAY_US
+        settings, database = self._services.settings, self._services.database
+        return await expired_of(settings, database, holds, organisation, today)
+
+    async def consequences(self, case: ErasureCase) -> Consequences:
+        return await self.erasures.consequences(case.organisation, case.subject or None)
+
+    async def search(
+        self, actor: str, organisation: str, reference: str
+    ) -> tuple[str, Consequences]:
+        """An end user's digest, and what is kept of them; that somebody looked is recorded."""
+        subject = self.subject_of(organisation, reference)
+        if not subject:
+            raise RequestInvalid("Whose content is it?", parameter="user")
+        found = await self.erasures.consequences(organisation, subject)
+        detail = {"subject": subject, "found": str(found.records)}
+        await self.custody.record(actor, "subject.searched", organisation, **detail)
+        return subject, found
+
+    def subject_of(self, organisation: str, reference: str) -> str:
+        """The keyed digest of an end user, as requests name them; empty for nobody."""
+        settings = self._services.settings
+        if not reference.strip():
+            return ""
+        peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
+        return end_user_subject(organisation, reference.strip(), peppers.keyed)
+
+    async def content(self, actor: str, reveal: Reveal) -> list[Revealed]:
+        """Content, to who asked for it and while the reveal is open; it is counted and recorded."""
+        with in_words():
+            await self.custody.use_reveal(actor, reveal.id)
+        await self.parts.projector.catch_up()
+        request_id = reveal.request_id or None
+        query = AuditQuery(organisation=reveal.organisation, request_id=request_id)
+        found: list[Revealed] = []
+        async for line in export_records(
+            self.parts.sink.records(query),
+            directory=self.parts.directory,
+            keys=self._wrapper,
+            second=SecondContents(self._services.database),
+        ):
+            if "content" not in line and "content_error" not in line:
+                continue
+            found.append(_revealed(line))
+            if len(found) >= REVEALED_MAX:
+                break
+        return found
+
+
+@contextmanager
+def in_words() -> Iterator[None]:
+    """What custody refuses is said to whoever asked."""
+    try:
+        yield
+    except CustodyRefused as error:
+        raise RequestInvalid(f"{error}.".capitalize()) from error
+
+
+def _revealed(line: dict[str, object]) -> Revealed:
+    content = str(line.get("content", ""))
+    return Revealed(
+        sequence=int(str(line["sequence"])),
+        stage=str(line["stage"]),
+        request_id=str(line["request_id"]),
+        utc_us=int(str(line["utc_us"])),
+        content=content[:REVEALED_CHARS_MAX],
+        problem=str(line.get("content_error", "")),
+        left_out=max(0, len(content) - REVEALED_CHARS_MAX),
+    )
+
+
+def _there(found: _Found | None) -> _Found:
+    if found is None:
+        raise NotFoundException
+    return found

@@ -1,0 +1,199 @@
+"""Break-glass in the browser: ask, let a second person answer, read while it is open, end it."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final
+
+from litestar import MediaType, Request, Response, get, post
+from litestar.enums import RequestEncodingType
+from litestar.params import Body, FromPath
+from litestar.response import Redirect
+from msgspec import Struct
+
+from admin.access import needs, session_of
+from admin.compliance.office import Office, in_words
+from admin.services import Services
+from admin.sign_in import SEE_OTHER
+from gateway.access import Permission
+from gateway.errors import RequestInvalid
+from gateway.store.custody import REVEAL_MINUTES_MAX, Reveal
+
+
+AT: Final = "/o/{organisation:str}/compliance/reveals"
+ONE: Final = AT + "/{reveal:str}"
+_P = Permission
+_READS: Final = needs(_P.AUDIT_READ)
+Asked = Request[Any, Any, Any]
+Deed = Callable[[str, str], Awaitable[Reveal]]
+
+
+class RevealForm(Struct, frozen=True):
+    """The form, as it was typed."""
+
+    request_id: str = ""
+    reason: str = ""
+    ticket: str = ""
+    minutes: str = "30"
+
+
+Form = Annotated[RevealForm, Body(media_type=RequestEncodingType.URL_ENCODED)]
+
+
+def reveal_routes(services: Services, office: Office) -> list[Any]:
+    """The list, the form, one reveal, and what is done to it."""
+    return [*_reading(services, office), *_changing(services, office)]
+
+
+def _reading(services: Services, office: Office) -> list[Any]:
+    shell = services.shell
+
+    @get(AT, media_type=MediaType.HTML, opt=_READS)
+    async def list_reveals(request: Asked, organisation: FromPath[str]) -> Response[str]:
+        return await shell.page(
+            request,
+            "compliance/reveals.html",
+            "reveals",
+            reveals=await office.reveals(organisation),
+            standing=await office.standing(organisation),
+        )
+
+    @get(AT + "/new", media_type=MediaType.HTML, opt=_READS)
+    async def new_reveal(request: Asked) -> Response[str]:
+        form = RevealForm(request_id=request.query_params.get("request", "")[:200])
+        return await asking(services, request, form)
+
+    @get(ONE, media_type=MediaType.HTML, opt=_READS)
+    async def one_reveal(
+        request: Asked, organisation: FromPath[str], reveal: FromPath[str]
+    ) -> Response[str]:
+        return await showing(services, office, request, organisation, reveal)
+
+    return [list_reveals, new_reveal, one_reveal]
+
+
+def _changing(services: Services, office: Office) -> list[Any]:
+    @post(
+        AT,
+        media_type=MediaType.HTML,
+        opt=needs(_P.CONTENT_REVEAL, records="reveal.asked"),
+        status_code=SEE_OTHER,
+    )
+    async def ask(request: Asked, organisation: FromPath[str], data: Form) -> Response[Any]:
+        try:
+            with in_words():
+                asked = await office.custody.ask_reveal(
+                    session_of(request).person.name,
+                    organisation,
+                    data.request_id.strip(),
+                    reason=data.reason,
+                    ticket=data.ticket,
+                    minutes=int(data.minutes) if data.minutes.isdecimal() else 0,
+                )
+        except RequestInvalid as error:
+            return await asking(services, request, data, error.message)
+        return Redirect(f"/o/{organisation}/compliance/reveals/{asked.id}", status_code=SEE_OTHER)
+
+    return [ask, *_answering(services, office)]
+
+
+def _answering(services: Services, office: Office) -> list[Any]:
+    async def done(
+        request: Asked,
+        organisation: str,
+        reveal: str,
+        deed: Callable[[str, str], Awaitable[Reveal]],
+    ) -> Response[Any]:
+        await office.reveal(organisation, reveal)
+        try:
+            with in_words():
+                await deed(session_of(request).person.name, reveal)
+        except RequestInvalid as error:
+            return await showing(services, office, request, organisation, reveal, error.message)
+        return Redirect(f"/o/{organisation}/compliance/reveals/{reveal}", status_code=SEE_OTHER)
+
+    @post(
+        ONE + "/approve",
+        media_type=MediaType.HTML,
+        opt=needs(_P.CONTENT_APPROVE_REVEAL, records="reveal.approved"),
+        status_code=SEE_OTHER,
+    )
+    async def approve(
+        request: Asked, organisation: FromPath[str], reveal: FromPath[str]
+    ) -> Response[Any]:
+        return await done(request, organisation, reveal, office.custody.approve_reveal)
+
+    @post(
+        ONE + "/end",
+        media_type=MediaType.HTML,
+        opt=needs(_P.CONTENT_APPROVE_REVEAL, records="reveal.ended"),
+        status_code=SEE_OTHER,
+    )
+    async def end(
+        request: Asked, organisation: FromPath[str], reveal: FromPath[str]
+    ) -> Response[Any]:
+        return await done(request, organisation, reveal, office.custody.end_reveal)
+
+    @post(
+        ONE + "/content",
+        media_type=MediaType.HTML,
+        opt=needs(_P.CONTENT_REVEAL, records="reveal.used"),
+    )
+    async def content(
+        request: Asked, organisation: FromPath[str], reveal: FromPath[str]
+    ) -> Response[Any]:
+        return await reading(services, office, request, organisation, reveal)
+
+    return [approve, end, content]
+
+
+async def asking(
+    services: Services, request: Asked, form: RevealForm, problem: str = ""
+) -> Response[str]:
+    """The form, with what was typed and what is wrong with it."""
+    return await services.shell.page(
+        request,
+        "compliance/reveal_new.html",
+        "reveals",
+        400 if problem else 200,
+        form=form,
+        problem=problem,
+        minutes_max=REVEAL_MINUTES_MAX,
+    )
+
+
+async def showing(
+    services: Services,
+    office: Office,
+    request: Asked,
+    organisation: str,
+    reveal_id: str,
+    problem: str = "",
+) -> Response[str]:
+    """One reveal without content."""
+    return await services.shell.page(
+        request,
+        "compliance/reveal.html",
+        "reveals",
+        409 if problem else 200,
+        reveal=await office.reveal(organisation, reveal_id),
+        problem=problem,
+        revealed=None,
+    )
+
+
+async def reading(
+    services: Services, office: Office, request: Asked, organisation: str, reveal_id: str
+) -> Response[str]:
+    """One reveal with content: the answer to a POST, so that no reload reads it unrecorded."""
+    found = await office.reveal(organisation, reveal_id)
+    try:
+        revealed = await office.content(session_of(request).person.name, found)
+    except RequestInvalid as error:
+        return await showing(services, office, request, organisation, reveal_id, error.message)
+    return await services.shell.page(
+        request,
+        "compliance/reveal.html",
+        "reveals",
+        reveal=await office.reveal(organisation, reveal_id),
+        problem="",
+        revealed=revealed,
+    )

@@ -1,0 +1,1 @@
+"""Tests of the compliance room: custody, erasure, packs."""

@@ -1,0 +1,136 @@
+"""Erasure as a case: found by digest, stopped by holds, certified by proofs that still hold."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gateway.audit import offline
+from gateway.store.packing import verifier_keys
+from tests.admin.compliance.archive import SAID, converse, deeds, person, subject
+from tests.admin.listener import Browser, Listener
+
+
+pytestmark = pytest.mark.anyio
+AT = "/o/acme/compliance/erasures"
+HOLDS = "/o/acme/compliance/holds"
+
+
+async def opened(browser: Browser, **form: str) -> str:
+    """The path of a case."""
+    given = {"scope": "user", "user": "ann", "law": "gdpr", "ticket": "T-7", "deed": "open"} | form
+    answer, page = await browser.send("POST", AT, given)
+    assert answer.status == 303, page
+    return answer.headers["location"]
+
+
+async def content_of(listener: Listener, request_id: str) -> str:
+    """What two people see of a request."""
+    at = "/o/acme/compliance/reveals"
+    async with person(listener, "rae") as rae, person(listener, "sam") as sam:
+        form = {"request_id": request_id, "reason": "w", "ticket": "t", "minutes": "5"}
+        answer, _ = await rae.send("POST", at, form)
+        await sam.send("POST", f"{answer.headers['location']}/approve")
+        return (await rae.send("POST", f"{answer.headers['location']}/content"))[1]
+
+
+async def test_what_is_erased_is_gone_and_the_proofs_hold(listener: Listener) -> None:
+    ann, bob = await converse(listener, ["ann", "bob"])
+    async with person(listener, "cora") as cora:
+        form = {"scope": "user", "user": "ann", "deed": "search", "law": "gdpr", "ticket": ""}
+        _, found = await cora.send("POST", AT, form)
+        assert "1 key would be destroyed" in found
+        assert "content of 1 records" in found
+        one = await opened(cora)
+        _, page = await cora.send("GET", one)
+        assert "due in 4 weeks" in page or "due in 1 month" in page
+        unsure, page = await cora.send("POST", f"{one}/erase", {"typed": "T-8"})
+        assert (unsure.status, "Type the ticket" in page) == (400, True)
+        assert f"{SAID}ann" in await content_of(listener, ann)
+        answer, page = await cora.send("POST", f"{one}/erase", {"typed": "T-7"})
+        assert answer.status == 303, page
+        _, page = await cora.send("GET", one)
+        assert "1 key destroyed" in page
+        assert "none can be read, and all are still proved" in page
+        again, _ = await cora.send("POST", f"{one}/erase", {"typed": "T-7"})
+        assert again.status == 409
+        _, text = await cora.send("GET", f"{one}/certificate")
+
+    certificate = msgspec.json.decode(text)
+    assert certificate["contents_unreadable"] == certificate["proofs_hold"] == 1
+    proof = certificate["proofs"][0]
+    assert ann in proof["record"]
+    offline.check_proof(proof, verifier_keys(listener.settings))
+    proof["record"] = proof["record"].replace("house", "cloud")
+    with pytest.raises(offline.Wrong):
+        offline.check_proof(proof, verifier_keys(listener.settings))
+    assert f"{SAID}ann" not in await content_of(listener, ann)
+    assert f"{SAID}bob" in await content_of(listener, bob)
+    done = [action for actor, action in await deeds(listener) if actor == "cora"]
+    assert [each for each in done if each.split(".")[0] in ("subject", "erasure", "content")] == [
+        "subject.searched",
+        "erasure.opened",
+        "content.erased",
+    ]
+
+
+async def test_a_hold_goes_before_an_erasure_and_is_released_by_two(listener: Listener) -> None:
+    (ann,) = await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora, person(listener, "dan") as dan:
+        form = {"user": "ann", "reason": "a lawsuit"}
+        assert (await cora.send("POST", HOLDS, form))[0].status == 303
+        one = await opened(cora)
+        _, page = await cora.send("GET", one)
+        assert "forbids it" in page
+        refused, page = await cora.send("POST", f"{one}/erase", {"typed": "T-7"})
+        assert (refused.status, "a lawsuit" in page) == (409, True)
+        _, page = await cora.send("GET", HOLDS)
+        release = re.search(rf'action="({HOLDS}/[0-9a-f]+/release)', page)
+        assert release is not None
+        await cora.send("POST", release[1])
+        alone, _ = await cora.send("POST", release[1])
+        kept, _ = await dan.send("POST", release[1].replace("/release", "/keep"))
+        await cora.send("POST", release[1])
+        assert (alone.status, kept.status) == (409, 303)
+        assert (await dan.send("POST", release[1]))[0].status == 303
+        assert (await cora.send("POST", f"{one}/erase", {"typed": "T-7"}))[0].status == 303
+
+    assert f"{SAID}ann" not in await content_of(listener, ann)
+
+
+async def test_a_case_keeps_its_clock_and_no_name(listener: Listener) -> None:
+    await converse(listener, ["ann@example.com"])
+    async with person(listener, "cora") as cora:
+        one = await opened(cora, user="ann@example.com", law="dpdp")
+        withdrawn = await opened(cora, ticket="T-9")
+        await cora.send("POST", f"{withdrawn}/withdraw")
+        over, _ = await cora.send("POST", f"{withdrawn}/erase", {"typed": "T-9"})
+        assert over.status == 409
+        listener.clock.advance(49 * 3600)
+        await cora.sign_in_as("cora", "a password for tests only")
+        _, home = await cora.send("GET", "/o/acme/compliance")
+        assert "1 erasure case is past the time" in home
+        _, page = await cora.send("GET", one)
+        assert "late since" in page
+        assert subject(listener, "ann@example.com") in page
+        assert "ann@example.com" not in page + home
+        for wrong in ({"law": "x"}, {"ticket": " "}, {"user": ""}):
+            given = {"scope": "user", "user": "u", "law": "gdpr", "ticket": "T", "deed": "open"}
+            answer, page = await cora.send("POST", AT, given | wrong)
+            assert (answer.status, 'role="alert"' in page) == (400, True)
+
+
+async def test_retention_says_in_numbers_what_the_next_run_destroys(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    more = '[retention]\ndefault = "brief"\n[retention.classes]\nbrief = 30\n'
+    async with Listener(tmp_path, sqlite_url, more) as listener:
+        await converse(listener, ["ann", "bob"], days_ago=40)
+        await converse(listener, ["ann"], days_ago=1)
+        async with person(listener, "cora") as cora:
+            _, page = await cora.send("GET", "/o/acme/compliance/retention")
+            assert "destroys 2 content keys that are older than 30 days" in page
+            await cora.send("POST", HOLDS, {"user": "bob", "reason": "r"})
+            _, page = await cora.send("GET", "/o/acme/compliance/retention")
+            assert "destroys 1 content key that is older than 30 days; 1 more would go" in page

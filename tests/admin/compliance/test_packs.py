@@ -1,0 +1,125 @@
+"""Packs from the browser hold what was asked for, and the offline verifier accepts them."""
+
+import asyncio
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gateway.audit import offline
+from gateway.store.packing import KEPT_US, EvidencePack, verifier_keys
+from tests.admin.compliance.archive import converse, deeds, person
+from tests.admin.listener import Browser, Listener
+
+
+pytestmark = pytest.mark.anyio
+AT = "/o/acme/compliance/packs"
+
+
+def today(listener: Listener) -> str:
+    return str(datetime.fromtimestamp(listener.clock.utc_us() / 1e6, UTC).date())
+
+
+async def made(listener: Listener, browser: Browser, **changes: str) -> str:
+    """The path of a pack that is not being written any more."""
+    day = today(listener)
+    form = {"since": day, "until": day, "log": "requests", "recipient": "Auditor & Co"} | changes
+    answer, page = await browser.send("POST", AT, form)
+    assert answer.status == 303, page
+    path = answer.headers["location"]
+    for _ in range(600):
+        _, text = await browser.send("GET", path.replace("/o/", "/api/organisations/"))
+        if msgspec.json.decode(text, type=EvidencePack).state not in ("waiting", "writing"):
+            break
+        await asyncio.sleep(0.02)
+    return path
+
+
+async def fetched(browser: Browser, path: str, folder: Path) -> Path:
+    status, kind, data = await browser.fetch(f"{path}/file")
+    assert (status, kind) == (200, "application/zip")
+    file = folder / "fetched.zip"
+    file.write_bytes(data)
+    return file
+
+
+async def test_a_stranger_accepts_the_pack_and_not_one_that_was_touched(
+    listener: Listener, tmp_path: Path
+) -> None:
+    await converse(listener, ["ann", "bob", "eve"])
+    await converse(listener, ["old"], days_ago=3)
+    async with person(listener, "cora") as cora:
+        day = today(listener)
+        query = f"since={day}&until={day}&log=requests&recipient=x"
+        _, seen = await cora.send("GET", f"{AT}/new?{query}")
+        assert "6 records" in seen
+        path = await made(listener, cora)
+        _, page = await cora.send("GET", path)
+        assert "Ready: 6 records" in page
+        assert "Auditor &amp; Co" in page
+        file = await fetched(cora, path, tmp_path)
+
+    keys = verifier_keys(listener.settings)
+    assert offline.check_pack(file, keys)["records"] == 6
+    with zipfile.ZipFile(file) as pack:
+        manifest = msgspec.json.decode(pack.read("manifest.json"))
+        files = {name: pack.read(name) for name in pack.namelist()}
+    assert manifest["recipient"] == "Auditor & Co"
+    files["records.jsonl"] = files["records.jsonl"].replace(b"house", b"cloud", 1)
+    with zipfile.ZipFile(tmp_path / "touched.zip", "w") as pack:
+        for name, data in files.items():
+            pack.writestr(name, data)
+    with pytest.raises(offline.Wrong, match="changed"):
+        offline.check_pack(tmp_path / "touched.zip", keys)
+    done = [action for actor, action in await deeds(listener) if actor == "cora"]
+    assert [each for each in done if each.startswith("pack")] == ["pack.asked", "pack.fetched"]
+
+
+async def test_a_period_without_records_says_so_and_a_wrong_one_stays_in_its_form(
+    listener: Listener,
+) -> None:
+    await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora:
+        empty = await made(listener, cora, since="2001-01-01", until="2001-01-02")
+        _, page = await cora.send("GET", empty)
+        assert "there are no such records" in page
+        assert (await cora.send("GET", f"{empty}/file"))[0].status == 404
+        for wrong in ({"since": "soon"}, {"until": "2001-01-01"}, {"log": "all"}, {"log": "deeds"}):
+            form = {"since": "2026-01-02", "until": "2026-01-03", "recipient": "me"} | wrong
+            answer, page = await cora.send("POST", AT, form)
+            assert (answer.status, 'role="alert"' in page, "me" in page) == (400, True, True), wrong
+
+
+async def test_the_log_of_operators_is_for_who_may_export_everywhere(
+    listener: Listener, tmp_path: Path
+) -> None:
+    await converse(listener, ["ann"])
+    async with person(listener, "cora", organisation="*") as cora:
+        path = await made(listener, cora, log="deeds")
+        file = await fetched(cora, path, tmp_path)
+        async with person(listener, "dan") as dan:
+            assert (await dan.send("GET", f"{path}/file"))[0].status == 404
+            assert (await dan.send("GET", path))[0].status == 200
+
+    with zipfile.ZipFile(file) as pack:
+        assert b"session.began" in pack.read("records.jsonl")
+    assert offline.check_pack(file, verifier_keys(listener.settings))["first_sequence"] == 1
+
+
+async def test_several_are_made_one_after_the_other_and_old_ones_go(listener: Listener) -> None:
+    await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora:
+        paths = await asyncio.gather(*(made(listener, cora, recipient=str(n)) for n in range(4)))
+        for path in paths:
+            _, page = await cora.send("GET", path)
+            assert "Ready: 2 records" in page
+        listener.clock.advance(KEPT_US / 1e6 + 1)
+        await cora.sign_in_as("cora", "a password for tests only")
+        await made(listener, cora)
+        _, page = await cora.send("GET", paths[0])
+
+    assert "removed after 30 days" in page
+    folder = listener.settings.path(listener.settings.audit.pack_directory)
+    assert not [path for path in paths if (folder / f"{path.rsplit('/', 1)[1]}.zip").exists()]

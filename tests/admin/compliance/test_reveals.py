@@ -1,0 +1,130 @@
+"""Break-glass: a second person, a while, and a record of every reading."""
+
+import msgspec
+import pytest
+
+from admin.access import STEP_UP_S
+from gateway.store.custody import Reveal
+from tests.admin.compliance.archive import PASSWORD, SAID, converse, deeds, person
+from tests.admin.listener import Browser, Listener
+
+
+pytestmark = pytest.mark.anyio
+AT = "/o/acme/compliance/reveals"
+API = "/api/organisations/acme/compliance/reveals"
+
+
+async def ask(browser: Browser, request_id: str, **changes: str) -> str:
+    """The path of the reveal."""
+    form = {"request_id": request_id, "reason": "a complaint", "ticket": "T-1", "minutes": "10"}
+    answer, page = await browser.send("POST", AT, form | changes)
+    assert answer.status == 303, page
+    return answer.headers["location"]
+
+
+async def test_content_is_shown_once_a_second_person_agreed_and_while_it_is_open(
+    listener: Listener,
+) -> None:
+    wanted, other = await converse(listener, ["ann", "bob"])
+    async with person(listener, "cora") as cora, person(listener, "dan", "approver") as dan:
+        one = await ask(cora, wanted)
+        early, page = await cora.send("POST", f"{one}/content")
+        assert (early.status, SAID in page) == (409, False)
+        own, page = await cora.send("POST", f"{one}/approve")
+        assert (own.status, "second person" in page) == (409, True)
+        assert (await dan.send("POST", f"{one}/approve"))[0].status == 303
+
+        answer, page = await cora.send("POST", f"{one}/content")
+        assert answer.status == 200
+        assert f"{SAID}ann" in page
+        assert f"{SAID}bob" not in page
+        assert other not in page
+        _, again = await cora.send("GET", one)
+        assert SAID not in again
+        async with person(listener, "eve") as eve:
+            stolen, page = await eve.send("POST", f"{one}/content")
+        assert (stolen.status, SAID in page) == (409, False)
+
+        listener.clock.advance(601)
+        await cora.send("POST", "/prove", {"password": PASSWORD})
+        late, page = await cora.send("POST", f"{one}/content")
+        assert (late.status, SAID in page, "expired" in page) == (409, False, True)
+        _, report = await cora.send("GET", AT)
+        assert "T-1" in report
+
+    done = [each for each in await deeds(listener) if each[1].startswith("reveal")]
+    assert done == [("cora", "reveal.asked"), ("dan", "reveal.approved"), ("cora", "reveal.used")]
+
+
+async def test_a_reveal_is_ended_or_declined_at_once_and_for_good(listener: Listener) -> None:
+    (wanted,) = await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora, person(listener, "dan", "approver") as dan:
+        declined, ended = await ask(cora, wanted), await ask(cora, wanted, ticket="T-2")
+        await dan.send("POST", f"{declined}/end")
+        refused, _ = await dan.send("POST", f"{declined}/approve")
+        await dan.send("POST", f"{ended}/approve")
+        await dan.send("POST", f"{ended}/end")
+        shut, page = await cora.send("POST", f"{ended}/content")
+        _, said = await cora.send("GET", declined)
+        again, _ = await dan.send("POST", f"{ended}/end")
+
+    assert (refused.status, shut.status, again.status) == (409, 409, 409)
+    assert SAID not in page
+    assert "Declined by dan" in said
+
+
+async def test_reading_wants_a_fresh_proof_and_an_own_organisation(listener: Listener) -> None:
+    (wanted,) = await converse(listener, ["ann"])
+    await converse(listener, ["zoe"], "umbrella")
+    async with (
+        person(listener, "cora") as cora,
+        person(listener, "dan", "approver") as dan,
+        person(listener, "uma", organisation="umbrella") as uma,
+    ):
+        one = await ask(cora, wanted)
+        await dan.send("POST", f"{one}/approve")
+        foreign = one.replace("/o/acme/", "/o/umbrella/")
+        for path in (foreign, one):
+            assert (await uma.send("GET", path))[0].status == 404
+        assert (await uma.send("POST", f"{foreign}/content"))[0].status == 404
+        listener.clock.advance(STEP_UP_S + 1)
+        answer, page = await cora.send("POST", f"{one}/content")
+
+    assert answer.status == 403
+    assert "Prove again who you are" in page
+    assert SAID not in page
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"reason": " "}, {"ticket": ""}, {"minutes": "0"}, {"minutes": "61"}, {"minutes": "x"}],
+)
+async def test_a_form_that_is_not_complete_comes_back_as_it_was(
+    listener: Listener, wrong: dict[str, str]
+) -> None:
+    await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora:
+        form = {"reason": "what & why", "ticket": "T-9", "minutes": "5", "request_id": "r"} | wrong
+        answer, page = await cora.send("POST", AT, form)
+
+    assert answer.status == 400
+    assert 'role="alert"' in page
+    assert "what &amp; why" in page or wrong == {"reason": " "}
+
+
+async def test_the_api_says_the_same_as_the_pages(listener: Listener) -> None:
+    (wanted,) = await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora, person(listener, "dan") as dan:
+        order = msgspec.json.encode({"request_id": wanted, "reason": "why", "ticket": "T-3"})
+        answer, text = await cora.send("POST", API, body=order.decode())
+        asked = msgspec.json.decode(text, type=Reveal)
+        _, text = await dan.send("POST", f"{API}/{asked.id}/approve")
+        approved = msgspec.json.decode(text, type=Reveal)
+        _, text = await cora.send("POST", f"{API}/{asked.id}/content")
+        shown = msgspec.json.decode(text)
+        bad, problem = await cora.send("POST", API, body='{"reason": "x", "ticket": ""}')
+
+    assert answer.status == 201
+    assert (approved.approved_by, approved.asked_by) == ("dan", "cora")
+    assert [each["content"] for each in shown] == [f"{SAID}ann"]
+    assert (bad.status, "reason and a ticket" in problem) == (400, True)
