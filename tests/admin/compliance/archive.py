@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from gateway.access import Grant, Role
+from gateway.audit.checkpoints import verifier_keys
 from gateway.audit.disk import Disk
 from gateway.audit.projector import Projector
 from gateway.audit.writer import SegmentedAuditLog
@@ -22,6 +23,11 @@ from tests.gateway.audit.samples import LIMITS
 
 PASSWORD = "a password for tests only"
 SAID = "the words of "
+
+
+def log_keys(listener: Listener) -> list[str]:
+    """The public keys of whoever signs this log."""
+    return verifier_keys(listener.settings.path(listener.settings.audit.directory))
 
 
 def subject(listener: Listener, user: str, organisation: str = "acme") -> str:

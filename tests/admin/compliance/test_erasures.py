@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from gateway.audit import offline
-from gateway.store.packing import verifier_keys
-from tests.admin.compliance.archive import SAID, converse, deeds, person, subject
+from tests.admin.compliance.archive import SAID, converse, deeds, log_keys, person, subject
 from tests.admin.listener import Browser, Listener
 
 
@@ -61,10 +60,10 @@ async def test_what_is_erased_is_gone_and_the_proofs_hold(listener: Listener) ->
     assert certificate["contents_unreadable"] == certificate["proofs_hold"] == 1
     proof = certificate["proofs"][0]
     assert ann in proof["record"]
-    offline.check_proof(proof, verifier_keys(listener.settings))
+    offline.check_proof(proof, log_keys(listener))
     proof["record"] = proof["record"].replace("house", "cloud")
     with pytest.raises(offline.Wrong):
-        offline.check_proof(proof, verifier_keys(listener.settings))
+        offline.check_proof(proof, log_keys(listener))
     assert f"{SAID}ann" not in await content_of(listener, ann)
     assert f"{SAID}bob" in await content_of(listener, bob)
     done = [action for actor, action in await deeds(listener) if actor == "cora"]

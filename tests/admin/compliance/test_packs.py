@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from gateway.audit import offline
-from gateway.store.packing import KEPT_US, EvidencePack, verifier_keys
-from tests.admin.compliance.archive import converse, deeds, person
+from gateway.store.packing import KEPT_US, EvidencePack
+from tests.admin.compliance.archive import converse, deeds, log_keys, person
 from tests.admin.listener import Browser, Listener
 
 
@@ -61,7 +61,7 @@ async def test_a_stranger_accepts_the_pack_and_not_one_that_was_touched(
         assert "Auditor &amp; Co" in page
         file = await fetched(cora, path, tmp_path)
 
-    keys = verifier_keys(listener.settings)
+    keys = log_keys(listener)
     assert offline.check_pack(file, keys)["records"] == 6
     with zipfile.ZipFile(file) as pack:
         manifest = msgspec.json.decode(pack.read("manifest.json"))
@@ -105,7 +105,7 @@ async def test_the_log_of_operators_is_for_who_may_export_everywhere(
 
     with zipfile.ZipFile(file) as pack:
         assert b"session.began" in pack.read("records.jsonl")
-    assert offline.check_pack(file, verifier_keys(listener.settings))["first_sequence"] == 1
+    assert offline.check_pack(file, log_keys(listener))["first_sequence"] == 1
 
 
 async def test_several_are_made_one_after_the_other_and_old_ones_go(listener: Listener) -> None:

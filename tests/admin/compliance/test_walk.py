@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from gateway.audit import offline
-from gateway.store.packing import verifier_keys
 from tests.admin.chromium import Window, window
-from tests.admin.compliance.archive import PASSWORD, SAID, converse, person
+from tests.admin.compliance.archive import PASSWORD, SAID, converse, log_keys, person
 from tests.admin.listener import Listener
 
 
@@ -70,7 +69,7 @@ async def test_she_reveals_with_four_eyes_and_exports_a_pack_that_a_stranger_acc
         assert await cora.page.locator("main pre").count() == 0
         file = await _pack(cora, tmp_path)
         assert cora.problems == []
-    assert offline.check_pack(file, verifier_keys(listener.settings))["records"] == 2
+    assert offline.check_pack(file, log_keys(listener))["records"] == 2
 
 
 async def _pack(seen: Window, folder: Path) -> Path:
