@@ -46,7 +46,7 @@ async def _opened(settings: Settings) -> AsyncIterator[Integration]:
 @config_option
 def show_key(config_file: Path) -> None:
     """Print the keys that verify this log's checkpoints; keep them where the log is not."""
-    for key in verifier_keys(load_settings(config_file)):
+    for key in _verifier_keys(load_settings(config_file)):
         click.echo(key)
 
 
