@@ -7,12 +7,12 @@ from msgspec import Struct
 from sqlalchemy import func, select
 
 from gateway.rollout import PolicyEvent
+from gateway.store.custody_tables import audit_reveals
 from gateway.store.engine import Database
 from gateway.store.policy_tables import policy_events, policy_versions
 from gateway.store.tables import (
     audit_cursors,
     audit_records,
-    audit_reveals,
     audit_sequences,
 )
 
@@ -85,7 +85,9 @@ class Attention(Struct, frozen=True):
         columns = audit_reveals.c
         query = (
             select(columns.id, columns.organisation, columns.asked_by, columns.asked_us)
-            .where(columns.approved_by == "", columns.asked_us >= since_us)
+            .where(
+                (columns.approved_by == "") & (columns.ended_by == ""), columns.asked_us >= since_us
+            )
             .order_by(columns.asked_us.desc())
             .limit(count_max)
         )
