@@ -17,6 +17,7 @@ from admin.compliance import compliance_routes
 from admin.costs.routes import cost_routes
 from admin.first_run.pages import first_run_routes
 from admin.keys.routes import key_routes
+from admin.models.planner import planner_routes
 from admin.oidc import OpenIdClient
 from admin.overview.pages import overview_routes
 from admin.policy_room.routes import policy_routes
@@ -48,6 +49,7 @@ ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     record_routes,
     integrity_routes,
     compliance_routes,
+    planner_routes,
 )
 """What is served to who is signed in; each room says what its handlers need."""
 

@@ -56,6 +56,11 @@ ROOMS: Final = (
         ),
     ),
     Room(
+        "models",
+        "Models & Providers",
+        (Screen("planner", "Capacity planner", "/models/planner", _P.SYSTEM_READ),),
+    ),
+    Room(
         "keys",
         "Keys & Teams",
         (Screen("keys", "Keys", "/o/{organisation}/keys", _P.KEYS_READ),),

@@ -28,6 +28,7 @@ PLACES = {
     "inspect": "gateway.cli.inspect:inspect",
     "train": "gateway.cli.train:train",
     "calibrate": "gateway.cli.calibrate:calibrate",
+    "plan": "gateway.cli.plan:plan_cluster",
     "cascade": "gateway.cli.cascade:cascade",
 }
 
