@@ -32,7 +32,7 @@ version = 1
 name = "cheap"
 order = ["cheapest"]
 """
-UNLINKED: dict[str, str] = {}
+UNLINKED: dict[str, str] = {"/setup": "a link in a terminal leads to it, while nobody exists"}
 """Pages that no link leads to, and why."""
 
 
