@@ -9,10 +9,18 @@ from typing import Any
 
 import pytest
 from litestar import MediaType
+from msgspec import structs
+from sqlalchemy import insert
 
 from gateway.access import ROLES, Grant
+from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.projector import Projector
 from gateway.store.audit_sink import DatabaseAuditSink
+from gateway.store.custody import Custody
+from gateway.store.custody_tables import erasure_cases
+from gateway.store.engine import Database
+from gateway.store.erasing import ErasureCase
+from gateway.store.packing import EvidencePack, EvidencePacks
 from gateway.store.people import PeopleStore
 from gateway.store.policies import PolicyStore
 from policies.loading import load_document
@@ -55,6 +63,33 @@ async def _fill(listener: Listener) -> None:
         store = PolicyStore(database, listener.clock)
         document = load_document(POLICY)
         await store.draft("org:acme", document, "somebody", seeding.HOSTILE[0])
+        await _entrust(listener, database)
+
+
+async def _entrust(listener: Listener, database: Database) -> None:
+    """A reveal that was asked for, an erasure case and a pack, each with hostile words."""
+    text, now_us = seeding.HOSTILE[0], listener.clock.utc_us()
+    log = MemoryAuditLog()
+    await log.start()
+    custody = Custody(database, log, listener.clock)
+    await custody.ask_reveal("ann", "acme", text, reason=text, ticket=text, minutes=5)
+    case = ErasureCase("0" * 12, "acme", "", "gdpr", text, text, now_us, now_us + 1)
+    async with database.writing() as connection:
+        await connection.execute(insert(erasure_cases).values(structs.asdict(case)))
+    packs = EvidencePacks(database, listener.folder, listener.clock)
+    pack = EvidencePack(
+        "0" * 12,
+        "acme",
+        "acme",
+        text,
+        0,
+        1,
+        with_policies=True,
+        made_by=text,
+        made_us=now_us,
+        state="failed",
+    )
+    await packs.ask(structs.replace(pack, problem=text))
 
 
 async def _addresses(listener: Listener, browser: Browser) -> dict[str, str]:
