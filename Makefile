@@ -7,7 +7,7 @@ NODE_OF_PACKAGE := $(CURDIR)/$(BIN)
 
 SCRIPTS := admin/static/built/.stamp
 
-.PHONY: demo test check clients scripts vocabularies bench faults lock format clean install
+.PHONY: demo test check clients scripts screenshots vocabularies bench faults lock format clean install
 
 demo: install scripts ## engine, data plane and admin listener on this machine, with a key to try
 	$(BIN)/gatewright demo
@@ -43,6 +43,9 @@ clients: .clients/npm.stamp .clients/python.stamp ## other vendors' and framewor
 	.clients/python/bin/python -m pip --disable-pip-version-check --quiet install \
 	  langchain-openai==1.7.3 langchain-anthropic==1.7.7
 	touch $@
+
+screenshots: install scripts ## the pictures of docs/screens, anew
+	$(BIN)/python -m tests.admin.screenshots
 
 vocabularies: ## what the vendors gave out of theirs, for benchmarks/fit_estimates.py
 	npm install --prefix .clients --no-audit --no-fund js-tiktoken@1.0.21 @anthropic-ai/tokenizer@0.0.4

@@ -1,0 +1,162 @@
+"""Takes the pictures of `docs/screens`: `make screenshots`, or `python -m tests.admin.screenshots`.
+
+Everything in them is written by the parts that write it in production: keys by the store, requests
+by the audit log, decisions by policies. Only who asked and for what is made up, always the same.
+"""
+
+import asyncio
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from gateway.access import ROLES, Grant
+from gateway.budgets import BudgetKey
+from gateway.store.leases import LeaseTable
+from gateway.store.migrate import migrate
+from gateway.store.people import PeopleStore
+from gateway.store.slices import Claim, LeaseHolder
+from tests.admin import seeding
+from tests.admin.chromium import Window, window
+from tests.admin.listener import Listener, browsing
+from tests.admin.policies.people import APPROVER, WRITER, signed_in, staff
+from tests.admin.policies.test_rolling_out import stepped, submitted
+from tests.admin.traffic.world import NOW_US, Asked, World
+
+
+OUT = Path(__file__).resolve().parents[2] / "docs" / "screens"
+KEYS = (
+    ("payroll assistant", "people", "payroll", 40_000_000, 31_200_000, 400),
+    ("support chat", "support", "chat", 90_000_000, 44_000_000, 700),
+    ("code review", "engineering", "review", 120_000_000, 18_500_000, 300),
+)
+POLICY = """# Agreed with the works council in May: what concerns people never leaves the house.
+name = "acme"
+version = 1
+
+[[constraints]]
+name = "people-data-stays-home"
+when = 'data_class >= "S3" or "hr" in labels'
+allow_only = { in_house = true }
+
+[[constraints]]
+name = "no-frontier-for-chat"
+when = 'project == "chat" and complexity < 0.4'
+forbid = { tiers = ["frontier"] }
+
+[[preferences]]
+name = "simple-is-cheap"
+when = 'complexity_tier == "cheap"'
+order = ["cheapest"]
+
+[[preferences]]
+name = "the-rest"
+order = ["frontier", "mid", "cheap", "cheapest"]
+"""
+STRICTER = POLICY.replace('data_class >= "S3"', 'data_class >= "S2"')
+
+
+async def fill(listener: Listener) -> str:
+    """An organisation at work; the id of the request whose story is shown."""
+    await staff(listener)
+    await seeding.person(listener, "mira", "platform_admin")
+    async with listener.database() as database:
+        for role in ROLES:
+            people = PeopleStore(database, listener.clock)
+            await people.grant("mira", Grant(role, "*"))
+    await _spend(listener)
+    shown = await _ask(listener)
+    async with signed_in(listener, WRITER) as writer, signed_in(listener, APPROVER) as approver:
+        place = await submitted(writer, POLICY, "works council, T-118")
+        await stepped(approver, place, "approve")
+        await stepped(approver, place, "publish")
+        await submitted(writer, STRICTER, "confidential stays home too, T-140")
+    return shown
+
+
+async def _spend(listener: Listener) -> None:
+    """Keys with limits, what they spent, and two weeks of requests."""
+    spent = []
+    for name, workspace, project, limit, used, count in KEYS:
+        key = await seeding.issue(listener, name, workspace=workspace, project=project)
+        await seeding.limit(listener, f"key:{key}", limit, "month")
+        spent.append((f"key:{key}", used))
+        place: dict[str, Any] = {
+            "workspace": workspace,
+            "project": project,
+            "over_us": 14 * seeding.DAY_US,
+        }
+        await listener.record(*seeding.requests(listener, key, count, **place))
+    await seeding.limit(listener, "org:acme", 300_000_000, "month")
+    spent.append(("org:acme", sum(used for _, used in spent)))
+    async with listener.database() as database:
+        table, holder = LeaseTable(database, listener.clock), LeaseHolder("w0", "run")
+        for account, used in spent:
+            key_of = BudgetKey(account, "month")
+            claim = Claim(key_of, -1, 0, 0, 0, wanted_microusd=used + 2_000_000)
+            (held,) = await table.exchange(holder, [claim])
+            reported = Claim(key_of, held.window_start_us, held.amount_microusd, used, 0)
+            await table.exchange(holder, [reported])
+
+
+async def _ask(listener: Listener) -> str:
+    """Requests of the last day, decided by a policy; one of them with everything to be told."""
+    world, draw = World(listener), random.Random(7)
+    await world.open()
+    ahead_s = (listener.clock.utc_us() - NOW_US) / 1e6
+    kinds: tuple[dict[str, Any], ...] = (
+        {"data_class": "S0"},
+        {"data_class": "S1", "complexity": 0.7, "complexity_tier": "frontier"},
+        {"data_class": "S3", "findings": {"CREDIT_CARD": 1, "EMAIL": 1}},
+        {"data_class": "S2", "findings": {"PERSON": 2}},
+    )
+    asked = [
+        Asked(number, ago_s=draw.random() * 80_000 - ahead_s, **draw.choice(kinds))
+        for number in range(220)
+    ]
+    asked += [Asked(999, ago_s=40 - ahead_s, content=b"sealed", **kinds[2])]
+    ids = await world.write(*asked)
+    await world.sign()
+    return ids[-1]
+
+
+async def take(seen: Window, name: str, path: str, *, wait_ms: int = 500) -> None:
+    status = await seen.open(path)
+    assert status == 200, f"{path}: {status}"
+    await seen.page.wait_for_timeout(wait_ms)
+    await seen.page.screenshot(path=OUT / f"{name}.png")
+
+
+async def main() -> None:
+    OUT.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite+aiosqlite:///{folder}/g.sqlite3"
+        await migrate(url)
+        async with Listener(Path(folder), url) as listener, browsing(listener):
+            shown = await fill(listener)
+            home = "/o/acme"
+            pages = {
+                "overview": "/",
+                "traffic": f"{home}/traffic",
+                "request": f"{home}/traffic/{shown}",
+                "policies": f"{home}/policies",
+                "editor": f"{home}/policies/organisation/edit?as=code",
+                "version": f"{home}/policies/organisation/versions/2",
+                "simulator": f"{home}/policies/simulator?request={shown}",
+                "approvals": f"{home}/approvals",
+                "keys": f"{home}/keys",
+                "audit": f"{home}/audit",
+                "integrity": f"{home}/integrity",
+            } | dict(pair.split("=", 1) for pair in sys.argv[1:])
+            for theme in ("light", "dark"):
+                async with window(listener, theme=theme) as seen:
+                    await seen.sign_in("mira", seeding.PASSWORD)
+                    for name, path in pages.items():
+                        if theme == "light" or name in ("overview", "request"):
+                            end = "" if theme == "light" else "-dark"
+                            await take(seen, f"{name}{end}", path)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
