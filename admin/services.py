@@ -95,7 +95,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     records = DatabaseAuditSink(database, settings.path(settings.audit.directory))
     checker = LogChecker(settings, records, deeds, clock)
     badge = LogBadge(database, checker, clock, settings.audit.checkpoint_period_s)
-    waiting = PendingBadge(PolicyStore(database, clock), Custody(database, log, clock), clock)
+    waiting = PendingBadge(PolicyStore(database, clock), Custody(database, log, clock))
     return Services(
         settings=settings,
         clock=clock,

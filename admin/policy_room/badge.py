@@ -6,14 +6,11 @@ from typing import Final
 from admin.policy_room.places import may, place_named
 from admin.shell import Badge
 from gateway.access import Permission, Person, allows
-from gateway.clock import Clock
 from gateway.rollout import PolicyVersion, same_person
 from gateway.store.custody import Custody
 from gateway.store.policies import PolicyStore
 
 
-REVEALS_SINCE_US: Final = 30 * 86_400 * 1_000_000
-"""What nobody answered for a month waits no longer."""
 OWN: Final = "You asked for this: somebody else decides."
 
 
@@ -29,10 +26,9 @@ def refused(person: Person, organisation: str, version: PolicyVersion) -> str:
 class PendingBadge:
     """Counts for the shell."""
 
-    def __init__(self, policies: PolicyStore, custody: Custody, clock: Clock) -> None:
+    def __init__(self, policies: PolicyStore, custody: Custody) -> None:
         self._policies = policies
         self._custody = custody
-        self._clock = clock
 
     async def __call__(self, person: Person, organisation: str) -> Sequence[Badge]:
         count = 0
@@ -43,13 +39,8 @@ class PendingBadge:
                 for each in await self._policies.awaiting()
             )
         if organisation and allows(person, Permission.CONTENT_APPROVE_REVEAL, organisation):
-            since_us = self._clock.utc_us() - REVEALS_SINCE_US
-            count += sum(
-                each.organisation == organisation
-                and not each.approved_by
-                and each.asked_by != person.name
-                for each in await self._custody.reveals(since_us)
-            )
+            waiting = await self._custody.waiting_reveals(organisation)
+            count += sum(each.asked_by != person.name for each in waiting)
         if not count:
             return ()
         word = f"{count} to approve"

@@ -57,12 +57,14 @@ def _custody_routes(room: PolicyRoom, inbox: Inbox) -> list[Any]:
     @takes(f"{BASE}/reveals", Permission.CONTENT_APPROVE_REVEAL, "reveal.approved")
     async def approve_reveal(request: Asking, organisation: Named) -> Response[Any]:
         form, person = await form_of(request), person_of(request)
-        known = await inbox.custody.reveals(0)
         wanted = form.get("id", "")
-        if all((each.id, each.organisation) != (wanted, organisation) for each in known):
+        if await inbox.custody.reveal(organisation, wanted) is None:
             raise NotFoundException
         try:
-            await inbox.custody.approve_reveal(person.name, wanted)
+            if form.get("action") == "reject":
+                await inbox.custody.end_reveal(person.name, wanted)
+            else:
+                await inbox.custody.approve_reveal(person.name, wanted)
         except CustodyRefused as error:
             return await inbox_page(room, inbox, request, organisation, 409, str(error))
         return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
@@ -75,7 +77,10 @@ def _custody_routes(room: PolicyRoom, inbox: Inbox) -> list[Any]:
         if not asked or not asked[0].release_by:
             raise NotFoundException
         try:
-            await inbox.custody.release_hold(person.name, wanted)
+            if form.get("action") == "reject":
+                await inbox.custody.keep_hold(person.name, wanted)
+            else:
+                await inbox.custody.release_hold(person.name, wanted)
         except CustodyRefused as error:
             return await inbox_page(room, inbox, request, organisation, 409, str(error))
         return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)

@@ -4,7 +4,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from admin.policy_room.badge import OWN, REVEALS_SINCE_US, refused
+from admin.policy_room.badge import OWN, refused
 from admin.policy_room.pages import EMPTY
 from admin.policy_room.places import place_named
 from admin.policy_room.room import PolicyRoom
@@ -43,7 +43,6 @@ class Inbox:
     def __init__(self, room: PolicyRoom) -> None:
         services = room.services
         self._room = room
-        self._clock = services.clock
         self.custody = Custody(services.database, services.log, services.clock)
 
     async def matters(self, person: Person, organisation: str) -> list[Matter]:
@@ -85,7 +84,6 @@ class Inbox:
         return found
 
     async def _reveals(self, person: Person, organisation: str) -> list[Matter]:
-        since_us = self._clock.utc_us() - REVEALS_SINCE_US
         return [
             Matter(
                 kind="reveals",
@@ -97,8 +95,7 @@ class Inbox:
                 why=f"{each.reason} ({each.ticket})",
                 refused="" if each.asked_by != person.name else OWN,
             )
-            for each in await self.custody.reveals(since_us)
-            if each.organisation == organisation and not each.approved_by
+            for each in await self.custody.waiting_reveals(organisation)
         ]
 
     async def _holds(self, person: Person, organisation: str) -> list[Matter]:

@@ -113,6 +113,7 @@ async def test_a_reveal_and_a_release_wait_for_a_second_person_too(
         said = {"reason": "a complaint", "ticket": "C-1"}
         reveal = await custody.ask_reveal("ulf", "acme", "req_1", minutes=15, **said)
         foreign = await custody.ask_reveal("ulf", "umbrella", "req_2", minutes=15, **said)
+        other = await custody.ask_reveal("ulf", "acme", "req_3", minutes=15, **said)
         hold = await custody.set_hold("ulf", "acme", "", "a lawsuit")
         await custody.release_hold("ulf", hold.id)
         async with signed_in(listener, "carla") as carla:
@@ -121,6 +122,9 @@ async def test_a_reveal_and_a_release_wait_for_a_second_person_too(
             assert "Release the hold on everybody" in plain(page)
             assert "req_2" not in page
             path = "/o/acme/approvals"
+            form = {"id": other.id, "action": "reject"}
+            declined, _ = await carla.send("POST", f"{path}/reveals", form)
+            assert declined.status == 303
             statuses = [
                 (await carla.send("POST", f"{path}/{kind}", {"id": wanted}))[0].status
                 for kind, wanted in (
@@ -129,7 +133,9 @@ async def test_a_reveal_and_a_release_wait_for_a_second_person_too(
                 )
             ]
         assert statuses == [404, 303, 409, 303, 404]
-        assert (await custody.reveals(0))[0].approved_by == "carla"
+        ends = {each.request_id: each.ended_by for each in await custody.reveals(0, "acme")}
+        assert ends == {"req_1": "", "req_3": "carla"}
+        assert await custody.waiting_reveals("acme") == []
         assert await custody.holds("acme") == []
 
 
