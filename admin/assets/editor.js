@@ -275,7 +275,7 @@ async function mount(area) {
     parent: place,
     root,
     extensions: [
-      suggestions.keys(), lineNumbers(), history(), drawSelection(), highlightActiveLine(), marks, typing,
+      suggestions.keys(), lineNumbers(), EditorView.lineWrapping, history(), drawSelection(), highlightActiveLine(), marks, typing,
       StreamLanguage.define(toml), syntaxHighlighting(colours), look,
       EditorView.contentAttributes.of({ "aria-label": "The document", spellcheck: "false" }),
       keymap.of([...standardKeymap, ...historyKeymap]),

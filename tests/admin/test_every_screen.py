@@ -40,7 +40,10 @@ version = 1
 name = "cheap"
 order = ["cheapest"]
 """
-UNLINKED: dict[str, str] = {"/setup": "a link in a terminal leads to it, while nobody exists"}
+UNLINKED: dict[str, str] = {
+    "/setup": "a link in a terminal leads to it, while nobody exists",
+    "/o/{organisation:str}/policies/new": "it begins a draft and leads on to the editor",
+}
 """Pages that no link leads to, and why."""
 
 
