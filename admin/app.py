@@ -17,9 +17,11 @@ from admin.compliance import compliance_routes
 from admin.costs.routes import cost_routes
 from admin.first_run.pages import first_run_routes
 from admin.keys.routes import key_routes
+from admin.models.catalogue import models_routes
 from admin.models.planner import planner_routes
 from admin.oidc import OpenIdClient
 from admin.overview.pages import overview_routes
+from admin.people.pages import people_routes
 from admin.policy_room.routes import policy_routes
 from admin.protection import add_security_headers, require_own_origin
 from admin.services import Services, open_services
@@ -49,7 +51,9 @@ ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     record_routes,
     integrity_routes,
     compliance_routes,
+    models_routes,
     planner_routes,
+    people_routes,
 )
 """What is served to who is signed in; each room says what its handlers need."""
 

@@ -58,12 +58,18 @@ ROOMS: Final = (
     Room(
         "models",
         "Models & Providers",
-        (Screen("planner", "Capacity planner", "/models/planner", _P.SYSTEM_READ),),
+        (
+            Screen("models", "Configured", "/models", _P.SYSTEM_READ),
+            Screen("planner", "Capacity planner", "/models/planner", _P.SYSTEM_READ),
+        ),
     ),
     Room(
         "keys",
         "Keys & Teams",
-        (Screen("keys", "Keys", "/o/{organisation}/keys", _P.KEYS_READ),),
+        (
+            Screen("keys", "Keys", "/o/{organisation}/keys", _P.KEYS_READ),
+            Screen("people", "People & roles", "/people", _P.PEOPLE_READ, is_everywhere=True),
+        ),
     ),
     Room(
         "money",

@@ -1,0 +1,127 @@
+"""The pages of people: who there is, what they may do, and roles given and taken."""
+
+from typing import Any, Final
+
+from litestar import MediaType, Request, Response, get, post, route
+from litestar.response import Redirect
+from msgspec import Struct
+
+from admin.access import needs, session_of
+from admin.forms import Form, form_of
+from admin.people.verdicts import Verdict, verdict
+from admin.services import Services
+from admin.sign_in import READING, SEE_OTHER
+from gateway.access import (
+    EVERYWHERE,
+    ROLE_PERMISSIONS,
+    ROLES,
+    Grant,
+    Permission,
+    Person,
+    Role,
+)
+from gateway.errors import GatewrightError, RequestInvalid
+
+
+AT: Final = "/people"
+_READS: Final = needs(Permission.PEOPLE_READ, "everywhere")
+_GIVES: Final = needs(Permission.PEOPLE_MANAGE, "everywhere", records="role.granted")
+_TAKES: Final = needs(Permission.PEOPLE_MANAGE, "everywhere", records="role.revoked")
+Asked = Request[Any, Any, Any]
+
+
+class Question(Struct, frozen=True):
+    """Can somebody do something somewhere; empty while nobody asks."""
+
+    person: str = ""
+    permission: str = ""
+    organisation: str = ""
+
+
+def people_routes(services: Services) -> list[Any]:
+    """The list with its question, and what gives and takes a role."""
+    desk = Desk(services)
+
+    @route(AT, http_method=READING, media_type=MediaType.HTML, opt=_READS)
+    async def listing(request: Asked) -> Response[str]:
+        return await desk.page(request, Form())
+
+    @get("/api/people/verdict", opt=_READS)
+    async def verdict_api(request: Asked) -> Verdict:
+        found = _verdict(await services.people.listed(), _question(request))
+        if found is None:
+            raise RequestInvalid("name a person and a permission", parameter="permission")
+        return found
+
+    @post(f"{AT}/grant", media_type=MediaType.HTML, opt=_GIVES, status_code=SEE_OTHER)
+    async def grant(request: Asked) -> Response[Any]:
+        return await desk.change(request, "role.granted")
+
+    @post(f"{AT}/revoke", media_type=MediaType.HTML, opt=_TAKES, status_code=SEE_OTHER)
+    async def revoke(request: Asked) -> Response[Any]:
+        return await desk.change(request, "role.revoked")
+
+    return [listing, verdict_api, grant, revoke]
+
+
+class Desk:
+    """Shows people, and changes their roles for whoever is signed in."""
+
+    def __init__(self, services: Services) -> None:
+        self._shell = services.shell
+        self._people = services.people
+        self._deeds = services.deeds
+
+    async def page(self, request: Asked, form: Form, wrong: str = "") -> Response[str]:
+        """The list; with what was wrong about a form, and the form as it was."""
+        listed, question = await self._people.listed(), _question(request)
+        return await self._shell.page(
+            request,
+            "people/people.html",
+            "people",
+            400 if wrong else 200,
+            people=listed,
+            organisations=sorted(await self._people.organisations()),
+            roles=ROLES,
+            permissions=tuple(Permission),
+            role_permissions=ROLE_PERMISSIONS,
+            question=question,
+            verdict=_verdict(listed, question),
+            form=form,
+            wrong=wrong,
+        )
+
+    async def change(self, request: Asked, action: str) -> Response[Any]:
+        """Give or take the role that a form names; nobody gives more than they have."""
+        form, grantor = await form_of(request), session_of(request).person
+        try:
+            given = _grant_of(form)
+            name = form.text("person")
+            after = {"person": name, "role": given.role, "organisation": given.organisation}
+            about = "" if given.organisation == EVERYWHERE else given.organisation
+            async with self._deeds.doing(grantor.name, action, about, after=after):
+                step = self._people.grant if action == "role.granted" else self._people.revoke
+                await step(name, given, grantor)
+        except GatewrightError as error:
+            return await self.page(request, form, error.message)
+        return Redirect(AT, status_code=SEE_OTHER)
+
+
+def _question(request: Asked) -> Question:
+    query = request.query_params
+    return Question(*(query.get(name, "") for name in ("person", "permission", "organisation")))
+
+
+def _grant_of(form: Form) -> Grant:
+    role: Role | None = next((each for each in ROLES if each == form.text("role")), None)
+    if role is None or not form.text("organisation"):
+        raise RequestInvalid("choose a role and where it holds", parameter="role")
+    return Grant(role, form.text("organisation"))
+
+
+def _verdict(people: Any, question: Question) -> Verdict | None:
+    person: Person | None = next((each for each in people if each.name == question.person), None)
+    permission = next((each for each in Permission if each == question.permission), None)
+    if person is None or permission is None:
+        return None
+    return verdict(person, permission, question.organisation)
