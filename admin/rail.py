@@ -57,7 +57,7 @@ ROOMS: Final = (
     ),
     Room(
         "models",
-        "Models & Providers",
+        "Models",
         (
             Screen("models", "Configured", "/models", _P.SYSTEM_READ),
             Screen("planner", "Capacity planner", "/models/planner", _P.SYSTEM_READ),
