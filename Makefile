@@ -27,7 +27,7 @@ scripts: install ## the admin pages' scripts, bundled; without a registry the pa
 # With the machine's Node.js, else with the one that a Python package brings along.
 $(SCRIPTS): admin/assets/package-lock.json $(wildcard admin/assets/*.js) constraints/node.txt
 	command -v npm >/dev/null || $(PIP) install --require-hashes --requirement constraints/node.txt
-	PATH="$$PATH:$(NODE_OF_PACKAGE)" npm --prefix admin/assets ci --no-audit --no-fund --silent
+	PATH="$$PATH:$(NODE_OF_PACKAGE)" npm --prefix admin/assets ci --no-audit --no-fund --silent --fetch-retries 1 --fetch-timeout 60000
 	PATH="$$PATH:$(NODE_OF_PACKAGE)" npm --prefix admin/assets run --silent build
 	touch $@
 

@@ -64,13 +64,15 @@ class IntegrityReader:
         tree = (await self._trees.trees()).get(organisation)
         directory = self._services.settings.path(self._services.settings.audit.directory)
         keys = await asyncio.to_thread(verifier_keys, directory)
+        # First, because a check that ends in between is then still told, by what it found.
+        running = self._checker.running
         return Integrity(
             tree.size if tree else 0,
             signed[: -_NEWEST - 1 : -1],
             spread(signed, _POINTS),
             [Key(text, *text.split("+", 2)[:2]) for text in keys],
             await self._checker.last(organisation),
-            self._checker.running,
+            running,
             self._checker.problem,
             now_us,
         )
