@@ -30,9 +30,10 @@ from gateway.inspection import Inspector, load_calibration, load_model_ability
 from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
 from gateway.places import Rotation, make_alerting, make_rates, make_shipping
+from gateway.presence import LOOK_S, Parts, Presence
 from gateway.pricing import PriceWatch, configured_targets
 from gateway.probing import Prober
-from gateway.providers.registry import model_hosts, pools_among
+from gateway.providers.registry import engines_among, model_hosts, pools_among
 from gateway.rollout import PolicySet
 from gateway.settings import Settings
 from gateway.snapshot import SnapshotKeeper
@@ -49,12 +50,14 @@ from gateway.store.pool_drains import DrainKeeper, DrainTable
 from gateway.store.rate_limits import RateLimitTable
 from gateway.store.revisions import RevisionWatcher
 from gateway.store.schema import require_newest_schema
+from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event, logger
 from gateway.threads import Threads
 from gateway.trials import Trials
 from gateway.types import DialectName
 from gateway.upkeep import Duty, Upkeep
 from gateway.wiring import make_audit_log, make_egress, make_evidence, make_providers
+from gateway.workers import PERIOD_S as REPORT_PERIOD_S
 
 
 ENDPOINTS: Mapping[str, DialectName] = {
@@ -140,6 +143,7 @@ class DataPlane:
         )
         self._calibration = Calibration(count_input_tokens)
         self._threads = make_threads(settings, self._database, clock)
+        self._presence = self._make_presence()
         self._upkeep = Upkeep(self._duties())
         self._is_reporting, self._kept_board = True, ""
 
@@ -221,6 +225,7 @@ class DataPlane:
             parts.push_async_callback(self._rates.close)
             parts.push_async_callback(self._integration.drain)
             parts.push_async_callback(self._audit.close)
+            parts.push_async_callback(self._presence.leave)
             parts.push_async_callback(self._upkeep.close)
 
     def _make_rotation(self) -> Rotation:
@@ -233,6 +238,18 @@ class DataPlane:
             hosts=self._hosts,
             publish=self._publish_board,
         )
+
+    def _make_presence(self) -> Presence:
+        parts = Parts(
+            snapshots=self.snapshots,
+            health=self._health,
+            metrics=self.metrics,
+            pools=pools_among(self._providers),
+            engines=lambda: engines_among(self._hosts),
+            said=self._prober.said,
+            problems=self._problems,
+        )
+        return Presence(self._settings, WorkerTable(self._database), parts, self._clock)
 
     @cached_property
     def _conclusion(self) -> Conclusion:
@@ -284,6 +301,14 @@ class DataPlane:
             Duty("log", LOG_PERIOD_S, self._write_log, Event.UPKEEP_FAILED),
             Duty("answers", ANSWERS_PERIOD_S, self._threads.forget_expired, Event.UPKEEP_FAILED),
             Duty("health", HEALTH_PERIOD_S, self._report_health, Event.UPKEEP_FAILED),
+            Duty("engines", LOOK_S, self._presence.look, Event.UPKEEP_FAILED),
+            Duty(
+                "presence",
+                REPORT_PERIOD_S,
+                self._presence.report,
+                Event.UPKEEP_FAILED,
+                self._presence.wake,
+            ),
         )
         chosen: tuple[Duty, ...] = ()
         if self._alerting is not None:
@@ -307,6 +332,7 @@ class DataPlane:
     async def _publish(self) -> None:
         """Keys and policies in one swap; no request sees one without the other. Then drains."""
         self.snapshots.publish(await self._keys.table(), await self._policies.levels())
+        self._presence.published(self.snapshots.revision)
         await self._drains.obey()
 
     async def _probe(self) -> None:
@@ -336,6 +362,10 @@ class DataPlane:
         if self._integration.problem:
             return "The audit log contradicts a signed checkpoint."
         return "" if self._evidence.healthy else "The audit log cannot be written."
+
+    def _problems(self) -> tuple[str, ...]:
+        reports = "" if self._ledger.is_reporting else "What was spent cannot be reported."
+        return tuple(filter(None, (self._audit_reason(), reports)))
 
     def _publish_board(self) -> None:
         self.snapshots.publish_board(self._prober.board())

@@ -87,6 +87,8 @@ class KeyRecord(Struct, frozen=True):
     created_by: str
     expires_us: int | None = None
     revoked_us: int | None = None
+    revoked_revision: int | None = None
+    """From this revision on no worker takes it; unknown of keys revoked before it was kept."""
 
     def is_live(self, now_us: int) -> bool:
         return self.revoked_us is None and (self.expires_us is None or now_us < self.expires_us)

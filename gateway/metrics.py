@@ -142,6 +142,11 @@ class Metrics:
             "gatewright_audit_healthy", "1 when the audit device can write.", registry=self.registry
         )
 
+    def requests_in_flight(self) -> int:
+        """How many this worker serves at this moment."""
+        (family,) = self.in_flight.collect()
+        return round(sum(sample.value for sample in family.samples))
+
     def count_failed_attempt(self, target: str, code: str) -> None:
         self._attempts_failed.labels(target, code).inc()
 

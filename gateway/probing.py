@@ -61,6 +61,12 @@ class Prober:
         self._targets = targets
         self._publish()
 
+    def said(self, provider: str) -> tuple[str, tuple[str, ...]] | None:
+        """Why a host cannot be called, empty where it can, and its models; None before it said."""
+        if provider not in self._served:
+            return None
+        return self._down.get(provider, ""), tuple(self._served[provider])
+
     async def probe(self) -> None:
         """Ask once; publish a new board if an answer changed."""
         changed = False

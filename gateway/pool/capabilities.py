@@ -17,6 +17,14 @@ class Capability(Struct, frozen=True):
     running_metric: str = ""
     cache_use_metric: str = ""
     """Share of the KV cache in use, 0 to 1."""
+    blocks_metric: str = ""
+    """Blocks of the KV cache in all."""
+    prefix_query_metric: str = ""
+    """Tokens looked up in the prefix cache, counted since the start, like those below."""
+    prefix_hit_metric: str = ""
+    read_metric: str = ""
+    generated_metric: str = ""
+    preemptions_metric: str = ""
     metrics_path: str = "/metrics"
     health_path: str = "/health"
     caller_headers: bool = False
@@ -36,6 +44,12 @@ ENGINES: Final[Mapping[str, Capability]] = {
         waiting_metric="gatewright_engine_num_requests_waiting",
         running_metric="gatewright_engine_num_requests_running",
         cache_use_metric="gatewright_engine_kv_cache_usage_ratio",
+        blocks_metric="gatewright_engine_kv_blocks",
+        prefix_query_metric="gatewright_engine_prefix_cache_query_tokens",
+        prefix_hit_metric="gatewright_engine_prefix_cache_hit_tokens",
+        read_metric="gatewright_engine_prompt_tokens_total",
+        generated_metric="gatewright_engine_generation_tokens_total",
+        preemptions_metric="gatewright_engine_preemptions",
         health_path="/health/ready",
         caller_headers=True,
         exact=True,
@@ -46,6 +60,11 @@ ENGINES: Final[Mapping[str, Capability]] = {
         waiting_metric="vllm:num_requests_waiting",
         running_metric="vllm:num_requests_running",
         cache_use_metric="vllm:kv_cache_usage_perc",
+        prefix_query_metric="vllm:prefix_cache_queries_total",
+        prefix_hit_metric="vllm:prefix_cache_hits_total",
+        read_metric="vllm:prompt_tokens_total",
+        generated_metric="vllm:generation_tokens_total",
+        preemptions_metric="vllm:num_preemptions_total",
         events=True,
         cache_salt=True,
         priority=True,
@@ -54,6 +73,8 @@ ENGINES: Final[Mapping[str, Capability]] = {
         waiting_metric="sglang:num_queue_reqs",
         running_metric="sglang:num_running_reqs",
         cache_use_metric="sglang:token_usage",
+        read_metric="sglang:prompt_tokens_total",
+        generated_metric="sglang:generation_tokens_total",
     ),
     "tensorrt-llm": Capability(
         waiting_metric="trtllm_num_requests_waiting",

@@ -17,20 +17,37 @@ class Figures(Struct, frozen=True):
     running: float = 0.0
     cache_use: float = 0.0
     """Share of the blocks for keys and values in use, 0 to 1."""
+    blocks: float | None = None
+    """Of keys and values in all; None, like all below, where the engine does not say."""
+    prefix_query_tokens: float | None = None
+    """Counted since its start, like all below."""
+    prefix_hit_tokens: float | None = None
+    read_tokens: float | None = None
+    generated_tokens: float | None = None
+    preemptions: float | None = None
 
 
 def figures_of(text: str, able: Capability) -> Figures:
-    """The figures of an engine of this kind; 0 where the text does not have them."""
+    """The figures of an engine of this kind; 0 or None where the text does not have them."""
     samples: dict[str, list[float]] = {}
     wanted = (able.waiting_metric, able.running_metric, able.cache_use_metric)
-    names = {metric.partition("{")[0] for metric in wanted if metric}
+    told = (
+        able.blocks_metric,
+        able.prefix_query_metric,
+        able.prefix_hit_metric,
+        able.read_metric,
+        able.generated_metric,
+        able.preemptions_metric,
+    )
+    names = {metric.partition("{")[0] for metric in (*wanted, *told) if metric}
     for line in text.splitlines():
         name = line.partition("{")[0].partition(" ")[0]
         if name in names:
             _note(samples, name, line[len(name) :])
     waiting, running, cache_use = (_found(samples, metric) for metric in wanted)
     # Engines with several models or ranks have a sample for each; the fullest cache counts.
-    return Figures(sum(waiting), sum(running), max(cache_use, default=0.0))
+    more = (sum(found) if (found := _found(samples, metric)) else None for metric in told)
+    return Figures(sum(waiting), sum(running), max(cache_use, default=0.0), *more)
 
 
 def _note(samples: dict[str, list[float]], name: str, rest: str) -> None:

@@ -19,6 +19,7 @@ from gateway.errors import (
 from gateway.pool.figures import Figures
 from gateway.pool.following import Following, Publisher
 from gateway.pool.members import Load, Member, PoolRules
+from gateway.pool.observing import Observations, state_of
 from gateway.pool.parity import differing
 from gateway.pool.prefixes import Prompt, prompt_of
 from gateway.pool.router import Router
@@ -26,6 +27,7 @@ from gateway.pool.speeds import SpeedWatch
 from gateway.ports import ModelHost, ServedModel, Take, UpstreamCall, UpstreamReply
 from gateway.telemetry import Event, logger
 from gateway.types import ChatRequest, DialectName, Target
+from gateway.workers import MemberReport
 
 
 OUTPUT_TOKENS_ASSUMED = 256.0
@@ -33,6 +35,7 @@ OUTPUT_TOKENS_ASSUMED = 256.0
 RECENT_FAILURE_S = 2.0
 BAD_GATEWAY_MIN = 500
 UNAVAILABLE = 503
+DIFFERS = "it serves other weights than most members under the same name"
 
 
 class Replica(ModelHost, Publisher, Protocol):
@@ -81,6 +84,8 @@ class PoolProvider:
         self._failed_s: dict[str, float] = {}
         self._log = logger()
         self._served: dict[str, Sequence[ServedModel]] = {}
+        self._down: dict[str, str] = {}
+        self._observed = Observations()
         self.following = Following(self._hosts, self.router.prefixes)
         self._figures_s = self._parity_s = float("-inf")
         self._comparing: asyncio.Task[None] | None = None
@@ -156,6 +161,7 @@ class PoolProvider:
         names = list(self._hosts)
         asked = await asyncio.gather(*(self._probe(name) for name in names))
         for member, reason in zip(self.router.members, asked, strict=True):
+            self._down[member.name] = reason
             if reason:
                 if member.is_up:
                     self.router.prefixes.cleared(member.name)
@@ -203,6 +209,25 @@ class PoolProvider:
         """The drained members, each with its calls that are still under way."""
         return {each.name: each.calls for each in self.router.members if each.is_draining}
 
+    def seen(self) -> list[MemberReport]:
+        """Its members as people want to see them."""
+        now_s = self.now_s()
+        return [
+            MemberReport(
+                provider=self.name,
+                member=each.name,
+                engine=self._hosts[each.name].kind,
+                state=state_of(each, now_s) if each.name in self._down else "unknown",
+                reason=self._down.get(each.name, ""),
+                models=tuple(model.id for model in self._served.get(each.name, ())),
+                calls=each.calls,
+                weight=each.weight,
+                token_ms=self.speeds.token_ms(each),
+                **self._observed.told(each.name, now_s),
+            )
+            for each in self.router.members
+        ]
+
     async def close(self) -> None:
         await self.following.close()
         if self._comparing is not None:
@@ -234,6 +259,7 @@ class PoolProvider:
         ):
             if isinstance(found, Figures):
                 member.heard(found.waiting, found.running, found.cache_use)
+                self._observed.note(member.name, found, now_s)
             elif isinstance(found, BaseException) and not isinstance(found, UpstreamFailed):
                 raise found
 
@@ -290,6 +316,7 @@ class PoolProvider:
             served = self._served.get(member.name, ())
             if any(model.digest != best.get(model.id, model.digest) for model in served):
                 member.down()
+                self._down[member.name] = DIFFERS
                 self._log.warning(Event.MEMBER_DIFFERS, provider=self.name, reason=member.name)
 
 

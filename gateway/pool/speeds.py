@@ -32,6 +32,10 @@ class SpeedWatch:
         )
         self._samples[member.name] = self._samples.get(member.name, 0) + 1
 
+    def token_ms(self, member: Member) -> float | None:
+        """What a token of its answers takes lately; None before the first answer."""
+        return self._token_ms.get(member.name)
+
     def tend(self, now_s: float) -> list[Member]:
         """Weigh every member anew; those whose weight fell just now, for an alarm."""
         fallen: list[Member] = []

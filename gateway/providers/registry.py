@@ -127,3 +127,8 @@ def model_hosts(providers: Mapping[str, Provider]) -> dict[str, ModelHost]:
         if isinstance(provider, PoolProvider)
         or (isinstance(provider, EngineProvider) and name not in inside)
     }
+
+
+def engines_among(hosts: Mapping[str, ModelHost]) -> dict[str, EngineProvider]:
+    """Those hosts that are one engine each, in no pool."""
+    return {name: host for name, host in hosts.items() if isinstance(host, EngineProvider)}

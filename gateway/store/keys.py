@@ -156,7 +156,14 @@ class KeyStore:
             row = await self._locked(connection, key_id, organisation)
             if row["revoked_us"] is not None:
                 return
-            await self._change(connection, key_id, revoked_us=self._clock.utc_us())
+            # The counter is raised first, so that it is known from which revision on it is dead.
+            await bump(connection)
+            ended = {
+                "revoked_us": self._clock.utc_us(),
+                "revoked_revision": await revision_in(connection),
+            }
+            mine = virtual_keys.c.id == key_id
+            await connection.execute(update(virtual_keys).where(mine).values(**ended))
 
     async def rotate(
         self, key_id: str, *, overlap_s: float, organisation: str | None = None
@@ -258,4 +265,5 @@ def _record(row: RowMapping) -> KeyRecord:
         created_by=row["created_by"],
         expires_us=row["expires_us"],
         revoked_us=row["revoked_us"],
+        revoked_revision=row["revoked_revision"],
     )

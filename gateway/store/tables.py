@@ -100,6 +100,7 @@ virtual_keys = Table(
     Column("expires_us", BigInteger),
     Column("revoked_us", BigInteger),
     Column("translation", String(7), nullable=False, server_default="warn"),
+    Column("revoked_revision", BigInteger),
     ForeignKeyConstraint(
         ["organisation", "workspace", "project"],
         ["projects.organisation", "projects.workspace", "projects.name"],

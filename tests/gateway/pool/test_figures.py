@@ -1,9 +1,12 @@
 """Figures out of Prometheus texts as engines write them."""
 
+import msgspec
 import pytest
 
 from gateway.pool.capabilities import ENGINES
 from gateway.pool.figures import Figures, figures_of
+from local_engine.serve.metrics import Metrics as EngineMetrics
+from local_engine.serve.wire import Stats
 
 
 TEXTS = {
@@ -48,6 +51,27 @@ nv_trt_llm_request_metrics{model="m",request_type="active",version="1"} 7
 def test_what_is_no_count_is_passed_over(value: str) -> None:
     text = f"trtllm_num_requests_waiting {value}\ntrtllm_num_requests_running 2"
     assert figures_of(text, ENGINES["tensorrt-llm"]) == Figures(running=2.0)
+
+
+def test_counters_are_read_where_an_engine_has_them() -> None:
+    text = """vllm:prefix_cache_queries_total{engine="0"} 1000.0
+vllm:prefix_cache_hits_total{engine="0"} 250.0
+vllm:prompt_tokens_total{engine="0"} 1200.0
+vllm:generation_tokens_total{engine="0"} 80.0
+vllm:generation_tokens_total{engine="1"} 20.0
+vllm:num_preemptions_total{engine="0"} 3.0
+"""
+    found = figures_of(text, ENGINES["vllm"])
+    assert (found.prefix_query_tokens, found.prefix_hit_tokens) == (1000.0, 250.0)
+    assert (found.read_tokens, found.generated_tokens, found.preemptions) == (1200.0, 100.0, 3.0)
+    assert found.blocks is None
+
+
+def test_our_own_engine_says_all_of_it() -> None:
+    text = EngineMetrics().render(Stats(num_blocks=40, num_free_blocks=10)).decode()
+    found = figures_of(text, ENGINES["gatewright"])
+    assert (found.blocks, found.cache_use) == (40.0, 0.75)
+    assert None not in msgspec.structs.astuple(found)
 
 
 def test_engines_without_metrics_have_none() -> None:

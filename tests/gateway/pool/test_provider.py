@@ -310,3 +310,41 @@ async def test_members_with_longer_windows_are_kept_for_prompts_that_need_them()
     await pool.provider.probe()
     with pytest.raises(PoolBusy):
         await pool.provider.open(with_body(long))
+
+
+async def test_members_are_seen_with_their_state_figures_and_rates() -> None:
+    pool = Pool(Host("a"), Host("b"))
+    assert {member.state for member in pool.provider.seen()} == {"unknown"}
+    pool.hosts["a"].told = Figures(
+        6.0, 4.0, 0.25, 800.0, 1000.0, 100.0, read_tokens=5000.0, generated_tokens=900.0
+    )
+    await pool.provider.probe()
+    pool.provider.keep_drained({"b"})
+    busy, drained = pool.provider.seen()
+    assert (busy.provider, busy.member, busy.state) == ("house", "a", "up")
+    assert (busy.waiting, busy.running, busy.blocks_used, busy.blocks_total) == (6, 4, 200, 800)
+    assert (busy.generated_tokens_per_s, busy.prefix_hit_share) == (None, None)
+    assert (drained.state, drained.waiting, drained.figures_age_s) == ("draining", None, None)
+
+    pool.clock.advance(4.0)
+    pool.hosts["a"].told = Figures(
+        0.0, 1.0, 0.5, 800.0, 3000.0, 1600.0, read_tokens=7000.0, generated_tokens=1100.0
+    )
+    await pool.provider.probe()
+    pool.clock.advance(1.5)
+    busy, _ = pool.provider.seen()
+    assert (busy.generated_tokens_per_s, busy.read_tokens_per_s) == (50.0, 500.0)
+    assert (busy.prefix_hit_share, busy.figures_age_s) == (0.75, 1.5)
+
+    pool.clock.advance(4.0)
+    pool.hosts["a"].told = Figures(generated_tokens=7.0)
+    await pool.provider.probe()
+    assert pool.provider.seen()[0].generated_tokens_per_s is None, "it was started anew"
+
+
+async def test_a_member_is_seen_down_with_its_reason() -> None:
+    pool = Pool(Host("a"), Host("b", digest="d2"), Host("c"))
+    await pool.provider.probe()
+    first, other, last = pool.provider.seen()
+    assert (first.state, other.state, last.state) == ("up", "down", "up")
+    assert "other weights" in other.reason

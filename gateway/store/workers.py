@@ -1,0 +1,67 @@
+"""What each worker of the data plane last said of itself: one row each, overwritten, then tidied.
+
+Nothing is decided by these rows. Whoever reads them must expect a worker that stopped saying
+anything: its row stays for a day.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import BigInteger, Column, LargeBinary, String, Table, delete, select, update
+
+from gateway.store.engine import Database
+from gateway.store.tables import metadata
+from gateway.workers import FORGOTTEN_AFTER_S, WorkerReport, decoded, encoded
+
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("worker", String(100), primary_key=True),
+    Column("started_us", BigInteger, nullable=False),
+    Column("seen_us", BigInteger, nullable=False),
+    Column("report", LargeBinary, nullable=False),
+)
+
+
+class WorkerTable:
+    """The reports of all workers of one installation."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put(self, report: WorkerReport) -> None:
+        """Say how this worker is now; rows that nobody renewed for a day go.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        mine, seen_us = workers.c.worker == report.worker, report.seen_us
+        values = {"started_us": report.started_us, "seen_us": seen_us, "report": encoded(report)}
+        forgotten = workers.c.seen_us < seen_us - round(FORGOTTEN_AFTER_S * 1_000_000)
+        async with self._database.writing() as connection:
+            if not (
+                await connection.execute(update(workers).where(mine).values(**values))
+            ).rowcount:
+                await connection.execute(workers.insert(), {"worker": report.worker, **values})
+            await connection.execute(delete(workers).where(forgotten))
+
+    async def leave(self, worker: str, started_us: int) -> None:
+        """This worker stops in good order; a newer one of its name keeps its row.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        mine = (workers.c.worker == worker) & (workers.c.started_us == started_us)
+        async with self._database.writing() as connection:
+            await connection.execute(delete(workers).where(mine))
+
+    async def all(self) -> Sequence[WorkerReport]:
+        """By name.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        query = select(workers).order_by(workers.c.worker)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return [decoded(bytes(row.report), row.worker, row.seen_us) for row in rows]
