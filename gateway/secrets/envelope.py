@@ -17,6 +17,7 @@ from gateway.secrets.sources import SecretSource
 
 
 KEY_BYTES = 32
+FINGERPRINT_LENGTH = 8
 _NONCE_BYTES = 12
 _VERSION = b"\x01"
 
@@ -28,7 +29,7 @@ class UnwrapFailed(ValueError):
 class MasterKey:
     """An AES-256-GCM key-encryption key; it never leaves this object."""
 
-    __slots__ = ("_cipher", "key_id")
+    __slots__ = ("_cipher", "_marking_key", "key_id")
 
     def __init__(self, key: Secret[bytes]) -> None:
         """Raises ValueError unless the key has 32 bytes."""
@@ -37,9 +38,15 @@ class MasterKey:
             raise ValueError(f"a master key has {KEY_BYTES} bytes")
         self._cipher = AESGCM(raw)
         self.key_id = hmac.new(raw, b"gatewright master key id", hashlib.sha256).hexdigest()[:16]
+        self._marking_key = hmac.new(raw, b"gatewright fingerprints", hashlib.sha256).digest()
 
     def __repr__(self) -> str:
         return f"MasterKey({self.key_id})"
+
+    def fingerprint(self, value: Secret[str]) -> str:
+        """Tells two secrets apart for people; without this key it says nothing about either."""
+        text = value.reveal().encode()
+        return hmac.new(self._marking_key, text, hashlib.sha256).hexdigest()[:FINGERPRINT_LENGTH]
 
     def wrap(self, key: bytes, aad: bytes) -> bytes:
         """Version, nonce, ciphertext, tag; `aad` says what the key is for."""

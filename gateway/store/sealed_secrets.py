@@ -38,6 +38,19 @@ class SealedSecret(Struct, frozen=True):
     master_key_id: str
     set_us: int
     set_by: str
+    fingerprint: str = ""
+    """Tells values apart and says nothing about them; empty where it was sealed before there were
+    any."""
+
+
+class SecretConflict(RequestInvalid):
+    """Somebody else set or removed it meanwhile."""
+
+    status = 409
+    code = "conflict"
+
+    def __init__(self) -> None:
+        super().__init__("Somebody else set or removed this secret meanwhile. Nothing was done.")
 
 
 class SealedSecretTable:
@@ -48,11 +61,16 @@ class SealedSecretTable:
         self._master = master
         self._clock = clock
 
-    async def seal(self, name: str, value: Secret[str], set_by: str) -> int:
+    async def seal(
+        self, name: str, value: Secret[str], set_by: str, *, expected: int | None = None
+    ) -> int:
         """Seal a value under a new version, which is returned; workers use it within seconds.
+
+        `expected` is the version that whoever sets it has seen, 0 for none.
 
         Raises:
             RequestInvalid: the name or the value cannot be one.
+            SecretConflict: there is another version now.
         """
         if _NAME.fullmatch(name) is None:
             reason = "use 1 to 63 lower-case letters, digits, '.', '_' or '-'"
@@ -63,6 +81,7 @@ class SealedSecretTable:
         async with self._database.writing() as connection:
             query = select(sealed_secrets.c.version).where(sealed_secrets.c.name == name)
             found = (await connection.execute(query.with_for_update())).scalar_one_or_none()
+            _check_version(expected, found)
             version = (found or 0) + 1
             await connection.execute(delete(sealed_secrets).where(sealed_secrets.c.name == name))
             await connection.execute(
@@ -78,14 +97,18 @@ class SealedSecretTable:
             rows = (await connection.execute(query)).mappings().all()
         return [SealedSecret(**{key: row[key] for key in _PUBLIC}) for row in rows]
 
-    async def remove(self, name: str) -> None:
+    async def remove(self, name: str, *, expected: int | None = None) -> None:
         """Forget a secret; whoever uses it loses it after the outage tolerance.
 
         Raises:
             RequestInvalid: there is none of this name.
+            SecretConflict: it has another version than the expected one.
         """
         gone = delete(sealed_secrets).where(sealed_secrets.c.name == name)
+        query = select(sealed_secrets.c.version).where(sealed_secrets.c.name == name)
         async with self._database.writing() as connection:
+            found = (await connection.execute(query.with_for_update())).scalar_one_or_none()
+            _check_version(expected, found)
             if not (await connection.execute(gone)).rowcount:
                 raise RequestInvalid("there is no such secret", parameter="name")
             await bump(connection)
@@ -126,6 +149,7 @@ class SealedSecretTable:
             "sealed": nonce + AESGCM(key).encrypt(nonce, text, bound_to),
             "set_us": self._clock.utc_us(),
             "set_by": set_by[:200],
+            "fingerprint": self._master.fingerprint(Secret(text.decode())),
         }
 
 
@@ -140,7 +164,12 @@ class DatabasePlace:
         return await self._table.open(self._name)
 
 
-_PUBLIC = ("name", "version", "master_key_id", "set_us", "set_by")
+_PUBLIC = ("name", "version", "master_key_id", "set_us", "set_by", "fingerprint")
+
+
+def _check_version(expected: int | None, found: int | None) -> None:
+    if expected is not None and expected != (found or 0):
+        raise SecretConflict
 
 
 def _bound_to(name: str, version: int) -> bytes:

@@ -157,6 +157,7 @@ sealed_secrets = Table(
     Column("sealed", LargeBinary, nullable=False),
     Column("set_us", BigInteger, nullable=False),
     Column("set_by", String(200), nullable=False),
+    Column("fingerprint", String(16), nullable=False, server_default=""),
 )
 """The newest version of each; name and version are authenticated with what is sealed."""
 
