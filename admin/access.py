@@ -17,7 +17,7 @@ from litestar.exceptions import (
 )
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 
-from admin.interrupted import Draft, draft_of
+from admin.interrupted import Draft, back_to, draft_of
 from admin.protection import SAFE_METHODS
 from gateway.access import STEP_UP, Grant, Permission, Person, allows, organisations_of
 from gateway.clock import Clock
@@ -53,6 +53,11 @@ def recording(access: dict[str, Any], records: str) -> dict[str, Any]:
     return access | {"records": records}
 
 
+def unkept(access: dict[str, Any]) -> dict[str, Any]:
+    """A declaration of a handler whose form holds a secret: no page carries it along, ever."""
+    return access | {"keeps_form": False}
+
+
 class SignInRequired(NotAuthorizedException):
     """Nobody is signed in; `draft` is the form that was being sent."""
 
@@ -62,12 +67,13 @@ class SignInRequired(NotAuthorizedException):
 
 
 class StepUpRequired(PermissionDeniedException):
-    """They must prove again who they are; nothing was done."""
+    """They must prove again who they are; nothing was done. `to` is the page they wanted."""
 
-    def __init__(self, draft: Draft | None = None, csrf: str = "") -> None:
+    def __init__(self, draft: Draft | None = None, csrf: str = "", to: str = "") -> None:
         super().__init__("prove again who you are")
         self.draft = draft
         self.csrf = csrf
+        self.to = to
 
 
 def session_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Session:
@@ -97,7 +103,7 @@ class AccessGuard:
         session_id = connection.cookies.get(COOKIE, "")
         session = await self._people.session(session_id, known=[TOKEN_PERSON])
         if session is None:
-            raise SignInRequired(await _draft_of(connection))
+            raise SignInRequired(await _draft_of(connection, handler))
         connection.scope[_SESSION] = session  # type: ignore[literal-required]
         if connection.scope["method"] not in SAFE_METHODS:  # type: ignore[typeddict-item]
             _check_csrf(connection, session_id)
@@ -111,7 +117,8 @@ class AccessGuard:
             raise PermissionDeniedException("no role permits this")
         age_us = self._clock.utc_us() - session.proved_us
         if access in STEP_UP and not 0 <= age_us <= STEP_UP_S * 1_000_000:
-            raise StepUpRequired(await _draft_of(connection), csrf_of(session_id))
+            draft = await _draft_of(connection, handler)
+            raise StepUpRequired(draft, csrf_of(session_id), "" if draft else back_to(connection))
 
     async def _check_there(self, person: Person, permission: Permission, organisation: str) -> None:
         # Of what is not theirs people do not even learn whether it is there.
@@ -123,9 +130,12 @@ class AccessGuard:
             raise PermissionDeniedException("no role permits this")
 
 
-async def _draft_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Draft | None:
+async def _draft_of(
+    connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
+) -> Draft | None:
     is_change = connection.scope["method"] not in SAFE_METHODS  # type: ignore[typeddict-item]
-    return await draft_of(connection) if is_change and isinstance(connection, Request) else None
+    is_kept = is_change and handler.opt.get("keeps_form", True)
+    return await draft_of(connection) if is_kept and isinstance(connection, Request) else None
 
 
 def _allows_beyond(person: Person, permission: Permission, where: Where) -> bool:

@@ -18,6 +18,7 @@ from admin.costs.routes import cost_routes
 from admin.first_run.pages import first_run_routes
 from admin.keys.routes import key_routes
 from admin.models.catalogue import models_routes
+from admin.models.credential_pages import credential_routes
 from admin.models.planner import planner_routes
 from admin.oidc import OpenIdClient
 from admin.overview.pages import overview_routes
@@ -52,6 +53,7 @@ ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     integrity_routes,
     compliance_routes,
     models_routes,
+    credential_routes,
     planner_routes,
     people_routes,
 )

@@ -8,6 +8,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from litestar import Request
+from litestar.connection import ASGIConnection
 from msgspec import Struct
 
 
@@ -33,7 +34,7 @@ async def draft_of(request: Request[Any, Any, Any]) -> Draft | None:
     if request.headers.get("content-type", "").partition(";")[0] != FORM:
         return None
     fields = _fields(await request.body())
-    return None if fields is None else Draft(_without_mark(request), fields)
+    return None if fields is None else Draft(back_to(request), fields)
 
 
 def carried_in(body: bytes) -> Draft | None:
@@ -53,18 +54,18 @@ def is_own_path(path: str) -> bool:
     return is_plain and path.startswith("/") and not path.startswith("//") and not parts.netloc
 
 
+def back_to(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
+    """The path that was asked for, without the mark of a session that may have ended."""
+    query = "&".join(
+        part for part in connection.url.query.split("&") if part and not part.startswith("csrf=")
+    )
+    path: str = connection.scope["path"]
+    return f"{path}?{query}" if query else path
+
+
 def _fields(body: bytes) -> tuple[tuple[str, str], ...] | None:
     try:
         text = body.decode()
         return tuple(parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX))
     except ValueError:
         return None
-
-
-def _without_mark(request: Request[Any, Any, Any]) -> str:
-    """The path without the mark of a session that has ended."""
-    query = "&".join(
-        part for part in request.url.query.split("&") if part and not part.startswith("csrf=")
-    )
-    path: str = request.scope["path"]
-    return f"{path}?{query}" if query else path

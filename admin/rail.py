@@ -60,6 +60,10 @@ ROOMS: Final = (
         "Models",
         (
             Screen("models", "Configured", "/models", _P.SYSTEM_READ),
+            Screen(
+                *("credentials", "Credentials", "/models/credentials", _P.SYSTEM_READ),
+                is_everywhere=True,
+            ),
             Screen("planner", "Capacity planner", "/models/planner", _P.SYSTEM_READ),
         ),
     ),

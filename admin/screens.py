@@ -9,6 +9,7 @@ from litestar.exceptions import HTTPException
 from litestar.response import Redirect
 
 from admin.access import SignInRequired, StepUpRequired
+from admin.interrupted import back_to
 from admin.statics import Statics
 from gateway.errors import GatewrightError
 from gateway.telemetry import Event, logger, raised_at
@@ -97,7 +98,8 @@ class Screens:
             body = {"error": {"code": code, "message": text}}
             return Response(body, media_type=MediaType.JSON, status_code=status)
         if isinstance(error, StepUpRequired):
-            return self.page("prove.html", status, draft=error.draft, csrf=error.csrf, problem="")
+            kept = {"draft": error.draft, "to": error.to, "csrf": error.csrf}
+            return self.page("prove.html", status, problem="", **kept)
         return self.page("problem.html", status, problem=text)
 
     def sign_in(
@@ -107,9 +109,7 @@ class Screens:
         if request.scope["path"].startswith(API):
             return self.problem(request, error)
         if error.draft is None:
-            path = request.scope["path"]
-            query = request.url.query
-            wanted = f"{path}?{query}" if query else path
+            wanted = back_to(request)
             to = "" if wanted == "/" else f"?{urlencode({'to': wanted})}"
             return Redirect(f"/sign-in{to}", status_code=SEE_OTHER)
         return self.page(

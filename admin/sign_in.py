@@ -186,14 +186,14 @@ def _form_routes(
         data: Annotated[SignIn, Body(media_type=RequestEncodingType.URL_ENCODED)],
     ) -> Response[Any]:
         signed_in, session_id = session_of(request).person.name, request.cookies.get(COOKIE, "")
-        draft, mark = carried_in(await request.body()), csrf_of(session_id)
+        draft, mark, to = carried_in(await request.body()), csrf_of(session_id), _own(data.to)
         form = SignIn(data.token, "" if data.token else signed_in, data.password)
         if await credentials.person_of(form) != signed_in:
             await _note_refused(deeds, signed_in)
-            return screens.page("prove.html", 403, problem=WRONG, draft=draft, csrf=mark)
+            return screens.page("prove.html", 403, problem=WRONG, draft=draft, to=to, csrf=mark)
         await deeds.record(signed_in, "session.proved", "")
         await people.prove(session_id)
-        return _onward(screens, draft, _own(data.to), mark)
+        return _onward(screens, draft, to, mark)
 
     @post("/sign-out", opt=recording(SIGNED_IN, "session.ended"), status_code=SEE_OTHER)
     async def sign_out(request: Request[Any, Any, Any]) -> Redirect:

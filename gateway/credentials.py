@@ -43,6 +43,20 @@ def provider_credential(settings: Settings, provider: str) -> Secret[str] | None
     return source_of(settings, reference, f"providers.{provider}.credential").load()
 
 
+def credential_problem(settings: Settings, provider: str) -> str:
+    """Why a provider's credential cannot be used, as this process sees it; empty where it can.
+
+    Of a provider that names none, or whose credential only workers ask for, nothing is known.
+    """
+    reference = settings.providers[provider].credential
+    if reference is None or not reference.is_local:
+        return ""
+    try:
+        return "" if provider_credential(settings, provider) else "no credential"
+    except ConfigurationInvalid as error:
+        return f"its credential {error.reason}"
+
+
 def rates_password(settings: Settings) -> Secret[str] | None:
     """The password of the server that keeps shared rate limits; None when it has none.
 

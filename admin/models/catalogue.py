@@ -14,7 +14,7 @@ from admin.services import Services
 from admin.sign_in import READING
 from gateway.access import Permission
 from gateway.catalogue import Catalogue, Entry
-from gateway.credentials import provider_credential
+from gateway.credentials import credential_problem
 from gateway.errors import GatewrightError
 from gateway.price_file import catalogue_in_force
 from gateway.settings import ProviderSettings, Settings
@@ -112,4 +112,4 @@ def _route(provider: ProviderSettings) -> str:
 def _has_credential(settings: Settings, name: str, provider: ProviderSettings) -> bool | None:
     if provider.credential is None or not provider.credential.is_local:
         return None
-    return provider_credential(settings, name) is not None
+    return not credential_problem(settings, name)

@@ -11,7 +11,7 @@ from admin.keys.lines import EXPIRING_US, Spending, spending_of
 from admin.overview.health import LATELY_US, Part, provider_parts
 from admin.services import Services
 from gateway.access import Permission, Person, allows
-from gateway.credentials import provider_credential
+from gateway.credentials import credential_problem
 from gateway.rollout import PolicyEvent
 from gateway.store.attention import Attention
 from gateway.store.audit_sink import AuditQuery
@@ -195,13 +195,8 @@ class OverviewReader:
         settings = self._services.settings
         found = {}
         for name, provider in settings.providers.items():
-            lacks_key = (
-                provider.credential is not None
-                and provider.credential.is_local
-                and provider_credential(settings, name) is None
-            )
             kind = "engine" if provider.kind == "engine" else "provider"
-            found[name] = (kind, "no credential" if lacks_key else "")
+            found[name] = (kind, credential_problem(settings, name))
         return found
 
     async def _changes(self, visible: Collection[str] | None, since_us: int) -> list[PolicyEvent]:
