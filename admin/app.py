@@ -27,6 +27,7 @@ from admin.policy_room.routes import policy_routes
 from admin.protection import add_security_headers, require_own_origin
 from admin.services import Services, open_services
 from admin.sign_in import Credentials, sign_in_routes
+from admin.teams.routes import team_routes
 from admin.traffic.api import traffic_api_routes
 from admin.traffic.pages import traffic_routes
 from admin.viewing import viewing_routes
@@ -45,6 +46,7 @@ ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     api_routes,
     cost_routes,
     key_routes,
+    team_routes,
     policy_routes,
     traffic_routes,
     traffic_api_routes,

@@ -72,6 +72,7 @@ ROOMS: Final = (
         "Keys & Teams",
         (
             Screen("keys", "Keys", "/o/{organisation}/keys", _P.KEYS_READ),
+            Screen("teams", "Teams", "/o/{organisation}/teams", _P.KEYS_READ),
             Screen("people", "People & roles", "/people", _P.PEOPLE_READ, is_everywhere=True),
         ),
     ),

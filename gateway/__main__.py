@@ -18,6 +18,7 @@ PLACES = {
     "budgets": "gateway.cli.budgets:budgets",
     "costs": "gateway.cli.costs:costs",
     "limits": "gateway.cli.limits:limits",
+    "teams": "gateway.cli.teams:teams",
     "users": "gateway.cli.users:users",
     "secrets": "gateway.cli.secrets:secrets",
     "policy": "gateway.cli.policy:policy",

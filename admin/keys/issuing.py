@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from litestar.exceptions import PermissionDeniedException
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from admin.keys.lines import KeyLine
 from admin.services import Services
@@ -17,6 +17,7 @@ from gateway.errors import GatewrightError, RequestInvalid
 from gateway.identity import KeyText, new_key_id
 from gateway.rates import RateLimit
 from gateway.store.keys import NewKey, Place
+from gateway.store.teams import KeyDefaults, TeamStore
 from gateway.types import Translation
 
 
@@ -30,7 +31,7 @@ _KEY_ID: Final = re.compile(r"[0-9A-Za-z]{12}", re.ASCII)
 
 
 class KeyOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """A key to be issued; its organisation is the path's."""
+    """A key to be issued; its organisation is the path's, and what is None is its team's."""
 
     workspace: str
     project: str
@@ -39,6 +40,7 @@ class KeyOrder(Struct, frozen=True, forbid_unknown_fields=True):
     models: tuple[str, ...] | None = None
     """Targets it may use; None for all that policy permits."""
     expires_days: int | None = None
+    """None for what new keys of its team get, and if those get nothing, for never."""
     translation: Translation = "warn"
     key_id: str = ""
     """So that a form that is sent twice issues one key; otherwise drawn."""
@@ -62,6 +64,7 @@ class KeyIssuer:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._teams = TeamStore(services.database, services.clock)
 
     async def issue(self, person: Person, organisation: str, order: KeyOrder) -> KeyText:
         """A new key, limited as ordered before anybody is told its secret.
@@ -71,6 +74,9 @@ class KeyIssuer:
             PermissionDeniedException: it is to be limited, which its owner may not.
         """
         self._check(person, organisation, order)
+        team = await self._teams.team(organisation, order.workspace)
+        if team is not None:
+            order = with_defaults(order, team.defaults)
         key_id = order.key_id or new_key_id()
         services = self._services
         expires_us = None
@@ -167,6 +173,18 @@ class KeyIssuer:
                 person.name, "rate_limit.set", organisation, after=asdict(rate)
             ):
                 await services.rates.set(rate)
+
+
+def with_defaults(order: KeyOrder, defaults: KeyDefaults) -> KeyOrder:
+    """An order with what its team gives to new keys, where it says nothing itself."""
+    found = asdict(defaults)
+    if order.budget_microusd is not None:
+        del found["budget_microusd"], found["budget_window"]
+    said = asdict(order)
+    missing = {name: value for name, value in found.items() if said[name] is None}
+    if "budget_microusd" in missing:
+        missing["budget_window"] = defaults.budget_window
+    return replace(order, **missing)
 
 
 def check_models(models: Collection[str] | None, known: Collection[str]) -> None:

@@ -19,6 +19,7 @@ from gateway.access import Permission
 from gateway.budgets import WINDOWS
 from gateway.errors import RequestInvalid
 from gateway.identity import KeyText, new_key_id
+from gateway.store.teams import TeamStore
 
 
 PAGE_ROWS: Final = 100
@@ -106,6 +107,7 @@ def _reading(services: Services) -> list[Any]:
 
 def _issuing(services: Services) -> list[Any]:
     issuer, shell = KeyIssuer(services), services.shell
+    teams = TeamStore(services.database, services.clock)
 
     async def form_page(
         request: Request[Any, Any, Any],
@@ -113,6 +115,7 @@ def _issuing(services: Services) -> list[Any]:
         form: Form,
         wrong: dict[str, str] | None = None,
     ) -> Response[str]:
+        known = await teams.teams(organisation)
         return await shell.page(
             request,
             "keys/new.html",
@@ -122,6 +125,8 @@ def _issuing(services: Services) -> list[Any]:
             wrong=wrong or {},
             organisation=organisation,
             places=await services.keys.places(organisation),
+            teams=[team for team in known if team.archived_us is None],
+            team=next((team for team in known if team.name == form.text("workspace")), None),
             targets=sorted(services.settings.targets),
             key_id=form.text("key_id") or new_key_id(),
             windows=[(window, _WINDOW_WORDS[window]) for window in reversed(WINDOWS)],
@@ -132,7 +137,9 @@ def _issuing(services: Services) -> list[Any]:
         request: Request[Any, Any, Any], organisation: FromPath[str]
     ) -> Response[str]:
         given = {name: [value] for name, value in request.query_params.items()}
-        defaults = {"expires_days": [str(EXPIRES_DAYS)], "translation": ["warn"]}
+        team = await teams.team(organisation, request.query_params.get("workspace", ""))
+        days = (team.defaults.expires_days if team else None) or EXPIRES_DAYS
+        defaults = {"expires_days": [str(days)], "translation": ["warn"]}
         return await form_page(request, organisation, Form(defaults | given))
 
     @post(f"{_PATH}/new", media_type=_HTML, opt=needs(_P.KEYS_ISSUE, records="key.issued"))

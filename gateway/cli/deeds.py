@@ -32,6 +32,7 @@ from gateway.store.pool_drains import DrainTable
 from gateway.store.rate_limits import RateLimitTable
 from gateway.store.schema import require_newest_schema
 from gateway.store.sealed_secrets import SealedSecretTable
+from gateway.store.teams import TeamStore
 
 
 RECORDING: set[str] = set()
@@ -194,6 +195,15 @@ async def former_person(_: Settings, database: Database, ordered: Ordered) -> ob
             roles = [[grant.role, grant.organisation] for grant in sorted(person.grants)]
             return {"title": person.title, "disabled": person.is_disabled, "roles": roles}
     return None
+
+
+async def former_team(_: Settings, database: Database, ordered: Ordered) -> object:
+    """A team without its members."""
+    store = TeamStore(database, SystemClock())
+    team = await store.team(str(ordered["organisation"]), str(ordered["team"]))
+    if team is None:
+        return None
+    return {"title": team.title, "owner": team.owner, "archived": team.archived_us is not None}
 
 
 async def former_secret(settings: Settings, database: Database, ordered: Ordered) -> object:

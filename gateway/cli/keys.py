@@ -6,11 +6,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import click
+import msgspec
 
 from gateway.cli.deeds import actor, deed, former_key, recorded, says_it_records
 from gateway.cli.options import asynchronous, config_option
+from gateway.cli.teams import defaults_of, limit_new_key
 from gateway.clock import SystemClock
 from gateway.credentials import pepper
+from gateway.errors import GatewrightError
 from gateway.identity import Peppers, new_key_id
 from gateway.settings import Settings, load_settings
 from gateway.store.engine import open_database
@@ -74,7 +77,13 @@ async def issue(
     expires_days: int | None,
     translation: Translation,
 ) -> None:
-    """Issue a key and print it: this is the only time it can be read."""
+    """Issue a key and print it: this is the only time it can be read.
+
+    What is not said is what new keys of its team get: days to live, a budget, rate limits.
+    """
+    settings = load_settings(config_file)
+    defaults = await defaults_of(settings, organisation, workspace)
+    expires_days = expires_days or defaults.expires_days
     expires_us = None
     if expires_days is not None:
         expires_us = SystemClock().utc_us() + expires_days * US_PER_DAY
@@ -88,7 +97,6 @@ async def issue(
         translation=translation,
         key_id=new_key_id(),
     )
-    settings = load_settings(config_file)
     ordered = {
         "key_id": new.key_id,
         "organisation": organisation,
@@ -99,9 +107,17 @@ async def issue(
         "models": ", ".join(models),
         "expires_us": expires_us,
         "translation": translation,
+        "limits": "" if defaults.is_nothing else json.dumps(msgspec.to_builtins(defaults)),
     }
     async with deed(settings, "key.issued", ordered), opened_keys(settings) as store:
-        click.echo((await store.issue(new)).reveal())
+        key = await store.issue(new)
+        try:
+            await limit_new_key(settings, new.key_id, defaults)
+        except GatewrightError:
+            # Nobody was told its secret: without its team's limits it must not work.
+            await store.revoke(new.key_id)
+            raise
+        click.echo(key.reveal())
 
 
 @keys.command("list")

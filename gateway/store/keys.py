@@ -85,7 +85,8 @@ class KeyStore:
         """Make a key, and its place where missing; the text can never be read again.
 
         Raises:
-            RequestInvalid: a name has a form that is not allowed, or there is a key with this id.
+            RequestInvalid: a name has a form that is not allowed, there is a key with this id, or
+                its workspace is archived.
         """
         check_place(new.place)
         if not 0 < len(new.name) <= _TITLE_LENGTH:
@@ -110,6 +111,7 @@ class KeyStore:
         try:
             async with self._database.writing() as connection:
                 await self._ensure(connection, new.place)
+                await _require_open(connection, new.place)
                 await connection.execute(virtual_keys.insert(), row)
                 await bump(connection)
         except IntegrityError:
@@ -229,6 +231,17 @@ def _insert_if_missing(database: Database, table: Table) -> Any:
     if database.kind == "sqlite":
         return sqlite.insert(table).on_conflict_do_nothing()
     return postgresql.insert(table).on_conflict_do_nothing()
+
+
+async def _require_open(connection: AsyncConnection, place: Place) -> None:
+    # Shared, so that nobody archives it until the key is there to be seen.
+    query = select(workspaces.c.archived_us).with_for_update(read=True)
+    query = query.where(
+        workspaces.c.organisation == place.organisation, workspaces.c.name == place.workspace
+    )
+    if (await connection.execute(query)).scalar_one() is not None:
+        reason = f"the team {place.workspace} is archived: no key is issued in it"
+        raise RequestInvalid(reason, parameter="workspace")
 
 
 def check_place(place: Place) -> None:

@@ -65,7 +65,17 @@ workspaces = Table(
     Column("name", _NAME, primary_key=True),
     Column("title", String(200), nullable=False),
     Column("created_us", BigInteger, nullable=False),
+    Column("owner", _NAME, nullable=False, server_default=""),
+    Column("archived_us", BigInteger),
+    Column("revision", BigInteger, nullable=False, server_default="0"),
+    Column("key_expires_days", Integer),
+    Column("key_budget_microusd", BigInteger),
+    Column("key_budget_window", _WINDOW, nullable=False, server_default="month"),
+    Column("key_requests_per_minute", BigInteger),
+    Column("key_tokens_per_minute", BigInteger),
+    Column("key_concurrent_requests", BigInteger),
 )
+"""What people call a team; `key_*` is what a new key in it gets where nobody says otherwise."""
 
 projects = Table(
     "projects",

@@ -23,6 +23,7 @@ from gateway.store.erasing import ErasureCase
 from gateway.store.packing import EvidencePack, EvidencePacks
 from gateway.store.people import PeopleStore
 from gateway.store.policies import PolicyStore
+from gateway.store.teams import TeamStore
 from policies.loading import load_document
 from tests.admin import seeding
 from tests.admin.chromium import Window, window
@@ -62,6 +63,12 @@ async def _fill(listener: Listener) -> None:
         )
         rows = seeding.requests(listener, f"{key}{number}", 1, **hostile)
         await listener.record(*seeding.requests(listener, key, 5), *rows)
+    async with listener.database() as database:
+        teams = TeamStore(database, listener.clock)
+        readable = [text for text in seeding.HOSTILE if text.isprintable()]
+        for number, text in enumerate(readable):
+            await teams.create("acme", f"team-{number}", text, "root")
+        await teams.add_member("acme", "research", "root")
     async with listener.database() as database:
         store = PolicyStore(database, listener.clock)
         document = load_document(POLICY)

@@ -20,7 +20,7 @@ READING = """
     audit reveal report, audit verify, budgets list, cascade check, config check, costs export,
     costs forecast, costs reconcile, costs report, costs savings, keys list, limits list,
     policy check, policy diff, policy explain, policy history, policy replay, policy show,
-    policy versions, pool list, secrets list, users list
+    policy versions, pool list, secrets list, teams list, users list
 """
 IN_CUSTODY = """
     audit erase, audit hold release, audit hold set, audit reveal approve, audit reveal ask,
