@@ -9,12 +9,14 @@ from gateway.store.pool_drains import pool_drains
 from gateway.store.rollup_tables import rollup_cursors
 from gateway.store.setup_links import setup_links
 from gateway.store.teams import team_members
+from gateway.store.workers import workers
 
 
 # Every module that declares tables is imported here, and they all share one schema.
 tables = (
     *(audit_holds, kept_answers, policy_versions, pool_drains, rollup_cursors, setup_links),
     team_members,
+    workers,
 )
 assert len({id(table.metadata) for table in tables}) == 1
 

@@ -4,8 +4,8 @@ import sqlalchemy as sa
 from alembic import op
 
 
-revision = "0023"
-down_revision: str | None = "0022"
+revision = "0024"
+down_revision: str | None = "0023"
 branch_labels: tuple[str, ...] | None = None
 depends_on: tuple[str, ...] | None = None
 
