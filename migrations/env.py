@@ -14,7 +14,15 @@ from gateway.store.workers import workers
 
 # Every module that declares tables is imported here, and they all share one schema.
 tables = (
-    *(audit_holds, kept_answers, policy_versions, pool_drains, rollup_cursors, setup_links),
+    *(
+        audit_holds,
+        kept_answers,
+        policy_versions,
+        pool_drains,
+        rollup_cursors,
+        setup_links,
+        workers,
+    ),
     team_members,
     workers,
 )
