@@ -27,6 +27,7 @@ from admin.policy_room.routes import policy_routes
 from admin.protection import add_security_headers, require_own_origin
 from admin.services import Services, open_services
 from admin.sign_in import Credentials, sign_in_routes
+from admin.system.routes import system_routes
 from admin.teams.routes import team_routes
 from admin.traffic.api import traffic_api_routes
 from admin.traffic.pages import traffic_routes
@@ -58,6 +59,7 @@ ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     credential_routes,
     planner_routes,
     people_routes,
+    system_routes,
 )
 """What is served to who is signed in; each room says what its handlers need."""
 

@@ -102,6 +102,17 @@ ROOMS: Final = (
             Screen("packs", "Evidence packs", f"{_C}/packs", _P.AUDIT_READ),
         ),
     ),
+    Room(
+        "system",
+        "System",
+        (
+            Screen("system", "Workers", "/system", _P.SYSTEM_READ, is_everywhere=True),
+            Screen(
+                *("configuration", "Configuration", "/system/configuration", _P.SYSTEM_READ),
+                is_everywhere=True,
+            ),
+        ),
+    ),
 )
 """In the order of the rail."""
 

@@ -15,8 +15,8 @@ from gateway.settings import Settings
 
 
 HIDDEN: Final = "…"
-_HOST_ONLY: Final = frozenset({"alerts.url", "sinks.*.url"})
-"""Addresses whose path is often the secret."""
+_HOST_ONLY: Final = frozenset({"alerts.url", "sinks.*.url", "oidc.issuer"})
+"""Addresses whose path is often a secret, or nobody's business."""
 OWN_OF_A_WORKER: Final = frozenset(
     {
         *("source", "folder", "data_plane", "admin", "audit.worker", "audit.directory"),
@@ -33,8 +33,14 @@ def disclosed(settings: Settings) -> dict[str, Any]:
 
 
 def settings_digest(settings: Settings) -> str:
-    """Equal on all workers that were given the same settings; nothing secret goes into it."""
-    shared = {key: value for key, value in flat(settings).items() if not _is_own(key)}
+    """Equal on all workers that were given the same settings.
+
+    No password goes into it. The path of a web hook does: nobody guesses one from a hash.
+    """
+    lines: dict[str, Any] = {}
+    tree: dict[str, Any] = msgspec.to_builtins(settings)
+    _flatten("", {name: _cut(name, value, frozenset()) for name, value in tree.items()}, lines)
+    shared = {key: value for key, value in lines.items() if not _is_own(key)}
     encoded = msgspec.json.encode(shared, order="sorted")
     return hashlib.sha256(encoded).hexdigest()[:32]
 
@@ -62,15 +68,15 @@ def safe_url(text: str, *, host_only: bool = False) -> str:
     return f"{parts.scheme}://{user}{host}{port}{path}{query}"
 
 
-def _cut(key: str, value: Any) -> Any:
+def _cut(key: str, value: Any, host_only: frozenset[str] = _HOST_ONLY) -> Any:
     if isinstance(value, Mapping):
-        return {name: _cut(f"{key}.{name}", each) for name, each in value.items()}
+        return {name: _cut(f"{key}.{name}", each, host_only) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_cut(key, each) for each in value]
+        return [_cut(key, each, host_only) for each in value]
     if not isinstance(value, str):
         return value
     section, _, rest = key.partition(".")
-    return safe_url(value, host_only=not _HOST_ONLY.isdisjoint({key, f"{section}.*.{rest[-3:]}"}))
+    return safe_url(value, host_only=not host_only.isdisjoint({key, f"{section}.*.{rest[-3:]}"}))
 
 
 def _flatten(key: str, value: Any, lines: dict[str, Any]) -> None:

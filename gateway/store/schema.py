@@ -6,6 +6,7 @@ migration's file name, and a migrated database holds its own in Alembic's table 
 
 from pathlib import Path
 
+from msgspec import Struct
 from sqlalchemy import Connection, inspect, text
 
 import migrations
@@ -13,10 +14,23 @@ from gateway.errors import StartupRefused
 from gateway.store.engine import Database
 
 
+class Migration(Struct, frozen=True):
+    """One step of the schema: the version it leads to, and its file's words for it."""
+
+    version: str
+    title: str
+
+
+def known_migrations() -> list[Migration]:
+    """Every step that this program knows, the newest last."""
+    scripts = Path(migrations.__path__[0], "versions").glob("[0-9]*_*.py")
+    names = sorted(script.stem.partition("_") for script in scripts)
+    return [Migration(version, title.replace("_", " ")) for version, _, title in names]
+
+
 def known_schemas() -> list[str]:
     """Every version that the migrations of this program lead through, the newest last."""
-    scripts = Path(migrations.__path__[0], "versions").glob("[0-9]*_*.py")
-    return sorted(script.name.partition("_")[0] for script in scripts)
+    return [each.version for each in known_migrations()]
 
 
 def newest_schema() -> str:

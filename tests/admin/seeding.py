@@ -11,7 +11,10 @@ from gateway.secrets.secret import Secret
 from gateway.store.keys import KeyStore, NewKey, Place
 from gateway.store.leases import LeaseTable
 from gateway.store.people import PeopleStore
+from gateway.store.schema import newest_schema
+from gateway.store.workers import WorkerTable
 from gateway.types import AuditRecord, Usage
+from gateway.workers import Applied, MemberReport, WorkerReport
 from tests.admin.listener import Listener
 
 
@@ -92,3 +95,52 @@ def requests(
         }
         found.append(AuditRecord(**(fields | changes)))  # type: ignore[arg-type]
     return found
+
+
+def worker(listener: Listener, name: str = "w0", **changes: object) -> WorkerReport:
+    """A worker's word about itself, as of now; everything well unless it is said otherwise."""
+    now_us = listener.clock.utc_us()
+    member = MemberReport(
+        provider="engine",
+        member="engine",
+        engine="gatewright",
+        state="up",
+        models=("house",),
+        calls=2,
+        waiting=1,
+        running=12,
+        blocks_used=310,
+        blocks_total=1_024,
+        cache_use_share=0.303,
+        prefix_hit_share=0.62,
+        read_tokens_per_s=5_210.0,
+        generated_tokens_per_s=812.4,
+        figures_age_s=1.2,
+    )
+    fields: dict[str, object] = {
+        "worker": name,
+        "seen_us": now_us - 1_200_000,
+        "pid": 4711,
+        "host": "gate-1",
+        "version": "0.1.0",
+        "schema": newest_schema(),
+        "started_us": now_us - 3 * HOUR_US,
+        "settings_digest": "5e" * 16,
+        "snapshot_digest": "a1" * 16,
+        "policies_digest": "b2" * 16,
+        "revision": 0,
+        "applied": (Applied(0, now_us - 2 * HOUR_US),),
+        "stale_s": 0.2,
+        "requests_in_flight": 3,
+        "breakers": {target: "closed" for target, *_ in TARGETS},
+        "members": (member,),
+        "metrics": {"gatewright_requests_total": 1_204.0, "gatewright_audit_healthy": 1.0},
+    }
+    return WorkerReport(**(fields | changes))  # type: ignore[arg-type]
+
+
+async def report(listener: Listener, *workers: WorkerReport) -> None:
+    """Workers that said something, as they do it themselves."""
+    async with listener.database() as database:
+        for each in workers:
+            await WorkerTable(database).put(each)

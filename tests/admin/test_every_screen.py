@@ -24,6 +24,7 @@ from gateway.store.packing import EvidencePack, EvidencePacks
 from gateway.store.people import PeopleStore
 from gateway.store.policies import PolicyStore
 from gateway.store.teams import TeamStore
+from gateway.workers import MemberReport
 from policies.loading import load_document
 from tests.admin import seeding
 from tests.admin.chromium import Window, window
@@ -74,6 +75,19 @@ async def _fill(listener: Listener) -> None:
         document = load_document(POLICY)
         await store.draft("org:acme", document, "somebody", seeding.HOSTILE[0])
         await _entrust(listener, database)
+    await _report(listener)
+
+
+async def _report(listener: Listener) -> None:
+    """Workers that are not well, one of them with hostile words in all it says."""
+    text = seeding.HOSTILE[1]
+    member = MemberReport(text, text, text, "down", text, (text,))
+    said: dict[str, Any] = dict.fromkeys(("host", "version", "schema", "settings_digest"), text)
+    said |= dict.fromkeys(("snapshot_digest", "policies_digest"), text)
+    said |= {"problems": (text,), "breakers": {text: "open"}, "unavailable": {text: text}}
+    hostile = seeding.worker(listener, "w1", members=(member,), metrics={text: 1.0}, **said)
+    gone = seeding.worker(listener, "w2", seen_us=listener.clock.utc_us() - seeding.HOUR_US)
+    await seeding.report(listener, seeding.worker(listener), hostile, gone)
 
 
 async def _entrust(listener: Listener, database: Database) -> None:

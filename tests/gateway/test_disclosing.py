@@ -10,20 +10,20 @@ from gateway.disclosing import disclosed, flat, safe_url, settings_digest
 from gateway.settings import Settings, parse_settings
 
 
-CANARY = "c4n4ry-5ecret"
+CANARY, PATH = "c4n4ry-5ecret", "p4th-5ecret"
 TEXT = f"""
 [database]
 url = "postgresql+asyncpg://gate:{CANARY}@db.example:5432/gatewright"
 [secrets]
 pepper = {{ env = "PEPPER" }}
 [alerts]
-url = "https://hooks.example/services/{CANARY}/x?token={CANARY}"
+url = "https://hooks.example/services/{PATH}/x?token={CANARY}"
 [sinks.siem]
 kind = "http"
-url = "https://user:{CANARY}@siem.example/in/{CANARY}#{CANARY}"
+url = "https://user:{CANARY}@siem.example/in/{PATH}#{CANARY}"
 [sinks."a.b"]
 kind = "http"
-url = "https://siem.example:8443/{CANARY}"
+url = "https://siem.example:8443/{PATH}"
 [providers.claude]
 kind = "anthropic"
 jurisdiction = "us"
@@ -42,6 +42,7 @@ def test_no_part_of_an_address_that_could_be_a_secret_is_told() -> None:
     told = msgspec.json.encode(disclosed(settings())).decode()
 
     assert CANARY not in told
+    assert PATH not in told
     assert "postgresql+asyncpg://…@db.example:5432/gatewright" in told
     assert "https://…@proxy.example/anthropic?…" in told
     assert "https://hooks.example/…?…" in told
@@ -77,6 +78,7 @@ def test_workers_with_the_same_settings_have_the_same_digest() -> None:
         ('env = "PEPPER"', 'env = "OTHER"'),
         ("db.example", "db2.example"),
         ('jurisdiction = "us"', 'jurisdiction = "eu"'),
+        (PATH, "another"),
     ],
 )
 def test_any_shared_setting_that_differs_makes_another_digest(old: str, new: str) -> None:

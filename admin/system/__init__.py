@@ -1,0 +1,1 @@
+"""The system room: workers and configuration, sinks, diagnostics."""

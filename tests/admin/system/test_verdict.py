@@ -1,0 +1,93 @@
+"""What a list of workers adds up to, in sentences."""
+
+import pytest
+from msgspec import structs
+
+from admin.system.verdict import in_words, judged, listed, positions
+from gateway.workers import WorkerReport
+
+
+NOW_US = 1_800_000_000_000_000
+WELL = WorkerReport(
+    "w0",
+    NOW_US - 1_000_000,
+    version="1.0",
+    settings_digest="aa" * 16,
+    policies_digest="bb" * 16,
+    revision=7,
+    stale_s=0.5,
+    breakers={"x": "closed"},
+)
+
+
+def worker(name: str, **changes: object) -> WorkerReport:
+    return structs.replace(WELL, worker=name, **changes)
+
+
+def test_workers_that_agree_are_said_to_in_one_sentence() -> None:
+    found = judged([worker("w0"), worker("w1", stale_s=2.0)], 7, NOW_US)
+
+    assert (found.kind, found.reasons) == ("good", ())
+    assert found.sentence == (
+        "All 2 workers serve by the same settings, keys and policies (revision 7), "
+        "confirmed 3.0 s ago or less."
+    )
+
+
+def test_one_worker_agrees_with_itself() -> None:
+    assert "The one worker, w0, serves by the newest" in judged([WELL], 7, NOW_US).sentence
+
+
+def test_nobody_is_not_everybody_agreeing() -> None:
+    found = judged([], 7, NOW_US)
+
+    assert (found.kind, "No worker" in found.sentence) == ("idle", True)
+
+
+def test_a_lost_worker_makes_it_bad_and_does_not_take_part_in_comparisons() -> None:
+    lost = worker("w1", seen_us=NOW_US - 400_000_000, settings_digest="cc" * 16, revision=1)
+    found = judged([WELL, lost], 7, NOW_US)
+
+    assert found.kind == "bad"
+    assert found.sentence == "1 of 2 workers serves as they should."
+    assert found.reasons == ("w1 counts as lost: it was last heard of 7 minutes ago.",)
+    assert judged([lost], 7, NOW_US).sentence.startswith("0 of 1")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"revision": 6}, "w1 still serves by an older revision than the database's 7."),
+        ({"settings_digest": "cc" * 16}, "Workers have different settings: w0 and w2 aaaaaaaa; w1"),
+        ({"policies_digest": "cc" * 16}, "Workers have different policies: w0 and w2 bbbbbbbb; w1"),
+        ({"version": "1.1"}, "Workers have different versions of the program: w0 and w2 1.0; w1"),
+        ({"version": ""}, "w1 unknown."),
+    ],
+)
+def test_what_differs_is_named_with_who_has_it(changes: dict[str, object], reason: str) -> None:
+    found = judged([worker("w0"), worker("w1", **changes), worker("w2")], 7, NOW_US)
+
+    assert found.kind == "warn"
+    assert len(found.reasons) == 1
+    assert reason in found.reasons[0]
+
+
+def test_a_problem_is_said_in_its_own_words() -> None:
+    found = judged([WELL, worker("w1", problems=("The disk is full.",))], 7, NOW_US)
+
+    assert (found.kind, found.reasons) == ("bad", ("w1 has a problem: The disk is full.",))
+
+
+def test_only_breakers_that_are_not_closed_are_told() -> None:
+    other = worker("w1", breakers={"x": "open", "y": "half_open"})
+
+    assert positions([WELL, other]) == {"x": {"w1": "open"}, "y": {"w1": "half_open"}}
+
+
+def test_names_and_spans_are_said_as_people_say_them() -> None:
+    assert [listed(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == [
+        *("", "a", "a and b", "a, b and c")
+    ]
+    assert [in_words(seconds) for seconds in (0.04, 9.96, 42.4, 150.0, 9_000.0, 200_000.0)] == [
+        *("0.0 s", "10.0 s", "42 s", "2 minutes", "2 hours", "2 days")
+    ]

@@ -1,0 +1,132 @@
+"""The pages of workers: what each said, how far they agree, and what nobody said for a while."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.store.revisions import current
+from tests.admin import seeding
+from tests.admin.chromium import window
+from tests.admin.listener import Browser, Listener
+
+
+pytestmark = pytest.mark.anyio
+
+
+async def revision(listener: Listener) -> int:
+    async with listener.database() as database:
+        return await current(database)
+
+
+async def told(browser: Browser, path: str = "/api/system/workers") -> Any:
+    answer, text = await browser.send("GET", path)
+    assert answer.status == 200, text
+    return msgspec.json.decode(text)
+
+
+async def test_without_a_worker_the_page_says_how_to_start_one(
+    listener: Listener, browser: Browser
+) -> None:
+    await browser.sign_in()
+    _, page = await browser.send("GET", "/system")
+
+    assert "gatewright serve" in page
+    assert (await told(browser))["verdict"]["kind"] == "idle"
+
+
+async def test_workers_stand_side_by_side_with_what_differs(
+    listener: Listener, browser: Browser
+) -> None:
+    await listener.issue_key("one")
+    at = await revision(listener)
+    odd = seeding.worker(listener, "w2", revision=at - 1, settings_digest="77" * 16)
+    well = (seeding.worker(listener, name, revision=at) for name in ("w0", "w1"))
+    await seeding.report(listener, *well, odd)
+    await browser.sign_in()
+    found = await told(browser)
+    _, page = await browser.send("GET", "/system")
+
+    assert (found["revision"], found["verdict"]["kind"]) == (at, "warn")
+    lines = {line["report"]["worker"]: line for line in found["lines"]}
+    assert lines["w2"]["differs"] == ["settings"]
+    assert (lines["w0"]["differs"], lines["w2"]["revisions_behind"]) == ([], 1)
+    assert lines["w0"]["stale_s"] == pytest.approx(1.4)
+    assert "w2 still serves by an older revision" in page
+    assert "77777777" in page
+
+
+async def test_a_worker_that_falls_silent_is_lost_and_the_page_says_since_when(
+    listener: Listener, browser: Browser
+) -> None:
+    at = await revision(listener)
+    await seeding.report(listener, seeding.worker(listener, "w0", revision=at))
+    await browser.sign_in()
+    assert (await told(browser))["verdict"]["kind"] == "good"
+    listener.clock.advance(40.0)
+    found = await told(browser)
+    _, page = await browser.send("GET", "/system/workers/w0")
+
+    assert found["verdict"]["reasons"] == ["w0 counts as lost: it was last heard of 41 s ago."]
+    assert "Lost: it was last heard of 41.2 s ago" in page
+
+
+async def test_one_worker_tells_its_engines_breakers_and_metrics(
+    listener: Listener, browser: Browser
+) -> None:
+    at = await revision(listener)
+    said = seeding.worker(listener, "w0", revision=at, breakers={"claude": "open"})
+    await seeding.report(listener, said)
+    await browser.sign_in()
+    _, page = await browser.send("GET", "/system/workers/w0")
+    one = await told(browser, "/api/system/workers/w0")
+    absent, _ = await browser.send("GET", "/api/system/workers/w9")
+
+    assert one["report"]["members"][0]["generated_tokens_per_s"] == 812.4
+    assert "310 of 1,024" in page
+    assert "gatewright_requests_total" in page
+    assert absent.status == 404
+
+
+async def test_workers_are_for_who_may_read_the_system_everywhere(
+    listener: Listener, browser: Browser
+) -> None:
+    await listener.issue_key("one")
+    await seeding.person(listener, "olga", "viewer", "acme")
+    await seeding.person(listener, "otto", "viewer")
+    await browser.sign_in_as("olga", seeding.PASSWORD)
+    refused, _ = await browser.send("GET", "/system")
+    _, overview = await browser.send("GET", "/")
+    await browser.sign_in_as("otto", seeding.PASSWORD)
+    shown, _ = await browser.send("GET", "/system")
+
+    assert (refused.status, shown.status) == (403, 200)
+    assert "/system" not in overview
+
+
+async def test_a_lost_database_is_said_in_place_of_the_page(
+    listener: Listener, browser: Browser
+) -> None:
+    await browser.sign_in()
+    async with listener.database() as database, database.writing() as connection:
+        await connection.exec_driver_sql("DROP TABLE workers")
+    answer, page = await browser.send("GET", "/system")
+
+    assert answer.status == 503
+    assert "Traceback" not in page
+
+
+async def test_an_open_page_follows_what_workers_say(listener: Listener) -> None:
+    at = await revision(listener)
+    await seeding.person(listener, "otto", "viewer")
+    await seeding.report(listener, seeding.worker(listener, "w0", revision=at))
+    async with window(listener) as seen:
+        await seen.sign_in("otto", seeding.PASSWORD)
+        await seen.open("/system")
+        assert "The one worker, w0" in await seen.page.inner_text("#state")
+        await seeding.report(listener, seeding.worker(listener, "w1", revision=at))
+        async with asyncio.timeout(20):
+            while "All 2 workers" not in await seen.page.inner_text("#state"):
+                await asyncio.sleep(0.1)
+        assert seen.problems == []
