@@ -14,6 +14,7 @@ from gateway.api.application import Application, build_application
 from gateway.api.door import Door, Load
 from gateway.api.front import Front
 from gateway.api.responses import response_routes
+from gateway.batch_parts import Batches
 from gateway.calibration import Calibration
 from gateway.clock import Clock, SystemClock
 from gateway.conclusion import Conclusion
@@ -43,8 +44,6 @@ from gateway.store.guard import CanaryGuard
 from gateway.store.integration import Integration
 from gateway.store.kept_answers import DatabaseAnswers
 from gateway.store.keys import KeyStore
-from gateway.store.leased_ledger import LeasedLedger
-from gateway.store.leases import LeaseTable
 from gateway.store.policies import PolicyStore
 from gateway.store.pool_drains import DrainKeeper, DrainTable
 from gateway.store.rate_limits import RateLimitTable
@@ -56,7 +55,13 @@ from gateway.threads import Threads
 from gateway.trials import Trials
 from gateway.types import DialectName
 from gateway.upkeep import Duty, Upkeep
-from gateway.wiring import make_audit_log, make_egress, make_evidence, make_providers
+from gateway.wiring import (
+    make_audit_log,
+    make_egress,
+    make_evidence,
+    make_ledger,
+    make_providers,
+)
 from gateway.workers import PERIOD_S as REPORT_PERIOD_S
 
 
@@ -79,9 +84,6 @@ LOG_PERIOD_S = 0.1
 PROJECTION_PERIOD_S = 1.0
 CHECKPOINT_LOOK_S = 5.0
 """How often it is asked whether a checkpoint is due; when, `audit.checkpoint_period_s` says."""
-ALONE_FLUSH_S = 1.0
-"""On SQLite this worker is the only one: no other waits to hear what it has spent."""
-SHARED_FLUSH_S = 0.2
 
 
 class DataPlane:
@@ -176,7 +178,7 @@ class DataPlane:
             draining=self._drains.under_way,
             archive=self._archive,
         )
-        more_routes = response_routes(front, self._threads)
+        more_routes = [*response_routes(front, self._threads), *self._batches.routes(front)]
         return build_application(doors, front, more_routes, [self.start], [self.close])
 
     def budget_left(self, accounts: tuple[str, ...]) -> int | None:
@@ -264,6 +266,10 @@ class DataPlane:
             blacken=self._inspector.blackened,
         )
 
+    @cached_property
+    def _batches(self) -> Batches:
+        return Batches(self._settings, self._database, self._clock)
+
     def _pipeline(self, make: Callable[..., Pipeline] = Pipeline) -> Pipeline:
         return make(
             peppers=self._peppers,
@@ -317,7 +323,7 @@ class DataPlane:
         ship = make_shipping(self._settings, self._egress, self._database, self._clock)
         if ship is not None:
             chosen += (Duty("sinks", SINKS_PERIOD_S, ship, Event.SINK_FAILED),)
-        return duties + chosen
+        return duties + self._batches.duties + chosen
 
     async def _follow_keys(self) -> None:
         """Publish keys and limits whenever the database says that they changed."""
@@ -369,16 +375,6 @@ class DataPlane:
 
     def _publish_board(self) -> None:
         self.snapshots.publish_board(self._prober.board())
-
-
-def make_ledger(settings: Settings, database: Database, clock: Clock) -> LeasedLedger:
-    """This worker's part of the budgets."""
-    return LeasedLedger(
-        LeaseTable(database, clock),
-        clock,
-        settings.audit.worker,
-        flush_every_s=ALONE_FLUSH_S if database.kind == "sqlite" else SHARED_FLUSH_S,
-    )
 
 
 def make_threads(settings: Settings, database: Database, clock: Clock) -> Threads:

@@ -8,6 +8,8 @@ GatewrightError
 │   ├── MethodRefused           405  not with this method
 │   ├── ModelUnknown            404
 │   ├── ResponseUnknown         404  no kept response of this project has this id
+│   ├── FileUnknown             404  no file of this project has this id
+│   ├── BatchUnknown            404  no batch of this project has this id
 │   ├── PreviousResponseUnknown 400  likewise, where a request wants to continue it
 │   ├── ContextTooLong          400
 │   └── FeatureUnsupported      400  no permitted target can do what is asked
@@ -112,6 +114,16 @@ class ModelUnknown(RequestInvalid):
 class ResponseUnknown(RequestInvalid):
     status = 404
     code = "response_not_found"
+
+
+class FileUnknown(RequestInvalid):
+    status = 404
+    code = "file_not_found"
+
+
+class BatchUnknown(RequestInvalid):
+    status = 404
+    code = "batch_not_found"
 
 
 class PreviousResponseUnknown(RequestInvalid):

@@ -150,6 +150,19 @@ class AwsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     endpoint_url: str = ""
 
 
+class BatchSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Files and batches of projects; encrypted, worked off line by line beside other requests."""
+
+    enabled: bool = True
+    """Without it there are no such addresses, and batches that exist stand still."""
+    concurrent_lines: int = 8
+    """Lines that a worker has under way at once."""
+    window_hours: float = 24.0
+    """How long a batch may take; lines that were not sent by then expire."""
+    keep_days: float = 30.0
+    """How long files, and batches with their results, can be read."""
+
+
 class RatesSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Where workers share rate limits; without a URL each worker limits by itself."""
 

@@ -21,6 +21,7 @@ from gateway.sections import (
     EXPLORATION_MAX,
     AlertSettings,
     AwsSettings,
+    BatchSettings,
     CurrencySettings,
     InspectionSettings,
     OidcSettings,
@@ -111,6 +112,10 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     schema_bytes_max: int = 256 * 1024
     choices_max: int = 16
     input_tokens_max: int = 2_000_000
+    file_bytes_max: int = 64 * 1024 * 1024
+    project_bytes_max: int = 1024 * 1024 * 1024
+    batch_lines_max: int = 50_000
+    batch_line_bytes_max: int = 1024 * 1024
 
 
 class RequestSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -179,6 +184,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     requests: RequestSettings = RequestSettings()
     rates: RatesSettings = RatesSettings()
     responses: ResponsesSettings = ResponsesSettings()
+    batches: BatchSettings = BatchSettings()
     vault: VaultSettings = VaultSettings()
     aws: AwsSettings = AwsSettings()
     oidc: OidcSettings = OidcSettings()
@@ -327,6 +333,7 @@ def _check_numbers(settings: Settings) -> None:
         "audit": settings.audit,
         "inspection": settings.inspection,
         "secrets": settings.secrets,
+        "batches": settings.batches,
     } | {f"providers.{name}": provider for name, provider in settings.providers.items()}
     for section, values in sections.items():
         for name, value in msgspec.structs.asdict(values).items():

@@ -14,7 +14,14 @@ from gateway.providers.registry import build_pool, build_provider, is_pool
 from gateway.secrets.secret import Secret
 from gateway.settings import ProviderSettings, Settings
 from gateway.store.engine import Database
+from gateway.store.leased_ledger import LeasedLedger
+from gateway.store.leases import LeaseTable
 from gateway.store.second_device import DatabaseDevice
+
+
+ALONE_FLUSH_S = 1.0
+"""On SQLite this worker is the only one: no other waits to hear what it has spent."""
+SHARED_FLUSH_S = 0.2
 
 
 def make_egress(settings: Settings) -> Egress:
@@ -71,6 +78,16 @@ def make_evidence(
     keys, limits = master_key(settings), _audit_limits(settings)
     return TwoDeviceLog(
         segments, DatabaseDevice(database, settings.audit.worker, keys, clock, limits)
+    )
+
+
+def make_ledger(settings: Settings, database: Database, clock: Clock) -> LeasedLedger:
+    """This worker's part of the budgets."""
+    return LeasedLedger(
+        LeaseTable(database, clock),
+        clock,
+        settings.audit.worker,
+        flush_every_s=ALONE_FLUSH_S if database.kind == "sqlite" else SHARED_FLUSH_S,
     )
 
 

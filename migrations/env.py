@@ -4,6 +4,7 @@ from alembic import context
 
 from gateway.store.custody_tables import audit_holds
 from gateway.store.kept_answers import kept_answers
+from gateway.store.kept_files import kept_files
 from gateway.store.policy_tables import policy_versions
 from gateway.store.pool_drains import pool_drains
 from gateway.store.rollup_tables import rollup_cursors
@@ -14,15 +15,13 @@ from gateway.store.workers import workers
 
 # Every module that declares tables is imported here, and they all share one schema.
 tables = (
-    *(
-        audit_holds,
-        kept_answers,
-        policy_versions,
-        pool_drains,
-        rollup_cursors,
-        setup_links,
-        workers,
-    ),
+    audit_holds,
+    kept_answers,
+    kept_files,
+    policy_versions,
+    pool_drains,
+    rollup_cursors,
+    setup_links,
     team_members,
     workers,
 )

@@ -1,0 +1,63 @@
+"""Long bodies of small routes, piece by piece: bounded in bytes, and in the time between pieces."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from litestar import Request
+from litestar.exceptions import HTTPException
+
+from gateway.api.inflating import check_encoding, inflated
+from gateway.errors import BodyTooLarge, EncodingRefused, RequestInvalid
+from gateway.settings import Limits
+
+
+async def pieces_of(
+    request: Request[Any, Any, Any], bytes_max: int, limits: Limits
+) -> AsyncIterator[bytes]:
+    """A body as it arrives.
+
+    Raises:
+        BodyTooLarge: it is longer than `bytes_max`, or says so.
+        RequestInvalid: it stalls, takes longer than a request may, or its sender left.
+    """
+    said = request.headers.get("content-length", "")
+    if said.isdigit() and int(said) > bytes_max:
+        raise _too_large(bytes_max)
+    read_bytes = 0
+    stream = request.stream()
+    try:
+        async with asyncio.timeout(limits.request_deadline_s):
+            while True:
+                async with asyncio.timeout(limits.body_receive_s):
+                    piece = await anext(stream, None)
+                if piece is None:
+                    return
+                read_bytes += len(piece)
+                if read_bytes > bytes_max:
+                    raise _too_large(bytes_max)
+                yield piece
+    except TimeoutError:
+        raise RequestInvalid("The request's body did not arrive in time.") from None
+    except HTTPException:
+        raise RequestInvalid("The request's body did not arrive whole.") from None
+
+
+async def whole_body(request: Request[Any, Any, Any], bytes_max: int, limits: Limits) -> bytes:
+    """A whole body, inflated where it is compressed; raises like `pieces_of`."""
+    encoding = request.headers.get("content-encoding", "").lower().encode()
+    if encoding in (b"", b"identity"):
+        return b"".join([piece async for piece in pieces_of(request, bytes_max, limits)])
+    check_encoding(encoding)
+    body = b"".join([piece async for piece in pieces_of(request, bytes_max, limits)])
+    return await inflated(body, encoding, bytes_max)
+
+
+def check_plain(request: Request[Any, Any, Any]) -> None:
+    """Raises EncodingRefused where the body is compressed: it is read while it arrives."""
+    if request.headers.get("content-encoding", "identity") not in ("", "identity"):
+        raise EncodingRefused("Send a file's form without a content-encoding.")
+
+
+def _too_large(bytes_max: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The body is longer than {bytes_max} bytes.")

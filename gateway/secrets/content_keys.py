@@ -1,0 +1,69 @@
+"""Keys under which kept content lies at rest: one for each thing kept, wrapped by the master key.
+
+Each piece is bound to what it is a piece of and to its place in it, so that a row that was moved,
+swapped or put back from elsewhere does not open. Who deletes the wrapped key has deleted it all.
+"""
+
+import os
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from gateway.errors import NotReady
+from gateway.secrets.envelope import KEY_BYTES, MasterKey, UnwrapFailed
+
+
+_NONCE_BYTES = 12
+
+Label = tuple[str | int, ...]
+"""What a piece is: authenticated, not hidden."""
+
+
+class ContentKey:
+    """An AES-256-GCM key of one file or batch; it never leaves this object."""
+
+    __slots__ = ("_about", "_cipher", "_kept_as")
+
+    def __init__(self, key: bytes, about: Label, kept_as: bytes) -> None:
+        self._cipher = AESGCM(key)
+        self._about = about
+        self._kept_as = kept_as
+
+    def __repr__(self) -> str:
+        return "ContentKey(…)"
+
+    @property
+    def kept_as(self) -> bytes:
+        """The key as it may be stored: only the master key opens it."""
+        return self._kept_as
+
+    def seal(self, content: bytes, *place: str | int) -> bytes:
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, content, _bytes_of((*self._about, *place)))
+
+    def open(self, sealed: bytes, *place: str | int) -> bytes:
+        """Raises NotReady where this is not the piece that was sealed for this place."""
+        nonce, text = bytes(sealed[:_NONCE_BYTES]), bytes(sealed[_NONCE_BYTES:])
+        try:
+            return self._cipher.decrypt(nonce, text, _bytes_of((*self._about, *place)))
+        except (InvalidTag, ValueError):
+            raise NotReady("kept content was changed or moved and cannot be opened") from None
+
+
+def fresh_key(master: MasterKey, *about: str | int) -> ContentKey:
+    """A key for something new; `about` names it for ever."""
+    key = os.urandom(KEY_BYTES)
+    return ContentKey(key, about, master.wrap(key, _bytes_of(about)))
+
+
+def opened_key(master: MasterKey, kept_as: bytes, *about: str | int) -> ContentKey:
+    """The key of something kept; raises NotReady where this master key does not open it."""
+    try:
+        return ContentKey(master.unwrap(bytes(kept_as), _bytes_of(about)), about, bytes(kept_as))
+    except UnwrapFailed:
+        raise NotReady("kept content cannot be opened with this master key") from None
+
+
+def _bytes_of(label: Label) -> bytes:
+    return msgspec.msgpack.encode(label)
