@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -23,7 +24,6 @@ CAPABILITIES = frozenset(
         "documents",
         "effort",
         "embeddings",
-        "fixed_sampling",
         "images",
         "json_schema",
         "max_completion_tokens",
@@ -35,7 +35,6 @@ CAPABILITIES = frozenset(
         "thinking",
         "tools",
         "tools_in_responses",
-        "top_k",
     }
 )
 """Words that routing and dialects ask for.
@@ -43,11 +42,28 @@ CAPABILITIES = frozenset(
 `max_completion_tokens`: the limit's name upstream. `tools_in_responses`: chat completions take no
 function tools for this model, responses do. `embeddings`: the model makes vectors, and no answers.
 `cache_breakpoints`: OpenAI's explicit breakpoints are known.
-`prompt_cache`: a breakpoint is set in conversations whose caller set none. `fixed_sampling`:
-temperature and its kin are refused there, so they are dropped and reported. `effort`,
-`reasoning_effort`, `top_k`, `prefill` and `mid_system`: fields and shapes of one dialect that a
-model of the other may know.
+`prompt_cache`: a breakpoint is set in conversations whose caller set none. `effort`,
+`reasoning_effort`, `prefill` and `mid_system`: fields and shapes of one dialect that a model of the
+other may know.
 """
+
+TOLD_BY_ENGINES = frozenset({"tools"})
+"""What depends on the model that an engine has loaded, so that its word for it is taken."""
+
+Stance = Literal["yes", "no", "unknown", "without_reasoning", "without_temperature"]
+"""Whether a model takes a parameter: always, never, nobody said, or only while it is told not to
+reason, or only where no temperature is named beside it. What nobody said counts as taken."""
+
+PARAMETERS = (
+    *("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty"),
+    *("logit_bias", "logprobs", "n", "effort_none"),
+)
+"""Parameters that some models take and others refuse; `effort_none` is the wish not to reason."""
+
+PARAMETER_FIELDS = frozenset(PARAMETERS) | {
+    *("top_logprobs", "include", "reasoning", "reasoning_effort")
+}
+"""Where requests name them, in any dialect."""
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TOKENS_PER_MTOK = 1_000_000
@@ -74,6 +90,10 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     flex_percent: int = 0
     priced_up_to_tokens: int = 0
     """Inputs longer than this cost more than stated here, so they are not offered; 0 = no limit."""
+    parameters: Mapping[str, Stance] = {}
+    """Which of `PARAMETERS` the model takes."""
+    parameters_source: str = ""
+    parameters_as_of: str = ""
 
     @property
     def price(self) -> Price:
@@ -158,14 +178,23 @@ def build_targets(
     )
 
 
-def refine_target(target: Target, digest: str, context_window_tokens: int = 0) -> Target:
-    """A target with what its engine said of itself: identity, and the window if it is smaller."""
+def refine_target(
+    target: Target,
+    digest: str,
+    context_window_tokens: int = 0,
+    told_capabilities: frozenset[str] = frozenset(),
+) -> Target:
+    """A target with what its engine said of itself.
+
+    That is its identity, the window if it is smaller, and abilities that only the engine knows of.
+    """
     window = target.context_window_tokens
     return msgspec.structs.replace(
         target,
         digest=digest,
         context_window_tokens=min(window, context_window_tokens or window),
         output_tokens_max=min(target.output_tokens_max, context_window_tokens or window),
+        capabilities=target.capabilities | (told_capabilities & TOLD_BY_ENGINES),
     )
 
 
@@ -250,6 +279,7 @@ def _build_target(
         vendor=entry.vendor,
         assurances=place.assurances,
         seals=place.seals,
+        parameters=entry.parameters,
     )
 
 
@@ -270,10 +300,20 @@ def _check(entry: Entry, source: str, key: str) -> None:
     if unknown := entry.capabilities - CAPABILITIES:
         reason = f"there is no capability {min(unknown)!r}"
         raise ConfigurationInvalid(source, f"{key}.capabilities", reason)
-    if not _DATE.fullmatch(entry.as_of):
-        raise ConfigurationInvalid(source, f"{key}.as_of", "is not a date like 2026-11-21")
-    if not entry.source:
-        raise ConfigurationInvalid(source, f"{key}.source", "is empty")
+    _check_source(source, f"{key}.", entry.source, entry.as_of)
+    if not entry.parameters:
+        return
+    if strange := entry.parameters.keys() - set(PARAMETERS):
+        reason = f"there is no parameter {min(strange)!r}"
+        raise ConfigurationInvalid(source, f"{key}.parameters", reason)
+    _check_source(source, f"{key}.parameters_", entry.parameters_source, entry.parameters_as_of)
+
+
+def _check_source(file: str, prefix: str, source: str, as_of: str) -> None:
+    if not _DATE.fullmatch(as_of):
+        raise ConfigurationInvalid(file, f"{prefix}as_of", "is not a date like 2026-11-21")
+    if not source:
+        raise ConfigurationInvalid(file, f"{prefix}source", "is empty")
 
 
 def _rounded_up(numerator: int, denominator: int) -> int:

@@ -22,12 +22,12 @@ reasoning effort, thinking       effort, budget (3)   `reasoning_effort` (3), el
 temperature above 1              capped, reported     -
 temperature, top_p               exact (4)            exact (4)
 stop sequences                   exact; blanks drop   exact up to four, else refused
-top_k                            -                    `top_k` (3), else dropped
+top_k                            -                    where known (4), else dropped
 json_schema                      exact (6)            exact
 json_object                      instruction (7)      -
 user, metadata.user_id           UUIDs and hashes exact, all else as a keyed digest, both ways
 service tier                     auto only; the tier that served comes back, both ways
-n above 1, logprobs, audio out   refused              -
+n above 1, logprobs, audio out   refused              - (4)
 seed, logit_bias, penalties      dropped              -
 inference_geo, containers, MCP   -                    refused
 cache_control, breakpoints       exact                breakpoints (3), else dropped
@@ -40,7 +40,8 @@ assistant turn last (prefill)    `prefill` (3)        `prefill` (3), else refuse
 (2) Arguments that are no JSON object travel under `_raw_arguments`, reported; an error result
     carries the prefix `ERROR_MARK` in a dialect without a flag, and loses it on the way back.
 (3) Only where the target has the capability of that name.
-(4) Dropped where the target has the capability `fixed_sampling`: its models know no other value.
+(4) Where the catalogue's `parameters` say that the model takes it, in its own dialect too: else
+    what shapes the sampling is dropped, and what would lack in the answer is refused.
 (5) Names that the other side does not allow are renamed, and restored in the answer.
 (6) Keywords that only one side enforces move into descriptions, reported (7). Where the target
     lacks the capability `json_schema` but has `tools`, an older model of Anthropic's is asked by a

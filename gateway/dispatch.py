@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct, structs
 
 from gateway.attempts import AttemptLog, RunningAttempt
+from gateway.catalogue import PARAMETER_FIELDS
 from gateway.clock import Clock
 from gateway.errors import (
     FeatureUnsupported,
@@ -287,4 +288,6 @@ def _may_be_refused(request: ChatRequest) -> bool:
     """Whether even a target of the caller's own dialect may not do what is asked."""
     tree = request.tree
     is_plain = tree.get("service_tier") is None and tree.get("speed") is None
-    return request.wants_json_schema or bool(request.dropped) or not is_plain
+    if request.wants_json_schema or bool(request.dropped) or not is_plain:
+        return True
+    return not PARAMETER_FIELDS.isdisjoint(tree)

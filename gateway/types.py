@@ -134,10 +134,10 @@ class Target(Struct, frozen=True):
     assurances: frozenset[str] = frozenset()
     seals: str = ""
     """In which dialect its vendor seals reasoning that it alone can read; empty for none."""
+    parameters: Mapping[str, str] = {}  # The model's stance to each: `catalogue.Stance`.
 
     @property
     def purpose(self) -> Purpose:
-        """What the model is for: it does the one or the other."""
         return purpose_of(self.capabilities)
 
 

@@ -1,7 +1,10 @@
 """`GET /v1/models`: what this key may use. One shape that both vendors' SDKs read."""
 
+from collections.abc import Mapping
+
 import msgspec
 
+from gateway.catalogue import PARAMETERS
 from gateway.errors import ModelUnknown
 from gateway.routing import TargetBoard
 from gateway.types import Principal
@@ -50,10 +53,10 @@ def _entries(board: TargetBoard, principal: Principal) -> list[dict[str, object]
         "owned_by": "gatewright",
         "display_name": "Chosen by policy",
     }
-    return [automatic, *(_entry(facts) for facts in visible)]
+    return [automatic, *(_entry(facts, board.targets[facts.name].parameters) for facts in visible)]
 
 
-def _entry(facts: TargetFacts) -> dict[str, object]:
+def _entry(facts: TargetFacts, parameters: Mapping[str, str]) -> dict[str, object]:
     return {
         "id": facts.name,
         "object": "model",
@@ -67,4 +70,5 @@ def _entry(facts: TargetFacts) -> dict[str, object]:
         "jurisdiction": facts.jurisdiction,
         "tier": facts.tier,
         "context_window": facts.context_window_tokens,
+        "parameters": {name: parameters.get(name, "unknown") for name in PARAMETERS},
     }

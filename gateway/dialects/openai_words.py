@@ -1,13 +1,17 @@
 """What both of OpenAI's dialects say in the same words: one vendor's models read them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from gateway.conversation import Reasoning, ResponseFormat
-from gateway.dialects.loss import opaque_user
+from gateway.conversation import Conversation, Reasoning, ResponseFormat
+from gateway.dialects.loss import Losses, opaque_user
+from gateway.dialects.parameters import LEAST_EFFORT, asks, cannot_rest, reasons_at, takes
+from gateway.types import Target
 
 
 CHOICES: Mapping[str, str] = {"auto": "auto", "any": "required", "none": "none"}
 """Whether tools are called, where none is named."""
+
+OPENAI_SAMPLING = ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty")
 
 _USER_LENGTH_MAX = 64
 _SCHEMA_NAME = "structured_output"
@@ -26,6 +30,35 @@ def effort_of(reasoning: Reasoning) -> str:
     if not effort and budget:
         effort = next((word for limit, word in _EFFORT_OF_BUDGET if budget <= limit), "high")
     return _EFFORTS.get(effort, effort)
+
+
+def effort_for(target: Target, reasoning: Reasoning, losses: Losses) -> str:
+    """The same in words that the model takes; one that cannot do without reasoning does little."""
+    effort = effort_of(reasoning)
+    if not cannot_rest(target, effort):
+        return effort
+    losses.add("reasoning_effort")
+    return LEAST_EFFORT
+
+
+def add_sampling(
+    fields: dict[str, object],
+    talk: Conversation,
+    target: Target,
+    losses: Losses,
+    names: Iterable[str],
+) -> None:
+    """Add what the model takes of the sampling that was asked for; report what it does not."""
+    effort = effort_of(talk.reasoning) if talk.reasoning is not None else ""
+    reasons = reasons_at(target, effort)
+    for name in names:
+        value: object = getattr(talk.sampling, name)
+        if value is None:
+            continue
+        if takes(target, name, reasons=reasons, is_warm="temperature" in fields):
+            fields[name] = value
+        elif asks(name, value):
+            losses.add(name)
 
 
 def named_schema(asked: ResponseFormat) -> dict[str, object]:

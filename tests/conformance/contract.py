@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from gateway.catalogue import PARAMETERS, shipped_catalogue
+
 
 ROOT = Path(__file__).resolve().parents[2]
 _NAMED = re.compile(r"^(?:async )?def test_rules?_(\d+(?:_and_\d+)*)_", re.MULTILINE)
@@ -33,9 +35,9 @@ RULES: Mapping[int, str] = {
     19: "Server tools are refused; a paused turn is no finished answer",
     20: "Thinking, text and calls keep their order",
     21: "Who names no limit gets a moderate one, not the model's",
-    22: "Sampling is capped or dropped as the model needs, reported",
+    22: "Sampling is capped or dropped as the model needs, in its own dialect too, reported",
     23: "Stop sequences cross or are refused; which one matched is kept where there is a word",
-    24: "More than one answer, probabilities and audio are refused; the rest is reported",
+    24: "Answers, probabilities and audio that a model does not give are refused, else reported",
     25: "An end user is a keyed digest to another dialect, and no name",
     26: "Only the tier `auto` crosses; the one that served is echoed and billed",
     27: "A prefill goes only to models that know it",
@@ -98,5 +100,26 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def parameter_table() -> str:
+    """Which model takes which parameter, of docs/api.md."""
+    lines = [f"| model | {' | '.join(f'`{name}`' for name in PARAMETERS)} |"]
+    lines.append("|---" * (len(PARAMETERS) + 1) + "|")
+    for name, entry in shipped_catalogue().models.items():
+        if entry.parameters:
+            stances = " | ".join(_SHORT[entry.parameters[each]] for each in PARAMETERS)
+            lines.append(f"| `{name}` | {stances} |")
+    return "\n".join(lines)
+
+
+_SHORT: Mapping[str, str] = {
+    "yes": "yes",
+    "no": "no",
+    "unknown": "?",
+    "without_reasoning": "resting",
+    "without_temperature": "alone",
+}
+
+
 if __name__ == "__main__":
     print(table())  # noqa: T201
+    print(parameter_table())  # noqa: T201

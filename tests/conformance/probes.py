@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from gateway.catalogue import PARAMETERS
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import FeatureUnsupported, GatewrightError
 from gateway.types import ChatRequest, DialectName
@@ -45,7 +46,7 @@ PROBES: Mapping[DialectName, Mapping[str, dict[str, Any]]] = {
 ABLE = frozenset(
     {
         *("cache_breakpoints", "documents", "effort", "images", "json_schema", "mid_system"),
-        *("prefill", "reasoning_effort", "streaming", "thinking", "tools", "top_k"),
+        *("prefill", "reasoning_effort", "streaming", "thinking", "tools"),
     }
 )
 """What the abler of the two targets of each dialect can do; the other one can do nothing of it."""
@@ -81,9 +82,13 @@ KNOWN = frozenset(
 """Words of the dialects themselves, which have to differ."""
 
 MET = frozenset(
-    {"reasoning_effort none", "thinking {'type': 'disabled'}", "reasoning {'effort': 'none'}"}
+    {
+        *("reasoning_effort none", "thinking {'type': 'disabled'}", "reasoning {'effort': 'none'}"),
+        *("temperature 1", "top_p 1"),
+    }
 )
-"""Not to think is what a model that cannot think does anyway: nothing needs to be said."""
+"""Not to think is what a model that cannot think does anyway, and so is sampling as it always does:
+nothing needs to be said."""
 
 
 class Row(Struct, frozen=True):
@@ -135,7 +140,9 @@ def _read(dialect: DialectName, body: Mapping[str, Any]) -> ChatRequest:
 
 
 def _written(request: ChatRequest, row: Row) -> tuple[dict[str, Any], tuple[str, ...]]:
-    chosen = target(*(ABLE if row.is_able else ()))
+    stance = "yes" if row.is_able else "no"
+    parameters = dict.fromkeys(PARAMETERS, stance) | {"effort_none": "yes"}
+    chosen = target(*(ABLE if row.is_able else ()), parameters=parameters)
     # What routing makes of the limit that was asked for.
     cap = request.max_output_tokens or 4000
     upstream = DIALECTS[row.wanted].encode_request(request, chosen, cap)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.catalogue import (
     CAPABILITIES,
+    PARAMETERS,
     Place,
     build_targets,
     cost,
@@ -156,6 +157,15 @@ def test_the_shipped_catalogue_is_complete_and_dated() -> None:
         assert (entry.price.output_microusd_per_mtok > 0) or not is_managed or makes_vectors
 
 
+def test_the_shipped_catalogue_says_of_every_parameter_whether_it_is_taken_or_unknown() -> None:
+    for name, entry in shipped_catalogue().models.items():
+        if "embeddings" in entry.capabilities:
+            continue
+        assert set(entry.parameters) == set(PARAMETERS), name
+        assert entry.parameters_source, name
+        assert date.fromisoformat(entry.parameters_as_of) <= date(2026, 11, 22), name
+
+
 def test_in_the_shipped_catalogue_reading_is_cheapest_and_keeping_longest_dearest() -> None:
     for entry in shipped_catalogue().models.values():
         price = entry.price
@@ -183,6 +193,14 @@ def test_all_three_tiers_are_on_offer_from_both_vendors() -> None:
         ('["streaming"]', '["flying"]', "models.m.capabilities"),
         ('as_of = "2026-11-21"', 'as_of = "yesterday"', "models.m.as_of"),
         ('source = "somewhere"', 'source = ""', "models.m.source"),
+        ('vendor = "v"', 'vendor = "v"\nparameters = { speed = "yes" }', "models.m.parameters"),
+        ('vendor = "v"', 'vendor = "v"\nparameters = { n = "some" }', "models[...].parameters"),
+        ('vendor = "v"', 'vendor = "v"\nparameters = { n = "no" }', "models.m.parameters_as_of"),
+        (
+            'vendor = "v"',
+            'vendor = "v"\nparameters = { n = "no" }\nparameters_as_of = "2026-11-22"',
+            "models.m.parameters_source",
+        ),
         ('vendor = "v"', 'vendor = "v"\nsecret = "x"', "models[...]"),
     ],
 )
@@ -242,5 +260,8 @@ def test_an_engines_own_word_sets_the_digest_and_only_narrows_the_window() -> No
     assert (small.digest, small.context_window_tokens, small.output_tokens_max) == ("abc", 512, 512)
     large = refine_target(target, "abc", 10_000_000)
     assert large.context_window_tokens == target.context_window_tokens
+    assert "tools" not in target.capabilities
+    told = refine_target(target, "abc", 0, frozenset({"tools", "embeddings", "flying"}))
+    assert told.capabilities == target.capabilities | {"tools"}
     silent = refine_target(target, "abc")
     assert silent.context_window_tokens == target.context_window_tokens

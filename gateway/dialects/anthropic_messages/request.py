@@ -16,6 +16,7 @@ from gateway.dialects.anthropic_messages.wire import (
 )
 from gateway.dialects.estimate import estimate_input_tokens
 from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
+from gateway.dialects.parameters import MESSAGES_SAMPLING, unfit
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, Target
@@ -174,7 +175,10 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
         fields["max_tokens"] = b"%d" % output_tokens_cap
     if is_worth_caching(request, target):
         fields[FIELD] = MARKER
-    dropped = request.dropped
+    left_out = unfit(request.tree, target, MESSAGES_SAMPLING, reasons=True)
+    for name in left_out.fields:
+        del fields[name]
+    dropped = request.dropped + left_out.dropped
     if thinking.may_be_foreign(request.raw):
         own = thinking.without_foreign(bytes(fields["messages"]))
         if own is not None:

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from gateway.conversation import ITEM_MARK, Conversation, ThinkingPart, ToolCallPart
 from gateway.dialects.loss import Losses
+from gateway.dialects.parameters import LEAST_EFFORT, cannot_rest
 from gateway.types import Target
 
 
@@ -91,15 +92,16 @@ def add_reasoning(fields: Json, talk: Conversation, target: Target, losses: Loss
     asked = talk.reasoning
     if asked is None:
         return
+    if asked.disabled and cannot_rest(target, "none"):
+        _set_effort(fields, target, LEAST_EFFORT)
+        losses.add("reasoning_effort")
+        return
     if asked.disabled:
         if "thinking" in target.capabilities:
             fields["thinking"] = {"type": "disabled"}
         return
     effort = asked.effort or _effort_of(asked.budget_tokens)
-    if "effort" in target.capabilities:
-        config = fields.setdefault("output_config", {})
-        assert isinstance(config, dict)
-        config["effort"] = _EFFORTS.get(effort, effort)
+    if _set_effort(fields, target, _EFFORTS.get(effort, effort)):
         return
     limit = fields["max_tokens"]
     assert isinstance(limit, int)
@@ -112,6 +114,16 @@ def add_reasoning(fields: Json, talk: Conversation, target: Target, losses: Loss
     for name in ("temperature", "top_p", "top_k"):
         if fields.pop(name, None) is not None:
             losses.add(name)
+
+
+def _set_effort(fields: Json, target: Target, effort: str) -> bool:
+    """Whether the model has a word for effort, which is then said."""
+    if "effort" not in target.capabilities:
+        return False
+    config = fields.setdefault("output_config", {})
+    assert isinstance(config, dict)
+    config["effort"] = effort
+    return True
 
 
 def _effort_of(budget_tokens: int) -> str:

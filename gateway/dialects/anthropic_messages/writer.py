@@ -25,6 +25,7 @@ from gateway.dialects.anthropic_messages.schemas import enforceable
 from gateway.dialects.anthropic_messages.thinking import add_reasoning
 from gateway.dialects.loss import Losses, check_schema_wanted, opaque_user, unsupported
 from gateway.dialects.naming import tool_name
+from gateway.dialects.parameters import MESSAGES_SAMPLING, asks, takes
 from gateway.ports import UpstreamBody
 from gateway.types import Target
 
@@ -85,17 +86,16 @@ def _add_sampling(fields: Json, talk: Conversation, target: Target, losses: Loss
     for name in _NO_PLACE:
         if getattr(sampling, name) is not None:
             losses.add(name)
-    is_fixed = "fixed_sampling" in target.capabilities
-    if sampling.temperature is not None and not is_fixed:
-        fields["temperature"] = min(sampling.temperature, 1.0)
-    if sampling.temperature is not None and (is_fixed or sampling.temperature > 1):
-        losses.add("temperature")
-    for name in ("top_p", "top_k"):
-        value: object = getattr(sampling, name)
-        if value is not None and is_fixed:
+    for name in MESSAGES_SAMPLING:
+        value: float | None = getattr(sampling, name)
+        if value is None:
+            continue
+        if takes(target, name, is_warm="temperature" in fields):
+            fields[name] = min(value, 1.0) if name == "temperature" else value
+            if fields[name] != value:
+                losses.add(name)
+        elif asks(name, value):
             losses.add(name)
-        elif value is not None:
-            fields[name] = value
     stops = [text for text in sampling.stop if text.strip()]
     if stops:
         fields["stop_sequences"] = stops

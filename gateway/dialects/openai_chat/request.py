@@ -6,6 +6,14 @@ from gateway.dialects import body
 from gateway.dialects.estimate import estimate_input_tokens
 from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
 from gateway.dialects.openai_chat.wire import ChatBody, ChatMessage, ContentPart, Link
+from gateway.dialects.parameters import (
+    CHAT_WORDS,
+    FITS,
+    LEAST_EFFORT,
+    cannot_rest,
+    reasons_at,
+    unfit,
+)
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, Target
@@ -117,18 +125,29 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     is_within = asked is not None and asked <= output_tokens_cap
     lacks_usage = request.stream and not request.wants_stream_usage
     has_thinking = b'"thinking_blocks"' in request.raw
-    if is_within and not lacks_usage and not has_thinking and request.model == target.model:
+    effort = request.tree.get("reasoning_effort")
+    left_out = unfit(request.tree, target, CHAT_WORDS, reasons=reasons_at(target, effort))
+    is_restless = cannot_rest(target, effort)
+    is_other = has_thinking or left_out is not FITS or is_restless or request.model != target.model
+    if is_within and not lacks_usage and not is_other:
         return UpstreamBody(request.raw)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
+    for name in left_out.fields:
+        del fields[name]
     fields["model"] = msgspec.json.encode(target.model)
     if not is_within:
         fields[_limit_field(request, target)] = b"%d" % output_tokens_cap
     if lacks_usage:
         fields["stream_options"] = _with_usage(fields.get("stream_options"))
+    dropped = left_out.dropped
+    if is_restless:
+        fields["reasoning_effort"] = msgspec.json.encode(LEAST_EFFORT)
+        dropped += ("reasoning_effort",)
     lost = _without_thinking(fields["messages"]) if has_thinking else None
     if lost is not None:
         fields["messages"] = lost
-    return UpstreamBody(body.join(fields), () if lost is None else ("messages.thinking_blocks",))
+        dropped += ("messages.thinking_blocks",)
+    return UpstreamBody(body.join(fields), dropped)
 
 
 def _without_thinking(messages: msgspec.Raw | bytes) -> bytes | None:

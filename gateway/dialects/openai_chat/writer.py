@@ -25,7 +25,14 @@ from gateway.dialects.breakpoints import marked, settled
 from gateway.dialects.loss import Losses, check_schema_wanted, unsupported
 from gateway.dialects.naming import tool_name
 from gateway.dialects.openai_chat.request import limit_field
-from gateway.dialects.openai_words import CHOICES, effort_of, named_schema, told_user
+from gateway.dialects.openai_words import (
+    CHOICES,
+    OPENAI_SAMPLING,
+    add_sampling,
+    effort_for,
+    named_schema,
+    told_user,
+)
 from gateway.ports import UpstreamBody
 from gateway.types import Target
 
@@ -70,16 +77,10 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
 
 def _add_sampling(fields: Json, talk: Conversation, target: Target, losses: Losses) -> None:
     sampling = talk.sampling
-    is_fixed = "fixed_sampling" in target.capabilities
-    for name in ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty"):
-        value: object = getattr(sampling, name)
-        if value is not None:
-            if is_fixed:
-                losses.add(name)
-            else:
-                fields[name] = value
+    add_sampling(fields, talk, target, losses, OPENAI_SAMPLING)
     if sampling.top_k is not None:
-        if "top_k" in target.capabilities:
+        # No word of the vendor's own: only for servers that are known to know it.
+        if target.parameters.get("top_k") == "yes":
             fields["top_k"] = sampling.top_k
         else:
             losses.add("top_k")
@@ -97,7 +98,7 @@ def _add_reasoning(
     if "reasoning_effort" not in target.capabilities:
         if not reasoning.disabled:
             losses.add("thinking")
-    elif effort := effort_of(reasoning):
+    elif effort := effort_for(target, reasoning, losses):
         fields["reasoning_effort"] = effort
     else:
         losses.add("thinking")

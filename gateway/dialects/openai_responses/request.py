@@ -9,6 +9,13 @@ from gateway.dialects import body
 from gateway.dialects.estimate import estimate_input_tokens
 from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
 from gateway.dialects.openai_responses.wire import Item, Part, ResponsesBody
+from gateway.dialects.parameters import (
+    LEAST_EFFORT,
+    RESPONSES_WORDS,
+    cannot_rest,
+    reasons_at,
+    unfit,
+)
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, Target, Thread
@@ -148,7 +155,7 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     if asked is None or asked > output_tokens_cap:
         fields["max_output_tokens"] = b"%d" % check_limit(output_tokens_cap)
     fields["store"] = b"false"
-    dropped = request.dropped
+    dropped = request.dropped + _fit(fields, request.tree, target)
     if BLOCK_MARK.encode() in request.raw:
         # Another vendor's thinking, sent back by a caller, is not for this one's eyes.
         fields["input"] = _filtered(fields["input"], _is_own)
@@ -156,6 +163,22 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     if "reasoning_effort" in target.capabilities:
         fields["include"] = _with_encrypted(request.tree.get("include"))
     return UpstreamBody(body.join(fields), dropped)
+
+
+def _fit(
+    fields: dict[str, msgspec.Raw | bytes], tree: Mapping[str, object], target: Target
+) -> tuple[str, ...]:
+    """Take out of a request what the model does not take; what of it asked for something."""
+    reasoning = tree.get("reasoning")
+    effort = reasoning.get("effort") if isinstance(reasoning, dict) else None
+    left_out = unfit(tree, target, RESPONSES_WORDS, reasons=reasons_at(target, effort))
+    for name in left_out.fields:
+        del fields[name]
+    if not cannot_rest(target, effort):
+        return left_out.dropped
+    least = msgspec.json.encode(LEAST_EFFORT)
+    fields["reasoning"] = body.patch(bytes(fields["reasoning"]), {"effort": least})
+    return (*left_out.dropped, "reasoning.effort")
 
 
 def without_sealed(raw: bytes) -> UpstreamBody | None:

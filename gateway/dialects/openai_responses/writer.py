@@ -26,7 +26,14 @@ from gateway.dialects.loss import Losses, check_schema_wanted, unsupported
 from gateway.dialects.naming import tool_name
 from gateway.dialects.openai_responses.marks import unwrapped_item
 from gateway.dialects.openai_responses.request import ENCRYPTED, check_limit
-from gateway.dialects.openai_words import CHOICES, effort_of, named_schema, told_user
+from gateway.dialects.openai_words import (
+    CHOICES,
+    add_sampling,
+    effort_for,
+    named_schema,
+    told_user,
+)
+from gateway.dialects.parameters import RESPONSES_SAMPLING
 from gateway.ports import UpstreamBody
 from gateway.types import Target
 
@@ -78,13 +85,7 @@ def _add_sampling(fields: Json, talk: Conversation, target: Target, losses: Loss
     for name in _NO_PLACE:
         if getattr(sampling, name) is not None:
             losses.add(name)
-    is_fixed = "fixed_sampling" in target.capabilities
-    for name in ("temperature", "top_p"):
-        value: object = getattr(sampling, name)
-        if value is not None and is_fixed:
-            losses.add(name)
-        elif value is not None:
-            fields[name] = value
+    add_sampling(fields, talk, target, losses, RESPONSES_SAMPLING)
 
 
 def _add_tools(fields: Json, talk: Conversation) -> None:
@@ -107,7 +108,7 @@ def _add_reasoning(
     fields["include"] = [ENCRYPTED]
     if reasoning is None:
         return
-    if effort := effort_of(reasoning):
+    if effort := effort_for(target, reasoning, losses):
         fields["reasoning"] = {"effort": effort}
     else:
         losses.add("thinking")

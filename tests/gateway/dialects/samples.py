@@ -1,7 +1,7 @@
 """Requests, targets and upstream streams that the tests of the dialects share."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gateway.dialects.registry import DIALECTS
@@ -28,7 +28,9 @@ PRICE = Price(
 )
 
 
-def target(*capabilities: str, model: str = "upstream-model") -> Target:
+def target(
+    *capabilities: str, model: str = "upstream-model", parameters: Mapping[str, str] | None = None
+) -> Target:
     return Target(
         name="target",
         provider="provider",
@@ -40,6 +42,7 @@ def target(*capabilities: str, model: str = "upstream-model") -> Target:
         context_window_tokens=200_000,
         output_tokens_max=8192,
         capabilities=frozenset(capabilities),
+        parameters=parameters or {},
     )
 
 
@@ -53,13 +56,19 @@ def messages(**fields: Any) -> ChatRequest:
     return ANTHROPIC.decode_request(json.dumps(body | fields).encode(), "req_1")
 
 
-def to_anthropic(request: ChatRequest, *capabilities: str) -> tuple[dict[str, Any], set[str]]:
-    upstream = ANTHROPIC.encode_request(request, target(*capabilities), 1000)
+def to_anthropic(
+    request: ChatRequest, *capabilities: str, **parameters: str
+) -> tuple[dict[str, Any], set[str]]:
+    chosen = target(*capabilities, parameters=parameters)
+    upstream = ANTHROPIC.encode_request(request, chosen, 1000)
     return json.loads(upstream.body), set(upstream.dropped)
 
 
-def to_openai(request: ChatRequest, *capabilities: str) -> tuple[dict[str, Any], set[str]]:
-    upstream = OPENAI.encode_request(request, target(*capabilities), 1000)
+def to_openai(
+    request: ChatRequest, *capabilities: str, **parameters: str
+) -> tuple[dict[str, Any], set[str]]:
+    chosen = target(*capabilities, parameters=parameters)
+    upstream = OPENAI.encode_request(request, chosen, 1000)
     return json.loads(upstream.body), set(upstream.dropped)
 
 

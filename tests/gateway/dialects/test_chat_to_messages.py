@@ -200,7 +200,8 @@ def test_rule_22_temperatures_above_one_are_capped_with_notice() -> None:
 
 
 def test_rule_22_models_with_fixed_sampling_get_none_with_notice() -> None:
-    body, dropped = to_anthropic(chat(temperature=0.3, top_p=0.5), "fixed_sampling")
+    request = chat(temperature=0.3, top_p=0.5)
+    body, dropped = to_anthropic(request, temperature="no", top_p="no")
     assert dropped == {"temperature", "top_p"}
     assert dropped.isdisjoint(body)
 

@@ -198,7 +198,8 @@ def test_rule_55_unknown_fields_inside_messages_are_reported() -> None:
 
 def test_capabilities_of_the_target_let_more_cross() -> None:
     request = messages(top_k=5, thinking={"type": "enabled", "budget_tokens": 2048})
-    body, dropped = to_openai(request, "top_k", "reasoning_effort", "max_completion_tokens")
+    able = ("reasoning_effort", "max_completion_tokens")
+    body, dropped = to_openai(request, *able, top_k="yes")
     assert (body["top_k"], body["reasoning_effort"], dropped) == (5, "low", set())
     assert body["max_completion_tokens"] == 1000
     for config, effort in (
@@ -210,7 +211,8 @@ def test_capabilities_of_the_target_let_more_cross() -> None:
 
 
 def test_models_with_fixed_sampling_get_none_with_notice() -> None:
-    body, dropped = to_openai(messages(temperature=0.3, top_p=0.5), "fixed_sampling")
+    request = messages(temperature=0.3, top_p=0.5)
+    body, dropped = to_openai(request, temperature="no", top_p="no")
     assert dropped == {"temperature", "top_p"}
     assert dropped.isdisjoint(body)
 

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from tests.gateway.dialects.samples import ANTHROPIC, OPENAI, target
 
 
-HERE = target("mid_system", "prefill", "effort", "reasoning_effort", "top_k", model="m")
+HERE = target(
+    *("mid_system", "prefill", "effort", "reasoning_effort"), model="m", parameters={"top_k": "yes"}
+)
 WORDS = st.text('abc ü\u2028{}"\\', min_size=1, max_size=8).filter(str.strip)
 NAMES = st.sampled_from(["weather", "clock", "search-2"])
 IMAGES = st.sampled_from(
