@@ -140,6 +140,11 @@ class ServedModel(Protocol):
         """0 when the engine does not say."""
         ...
 
+    @property
+    def told_capabilities(self) -> frozenset[str]:
+        """What the engine says the model can do; empty when it does not say."""
+        ...
+
 
 class ModelHost(Provider, Protocol):
     """A provider of our own, which can be asked what it serves."""

@@ -95,7 +95,8 @@ class Prober:
         model = served.get(target.model)
         if model is None:
             return target, NOT_SERVED
-        return refine_target(target, model.digest, model.window_tokens), ""
+        told = model.told_capabilities
+        return refine_target(target, model.digest, model.window_tokens, told), ""
 
 
 async def _ask(host: ModelHost) -> tuple[str, Served]:

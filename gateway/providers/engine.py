@@ -46,6 +46,13 @@ class EngineModel(Struct, frozen=True):
     """0 from engines that do not say."""
     max_model_len: int = 0
     """vLLM's and SGLang's name for the same."""
+    capabilities: object = None
+    """Our engine's list of what the model can do; other engines mean other things by it."""
+
+    @property
+    def told_capabilities(self) -> frozenset[str]:
+        told = self.capabilities if isinstance(self.capabilities, list) else ()
+        return frozenset(word for word in told if isinstance(word, str))
 
     @property
     def window_tokens(self) -> int:

@@ -32,6 +32,7 @@ from local_engine.serve.http import (
 )
 from local_engine.serve.log import log_event
 from local_engine.serve.texts import answer_detokenize, answer_embeddings, answer_tokenize
+from local_engine.text.output_parser import ToolFormat
 
 
 DEFAULT_MAX_BODY_BYTES = 4 << 20
@@ -47,6 +48,11 @@ class ServedModel:
     name: str
     engine: Engine
     loaded_at: int
+
+
+def _capabilities(engine: Engine) -> list[str]:
+    """What this model can do that not every one can: if its template knows tools, it calls them."""
+    return ["tools"] if engine.tokenizer.tool_format is not ToolFormat.NONE else []
 
 
 class EngineApp:
@@ -193,6 +199,7 @@ class EngineApp:
             "owned_by": "gatewright",
             "digest": model.engine.digest,
             "context_window_tokens": model.engine.context_window,
+            "capabilities": _capabilities(model.engine),
         }
         await send_body(send, 200, msgspec.json.encode({"object": "list", "data": [card]}))
 

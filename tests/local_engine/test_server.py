@@ -176,6 +176,7 @@ def test_the_model_list_names_digest_and_context_window(
     assert model.id == "gatewright-demo"
     assert extra["digest"] == engine_process.ready["digest"]
     assert extra["context_window_tokens"] == 2048
+    assert extra["capabilities"] == [], "the demo model's template knows no tools"
 
 
 @pytest.mark.parametrize("index", range(0, len(BAD_REQUESTS), 4))
