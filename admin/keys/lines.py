@@ -57,6 +57,8 @@ class KeyLine(Struct, frozen=True):
     states: tuple[str, ...]
     """Of STATES, the one that says most first."""
     spendings: tuple[Spending, ...] = ()
+    revoked_revision: int | None = None
+    """From this revision of the configuration on it is dead; None also where it was not kept."""
 
     @property
     def state(self) -> str:
@@ -105,6 +107,7 @@ def key_line(
         translation=principal.translation,
         states=_states(record, last_us, until_us, now_us),
         spendings=tuple(spendings.get(f"key:{record.key_id}", ())),
+        revoked_revision=record.revoked_revision,
     )
 
 

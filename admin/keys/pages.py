@@ -31,10 +31,9 @@ OVERLAPS: Final = (
     (604_800, "a week"),
     (2_592_000, "30 days"),
 )
-_PROPAGATION: Final = {
-    "sqlite": "within a quarter of a second",
-    "postgresql": "at once, when the database calls it, and within a quarter of a second otherwise",
-}
+FOLLOWED_US: Final = 120_000_000
+"""How long a page goes on looking where a revoked key is dead."""
+SHOWN_US: Final = 3_600_000_000
 _P = Permission
 _PATH: Final = "/o/{organisation:str}/keys"
 _KEY: Final = f"{_PATH}/{{key_id:str}}"
@@ -98,8 +97,8 @@ def _reading(services: Services) -> list[Any]:
             key=detail.key,
             count_max=COUNT_MAX,
             in_house=in_house,
-            propagation=_PROPAGATION[services.database.kind],
-            is_just_revoked=request.query_params.get("revoked") == "now",
+            followed_us=FOLLOWED_US,
+            shown_us=SHOWN_US,
         )
 
     return [key_list, key_page]
@@ -252,7 +251,7 @@ def _revoking(services: Services) -> list[Any]:
     ) -> Redirect:
         line = await reader.line(organisation, key_id)
         await issuer.revoke(session_of(request).person, organisation, line)
-        to = f"/o/{organisation}/keys/{line.key_id}?revoked=now"
+        to = f"/o/{organisation}/keys/{line.key_id}"
         return Redirect(to, status_code=SEE_OTHER)
 
     return [revoke_page, revoke]

@@ -8,11 +8,13 @@ from litestar.exceptions import NotFoundException
 from msgspec import Struct
 
 from admin.keys.lines import KeyLine, Spending, key_line, spending_of
+from admin.keys.propagation import Propagation, propagation
 from admin.services import Services
 from gateway.audit.projection import SequencedRecord
 from gateway.deeds import OPERATORS
 from gateway.rates import RateLimit
 from gateway.store.audit_sink import AuditQuery
+from gateway.store.workers import WorkerTable
 
 
 RECENT_MAX: Final = 8
@@ -57,6 +59,8 @@ class KeyDetail(Struct, frozen=True):
     """Requests of the last hour; no more than COUNT_MAX are counted."""
     requests: tuple[KeyRequest, ...]
     deeds: tuple[KeyDeed, ...]
+    propagation: Propagation | None
+    """Where it is dead; None of a key that is not revoked."""
 
 
 class KeyReader:
@@ -64,6 +68,7 @@ class KeyReader:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._workers = WorkerTable(services.database)
 
     async def listed(self, organisation: str) -> list[KeyLine]:
         """Every key of an organisation, the newest first."""
@@ -114,7 +119,15 @@ class KeyReader:
             lately=await self.lately(organisation, key_id),
             requests=await self._requests(organisation, line),
             deeds=await self._deeds(organisation, key_id),
+            propagation=await self._propagation(line),
         )
+
+    async def _propagation(self, line: KeyLine) -> Propagation | None:
+        if line.revoked_us is None:
+            return None
+        reports = await self._workers.all()
+        now_us = self._services.clock.utc_us()
+        return propagation(reports, line.revoked_revision, line.revoked_us, now_us)
 
     async def _requests(self, organisation: str, line: KeyLine) -> tuple[KeyRequest, ...]:
         """Those of the day that ends with the last one: a longer search would have no bound."""

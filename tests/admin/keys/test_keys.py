@@ -216,7 +216,7 @@ async def test_revoking_says_what_happens_and_then_ends_the_key(
     assert answer.status == 303
     assert not await is_good(listener, key)
     shown = await see(owner, answer.headers["location"])
-    assert "Workers do not report back here" in shown
+    assert "No worker reports, so nobody can be counted" in shown
     assert "Revoked" in shown
     await send(owner, f"{LIST}/ended0000000/rotate", {"overlap_s": "0"}, 400)
 
