@@ -21,6 +21,7 @@ from gateway.conclusion import Conclusion
 from gateway.configured_policy import load_policy
 from gateway.counting import Counting
 from gateway.credentials import master_key, pepper
+from gateway.deeds import Deeds
 from gateway.dialects.anthropic_messages.counting import AnthropicTokenCount
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.token_count import count_input_tokens
@@ -123,9 +124,9 @@ class DataPlane:
         policies = PolicySet(load_policy(settings), visible_headers=visible_headers(settings))
         self.snapshots = SnapshotKeeper(policies, self._prober.board(), self._watcher.age_s)
         self._policies = PolicyStore(self._database, clock)
-        self._trials, self._health = Trials(), TargetHealth()
-        self._guard = CanaryGuard(self._trials, self._policies, self.snapshots)
+        self._trials, self._health = Trials(settings.policy.guard), TargetHealth()
         self._audit = make_audit_log(settings, clock)
+        self._guard = self._make_guard()
         self._integration = Integration(
             settings, self._database, clock, master_key(settings), self._audit
         )
@@ -229,6 +230,10 @@ class DataPlane:
             parts.push_async_callback(self._audit.close)
             parts.push_async_callback(self._presence.leave)
             parts.push_async_callback(self._upkeep.close)
+
+    def _make_guard(self) -> CanaryGuard:
+        deeds = Deeds(self._audit, self._clock)
+        return CanaryGuard(self._trials, self._policies, self.snapshots, deeds)
 
     def _make_rotation(self) -> Rotation:
         return Rotation(

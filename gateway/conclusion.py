@@ -35,6 +35,7 @@ from gateway.types import (
 )
 from gateway.warmth import COLD, Warm, Warmth
 from policies.decide import decide
+from policies.document import ANSWER_CHECKS
 
 
 NO_USAGE = Usage()
@@ -232,7 +233,7 @@ class Conclusion:
         now_us = self._clock.utc_us()
         duration_us = now_us - passage.arrival.arrived_us
         record = evidence.outcome(passage, ending, utc_us=now_us)
-        self._count(passage, ending, duration_us)
+        self._count(passage, ending, duration_us, unsound)
         if (tried := on_trial(passage)) is not None and ending.status != "cancelled":
             self._try(tried, ending, unsound(tried.checks), duration_us)
         if content and passage.ruling.plan.audit_content == "redacted":
@@ -267,7 +268,13 @@ class Conclusion:
         for result in results:
             self._metrics.count_trial(tried.trial.rule, arm, result)
 
-    def _count(self, passage: Passage, ending: Ending, duration_us: int) -> None:
+    def _count(
+        self,
+        passage: Passage,
+        ending: Ending,
+        duration_us: int,
+        unsound: Callable[[tuple[str, ...]], tuple[str, ...]],
+    ) -> None:
         name = ending.target.name if ending.target else ""
         place = ending.target.jurisdiction if ending.target else ""
         usage = ending.usage or NO_USAGE
@@ -279,13 +286,16 @@ class Conclusion:
             usage.output_tokens,
             ending.cost_microusd,
         )
-        self._trials.count(
-            passage.ruling.decision.document_digest,
-            failed=ending.status in {"failed", "incomplete"},
-            refused=False,
-            duration_us=duration_us,
-            cost_microusd=ending.cost_microusd,
-        )
+        digest = passage.ruling.decision.document_digest
+        if self._trials.watches(digest):
+            self._trials.count(
+                digest,
+                failed=ending.status in {"failed", "incomplete"},
+                refused=False,
+                duration_us=duration_us,
+                cost_microusd=ending.cost_microusd,
+                unsound=unsound(ANSWER_CHECKS) if ending.status == "ok" else (),
+            )
         for attempt in ending.attempts:
             if attempt.error:
                 self._metrics.count_failed_attempt(attempt.target, attempt.error)

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.errors import Forbidden, RequestInvalid
+from gateway.guarding import GuardRules
 from gateway.types import Principal
 from policies.hierarchy import compose
 from policies.ordering import FASTEST, share
@@ -56,6 +57,8 @@ class PolicyVersion(Struct, frozen=True):
     note: str = ""
     approver: str = ""
     percent: float = 0.0
+    guard: GuardRules | None = None
+    """None: as a canary it keeps the installation's own limits."""
 
 
 class PolicyEvent(Struct, frozen=True):
@@ -137,6 +140,8 @@ class Level(Struct, frozen=True):
     canary_number: int = 0
     percent: float = 0.0
     shadow: PolicyDocument | None = None
+    guard: GuardRules | None = None
+    """The canary's own; None for the installation's."""
 
 
 class Governing(Struct, frozen=True):
@@ -155,6 +160,7 @@ class Trial(Struct, frozen=True):
     percent: float
     version_digest: str
     document: PolicyDocument
+    guard: GuardRules | None = None
 
     def takes(self, principal: Principal) -> bool:
         """Sticky by key: the same key stays with the same version as long as the trial runs."""
@@ -250,7 +256,14 @@ class PolicySet:
             if level.canary is not None:
                 whole = _whole({**live, name: level.canary})
                 trials.append(
-                    Trial(name, level.canary_number, level.percent, level.canary.digest, whole)
+                    Trial(
+                        name,
+                        level.canary_number,
+                        level.percent,
+                        level.canary.digest,
+                        whole,
+                        level.guard,
+                    )
                 )
             if level.shadow is not None and shadow is None:
                 shadow = _whole({**live, name: level.shadow})

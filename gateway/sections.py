@@ -5,6 +5,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gateway.guarding import GuardRules
+
 
 EXPLORATION_MAX = 0.05
 
@@ -169,3 +171,13 @@ class RatesSettings(Struct, frozen=True, forbid_unknown_fields=True):
     url: str = ""
     """`redis://host:port/number`, also for Valkey; `rediss://` with TLS."""
     password: SecretReference | None = None
+
+
+class PolicySettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The policy document; empty means the default document that is shipped."""
+
+    file: str = ""
+    headers: tuple[str, ...] = ()
+    """Request headers that policies may look at; they are also recorded."""
+    guard: GuardRules = GuardRules()
+    """What a canary must keep whose version has no rules of its own."""

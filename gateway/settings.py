@@ -25,6 +25,7 @@ from gateway.sections import (
     CurrencySettings,
     InspectionSettings,
     OidcSettings,
+    PolicySettings,
     PriceSettings,
     RatesSettings,
     RetentionSettings,
@@ -80,14 +81,6 @@ class AuditSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Where evidence packs wait to be fetched."""
     second_device: Literal["auto", "database", "none"] = "auto"
     """Whether the database takes records while the disk cannot: `auto` where it is PostgreSQL."""
-
-
-class PolicySettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The policy document; empty means the default document that is shipped."""
-
-    file: str = ""
-    headers: tuple[str, ...] = ()
-    """Request headers that policies may look at; they are also recorded."""
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):

@@ -38,6 +38,7 @@ class Event(StrEnum):
     RATES_DEGRADED = "rates:degraded"
     RATES_RECOVERED = "rates:recovered"
     CANARY_WITHDRAWN = "policy:canary_withdrawn"
+    CANARY_HALTED = "policy:canary_halted"
     CANARY_WORSE = "policy:canary_worse"
     GUARD_FAILED = "policy:guard_failed"
     LEDGER_FLUSH_FAILED = "ledger:flush_failed"

@@ -2,33 +2,31 @@
 
 A worker counts what ended under a canary and beside it: under the documents of those who do not get
 it, or at the targets that the others get. `harm` compares the two and names the first figure that
-is worse by more than chance and the margins explain.
+is worse by more than chance and the limits of `gateway.guarding` explain.
 """
 
-from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
-from math import sqrt
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from math import log2, sqrt
+from typing import TypeVar
 
 from msgspec import Struct, field
 
+from gateway.guarding import GuardRules, OnHarm
 from gateway.rollout import Governing, Trial
 from policies.decision import Decision
 
 
-class GuardRules(Struct, frozen=True):
-    """How much worse than the live version a canary may be before it is withdrawn."""
-
-    requests_min: int = 20
-    """Fewer say nothing yet."""
-    failures_excess: float = 0.05
-    checks_excess: float = 0.05
-    refusals_excess: float = 0.05
-    latency_ratio: float = 2.0
-    cost_ratio: float = 2.0
+Key = TypeVar("Key")
+SLOW_SHARE = 0.05
+"""A limit on p95 lets one answer in twenty take longer."""
+_STEPS = 8
+"""Times are counted in steps of a factor of 2 ** (1 / 8): a p95 is known to within 9 %."""
+_US_PER_MS = 1_000
 
 
 class Arm(Struct):
-    """What ended under one document on this worker."""
+    """What ended under one document on this worker, or on all of them together."""
 
     requests: int = 0
     failures: int = 0
@@ -36,8 +34,52 @@ class Arm(Struct):
     answered: int = 0
     duration_us: int = 0
     cost_microusd: int = 0
-    unsound: Counter[str] = field(default_factory=Counter)
+    unsound: dict[str, int] = field(default_factory=dict)
     """Answers that failed a check, by its name."""
+    times: dict[int, int] = field(default_factory=dict)
+    """Answers by how long they took, in steps."""
+
+    def answer(self, duration_us: int, cost_microusd: int, unsound: Iterable[str] = ()) -> None:
+        """A request of this arm was answered."""
+        self.answered += 1
+        self.duration_us += duration_us
+        self.cost_microusd += cost_microusd
+        step = _step_of(duration_us)
+        self.times[step] = self.times.get(step, 0) + 1
+        for check in unsound:
+            self.unsound[check] = self.unsound.get(check, 0) + 1
+
+    def add(self, other: "Arm") -> None:
+        """What another worker counted."""
+        for name in ("requests", "failures", "refusals", "answered", "duration_us"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.cost_microusd += other.cost_microusd
+        _merge(self.unsound, other.unsound)
+        _merge(self.times, other.times)
+
+    @property
+    def p95_ms(self) -> int:
+        """About how long the slowest of twenty answers took; 0 where there was none."""
+        left = self.answered * SLOW_SHARE
+        for step, count in sorted(self.times.items(), reverse=True):
+            left -= count
+            if left < 0:
+                return round(2 ** ((step + 0.5) / _STEPS) / _US_PER_MS)
+        return 0
+
+    def slower_than(self, limit_ms: int) -> int:
+        """Answers that surely took longer."""
+        first = _step_of(limit_ms * _US_PER_MS) + 1
+        return sum(count for step, count in self.times.items() if step >= first)
+
+
+def _merge(mine: dict[Key, int], theirs: Mapping[Key, int]) -> None:
+    for key, count in theirs.items():
+        mine[key] = mine.get(key, 0) + count
+
+
+def _step_of(duration_us: int) -> int:
+    return int(log2(max(duration_us, 1)) * _STEPS)
 
 
 TARGETS_WATCHED = 64
@@ -58,22 +100,49 @@ def harm(canary: Arm, live: Arm, rules: GuardRules) -> str:
     """
     if canary.requests < rules.requests_min:
         return ""
+    for judge in (_worse_shares, _worse_answers, _worse_means):
+        if reason := judge(canary, live, rules):
+            return reason
+    return ""
+
+
+def _worse_shares(canary: Arm, live: Arm, rules: GuardRules) -> str:
     for name, bad, usual, excess in (
         ("failures", canary.failures, live.failures, rules.failures_excess),
         ("refusals", canary.refusals, live.refusals, rules.refusals_excess),
     ):
         allowed = (usual / live.requests if live.requests else 0.0) + excess
+        if name == "failures" and rules.failures_max is not None:
+            allowed = min(allowed, rules.failures_max)
         if wilson_low(bad, canary.requests) > allowed:
             share = round(100 * bad / canary.requests)
             seen = f"{share} % of {canary.requests} requests"
-            return f"{name}: {seen}, {100 * allowed:.0f} % allowed"
+            return f"{name}: {seen}, {100 * allowed:.3g} % allowed"
+    return ""
+
+
+def _worse_answers(canary: Arm, live: Arm, rules: GuardRules) -> str:
     for check, bad in sorted(canary.unsound.items()):
-        allowed = live.unsound[check] / live.answered if live.answered else 0.0
+        allowed = live.unsound.get(check, 0) / live.answered if live.answered else 0.0
         allowed += rules.checks_excess
         if wilson_low(bad, max(canary.answered, 1)) > allowed:
             share = round(100 * bad / max(canary.answered, 1))
             seen = f"{share} % of {canary.answered} answers fail"
-            return f"{check}: {seen}, {100 * allowed:.0f} % allowed"
+            return f"{check}: {seen}, {100 * allowed:.3g} % allowed"
+    if rules.p95_ms_max is not None and canary.answered >= rules.requests_min:
+        slow = canary.slower_than(rules.p95_ms_max)
+        if wilson_low(slow, canary.answered) > SLOW_SHARE:
+            seen = f"{slow} of {canary.answered} answers took longer than {rules.p95_ms_max} ms"
+            return f"p95: {seen}, one in twenty allowed"
+    return ""
+
+
+def _worse_means(canary: Arm, live: Arm, rules: GuardRules) -> str:
+    most = rules.cost_microusd_max
+    if most is not None and canary.answered >= rules.requests_min:
+        mean = canary.cost_microusd / canary.answered
+        if mean > most:
+            return f"cost: {mean / 1e6:.6f} USD an answer, {most / 1e6:.6f} allowed"
     enough = min(canary.answered, live.answered) >= rules.requests_min
     for name, total, usual, ratio in (
         ("latency", canary.duration_us, live.duration_us, rules.latency_ratio),
@@ -129,10 +198,7 @@ class TargetTrials:
         arm.requests += 1
         arm.failures += failed
         if not failed:
-            arm.answered += 1
-            arm.duration_us += duration_us
-            arm.cost_microusd += cost_microusd
-            arm.unsound.update(unsound)
+            arm.answer(duration_us, cost_microusd, unsound)
 
     def figures(self) -> Mapping[TargetTrial, tuple[Arm, Arm]]:
         """The canary's arm, and the others', of each."""
@@ -150,6 +216,7 @@ class Trials:
     """The arms of one worker, by the digest of the whole document."""
 
     def __init__(self, rules: GuardRules | None = None) -> None:
+        """`rules` hold for versions that have none of their own."""
         self._rules = rules or GuardRules()
         self._arms: dict[str, Arm] = {}
         self.targets = TargetTrials(rules)
@@ -160,8 +227,19 @@ class Trials:
         wanted |= {each.document.digest for each in governing}
         self._arms = {digest: self._arms.get(digest, Arm()) for digest in wanted}
 
+    def watches(self, digest: str) -> bool:
+        """Whether what ends under this document is counted."""
+        return digest in self._arms
+
     def count(
-        self, digest: str, *, failed: bool, refused: bool, duration_us: int, cost_microusd: int
+        self,
+        digest: str,
+        *,
+        failed: bool,
+        refused: bool,
+        duration_us: int,
+        cost_microusd: int,
+        unsound: Iterable[str] = (),
     ) -> None:
         """A request ended; nothing happens when its document is not on trial."""
         arm = self._arms.get(digest)
@@ -171,9 +249,7 @@ class Trials:
         arm.failures += failed
         arm.refusals += refused
         if not failed and not refused:
-            arm.answered += 1
-            arm.duration_us += duration_us
-            arm.cost_microusd += cost_microusd
+            arm.answer(duration_us, cost_microusd, unsound)
 
     def harmful(self, governing: list[Governing]) -> Iterator[tuple[Trial, str]]:
         """Canaries that must go, and why."""
@@ -181,5 +257,36 @@ class Trials:
             live = self._arms.get(each.document.digest, Arm())
             for trial in each.trials:
                 arm = self._arms.get(trial.document.digest, Arm())
-                if reason := harm(arm, live, self._rules):
+                if reason := self.harm(trial, arm, live):
                     yield trial, reason
+
+    def harm(self, trial: Trial, canary: Arm, live: Arm) -> str:
+        """Empty, or what speaks against a canary by its own rules."""
+        return harm(canary, live, trial.guard or self._rules)
+
+    def on_harm(self, trial: Trial) -> OnHarm:
+        """What is to become of it then."""
+        return (trial.guard or self._rules).on_harm
+
+    def figures(self, governing: list[Governing]) -> list[tuple[Trial, Arm, Arm]]:
+        """What this worker saw of each version on trial, and beside it, of all projects together.
+
+        Documents that several projects share are counted once.
+        """
+        digests: dict[tuple[str, int], tuple[Trial, set[str], set[str]]] = {}
+        for each in governing:
+            for trial in each.trials:
+                key = (trial.level, trial.number)
+                _, tried, beside = digests.setdefault(key, (trial, set(), set()))
+                tried.add(trial.document.digest)
+                beside.add(each.document.digest)
+        return [
+            (trial, self._together(tried), self._together(beside))
+            for trial, tried, beside in digests.values()
+        ]
+
+    def _together(self, digests: Iterable[str]) -> Arm:
+        whole = Arm()
+        for digest in digests:
+            whole.add(self._arms.get(digest, Arm()))
+        return whole

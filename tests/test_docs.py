@@ -17,6 +17,7 @@ from gateway.__main__ import commands, main
 from gateway.configured_policy import load_policy
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import ConfigurationInvalid, GatewrightError, UpstreamRefused
+from gateway.guarding import GuardRules
 from gateway.metrics import Metrics
 from gateway.pricing import configured_targets
 from gateway.providers.registry import KINDS
@@ -92,7 +93,11 @@ def _settings_of(section: object, prefix: str) -> Iterator[tuple[str, object]]:
     """A section's defaults are those of the object in `Settings`, not of its class."""
     assert isinstance(section, Struct)
     for field in msgspec.structs.fields(type(section)):
-        yield f"{prefix}{field.name}", getattr(section, field.name)
+        value = getattr(section, field.name)
+        if isinstance(value, GuardRules):
+            yield from _settings_of(value, f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}", value
 
 
 def _is_leaf(key: str) -> bool:

@@ -18,6 +18,7 @@ from admin.policy_room.room import Asking, Named, Numbered, PolicyRoom, person_o
 from admin.policy_room.weighing import DAYS, Weight
 from gateway.access import Permission
 from gateway.errors import RequestInvalid
+from gateway.guarding import guard_from, wider
 from gateway.rollout import PolicyVersion, acting_at
 from policies.explain import Explanation
 from policies.forms import FactField, fact_fields
@@ -54,6 +55,8 @@ class SubmitOrder(Struct, frozen=True, forbid_unknown_fields=True):
 
     revision: int = 0
     reason: str = ""
+    guard: dict[str, float | str | None] = {}
+    """Limits of its own, by the names of `gateway.guarding`; what is not named stays as usual."""
 
 
 class StepOrder(Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,6 +65,8 @@ class StepOrder(Struct, frozen=True, forbid_unknown_fields=True):
     action: str = ""
     reason: str = ""
     percent: float = 0.0
+    accepts_wider: bool = False
+    """Has to be said to approve limits that are wider than the installation's."""
 
 
 class RollbackOrder(Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,7 +121,14 @@ def _reading(room: PolicyRoom) -> list[Any]:
         place = place_of(organisation, level)
         found = await room.reader.version(place, number)
         text = await room.reader.text_of(found)
-        return {"version": msgspec.to_builtins(found), "text": text}
+        usual = room.reader.guard
+        return {
+            "version": msgspec.to_builtins(found),
+            "text": text,
+            "guard": msgspec.to_builtins(found.guard or usual),
+            "guard_wider": wider(found.guard, usual),
+            "measured": msgspec.to_builtins(await room.reader.figures.measured(place.name, number)),
+        }
 
     @get(f"{LEVEL}/history", opt=reads)
     async def history(request: Asking, organisation: Named, level: Named) -> dict[str, Any]:
@@ -168,7 +180,9 @@ def _writing(room: PolicyRoom) -> list[Any]:
         person = person_of(request)
         if await room.reader.drafts.draft(place.name) is None:
             raise NotFoundException
-        return await desk.submit(person, organisation, place, order.revision, order.reason)
+        said = {name: "none" if v is None else str(v) for name, v in order.guard.items()}
+        guard = guard_from(said, room.reader.guard)
+        return await desk.submit(person, organisation, place, order.revision, order.reason, guard)
 
     return [check, weigh, explain, save, submit]
 
@@ -189,6 +203,7 @@ def _stepping(room: PolicyRoom) -> list[Any]:
             order.action,
             reason=order.reason,
             percent=order.percent,
+            accepts_wider=order.accepts_wider,
         )
 
     @post(f"{VERSION}/verdict", opt=needs(_P.POLICIES_APPROVE, records="policy.approve"))

@@ -44,8 +44,15 @@ def deciding_routes(room: PolicyRoom) -> list[Any]:
             number, action = number_in(form, "id", 1), form.get("action", "")
             if action not in VERDICTS:
                 raise RequestInvalid("approve or reject", parameter="action")
-            reason = form.get("reason", "")
-            await room.desk.step(person, organisation, place, number, action, reason=reason)
+            await room.desk.step(
+                person,
+                organisation,
+                place,
+                number,
+                action,
+                reason=form.get("reason", ""),
+                accepts_wider=form.get("accepts_wider") == "yes",
+            )
         except (RequestInvalid, Forbidden) as error:
             return await inbox_page(room, inbox, request, organisation, error.status, error.message)
         return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)

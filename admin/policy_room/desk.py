@@ -7,6 +7,7 @@ version does not approve it; what concerns the whole installation takes a role h
 import asyncio
 from typing import Final, get_args
 
+import msgspec
 from litestar.exceptions import NotFoundException, PermissionDeniedException
 from msgspec import Struct
 
@@ -15,6 +16,7 @@ from admin.policy_room.reader import PolicyReader
 from gateway.access import Permission, Person
 from gateway.deeds import Deeds
 from gateway.errors import RequestInvalid
+from gateway.guarding import GuardRules, require_seen, wider
 from gateway.rollout import Action, PolicyVersion
 from gateway.store.policy_drafts import PolicyDraft
 from policies.check import CheckReport, check
@@ -92,9 +94,17 @@ class Desk:
             await self._reader.drafts.discard(place.name, revision)
 
     async def submit(
-        self, person: Person, organisation: str, place: Place, revision: int, reason: str
+        self,
+        person: Person,
+        organisation: str,
+        place: Place,
+        revision: int,
+        reason: str,
+        guard: GuardRules | None = None,
     ) -> PolicyVersion:
         """Make the draft a version that somebody else may approve.
+
+        `guard` are the limits that it keeps as a canary, if not the installation's.
 
         Raises:
             RequestInvalid: no reason is given, or the document does not pass its checks.
@@ -108,7 +118,8 @@ class Desk:
         report = await self.checked(draft.text)
         if report.document is None or not report.is_ok:
             raise RequestInvalid("the document has to pass its checks first", parameter="text")
-        after = {"level": place.name, "digest": report.document.digest, "note": reason}
+        after = self._guarded(guard) | {"level": place.name, "note": reason}
+        after["digest"] = report.document.digest
         async with self._deeds.doing(
             person.name, "policy.drafted", organisation, before=await self._states(place),
             after=after,
@@ -120,6 +131,7 @@ class Desk:
                 reason,
                 text=draft.text,
                 revision=revision,
+                guard=guard,
             )
 
     async def step(
@@ -132,12 +144,14 @@ class Desk:
         *,
         reason: str,
         percent: float = 0.0,
+        accepts_wider: bool = False,
     ) -> PolicyVersion:
         """Approve, reject or roll out a version.
 
         Raises:
             NotFoundException: there is no such version.
-            RequestInvalid, Forbidden: as `PolicyStore.act`, or no reason is given.
+            RequestInvalid, Forbidden: as `PolicyStore.act`, or no reason is given, or a version is
+                approved whose limits are wider than the installation's, and nobody said so.
         """
         taken = next((each for each in get_args(Action) if each == action), None)
         if taken not in VERDICTS and taken not in STEPS:
@@ -147,7 +161,11 @@ class Desk:
         _require(person, permission, organisation, place)
         version = await self._reader.version(place, number)
         reason = _reason(reason)
-        after = {"level": place.name, "number": number, "digest": version.digest}
+        if taken == "approve":
+            require_seen(version.guard, self._reader.guard, seen=accepts_wider)
+        after: dict[str, object] = {"level": place.name, "number": number}
+        after |= {"digest": version.digest}
+        after |= self._guarded(version.guard) if taken in ("approve", "canary") else {}
         after |= {"reason": reason} | ({"percent": percent} if percent else {})
         async with self._deeds.doing(
             person.name, f"policy.{action}", organisation, before=await self._states(place),
@@ -171,6 +189,15 @@ class Desk:
             after=after,
         ):  # fmt: skip
             return await self._reader.store.roll_back(place.name, person.name, to=to, reason=reason)
+
+    def _guarded(self, guard: GuardRules | None) -> dict[str, object]:
+        """What a record says of a version's limits, where it has its own."""
+        if guard is None:
+            return {}
+        said: dict[str, object] = {"guard": msgspec.to_builtins(guard)}
+        if found := wider(guard, self._reader.guard):
+            said["guard_wider"] = list(found)
+        return said
 
     async def _states(self, place: Place) -> list[list[object]]:
         """As the command line records it: the states of the newest versions."""

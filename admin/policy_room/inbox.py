@@ -5,11 +5,13 @@ from typing import Final
 from msgspec import Struct
 
 from admin.policy_room.badge import OWN, refused
+from admin.policy_room.limits import guard_amendments
 from admin.policy_room.pages import EMPTY
 from admin.policy_room.places import place_named
 from admin.policy_room.room import PolicyRoom
 from admin.policy_room.weighing import Weight
 from gateway.access import Permission, Person, allows
+from gateway.guarding import wider
 from gateway.store.custody import Custody
 from policies.difference import Amendment, amendments
 
@@ -35,6 +37,8 @@ class Matter(Struct, frozen=True):
     """The slug of a version's level."""
     changes: tuple[Amendment, ...] = ()
     weight: Weight | None = None
+    wider: tuple[str, ...] = ()
+    """What a version's own limits allow beyond the installation's."""
 
 
 class Inbox:
@@ -77,7 +81,11 @@ class Inbox:
                     why=version.note,
                     refused=refused(person, organisation, version),
                     level=place.slug,
-                    changes=amendments(live.body if live else EMPTY, document.body),
+                    changes=(
+                        *amendments(live.body if live else EMPTY, document.body),
+                        *guard_amendments(reader.guard, version.guard or reader.guard),
+                    ),
+                    wider=wider(version.guard, reader.guard),
                     weight=weight,
                 )
             )

@@ -1,12 +1,14 @@
 """Pages that show policies: all levels, one level, one version, and the history of a level."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from litestar import Response
 
+from admin.policy_room.limits import compared, guard_amendments
 from admin.policy_room.marks import line_difference
 from admin.policy_room.places import Place, place_of
 from admin.policy_room.reader import RULES_SHOWN_MAX
@@ -14,8 +16,9 @@ from admin.policy_room.room import Asking, Named, Numbered, PolicyRoom, query_of
 from admin.policy_room.wording import defaults_in_words
 from gateway.access import Permission
 from gateway.errors import RequestInvalid
-from gateway.rollout import Acting, PolicyVersion, acting_at
-from gateway.trials import GuardRules
+from gateway.guarding import wider
+from gateway.rollout import Acting, PolicyEvent, PolicyVersion, acting_at
+from gateway.store.guard import ACTOR
 from policies.difference import amendments
 from policies.document import PolicyBody
 
@@ -113,6 +116,8 @@ async def version_page(
     is_ahead = version.state in ("draft", "approved", "shadow", "canary")
     weight = await room.weigher.weigh(organisation, place, document) if is_ahead else None
     written = await reader.text_of(live) if live else ""
+    measured = await reader.figures.measured(place.name, version.number)
+    events = [e for e in await reader.history(place) if e.number == version.number]
     same = live is not None and live.number == version.number
     return await room.shell.page(
         request,
@@ -125,15 +130,31 @@ async def version_page(
         live=live,
         text=text,
         body=document.body,
-        changes=() if same else amendments(before.body if before else EMPTY, document.body),
+        changes=()
+        if same
+        else (
+            *amendments(before.body if before else EMPTY, document.body),
+            *guard_amendments(reader.guard, version.guard or reader.guard),
+        ),
         lines=() if same else await asyncio.to_thread(line_difference, written, text),
         weight=weight,
-        guard=GuardRules(),
-        events=[e for e in await reader.history(place) if e.number == version.number],
+        guard=version.guard or reader.guard,
+        wider=wider(version.guard, reader.guard),
+        measured=measured,
+        halted=_halted(events, version),
+        compared=compared(version.guard, reader.guard, measured.canary, measured.beside),
+        events=events,
         rights=rights_of(request, organisation, place),
         problem=problem,
         form=form or {},
     )
+
+
+def _halted(events: Sequence[PolicyEvent], version: PolicyVersion) -> str:
+    """Why the guard ended the canary of a version that stayed approved; empty if it did not."""
+    last = events[-1] if events else None
+    is_guards = last is not None and (last.action, last.actor) == ("stop", ACTOR)
+    return last.reason if last and is_guards and version.state == "approved" else ""
 
 
 async def history_page(
@@ -152,12 +173,14 @@ async def history_page(
     numbers = {each.number: each for each in versions}
     pair = [numbers.get(int(asked.get(name, "0"))) if asked.get(name, "0").isdigit() else None
             for name in ("a", "b")]  # fmt: skip
-    compared = None
+    pair_compared = None
     if pair[0] and pair[1]:
         bodies = [(await reader.document(each)).body for each in pair if each]
         texts = [await reader.text_of(each) for each in pair if each]
         lines = await asyncio.to_thread(line_difference, *texts)
-        compared = (pair[0], pair[1], amendments(*bodies), lines)
+        guards = guard_amendments(*((each.guard or reader.guard) for each in pair if each))
+        changes = (*amendments(*bodies), *guards)
+        pair_compared = (pair[0], pair[1], changes, lines)
     acting: Acting | None = None
     at_us = 0
     frame = await room.shell.frame(request, "policies")
@@ -177,7 +200,7 @@ async def history_page(
         versions=versions,
         events=list(reversed(events)),
         numbers=numbers,
-        compared=compared,
+        compared=pair_compared,
         acting=acting,
         at=asked.get("at", "")[:40],
         at_us=at_us,

@@ -7,6 +7,7 @@ from litestar import Response
 from litestar.response import Redirect
 
 from admin.policy_room.desk import STEPS, VERDICTS
+from admin.policy_room.limits import limit_fields, limits_of
 from admin.policy_room.marks import line_difference, marks_of
 from admin.policy_room.pages import EMPTY, history_page, version_page
 from admin.policy_room.places import Place, place_of
@@ -48,9 +49,9 @@ def _submit_routes(room: PolicyRoom) -> list[Any]:
         place, form = place_of(organisation, level), await form_of(request)
         try:
             revision = number_in(form, "revision")
-            reason = form.get("reason", "")
+            reason, guard = form.get("reason", ""), limits_of(form, room.reader.guard)
             version = await room.desk.submit(
-                person_of(request), organisation, place, revision, reason
+                person_of(request), organisation, place, revision, reason, guard
             )
         except RequestInvalid as error:
             return await submit_page(
@@ -119,6 +120,7 @@ async def _take(
             action,
             reason=form.get("reason", ""),
             percent=percent,
+            accepts_wider=form.get("accepts_wider") == "yes",
         )
     except (RequestInvalid, Forbidden) as error:
         version = await room.reader.version(place, number)
@@ -177,4 +179,6 @@ async def submit_page(
         days=days,
         problem=problem,
         form=form or {},
+        limits=limit_fields(room.reader.guard, room.reader.guard, form or {}),
+        on_harm=(form or {}).get("guard.on_harm", room.reader.guard.on_harm),
     )

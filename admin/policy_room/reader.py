@@ -70,7 +70,9 @@ class PolicyReader:
     def __init__(self, services: Services) -> None:
         """Raises ConfigurationInvalid when the configured document cannot be used."""
         self.base = load_policy(services.settings)
+        self.guard = services.settings.policy.guard
         self.store = PolicyStore(services.database, services.clock)
+        self.figures = self.store.figures
         self.drafts = DraftTable(services.database, services.clock)
         self.archive = DecisionArchive(services.records, self.store)
         self._keys = services.keys

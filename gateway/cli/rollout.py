@@ -11,7 +11,8 @@ import msgspec
 from gateway.cli.deeds import former_policy, recorded
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
-from gateway.errors import GatewrightError
+from gateway.errors import GatewrightError, RequestInvalid
+from gateway.guarding import GuardRules, guard_difference, guard_from, require_seen, wider
 from gateway.pricing import configured_targets
 from gateway.rollout import Action, PolicyVersion
 from gateway.routing import TargetBoard
@@ -55,14 +56,36 @@ async def opened_policies(settings: Settings) -> AsyncIterator[PolicyStore]:
 @level_option
 @by_option
 @click.option("--note", default="", help="What it is for.")
+@click.option(
+    "--guard",
+    "limits",
+    multiple=True,
+    help="A limit of its own as a canary, as `NAME=VALUE`, e.g. `failures_excess=0.02`.",
+)
 @asynchronous
 @recorded("policy.drafted", former_policy)
-async def draft(file: Path, config_file: Path, level: str, actor: str, note: str) -> None:
+async def draft(
+    file: Path, config_file: Path, level: str, actor: str, note: str, limits: tuple[str, ...]
+) -> None:
     """Check a document against the configured targets and keep it as a level's next version."""
     settings = load_settings(config_file)
+    guard = _guard(limits, settings.policy.guard)
     document = checked(file.read_text(encoding="utf-8"), str(file), settings)
     async with opened_policies(settings) as store:
-        _print(await store.draft(level, document, actor, note))
+        _print(await store.draft(level, document, actor, note, guard=guard))
+
+
+def _guard(limits: tuple[str, ...], usual: GuardRules) -> GuardRules | None:
+    said = {}
+    for limit in limits:
+        name, equals, value = limit.partition("=")
+        if not equals:
+            raise Refused("--guard: NAME=VALUE")
+        said[name.strip()] = value
+    try:
+        return guard_from(said, usual)
+    except RequestInvalid as error:
+        raise Refused(f"--guard: {error.message}") from error
 
 
 def checked(text: str, name: str, settings: Settings) -> PolicyDocument:
@@ -88,6 +111,42 @@ def _stepping(action: Action, description: str) -> click.Command:
             _print(await store.act(level, number, action, actor, reason=reason))
 
     return command
+
+
+@click.command()
+@number_argument
+@config_option
+@level_option
+@by_option
+@reason_option
+@click.option("--accept-wider", is_flag=True, help="Accept limits wider than the configured ones.")
+@asynchronous
+@recorded("policy.approve", former_policy)
+async def approve(
+    number: int, config_file: Path, level: str, actor: str, reason: str, accept_wider: bool
+) -> None:
+    """Approve a draft; never by its author."""
+    settings = load_settings(config_file)
+    async with opened_policies(settings) as store:
+        version = await store.version(level, number)
+        require_seen(version.guard, settings.policy.guard, seen=accept_wider)
+        _print(await store.act(level, number, "approve", actor, reason=reason))
+
+
+@click.command()
+@number_argument
+@config_option
+@level_option
+@asynchronous
+async def guard(number: int, config_file: Path, level: str) -> None:
+    """Print what a version must keep as a canary, and what workers counted, as JSON."""
+    settings = load_settings(config_file)
+    usual = settings.policy.guard
+    async with opened_policies(settings) as store:
+        rules = (await store.version(level, number)).guard
+        measured = await store.figures.measured(level, number)
+    said = {"guard": rules or usual, "wider": wider(rules, usual), "measured": measured}
+    click.echo(msgspec.json.encode(said).decode())
 
 
 @click.command()
@@ -170,14 +229,20 @@ async def numbered(store: PolicyStore, level: str, number: int) -> PolicyDocumen
 @asynchronous
 async def show_difference(before: str, after: str, config_file: Path, level: str) -> None:
     """Say in words what changed between two documents: files, or numbers of versions."""
-    documents = []
+    documents, guards = [], []
     for name in (before, after):
         if name.isdigit() and not Path(name).exists():
-            async with opened_policies(load_settings(config_file)) as store:
+            settings = load_settings(config_file)
+            async with opened_policies(settings) as store:
                 documents.append(await numbered(store, level, int(name)))
+                guards.append(
+                    (await store.version(level, int(name))).guard or settings.policy.guard
+                )
         else:
             documents.append(load_file(Path(name)))
     sentences = difference(documents[0].body, documents[1].body)
+    if len(guards) == len(documents):  # Files have no limits of their own.
+        sentences += guard_difference(*guards)
     click.echo("\n".join(sentences) or "no difference")
 
 
@@ -193,12 +258,12 @@ def load_file(file: Path) -> PolicyDocument:
 
 
 def _print(version: PolicyVersion) -> None:
-    click.echo(json.dumps(msgspec.structs.asdict(version), ensure_ascii=True))
+    click.echo(json.dumps(msgspec.to_builtins(version), ensure_ascii=True))
 
 
 COMMANDS: tuple[click.Command, ...] = (
     draft,
-    _stepping("approve", "Approve a draft; never by its author."),
+    approve,
     _stepping("reject", "Put a version aside for good."),
     _stepping("shadow", "Decide beside the live version without acting, and count what differs."),
     canary,
@@ -208,5 +273,6 @@ COMMANDS: tuple[click.Command, ...] = (
     versions,
     history,
     show,
+    guard,
     show_difference,
 )

@@ -13,7 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
 from gateway.errors import RequestInvalid
+from gateway.guarding import GuardRules
 from gateway.rollout import ALONE, Action, Level, PolicyEvent, PolicyVersion, State, step
+from gateway.store.canary_figures import CanaryFigures, forget_figures
 from gateway.store.engine import Database
 from gateway.store.policy_drafts import end_draft
 from gateway.store.policy_tables import (
@@ -42,6 +44,7 @@ class PolicyStore:
         self._database = database
         self._clock = clock
         self._documents: dict[str, PolicyDocument] = {}
+        self.figures = CanaryFigures(database, clock)
 
     async def keep(self, document: PolicyDocument) -> None:
         """Keep a document, so that decisions under it can be explained later."""
@@ -93,24 +96,28 @@ class PolicyStore:
         *,
         text: str = "",
         revision: int | None = None,
+        guard: GuardRules | None = None,
     ) -> PolicyVersion:
         """A new version of a level. The document must have passed its checks.
 
         `text` is the document as somebody wrote it, with comments; it is kept beside the version.
+        As a canary it will keep the limits of `guard`, or without them the installation's own.
         With a `revision` the level's draft becomes the version: it is gone afterwards.
 
         Raises:
             DraftConflict: the draft has another revision now.
         """
+        kept = msgspec.json.encode(guard).decode() if guard else ""
         async with self._database.writing() as connection:
             await bump(connection)  # First, because it makes other writers wait.
             if revision is not None:
                 await end_draft(connection, level, revision)
             await self._keep(connection, document)
-            new = await self._add(connection, level, document.digest, author, note, "draft")
+            digest = document.digest
+            new = await self._add(connection, level, digest, author, note, "draft", guard=kept)
             await self._keep_text(connection, level, new.number, text)
             await self._note(connection, level, new.number, new.author, "draft", note)
-            return new
+            return msgspec.structs.replace(new, guard=guard)
 
     async def act(
         self,
@@ -134,6 +141,8 @@ class PolicyStore:
             await bump(connection)
             version = await self._version(connection, level, number)
             state = step(version, action, actor)
+            if action == "canary" and version.state != "canary":
+                await forget_figures(connection, level, number)
             changes: dict[str, Any] = {"state": state, "percent": percent}
             if action == "approve":
                 changes["approver"] = actor
@@ -219,6 +228,7 @@ class PolicyStore:
             changes: dict[str, Any] = {version.state: document}
             if version.state == "canary":
                 changes |= {"canary_number": version.number, "percent": version.percent}
+                changes["guard"] = version.guard
             found[version.level] = msgspec.structs.replace(level, **changes)
         return found
 
@@ -249,6 +259,8 @@ class PolicyStore:
         author: str,
         note: str,
         state: State,
+        *,
+        guard: str = "",
     ) -> PolicyVersion:
         if not author.strip():
             raise RequestInvalid("a policy has an author")
@@ -256,7 +268,7 @@ class PolicyStore:
         number = ((await connection.execute(newest)).scalar_one_or_none() or 0) + 1
         now_us = self._clock.utc_us()
         version = PolicyVersion(level, number, digest, state, author.strip()[:200], now_us, note)
-        row = msgspec.structs.asdict(version) | {"changed_us": now_us}
+        row = msgspec.structs.asdict(version) | {"changed_us": now_us, "guard": guard}
         await connection.execute(insert(policy_versions), row)
         return version
 
@@ -309,4 +321,7 @@ class PolicyStore:
 
 
 def _version_of(row: RowMapping) -> PolicyVersion:
-    return PolicyVersion(**{name: row[name] for name in PolicyVersion.__struct_fields__})
+    fields = {name: row[name] for name in PolicyVersion.__struct_fields__}
+    rules = row["guard"]
+    fields["guard"] = msgspec.json.decode(rules, type=GuardRules) if rules else None
+    return PolicyVersion(**fields)

@@ -42,6 +42,7 @@ policy_versions = Table(
     Column("percent", Float, nullable=False),
     Column("created_us", BigInteger, nullable=False),
     Column("changed_us", BigInteger, nullable=False),
+    Column("guard", Text, nullable=False, server_default=""),
     CheckConstraint("percent >= 0 AND percent <= 100", name="percent_is_a_share"),
     Index(None, "state"),
 )
@@ -58,6 +59,17 @@ policy_events = Table(
     Column("reason", Text, nullable=False),
 )
 """Who did what to which version, in order; append-only."""
+
+canary_figures = Table(
+    "canary_figures",
+    metadata,
+    Column("level", _LEVEL, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("run", String(32), primary_key=True),
+    Column("arms", Text, nullable=False),
+    Column("changed_us", BigInteger, nullable=False),
+)
+"""What each run of a worker counted under a canary and beside it; new ones begin at nothing."""
 
 policy_texts = Table(
     "policy_texts",

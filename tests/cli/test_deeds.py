@@ -19,8 +19,8 @@ READING = """
     audit export, audit fsck, audit hold list, audit key, audit pack, audit prove,
     audit reveal report, audit verify, budgets list, cascade check, config check, costs export,
     costs forecast, costs reconcile, costs report, costs savings, keys list, limits list,
-    policy check, policy diff, policy explain, policy history, policy replay, policy show,
-    policy versions, pool list, secrets list, teams list, users list
+    policy check, policy diff, policy explain, policy guard, policy history, policy replay,
+    policy show, policy versions, pool list, secrets list, teams list, users list
 """
 IN_CUSTODY = """
     audit erase, audit hold release, audit hold set, audit reveal approve, audit reveal ask,
@@ -156,6 +156,26 @@ def test_the_steps_of_a_policy_are_on_record_with_the_versions_they_met(
     ]
     assert json.loads(found[1]["before"]) == [[1, "draft"]]
     assert json.loads(found[2]["after"])["actor"] == "bob"
+
+
+def test_wider_limits_of_a_canary_are_approved_only_by_who_says_so(operator: Operator) -> None:
+    file = operator.folder / "closed.toml"
+    file.write_text('name = "closed"\nversion = 1\n')
+    draft = ("policy", "draft", file, "--by", "ann")
+    assert "no limit is called pace" in operator.config(*draft, "--guard", "pace=1").errors
+    assert "NAME=VALUE" in operator.config(*draft, "--guard", "requests_min").errors
+    drafted = operator.config(*draft, "--guard", "cost_ratio=9", "--guard", "p95_ms_max=800")
+    assert json.loads(drafted.last_line)["guard"]["cost_ratio"] == 9
+    operator.config(*draft)
+    assert "no limit" in operator.config("policy", "diff", "1", "2").output
+
+    refused = operator.config("policy", "approve", "1", "--by", "bob")
+    assert (refused.status, "2 times → 9 times" in refused.errors) == (2, True)
+    assert operator.config("policy", "approve", "1", "--by", "bob", "--accept-wider").status == 0
+    assert operator.config("policy", "approve", "2", "--by", "bob").status == 0
+    said = json.loads(operator.config("policy", "guard", "1").last_line)
+    assert (said["guard"]["p95_ms_max"], len(said["wider"])) == (800, 1)
+    assert said["measured"]["workers"] == 0
 
 
 def test_what_cannot_be_recorded_is_not_done(operator: Operator) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from gateway.errors import Forbidden, RequestInvalid
+from gateway.guarding import GuardRules
 from gateway.identity import accounts_of
 from gateway.rollout import (
     Acting,
@@ -23,7 +24,6 @@ from gateway.rollout import (
 from gateway.trials import (
     TARGETS_WATCHED,
     Arm,
-    GuardRules,
     TargetTrial,
     TargetTrials,
     Trials,
@@ -166,6 +166,47 @@ def test_a_canary_is_judged_by_figures_that_are_worse_than_chance(canary: Arm, r
     assert found.startswith(reason) if reason else not found
 
 
+def arm(answers: int, duration_us: int = 1_000, cost: int = 10, *unsound: str) -> Arm:
+    found = Arm(requests=answers)
+    for number in range(answers):
+        # One in ten takes ten times as long.
+        found.answer(duration_us * (10 if number % 10 == 9 else 1), cost, unsound)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rules", "canary", "reason"),
+    [
+        (GuardRules(p95_ms_max=50), arm(100, 10_000), "p95: 10 of 100 answers took longer than 50"),
+        (GuardRules(p95_ms_max=100), arm(100, 10_000), ""),
+        (GuardRules(p95_ms_max=50), arm(19, 10_000), ""),
+        (GuardRules(cost_microusd_max=9), arm(40), "cost: 0.000010 USD an answer, 0.000009 allow"),
+        (GuardRules(cost_microusd_max=10), arm(40), ""),
+        (GuardRules(failures_max=0.04), Arm(requests=60, failures=8), "failures: 13 % of 60"),
+        (GuardRules(), Arm(requests=60, failures=6), ""),
+        (GuardRules(requests_min=5), Arm(requests=5, failures=5), "failures: 100 % of 5"),
+        (GuardRules(), arm(40, 1, 1, "complete"), "complete: 100 % of 40 answers fail"),
+        (GuardRules(checks_excess=1.0), arm(40, 1, 1, "complete"), ""),
+    ],
+)
+def test_limits_of_its_own_are_what_a_canary_is_judged_by(
+    rules: GuardRules, canary: Arm, reason: str
+) -> None:
+    found = harm(canary, Arm(), rules)
+    assert found.startswith(reason) if reason else not found
+
+
+def test_a_p95_is_known_to_within_a_step_and_arms_of_workers_add_up() -> None:
+    one, other = arm(200, 20_000, 3, "format"), arm(50, 20_000, 3)
+    assert 180 <= one.p95_ms <= 220
+    assert Arm().p95_ms == 0
+    assert 18 <= arm(4, 20_000).p95_ms <= 22
+    one.add(other)
+    assert (one.requests, one.answered, one.cost_microusd) == (250, 250, 750)
+    assert (one.unsound, sum(one.times.values())) == ({"format": 200}, 250)
+    assert one.slower_than(100) == 25
+
+
 def test_without_live_traffic_beside_it_only_shares_count() -> None:
     fine = Arm(requests=50, answered=50, duration_us=10**9)
     assert harm(fine, Arm(), GuardRules()) == ""
@@ -189,6 +230,30 @@ def test_a_worker_counts_only_what_is_on_trial() -> None:
     assert (found[0].number, found[1].partition(":")[0]) == (7, "failures")
     trials.watch([])
     assert not list(trials.harmful(governing))
+
+
+def test_a_version_is_judged_by_its_own_rules_and_its_projects_are_added_up() -> None:
+    own = GuardRules(requests_min=10, on_harm="halt")
+    levels = {
+        "": Level(canary=HOME, canary_number=7, percent=50.0, guard=own),
+        "proj:acme/lab/y": Level(live=SHORT),
+    }
+    policies = PolicySet(OPEN, levels)
+    governing = [policies.governing(principal()), policies.governing(principal(project="y"))]
+    trials = Trials(GuardRules(requests_min=100))
+    trials.watch(governing)
+    tried = [each.trials[0] for each in governing]
+    for trial in tried:
+        assert trials.watches(trial.document.digest)
+        for _ in range(6):
+            trials.count(
+                trial.document.digest, failed=True, refused=False, duration_us=1, cost_microusd=1
+            )
+    assert not list(trials.harmful(governing)), "six of each project say nothing yet"
+    ((trial, canary, beside),) = trials.figures(governing)
+    assert (canary.requests, canary.failures, beside.requests) == (12, 12, 0)
+    assert trials.harm(trial, canary, beside).startswith("failures: 100 % of 12")
+    assert trials.on_harm(trial) == "halt"
 
 
 def test_what_a_shadow_would_change_is_said_in_one_word() -> None:

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from gateway.store.policies import PolicyStore
+from gateway.trials import Arm
 from tests.admin.listener import Browser, Listener
 from tests.admin.policies.people import APPROVER, WRITER, add_person, signed_in, staff
 from tests.admin.policies.test_writing import HOME, plain, saved
@@ -81,6 +82,66 @@ async def test_a_draft_is_weighed_agreed_on_by_another_and_rolled_out(listener: 
         *("policy.edited", "policy.edited", "policy.drafted"),
         *("policy.approve", "policy.canary", "policy.canary", "policy.canary", "policy.publish"),
     ]
+
+
+async def count_for(listener: Listener, number: int) -> None:
+    """What a worker saw of a canary."""
+    canary, beside = Arm(requests=40, failures=2), Arm(requests=400, failures=4)
+    canary.answer(2_000_000, 300)
+    beside.answer(1_000_000, 200)
+    async with listener.database() as database:
+        figures = PolicyStore(database, listener.clock).figures
+        await figures.report("org:acme", number, "w", canary, beside)
+
+
+async def test_limits_of_its_own_go_with_a_version_and_wider_ones_have_to_be_seen(
+    listener: Listener,
+) -> None:
+    await staff(listener)
+    limits = {"guard.failures_excess": "2", "guard.latency_ratio": "3", "guard.p95_ms_max": "900"}
+    async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
+        await saved(wanda, STRICT)
+        form = {"revision": "1", "reason": "T-2"}
+        answer, page = await wanda.send(
+            "POST", f"{HOME}/submit", form | {"guard.requests_min": "soon"}
+        )
+        assert (answer.status, "a number" in plain(page)) == (400, True)
+        assert 'value="soon"' in page
+        answer, page = await wanda.send("POST", f"{HOME}/submit", form | limits)
+        assert answer.status == 303, plain(page)
+        path = f"{HOME}/versions/1"
+        _, page = await anton.send("GET", path)
+        said = plain(page)
+        assert "guard, more failures than beside it: 5 points → 2 points" in said
+        assert "I have seen it" in said
+        for where, more in (
+            (f"{path}/verdict", {}),
+            ("/o/acme/approvals/policies", {"id": "1", "level": "organisation"}),
+        ):
+            order = {"action": "approve", "reason": "fine"} | more
+            answer, page = await anton.send("POST", where, order)
+            assert answer.status == 400
+            assert "guarded more widely than the installation" in plain(page)
+        assert (await stepped(anton, path, "approve", accepts_wider="yes"))[0] == 303
+        await stepped(anton, path, "canary", percent="10")
+        await count_for(listener, 1)
+        _, page = await wanda.send("GET", path)
+        _, answer_text = await wanda.send(
+            "GET", "/api/organisations/acme/policies/organisation/versions/1"
+        )
+
+    said = plain(page)
+    assert "Failures 5% 1% at most 2 points more than beside it (narrower" in said
+    assert "p95 of the time" in said
+    assert "Mean cost of an answer $0.000300 $0.000200 at most 2 times that beside it" in said
+    answered = msgspec.json.decode(answer_text)
+    assert answered["guard"]["p95_ms_max"] == 900
+    seen = ["guard, mean time, against that beside it: 2 times → 3 times"]
+    assert answered["guard_wider"] == seen
+    assert answered["measured"]["canary"]["requests"] == 40
+    approved = [each for each in await deeds(listener) if each.action == "policy.approve"][-1]
+    after = msgspec.json.decode(approved.detail["after"])
+    assert (after["guard"]["failures_excess"], after["guard_wider"]) == (0.02, seen)
 
 
 async def test_nobody_approves_what_they_wrote_also_with_both_roles(listener: Listener) -> None:

@@ -5,8 +5,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway.audit.memory import MemoryAuditLog
 from gateway.clock import StoppedClock
+from gateway.deeds import Deeds
 from gateway.errors import Forbidden, RequestInvalid
+from gateway.guarding import GuardRules
 from gateway.identity import KeyTable, accounts_of
 from gateway.rollout import PolicySet
 from gateway.routing import TargetBoard
@@ -112,6 +115,42 @@ async def test_documents_and_boards_are_kept_by_digest(database: Database) -> No
     assert await fresh.boards() == {board.digest: board.facts_for(None)}
 
 
+async def test_a_canary_of_little_traffic_is_found_out_by_all_workers_together(
+    database: Database,
+) -> None:
+    store = PolicyStore(database, StoppedClock())
+    own = GuardRules(requests_min=20, on_harm="halt")
+    version = await store.draft("", NEW, "Ann", guard=own)
+    assert version.guard == own == (await store.version("", version.number)).guard
+    number = version.number
+    await store.act("", number, "approve", "Bob")
+    await store.act("", number, "canary", "Bob", percent=50.0)
+    snapshots = SnapshotKeeper(PolicySet(OLD), TargetBoard({}, {}), lambda: 0.0)
+    snapshots.publish(KeyTable(1, {}), await store.levels())
+    accounts = accounts_of("acme", "lab", "x", "k")
+    snapshots.policies.document_for(Principal("k", "", "acme", "lab", "x", (), None, accounts))
+    log = MemoryAuditLog()
+    await log.start()
+    for _ in range(2):
+        trials = Trials()
+        guard = CanaryGuard(trials, store, snapshots, Deeds(log, StoppedClock()))
+        await guard.tend()
+        for _ in range(12):
+            trials.count(NEW.digest, failed=True, refused=False, duration_us=1, cost_microusd=1)
+        assert (await store.version("", number)).state == "canary"
+        await guard.tend()
+
+    assert (await store.version("", number)).state == "approved"
+    last = (await store.history(""))[-1]
+    assert (last.actor, last.action) == ("guard", "stop")
+    assert last.reason.startswith("failures: 100 % of 24 requests")
+    assert log.records[-1].action == "policy.stop"
+    assert "halted and stays approved" in log.records[-1].detail["after"]
+    # Tried again it begins at nothing.
+    await store.act("", number, "canary", "Bob", percent=5.0)
+    assert (await store.figures.measured("", number)).canary.requests == 0
+
+
 async def test_a_harmful_canary_is_withdrawn_by_the_first_worker_that_sees_it(
     database: Database,
 ) -> None:
@@ -124,10 +163,12 @@ async def test_a_harmful_canary_is_withdrawn_by_the_first_worker_that_sees_it(
     accounts = accounts_of("acme", "lab", "x", "k")
     asker = Principal("k", "", "acme", "lab", "x", (), None, accounts)
     assert snapshots.policies.document_for(asker).digest == NEW.digest
+    log = MemoryAuditLog()
+    await log.start()
     guards = []
     for _ in range(2):
         trials = Trials()
-        guard = CanaryGuard(trials, store, snapshots)
+        guard = CanaryGuard(trials, store, snapshots, Deeds(log, StoppedClock()))
         await guard.tend()
         for _ in range(20):
             trials.count(NEW.digest, failed=True, refused=False, duration_us=1, cost_microusd=1)
@@ -140,5 +181,9 @@ async def test_a_harmful_canary_is_withdrawn_by_the_first_worker_that_sees_it(
     last = (await store.history(""))[-1]
     assert (last.actor, last.action, last.number) == ("guard", "withdraw", number)
     assert last.reason.startswith("failures: 100 %")
+    deeds = [record for record in log.records if record.stage == "admin"]
+    assert [(each.actor, each.action) for each in deeds] == [("guard", "policy.withdraw")]
+    measured = await store.figures.measured("", number)
+    assert (measured.canary.failures, measured.workers) == (40, 2)
     snapshots.publish(KeyTable(2, {}), await store.levels())
     assert snapshots.policies.document_for(asker).digest == OLD.digest
