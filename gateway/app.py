@@ -19,6 +19,7 @@ from gateway.calibration import Calibration
 from gateway.clock import Clock, SystemClock
 from gateway.conclusion import Conclusion
 from gateway.configured_policy import load_policy
+from gateway.connecting import connection_tests
 from gateway.counting import Counting
 from gateway.credentials import master_key, pepper
 from gateway.deeds import Deeds
@@ -319,6 +320,11 @@ class DataPlane:
                 self._presence.report,
                 Event.UPKEEP_FAILED,
                 self._presence.wake,
+            ),
+            connection_tests(
+                *(self._settings, self._database, self._evidence, self._clock),
+                providers=self._providers,
+                board=self._prober.board,
             ),
         )
         chosen: tuple[Duty, ...] = ()

@@ -2,6 +2,7 @@
 
 from alembic import context
 
+from gateway.store.checkups import provider_checkups
 from gateway.store.custody_tables import audit_holds
 from gateway.store.kept_answers import kept_answers
 from gateway.store.kept_files import kept_files
@@ -20,6 +21,7 @@ tables = (
     kept_files,
     policy_versions,
     pool_drains,
+    provider_checkups,
     rollup_cursors,
     setup_links,
     team_members,

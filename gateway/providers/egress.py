@@ -162,6 +162,22 @@ class Egress:
             raise
         return reply
 
+    async def resolve(self, endpoint: Endpoint) -> tuple[str, ...]:
+        """The addresses that connections to this endpoint are made to; for tests of the way.
+
+        Raises:
+            OSError: it has none, or none that it may have.
+        """
+        return await self._resolver.resolve(endpoint.host, endpoint.port)
+
+    async def reach(self, endpoint: Endpoint, address: str) -> None:
+        """A connection to one of those, closed again; nothing is sent on it.
+
+        Raises:
+            OSError, ssl.CertificateError: as the transport has it.
+        """
+        await self._started_pool().reach(endpoint, address)
+
     async def close(self) -> None:
         """Close the pool and every connection; open replies break."""
         pool, self._pool, self._is_closed = self._pool, None, True

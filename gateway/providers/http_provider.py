@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from gateway.errors import ConfigurationInvalid, UpstreamFailed, UpstreamUnreachable
 from gateway.ports import UpstreamCall
-from gateway.providers.config import ProviderConfig
+from gateway.providers.config import ProviderConfig, Revealable
 from gateway.providers.egress import Egress, EgressReply, Route, check_clearance
 from gateway.providers.endpoint import Endpoint, parse_endpoint
 from gateway.types import ChatRequest, DialectName, Target
@@ -35,6 +35,8 @@ class HttpProvider:
         credential = _checked_credential(config)
         self._has_credential = bool(credential)
         self._endpoint = self._make_endpoint(config)
+        self.connect_timeout_s = config.connect_timeout_s
+        self._credential = config.credential
         headers = self.headers(credential)
         self._route = self._make_route(config, self.path, headers)
         self._other_routes = {
@@ -55,6 +57,37 @@ class HttpProvider:
     @property
     def unavailable_reason(self) -> str:
         return "no credential" if self.needs_credential and not self._has_credential else ""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it is."""
+        return self._endpoint
+
+    @property
+    def credential(self) -> Revealable | None:
+        """What it proves itself with; None where it has nothing."""
+        return self._credential if self._has_credential else None
+
+    async def resolve(self) -> tuple[str, ...]:
+        """Addresses of the upstream; raises OSError."""
+        return await self._egress.resolve(self._endpoint)
+
+    async def reach(self, address: str) -> None:
+        """A connection to one of them, closed again; raises OSError or a certificate's error."""
+        await self._egress.reach(self._endpoint, address)
+
+    async def list_status(self, deadline_s: float) -> int:
+        """The status of an answer to the list of models, which costs nothing.
+
+        Raises:
+            UpstreamFailed: there was none.
+        """
+        reply = await self._egress.ask(self._models_route, deadline_s)
+        try:
+            await reply.read()
+            return reply.status
+        finally:
+            await reply.close()
 
     def open(self, call: UpstreamCall) -> Coroutine[Any, Any, EgressReply]:
         if reason := self.unavailable_reason:

@@ -145,6 +145,14 @@ class Pool:
         for origin in self._origins.values():
             origin.idle.clear()
 
+    async def reach(self, endpoint: Endpoint, address: str) -> None:
+        """Open a connection to one address, with TLS where there is to be, and cut it at once.
+
+        Raises:
+            OSError, ssl.CertificateError: as the transport has it.
+        """
+        (await self._connect_to(endpoint, address)).cut()
+
     async def _connect(self, endpoint: Endpoint, timeout_s: float) -> Connection:
         """To the first address that answers; each has an equal part of the time."""
         addresses, fault = await self._addresses(endpoint)
