@@ -20,6 +20,7 @@ from admin.keys.routes import key_routes
 from admin.models.catalogue import models_routes
 from admin.models.credential_pages import credential_routes
 from admin.models.planner import planner_routes
+from admin.models.provider import provider_routes
 from admin.oidc import OpenIdClient
 from admin.overview.pages import overview_routes
 from admin.people.pages import people_routes
@@ -57,6 +58,7 @@ ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     compliance_routes,
     models_routes,
     credential_routes,
+    provider_routes,
     planner_routes,
     people_routes,
     system_routes,

@@ -9,10 +9,10 @@ from typing import Any, Final
 from litestar import MediaType, Request, Response, get, route
 from msgspec import Struct
 
-from admin.access import needs
+from admin.access import needs, session_of
 from admin.services import Services
 from admin.sign_in import READING
-from gateway.access import Permission
+from gateway.access import Permission, allows
 from gateway.catalogue import Catalogue, Entry
 from gateway.credentials import credential_problem
 from gateway.errors import GatewrightError
@@ -62,7 +62,10 @@ def models_routes(services: Services) -> list[Any]:
     @route("/models", http_method=READING, media_type=MediaType.HTML, opt=_READS)
     async def models(request: Request[Any, Any, Any]) -> Response[str]:
         found = read_models(services.settings)
-        return await services.shell.page(request, "models/models.html", "models", found=found)
+        leads_on = allows(session_of(request).person, Permission.SYSTEM_READ)
+        return await services.shell.page(
+            request, "models/models.html", "models", found=found, leads_on=leads_on
+        )
 
     @get("/api/models", opt=_READS)
     async def models_api() -> ModelsPage:

@@ -23,7 +23,8 @@ from gateway.store.sealed_secrets import SealedSecret, SealedSecretTable
 
 
 Kind = Literal["database", "environment", "file", "vault", "aws"]
-USED_US: Final = 30 * 86_400_000_000
+USED_US: Final = 21 * 86_400_000_000
+"""The rollup keeps its hours a little longer."""
 DEEDS_MAX: Final = 200
 US_PER_S: Final = 1_000_000
 DEEDS: Final = ("secret.set", "secret.removed")

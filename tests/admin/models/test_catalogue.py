@@ -16,7 +16,7 @@ async def test_providers_and_targets_stand_with_route_price_and_date(browser: Br
     assert answer.status == 200
 
     rows = re.findall(r"<tr>.*?</tr>", page, re.DOTALL)
-    managed = next(row for row in rows if "<td>managed</td>" in row and "openai" in row)
+    managed = next(row for row in rows if ">managed</a></td>" in row and "openai" in row)
     assert "missing: it cannot serve" in managed
     house = next(row for row in rows if row.startswith("<tr><td>house"))
     assert "in-house" in house
