@@ -14,7 +14,8 @@ from gateway.api.application import Application, build_application
 from gateway.api.door import Door, Load
 from gateway.api.front import Front
 from gateway.api.responses import response_routes
-from gateway.batch_parts import Batches
+from gateway.batch_lines import BatchPipeline
+from gateway.batch_parts import Batches, Means
 from gateway.calibration import Calibration
 from gateway.clock import Clock, SystemClock
 from gateway.conclusion import Conclusion
@@ -41,10 +42,9 @@ from gateway.rollout import PolicySet
 from gateway.settings import Settings
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.archive import DecisionArchive
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import open_database
 from gateway.store.guard import CanaryGuard
 from gateway.store.integration import Integration
-from gateway.store.kept_answers import DatabaseAnswers
 from gateway.store.keys import KeyStore
 from gateway.store.policies import PolicyStore
 from gateway.store.pool_drains import DrainKeeper, DrainTable
@@ -53,7 +53,6 @@ from gateway.store.revisions import RevisionWatcher
 from gateway.store.schema import require_newest_schema
 from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event, logger
-from gateway.threads import Threads
 from gateway.trials import Trials
 from gateway.types import DialectName
 from gateway.upkeep import Duty, Upkeep
@@ -63,6 +62,8 @@ from gateway.wiring import (
     make_evidence,
     make_ledger,
     make_providers,
+    make_threads,
+    visible_headers,
 )
 from gateway.workers import PERIOD_S as REPORT_PERIOD_S
 
@@ -230,6 +231,7 @@ class DataPlane:
             parts.push_async_callback(self._integration.drain)
             parts.push_async_callback(self._audit.close)
             parts.push_async_callback(self._presence.leave)
+            parts.push_async_callback(self._batches.close)
             parts.push_async_callback(self._upkeep.close)
 
     def _make_guard(self) -> CanaryGuard:
@@ -274,7 +276,17 @@ class DataPlane:
 
     @cached_property
     def _batches(self) -> Batches:
-        return Batches(self._settings, self._database, self._clock)
+        return Batches(
+            Means(
+                self._settings,
+                self._database,
+                self._clock,
+                self.metrics,
+                self.snapshots,
+                self._pipeline(BatchPipeline),
+                {path: DIALECTS[name] for path, name in ENDPOINTS.items()},
+            )
+        )
 
     def _pipeline(self, make: Callable[..., Pipeline] = Pipeline) -> Pipeline:
         return make(
@@ -386,14 +398,3 @@ class DataPlane:
 
     def _publish_board(self) -> None:
         self.snapshots.publish_board(self._prober.board())
-
-
-def make_threads(settings: Settings, database: Database, clock: Clock) -> Threads:
-    """What callers may continue, kept in the database."""
-    answers = DatabaseAnswers(database, master_key(settings))
-    return Threads(answers, clock, settings.responses, settings.limits)
-
-
-def visible_headers(settings: Settings) -> dict[bytes, str]:
-    """The request headers that policies may look at, with the names they have there."""
-    return {name.encode(): name.replace("-", "_") for name in settings.policy.headers}

@@ -1,38 +1,113 @@
 """The parts of files and batches, put together: their addresses, and what is done for them."""
 
-from litestar.handlers import HTTPRouteHandler
+from collections.abc import Mapping
+from functools import cached_property
 
+from litestar.handlers import HTTPRouteHandler
+from msgspec import Struct
+
+from gateway.api.batches import Desk, batch_routes
+from gateway.api.door import new_request_id
 from gateway.api.files import file_routes
 from gateway.api.front import Front
 from gateway.api.uploads import Uploads
+from gateway.batch_chores import BatchChores
+from gateway.batch_lines import LineJourneys
+from gateway.batch_runner import BatchRunner, Share
 from gateway.clock import Clock
 from gateway.credentials import master_key
+from gateway.metrics import Metrics
+from gateway.pipeline import Pipeline
+from gateway.ports import Dialect
 from gateway.settings import Settings
+from gateway.snapshot import SnapshotKeeper
+from gateway.store.batch_lines import LineStore
+from gateway.store.batches import BatchStore
 from gateway.store.engine import Database
 from gateway.store.kept_files import FileStore
 from gateway.telemetry import Event
+from gateway.threads import US_PER_DAY
 from gateway.upkeep import Duty
 
 
 EXPIRY_PERIOD_S = 600.0
+TEND_PERIOD_S = 0.5
+LEASE_PERIOD_S = 5.0
+"""A sixth of a lease: several renewals may fail."""
+HEADERS = frozenset({b"anthropic-version", b"anthropic-beta"})
+
+
+class Means(Struct, frozen=True):
+    """What batches share with everything else of a worker."""
+
+    settings: Settings
+    database: Database
+    clock: Clock
+    metrics: Metrics
+    snapshots: SnapshotKeeper
+    pipeline: Pipeline
+    dialects: Mapping[str, Dialect]
+    """By endpoint."""
 
 
 class Batches:
     """What a worker has for files and batches."""
 
-    def __init__(self, settings: Settings, database: Database, clock: Clock) -> None:
-        self._settings = settings
-        self._files = FileStore(database, master_key(settings), clock)
-        self._uploads = Uploads(self._files, clock, settings.limits, settings.batches.keep_days)
+    def __init__(self, means: Means) -> None:
+        self._means = means
+        settings, database, clock = means.settings, means.database, means.clock
+        master = master_key(settings)
+        self._files = FileStore(database, master, clock)
+        self._batches = BatchStore(database, master, clock)
+        self._lines = LineStore(database, clock)
+
+    @cached_property
+    def _runner(self) -> BatchRunner:
+        means, settings = self._means, self._means.settings
+        keep_us = round(settings.batches.keep_days * US_PER_DAY)
+        return BatchRunner(
+            self._batches,
+            self._lines,
+            LineJourneys(means.pipeline, means.snapshots, means.clock, means.dialects),
+            BatchChores(
+                self._batches, self._lines, self._files, means.clock, settings.limits, keep_us
+            ),
+            means.clock,
+            means.metrics,
+            share=Share(settings.audit.worker, settings.batches.concurrent_lines, new_request_id),
+        )
 
     def routes(self, front: Front) -> list[HTTPRouteHandler]:
         """None where the settings switch them off."""
-        if not self._settings.batches.enabled:
+        settings, clock = self._means.settings, self._means.clock
+        if not settings.batches.enabled:
             return []
-        return file_routes(front, self._files, self._uploads)
+        uploads = Uploads(self._files, clock, settings.limits, settings.batches.keep_days)
+        visible = {name.encode() for name in settings.policy.headers}
+        desk = Desk(
+            front, self._batches, self._files, settings.batches, settings.limits, HEADERS | visible
+        )
+        return [
+            *file_routes(desk, uploads),
+            *batch_routes(desk, self._runner.wake.set),
+        ]
 
     @property
     def duties(self) -> tuple[Duty, ...]:
         """What is kept is forgotten after its time, also where nothing new is taken in."""
-        forget = self._files.forget_expired
-        return (Duty("files", EXPIRY_PERIOD_S, forget, Event.UPKEEP_FAILED),)
+        forgetting = (
+            Duty("files", EXPIRY_PERIOD_S, self._files.forget_expired, Event.UPKEEP_FAILED),
+            Duty("old batches", EXPIRY_PERIOD_S, self._batches.forget_expired, Event.UPKEEP_FAILED),
+        )
+        if not self._means.settings.batches.enabled:
+            return forgetting
+        runner = self._runner
+        return (
+            *forgetting,
+            Duty("batches", TEND_PERIOD_S, runner.tend, Event.BATCH_FAILED, runner.wake),
+            Duty("batch leases", LEASE_PERIOD_S, runner.keep, Event.BATCH_FAILED),
+        )
+
+    async def close(self) -> None:
+        if self._means.settings.batches.enabled:
+            await self._runner.close()

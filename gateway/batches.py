@@ -4,6 +4,7 @@ A file and a batch belong to a project and to nobody else. A batch goes from sta
 vendors' own do; its lines wait, run, and end exactly once.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -13,9 +14,29 @@ Project = tuple[str, str, str]
 """Organisation, workspace and project."""
 
 FilePurpose = Literal["batch", "batch_output"]
+BatchKind = Literal["file", "messages"]
+"""Made of a file whose results are files, or of messages whose results are read line by line."""
+BatchState = Literal[
+    "validating",
+    "failed",
+    "in_progress",
+    "finalizing",
+    "completed",
+    "expired",
+    "cancelling",
+    "cancelled",
+]
+Ending = Literal["completed", "expired", "cancelled"]
+LineState = Literal["waiting", "running", "succeeded", "errored", "canceled", "expired"]
 
 ID_BYTES = 24
 """192 bits: nobody guesses an id, and who learns one still needs a key of its project."""
+FLAWS_MAX = 100
+"""What is told of a file that is no batch; more would help nobody."""
+CUSTOM_ID_LENGTH_MAX = 512
+ACTIVE: tuple[BatchState, ...] = ("validating", "in_progress", "finalizing", "cancelling")
+OPEN: tuple[BatchState, ...] = ("validating", "in_progress")
+"""States in which a batch can still be cancelled."""
 
 
 class KeptFile(Struct, frozen=True):
@@ -43,3 +64,124 @@ class PageOf(Struct, frozen=True):
     before: str = ""
     """The id before which it ends."""
     oldest_first: bool = False
+
+
+class Flaw(Struct, frozen=True):
+    """Why a file is no batch."""
+
+    code: str
+    message: str
+    line: int | None = None
+    parameter: str | None = None
+
+
+class Line(Struct, frozen=True):
+    """One request of a batch."""
+
+    number: int
+    """Its place in the batch, from 1."""
+    custom_id: str
+    body: bytes
+
+    def __repr__(self) -> str:
+        return f"Line({self.number})"  # The rest is content.
+
+
+class LineEnd(Struct, frozen=True):
+    """How a line that was sent ended: an answer, or an error in its dialect's words."""
+
+    state: Literal["succeeded", "errored"]
+    status: int
+    request_id: str
+    body: bytes
+    target: str = ""
+    decision: str = ""
+    receipt: str = ""
+    cost_microusd: int = 0
+
+    def __repr__(self) -> str:
+        return f"LineEnd({self.request_id}, {self.status})"  # The rest is content.
+
+
+class EndedLine(Struct, frozen=True):
+    """A line with its end; None where it was never sent, and its state says why."""
+
+    number: int
+    custom_id: str
+    state: LineState
+    end: LineEnd | None
+
+    def __repr__(self) -> str:
+        return f"EndedLine({self.number}, {self.state})"
+
+
+class LineCounts(Struct, frozen=True):
+    """How many lines of a batch are in which state."""
+
+    waiting: int = 0
+    running: int = 0
+    succeeded: int = 0
+    errored: int = 0
+    canceled: int = 0
+    expired: int = 0
+
+    @property
+    def unsent(self) -> int:
+        """Lines that failed, one way or another."""
+        return self.errored + self.canceled + self.expired
+
+    @property
+    def open(self) -> int:
+        return self.waiting + self.running
+
+    @property
+    def total(self) -> int:
+        return self.open + self.succeeded + self.unsent
+
+
+class Told(Struct, frozen=True):
+    """What the maker of a batch said beside its lines; content, and sealed like it."""
+
+    metadata: Mapping[str, str] = {}
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """Of the request that made it: those that mean something to its lines."""
+    output_keep_s: int = 0
+    """How long its maker wants the files of its results kept; 0 for as long as they may be."""
+
+    def __repr__(self) -> str:
+        return "Told(…)"
+
+
+class Batch(Struct, frozen=True):
+    """A batch as its project sees it. Times are 0 until they have come."""
+
+    batch_id: str
+    kind: BatchKind
+    project: Project
+    key_id: str
+    endpoint: str
+    state: BatchState
+    created_us: int
+    expires_us: int
+    keep_until_us: int
+    ending: Ending = "completed"
+    """What it becomes once its last line has ended."""
+    input_file_id: str = ""
+    output_file_id: str = ""
+    error_file_id: str = ""
+    started_us: int = 0
+    finalizing_us: int = 0
+    cancelling_us: int = 0
+    ended_us: int = 0
+    stopped: str = ""
+    """Code of the error that ended lines which were never sent."""
+    counts: LineCounts = LineCounts()
+    told: Told = Told()
+    flaws: tuple[Flaw, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Batch({self.batch_id}, {self.state})"
+
+    @property
+    def is_over(self) -> bool:
+        return self.state not in ACTIVE

@@ -123,7 +123,7 @@ class Conclusion:
             attempts=attempts.as_tuple(),
             cascade=attempts.cascade,
             usage=usage,
-            cost_microusd=cost(target.price, usage) + _thrown_away(passage, attempts, target),
+            cost_microusd=_cost(passage, attempts, target, usage),
             dropped=dropped,
         )
         return await self._conclude(passage, ending, content, unsound)
@@ -180,7 +180,7 @@ class Conclusion:
             attempts=attempts.as_tuple(),
             cascade=attempts.cascade,
             usage=usage,
-            cost_microusd=cost(target.price, usage) + _thrown_away(passage, attempts, target),
+            cost_microusd=_cost(passage, attempts, target, usage),
             error=error_code,
         )
         return await self._conclude(passage, ending, content)
@@ -324,6 +324,12 @@ class Conclusion:
 
 async def _nothing_of(_request: ChatRequest, _organisation: str, _answer: bytes) -> bytes:
     return b""
+
+
+def _cost(passage: Passage, attempts: AttemptLog, target: Target, usage: Usage) -> int:
+    """What a request costs: its answer, and what was paid beside it."""
+    answer = cost(target.price, usage, is_batch=passage.has_batch_price(target))
+    return answer + _thrown_away(passage, attempts, target)
 
 
 def _thrown_away(passage: Passage, attempts: AttemptLog, target: Target) -> int:

@@ -92,6 +92,7 @@ def intent(
         reserved_microusd=reservation.amount_microusd,
         subject=request.end_user,
         facts=record_facts(ruling.facts, arrival.snapshot.board.digest, principal.models),
+        detail=arrival.detail,
     )
 
 
@@ -130,7 +131,7 @@ def outcome(passage: Passage, ending: Ending, *, utc_us: int) -> AuditRecord:
         dropped=ending.dropped,
         subject=passage.subject,
         output_findings=passage.output.found if passage.output is not None else {},
-        detail=_detail(target, ending),
+        detail={**passage.arrival.detail, **_detail(target, ending)},
     )
 
 
@@ -182,4 +183,5 @@ def refusal(
         error=error.code,
         duration_us=duration_us,
         facts=facts,
+        detail=arrival.detail,
     )

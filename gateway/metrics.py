@@ -7,7 +7,7 @@ counts and whoever collects belong to the same event loop.
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -142,10 +142,38 @@ class Metrics:
             "gatewright_audit_healthy", "1 when the audit device can write.", registry=self.registry
         )
 
+        self._batch_lines = Gauge(
+            "gatewright_batch_lines",
+            "Lines of batches that have not ended, on all workers, by state.",
+            ["state"],
+            registry=self.registry,
+        )
+        self._batch_oldest = Gauge(
+            "gatewright_batch_oldest_waiting_seconds",
+            "Age of the oldest batch with a line that waits.",
+            registry=self.registry,
+        )
+        self._batch_lines_ended = Counter(
+            "gatewright_batch_lines_ended",
+            "Lines of batches that this worker has sent, by how they ended.",
+            ["state"],
+            registry=self.registry,
+        )
+
     def requests_in_flight(self) -> int:
         """How many this worker serves at this moment."""
         (family,) = self.in_flight.collect()
         return round(sum(sample.value for sample in family.samples))
+
+    def waiting_lines(self, by_state: Mapping[str, int], oldest_s: float) -> None:
+        """Lines of batches that have not ended, and how long the oldest batch of them is there."""
+        for state in ("waiting", "running"):
+            self._batch_lines.labels(state).set(by_state.get(state, 0))
+        self._batch_oldest.set(oldest_s)
+
+    def count_line(self, state: str) -> None:
+        """A line of a batch that this worker has sent and ended."""
+        self._batch_lines_ended.labels(state).inc()
 
     def count_failed_attempt(self, target: str, code: str) -> None:
         self._attempts_failed.labels(target, code).inc()

@@ -15,8 +15,24 @@ from gateway.rewriting import AnswerRewriter, in_turn
 from gateway.routing import Ruling
 from gateway.snapshot import Snapshot
 from gateway.trials import TargetTrial
-from gateway.types import ChatRequest, Completion, Inspection, Principal, Receipt, Reservation
+from gateway.types import (
+    ChatRequest,
+    Completion,
+    Inspection,
+    Principal,
+    Receipt,
+    Reservation,
+    Target,
+)
 from gateway.veil import Veil
+
+
+class Errand(Struct, frozen=True):
+    """What is sent for somebody who is not there: a line of a batch, for the key that made it."""
+
+    batch_id: str
+    line: int
+    key_id: str
 
 
 class Arrival(Struct, frozen=True):
@@ -29,6 +45,15 @@ class Arrival(Struct, frozen=True):
     """As they came, names in lower case; read by `identity` and never copied into a record."""
     arrived_us: int
     snapshot: Snapshot
+    errand: Errand | None = None
+    """None for a caller who waits."""
+
+    @property
+    def detail(self) -> dict[str, str]:
+        """What records say of it beside their own fields."""
+        if self.errand is None:
+            return {}
+        return {"batch": self.errand.batch_id, "line": str(self.errand.line)}
 
     def __repr__(self) -> str:
         return f"Arrival({self.request_id}, {self.endpoint})"
@@ -55,6 +80,10 @@ class Passage(Struct, frozen=True):
     def sent(self) -> ChatRequest:
         """What targets get: the request itself, or its veiled form."""
         return self.request if self.veil is None else self.veil.request
+
+    def has_batch_price(self, target: Target) -> bool:
+        """Whether a batch's price is truly paid: in the house, where a line waits for its turn."""
+        return self.arrival.errand is not None and target.in_house
 
     @property
     def rewriting(self) -> AnswerRewriter | None:

@@ -105,9 +105,7 @@ class Pipeline:
         inspection: Inspection | None = None
         permit = NO_LIMITS
         try:
-            principal = authenticate(
-                arrival.snapshot.keys, self._peppers, arrival.headers, arrival.arrived_us
-            )
+            principal = self._identify(arrival)
             request = arrival.dialect.decode_request(
                 await read_body(), arrival.request_id, arrival.headers
             )
@@ -147,6 +145,11 @@ class Pipeline:
             )
             raise
         return await (self._stream(passage, begin) if request.stream else self._complete(passage))
+
+    def _identify(self, arrival: Arrival) -> Principal:
+        """Who asks; raises Unauthenticated."""
+        keys, arrived_us = arrival.snapshot.keys, arrival.arrived_us
+        return authenticate(keys, self._peppers, arrival.headers, arrived_us)
 
     async def _admit(
         self,

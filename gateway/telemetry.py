@@ -51,6 +51,9 @@ class Event(StrEnum):
     AUDIT_TAIL_CUT = "audit:tail_cut"
     AUDIT_SEGMENT_DAMAGED = "audit:segment_damaged"
     RESPONSE_NOT_KEPT = "response:not_kept"
+    BATCH_ENDED = "batch:ended"
+    BATCH_STOPPED = "batch:stopped"
+    BATCH_FAILED = "batch:failed"
     AUDIT_ERASED_AGAIN = "audit:erased_again"
     AUDIT_CHECKPOINT_FAILED = "audit:checkpoint_failed"
     AUDIT_CHECK_FAILED = "audit:check_failed"
@@ -101,6 +104,7 @@ LOG_KEYS = frozenset(
         "where",
         "segment",
         "offset_bytes",
+        "batch",
     }
 )
 

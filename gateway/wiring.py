@@ -14,9 +14,11 @@ from gateway.providers.registry import build_pool, build_provider, is_pool
 from gateway.secrets.secret import Secret
 from gateway.settings import ProviderSettings, Settings
 from gateway.store.engine import Database
+from gateway.store.kept_answers import DatabaseAnswers
 from gateway.store.leased_ledger import LeasedLedger
 from gateway.store.leases import LeaseTable
 from gateway.store.second_device import DatabaseDevice
+from gateway.threads import Threads
 
 
 ALONE_FLUSH_S = 1.0
@@ -116,3 +118,14 @@ def provider_config(
         events=provider.events,
         events_replay=provider.events_replay,
     )
+
+
+def make_threads(settings: Settings, database: Database, clock: Clock) -> Threads:
+    """What callers may continue, kept in the database."""
+    answers = DatabaseAnswers(database, master_key(settings))
+    return Threads(answers, clock, settings.responses, settings.limits)
+
+
+def visible_headers(settings: Settings) -> dict[bytes, str]:
+    """The request headers that policies may look at, with the names they have there."""
+    return {name.encode(): name.replace("-", "_") for name in settings.policy.headers}

@@ -2,6 +2,7 @@
 
 from alembic import context
 
+from gateway.store.batch_tables import batches
 from gateway.store.checkups import provider_checkups
 from gateway.store.custody_tables import audit_holds
 from gateway.store.kept_answers import kept_answers
@@ -17,6 +18,7 @@ from gateway.store.workers import workers
 # Every module that declares tables is imported here, and they all share one schema.
 tables = (
     audit_holds,
+    batches,
     kept_answers,
     kept_files,
     policy_versions,

@@ -8,13 +8,12 @@ from litestar.params import FromPath
 from litestar.response import Stream
 from litestar.status_codes import HTTP_200_OK
 
-from gateway.api.front import Front
+from gateway.api.batches import Desk
 from gateway.api.paging import page_asked
 from gateway.api.uploads import Uploads
 from gateway.batches import KeptFile
 from gateway.dialects.openai_batches import file_object, list_object
 from gateway.errors import FileUnknown
-from gateway.store.kept_files import FileStore
 from gateway.threads import project_of
 from gateway.types import Principal
 
@@ -24,8 +23,9 @@ CONTENT_TYPE = "application/jsonl"
 NOT_FOUND = "There is no such file."
 
 
-def file_routes(front: Front, files: FileStore, uploads: Uploads) -> list[HTTPRouteHandler]:
+def file_routes(desk: Desk, uploads: Uploads) -> list[HTTPRouteHandler]:
     """Keeping, listing, reading and forgetting files."""
+    front, files = desk.front, desk.files
 
     async def found(principal: Principal, file_id: str) -> KeptFile:
         file = await files.find(project_of(principal), file_id)
@@ -42,7 +42,7 @@ def file_routes(front: Front, files: FileStore, uploads: Uploads) -> list[HTTPRo
     )
     async def create(request: Request[Any, Any, Any]) -> dict[str, Any]:
         principal = front.principal(request)
-        stored_bytes = await files.stored_bytes(project_of(principal))
+        stored_bytes = await desk.stored_bytes(project_of(principal))
         return file_object(await uploads.receive(request, principal, stored_bytes))
 
     @get("/v1/files", media_type=MediaType.JSON)

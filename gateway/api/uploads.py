@@ -14,6 +14,7 @@ from multipart import (
 from gateway.api.bodies import check_plain, pieces_of
 from gateway.batches import KeptFile
 from gateway.clock import Clock
+from gateway.dialects.openai_batches import EXPIRY_S_MAX, EXPIRY_S_MIN
 from gateway.errors import BodyTooLarge, GatewrightError, RequestInvalid, Unavailable
 from gateway.settings import Limits
 from gateway.store.kept_files import FileStore, FileWriter
@@ -28,7 +29,6 @@ SEGMENTS_MAX: Final = 8
 NAME_LENGTH_MAX: Final = 255
 UPLOADS_MAX: Final = 8
 """At once, on one worker: each may hold two parts in memory."""
-EXPIRY_S_MIN, EXPIRY_S_MAX = 3600, 2_592_000
 US_PER_S: Final = 1_000_000
 PURPOSE: Final = "batch"
 

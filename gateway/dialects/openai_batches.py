@@ -1,12 +1,64 @@
 """Files and batches in OpenAI's words. Pure: nouns in, JSON out, and lines of a file in."""
 
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal
 
-from gateway.batches import KeptFile
+import msgspec
+from msgspec import Meta, Struct
+
+from gateway.batches import (
+    CUSTOM_ID_LENGTH_MAX,
+    Batch,
+    EndedLine,
+    Flaw,
+    KeptFile,
+    Line,
+    LineEnd,
+)
+from gateway.dialects.strict_json import checked, decode_object, invalid
+from gateway.errors import RequestInvalid
 
 
-US_PER_S = 1_000_000
+US_PER_S: Final = 1_000_000
+ENDPOINTS: Final = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings")
+COMPLETION_WINDOW: Final = "24h"
+METHOD: Final = "POST"
+METADATA_MAX, METADATA_KEY_MAX, METADATA_VALUE_MAX = 16, 64, 512
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+STOPPED: Final = "The key that made this batch is not valid any more; the line was not sent."
+UNSENT: Final[Mapping[str, tuple[str, str]]] = {
+    "expired": ("batch_expired", "The line was not sent within the batch's window."),
+    "canceled": ("batch_cancelled", "The line was not sent before the batch was cancelled."),
+}
+EXPIRY_S_MIN, EXPIRY_S_MAX = 3600, 2_592_000
+
+
+class Expiry(Struct, frozen=True):
+    """When files of results are to go."""
+
+    anchor: Literal["created_at"]
+    seconds: Annotated[int, Meta(ge=EXPIRY_S_MIN, le=EXPIRY_S_MAX)]
+
+
+class Order(Struct, frozen=True):
+    """What asks for a batch; see `read_order`."""
+
+    input_file_id: Annotated[str, Meta(min_length=1, max_length=128)]
+    endpoint: str
+    completion_window: str
+    metadata: Mapping[str, str] | None = None
+    output_expires_after: Expiry | None = None
+
+
+class _Envelope(Struct, frozen=True):
+    custom_id: str
+    method: str
+    url: str
+    body: msgspec.Raw
+
+
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
 def file_object(file: KeptFile) -> dict[str, Any]:
@@ -31,3 +83,151 @@ def list_object(items: Sequence[dict[str, Any]], *, has_more: bool) -> dict[str,
         "last_id": items[-1]["id"] if items else None,
         "has_more": has_more,
     }
+
+
+def batch_object(batch: Batch) -> dict[str, Any]:
+    counts = batch.counts
+    flaws = {"object": "list", "data": [_flaw_object(flaw) for flaw in batch.flaws]}
+    ended = {
+        f"{state}_at": _seconds(batch.ended_us if batch.state == state else 0)
+        for state in ("completed", "failed", "expired", "cancelled")
+    }
+    return {
+        "id": batch.batch_id,
+        "object": "batch",
+        "endpoint": batch.endpoint,
+        "errors": flaws if batch.flaws else None,
+        "input_file_id": batch.input_file_id,
+        "completion_window": COMPLETION_WINDOW,
+        "status": batch.state,
+        "output_file_id": (batch.output_file_id or None) if batch.is_over else None,
+        "error_file_id": (batch.error_file_id or None) if batch.is_over else None,
+        "created_at": _seconds(batch.created_us),
+        "in_progress_at": _seconds(batch.started_us),
+        "expires_at": _seconds(batch.expires_us),
+        "finalizing_at": _seconds(batch.finalizing_us),
+        "cancelling_at": _seconds(batch.cancelling_us),
+        **ended,
+        "request_counts": {
+            "total": counts.total,
+            "completed": counts.succeeded,
+            "failed": counts.unsent,
+        },
+        "metadata": dict(batch.told.metadata) or None,
+    }
+
+
+def read_order(raw: bytes) -> Order:
+    """What asks for a batch.
+
+    Raises:
+        RequestInvalid: something in it is missing, unknown or too long.
+    """
+    order = checked(decode_object(raw), Order)
+    metadata = order.metadata or {}
+    if order.endpoint not in ENDPOINTS:
+        raise invalid("endpoint", f"The endpoint must be one of {', '.join(ENDPOINTS)}")
+    if order.completion_window != COMPLETION_WINDOW:
+        raise invalid("completion_window", f"The window is {COMPLETION_WINDOW}")
+    if len(metadata) > METADATA_MAX:
+        raise invalid("metadata", f"At most {METADATA_MAX} pairs")
+    for name, value in metadata.items():
+        if not 1 <= len(name) <= METADATA_KEY_MAX or len(value) > METADATA_VALUE_MAX:
+            reason = f"Names have up to {METADATA_KEY_MAX} letters, values {METADATA_VALUE_MAX}"
+            raise invalid("metadata", reason)
+    return order
+
+
+def read_lines(raws: Sequence[tuple[int, bytes]], endpoint: str) -> list[Line | Flaw]:
+    """Numbered lines of a file, each as a request or as what is wrong with it."""
+    return [_read_line(number, raw, endpoint) for number, raw in raws]
+
+
+def _read_line(number: int, raw: bytes, endpoint: str) -> Line | Flaw:
+    if number == 1:
+        raw = raw.removeprefix(BYTE_ORDER_MARK)
+    try:
+        decode_object(raw)
+        wire = _ENVELOPE.decode(raw)
+    except RequestInvalid as error:
+        return Flaw("invalid_json_line", error.message, number, error.parameter)
+    except msgspec.ValidationError as error:
+        return _misshapen(number, str(error))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Flaw("invalid_json_line", "The line is not a JSON object.", number)
+    if wire.method != METHOD:
+        return Flaw("invalid_method", f"The method must be {METHOD}.", number, "method")
+    if wire.url != endpoint:
+        reason = f"The url must be the batch's endpoint, {endpoint}."
+        return Flaw("mismatched_endpoint", reason, number, "url")
+    if not wire.custom_id or len(wire.custom_id) > CUSTOM_ID_LENGTH_MAX:
+        reason = f"The custom_id has between 1 and {CUSTOM_ID_LENGTH_MAX} characters."
+        return Flaw("invalid_custom_id", reason, number, "custom_id")
+    body = bytes(wire.body)
+    if not body.startswith(b"{"):
+        return Flaw("invalid_body", "The body must be a JSON object.", number, "body")
+    return Line(number, wire.custom_id, body)
+
+
+def _misshapen(number: int, said: str) -> Flaw:
+    """What msgspec says of an envelope, without a word of the line itself."""
+    missing = re.search(r"missing required field `(custom_id|method|url|body)`", said)
+    if missing is not None:
+        reason = f"The line has no {missing[1]}."
+        return Flaw("missing_required_parameter", reason, number, missing[1])
+    place = re.search(r"at `\$\.(custom_id|method|url)`", said)
+    name = place[1] if place is not None else None
+    return Flaw("invalid_value", "This is not a text.", number, name)
+
+
+def result_line(batch: Batch, line: EndedLine) -> bytes:
+    """A line of a file of results, with its line feed."""
+    end = line.end
+    wire: dict[str, Any] = {
+        "id": f"batch_req_{batch.batch_id.removeprefix('batch_')}_{line.number}",
+        "custom_id": line.custom_id,
+        "response": None,
+        "error": None,
+    }
+    if end is None:
+        wire["error"] = unsent(batch, line)
+    else:
+        wire["response"] = {
+            "status_code": end.status,
+            "request_id": end.request_id,
+            "body": msgspec.Raw(end.body),
+        }
+        wire |= told_of(end)
+    return msgspec.json.encode(wire) + b"\n"
+
+
+def unsent(batch: Batch, line: EndedLine) -> dict[str, str]:
+    """Why a line was never sent."""
+    code, message = UNSENT.get(line.state, (batch.stopped or "internal_error", STOPPED))
+    return {"code": code, "message": message}
+
+
+def told_of(end: LineEnd) -> dict[str, Any]:
+    """What the headers of an answer say that is not in a batch; nothing of an error."""
+    if not end.target:
+        return {}
+    told = {
+        "target": end.target,
+        "decision": end.decision,
+        "receipt": end.receipt,
+        "cost_microusd": end.cost_microusd,
+    }
+    return {"gatewright": told}
+
+
+def _flaw_object(flaw: Flaw) -> dict[str, Any]:
+    return {
+        "code": flaw.code,
+        "message": flaw.message,
+        "param": flaw.parameter,
+        "line": flaw.line,
+    }
+
+
+def _seconds(time_us: int) -> int | None:
+    return time_us // US_PER_S if time_us else None
