@@ -4,8 +4,8 @@ import sqlalchemy as sa
 from alembic import op
 
 
-revision = "0026"
-down_revision: str | None = "0025"
+revision = "0028"
+down_revision: str | None = "0027"
 branch_labels: tuple[str, ...] | None = None
 depends_on: tuple[str, ...] | None = None
 
