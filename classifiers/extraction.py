@@ -48,6 +48,8 @@ _OPAQUE_PARTS = {
     "image": "image",
     "image_url": "image",
     "input_image": "image",
+    "computer_screenshot": "image",
+    "image_generation_call": "image",
     "input_audio": "audio",
     "audio": "audio",
     "document": "document",
@@ -66,6 +68,7 @@ _READABLE_PARTS = frozenset(
     """.split()  # noqa: SIM905 - a list literal would fill a screen.
 )
 _PART_DEPTH = 4
+_IMAGE_KEYS = frozenset({"source", "image_url", "file_id", "result"})
 _BINARY_KEYS = frozenset({"data", "file_data", "image_base64", "b64_json"})
 _HEAD_LENGTH = 4096
 _LEAST_BINARY_LENGTH = 64
@@ -264,7 +267,7 @@ class _Walk:
         if kind == "document" and isinstance(source, dict):
             if _type_of(source) in {"text", "content"}:
                 return
-        elif kind == "image" and not any(key in part for key in ("source", "image_url", "file_id")):
+        elif kind == "image" and not _IMAGE_KEYS.intersection(part):
             return
         self.opaque_kinds.add(kind)
 

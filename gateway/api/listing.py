@@ -50,6 +50,7 @@ def _entries(board: TargetBoard, principal: Principal) -> list[dict[str, object]
         "type": "model",
         "created": 0,
         "created_at": EPOCH,
+        "lifecycle": "active",
         "owned_by": "gatewright",
         "display_name": "Chosen by policy",
     }
@@ -63,6 +64,7 @@ def _entry(facts: TargetFacts, parameters: Mapping[str, str]) -> dict[str, objec
         "type": "model",
         "created": 0,
         "created_at": EPOCH,
+        "lifecycle": "active",
         "owned_by": facts.provider,
         "display_name": facts.name,
         "available": facts.available,
@@ -70,5 +72,7 @@ def _entry(facts: TargetFacts, parameters: Mapping[str, str]) -> dict[str, objec
         "jurisdiction": facts.jurisdiction,
         "tier": facts.tier,
         "context_window": facts.context_window_tokens,
+        "max_input_tokens": facts.context_window_tokens,
+        "max_tokens": facts.output_tokens_max,
         "parameters": {name: parameters.get(name, "unknown") for name in PARAMETERS},
     }

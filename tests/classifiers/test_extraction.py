@@ -164,6 +164,24 @@ def test_content_that_is_no_text_is_named_and_not_read(part: dict[str, Any], kin
 
 
 @pytest.mark.parametrize(
+    "item",
+    [
+        {
+            "type": "computer_call_output",
+            "output": {"type": "computer_screenshot", "file_id": "file-1"},
+        },
+        {
+            "type": "computer_call_output",
+            "output": {"type": "computer_screenshot", "image_url": "https://a.example/b.png"},
+        },
+        {"type": "image_generation_call", "status": "completed", "result": PNG},
+    ],
+)
+def test_pictures_that_a_tool_took_or_made_are_named_too(item: dict[str, Any]) -> None:
+    assert extract({"input": [item]}).opaque_kinds == ("image",)
+
+
+@pytest.mark.parametrize(
     "part",
     [
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": CANARY}},

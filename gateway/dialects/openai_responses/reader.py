@@ -21,6 +21,7 @@ from gateway.conversation import (
 )
 from gateway.dialects.loss import AUTO_TIER, Losses, breakpoint_life, unsupported
 from gateway.dialects.openai_responses import wire
+from gateway.dialects.openai_responses.foreign import readable
 from gateway.dialects.openai_responses.marks import thinking_of
 from gateway.dialects.strict_json import checked
 from gateway.types import ChatRequest
@@ -51,7 +52,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
     Raises:
         FeatureUnsupported: dropping what it asks would change its meaning.
     """
-    body = checked(request.tree, wire.ResponsesBody)
+    body = checked(readable(request.tree)[0], wire.ResponsesBody)
     if body.top_logprobs:
         raise unsupported("top_logprobs", "Token probabilities do not exist there", 24)
     losses = Losses(request.dropped)

@@ -1,12 +1,13 @@
 """Whole responses, both ways."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from gateway.dialects import body
 from gateway.dialects.estimate import estimate_output_tokens
 from gateway.dialects.openai_chat.reply import served_tier, told_tier
+from gateway.dialects.openai_responses.foreign import item_of
 from gateway.dialects.openai_responses.marks import wrapped_block, wrapped_item
 from gateway.dialects.openai_responses.wire import Item, Part, Reply, UsageWire
 from gateway.errors import UpstreamFailed, UpstreamMalformed
@@ -41,13 +42,14 @@ def decode_reply(raw: bytes) -> Completion:
     """See `ports.Dialect.decode_reply`."""
     try:
         wire = _REPLY.decode(raw)
+        items = [item_of(each) for each in wire.output]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UpstreamMalformed("The upstream's answer is not a response.") from error
     if wire.status in _UNANSWERED:
         raise UpstreamFailed("The upstream failed to answer.")
-    parts = [part for item in wire.output for part in _parts(item)]
+    parts = [part for item in items for part in _parts(item)]
     refusal = "".join(part.refusal or "" for part in parts if part.type == "refusal")
-    calls = tuple(_tool_call(item) for item in wire.output if item.type == "function_call")
+    calls = tuple(_tool_call(item) for item in items if item.type == "function_call")
     return Completion(
         raw=raw,
         message_id=wire.id or "",
@@ -56,8 +58,8 @@ def decode_reply(raw: bytes) -> Completion:
         tool_calls=calls,
         stop_reason=stop_reason(wire, has_calls=bool(calls), is_refused=bool(refusal)),
         stop_sequence=None,
-        usage=usage_of(wire.usage, wire.service_tier) or _estimated(wire),
-        thinking=tuple(_thought(item) for item in wire.output if item.type == "reasoning"),
+        usage=usage_of(wire.usage, wire.service_tier) or _estimated(items),
+        thinking=tuple(_thought(item) for item in items if item.type == "reasoning"),
         refusal=refusal,
     )
 
@@ -102,9 +104,9 @@ def usage_of(wire: UsageWire | None, service_tier: str | None = None) -> Usage |
     )
 
 
-def _estimated(wire: Reply) -> Usage:
+def _estimated(items: Iterable[Item]) -> Usage:
     length_bytes = 0
-    for item in wire.output:
+    for item in items:
         length_bytes += len((item.arguments or "").encode())
         for part in _parts(item):
             length_bytes += len((part.text or part.refusal or "").encode())

@@ -8,6 +8,7 @@ from gateway.conversation import BLOCK_MARK
 from gateway.dialects import body
 from gateway.dialects.estimate import estimate_input_tokens
 from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
+from gateway.dialects.openai_responses.foreign import attached, readable
 from gateway.dialects.openai_responses.wire import Item, Part, ResponsesBody
 from gateway.dialects.parameters import (
     LEAST_EFFORT,
@@ -40,7 +41,7 @@ _HELD_ELSEWHERE: Mapping[str, str] = {
 _MODES = frozenset({"auto", "none", "required"})
 _REQUIRED_OF_ITEM = {
     "function_call": ("call_id", "name", "arguments"),
-    "function_call_output": ("call_id", "output"),
+    "function_call_output": ("output",),
     "message": ("role", "content"),
 }
 
@@ -55,11 +56,17 @@ def decode_request(raw: bytes, request_id: str) -> ChatRequest:
     for name, reason in _HELD_ELSEWHERE.items():
         if tree.get(name):
             raise unsupported(name, reason, 56)
-    wire = checked(tree, ResponsesBody)
+    legible, foreign = readable(tree)
+    wire = checked(legible, ResponsesBody)
     items = wire.input if isinstance(wire.input, list) else []
     _check(wire, items)
     destinations = _tool_servers(wire, tree)
     images, documents, attached_bytes = _attachments(items, destinations)
+    for index in foreign:
+        brought = attached(tree["input"][index], f"input[{index}]")  # type: ignore[index]
+        images += brought.images
+        attached_bytes += brought.inline_bytes
+        destinations += brought.addresses
     text = wire.text
     has_format = text is not None and text.format is not None
     about, most = estimate_input_tokens(raw, images, documents, attached_bytes)

@@ -3,6 +3,7 @@
 import msgspec
 
 from gateway.dialects import sse
+from gateway.dialects.openai_responses.foreign import is_unread, item_of
 from gateway.dialects.openai_responses.marks import wrapped_item
 from gateway.dialects.openai_responses.reply import stop_reason, usage_of
 from gateway.dialects.openai_responses.wire import Item, Reply, StreamWire
@@ -16,6 +17,17 @@ _THINKING = frozenset({"response.reasoning_summary_text.delta", "response.reason
 _ENDS = frozenset({"response.completed", "response.incomplete"})
 _FAILURES = frozenset({"error", "response.failed", "response.cancelled"})
 _OPAQUE = (Delta("opaque"),)
+_READ = frozenset(
+    {
+        *("response.output_text.delta", "response.function_call_arguments.delta"),
+        *("response.refusal.delta", "response.output_item.added", "response.output_item.done"),
+        *("response.created", "response.in_progress", "response.queued"),
+        *_THINKING,
+        *_ENDS,
+        *_FAILURES,
+    }
+)
+"""Kinds of events that say something to us; any other may have a shape of its own."""
 
 
 class ResponseStreamDecoder:
@@ -49,6 +61,8 @@ class ResponseStreamDecoder:
         try:
             wire = _EVENT.decode(event.data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            if isinstance(error, msgspec.ValidationError) and is_unread(event.data, _READ):
+                return StreamEvent(raw, _OPAQUE, has_content=True)
             raise UpstreamMalformed(_NOT_AN_EVENT) from error
         kind = wire.type
         if kind == "response.output_text.delta":
@@ -81,9 +95,7 @@ class ResponseStreamDecoder:
         return StreamEvent(raw, ())
 
     def _added(self, raw: bytes, wire: StreamWire) -> StreamEvent:
-        item = wire.item
-        if item is None:
-            raise UpstreamMalformed(_NOT_AN_EVENT)
+        item = _item(wire)
         if item.type in {"message", "reasoning"}:
             return StreamEvent(raw, ())
         if item.type != "function_call":
@@ -108,7 +120,7 @@ class ResponseStreamDecoder:
 
     def _done(self, raw: bytes, wire: StreamWire) -> StreamEvent:
         """The whole item: only here is a reasoning item complete."""
-        item = wire.item or Item()
+        item = _item(wire)
         if item.type == "reasoning" and (wrapped := wrapped_item(item)):
             return StreamEvent(raw, (Delta("thinking", redacted=wrapped),))
         ordinal = self._calls.get(wire.output_index)
@@ -126,3 +138,10 @@ class ResponseStreamDecoder:
         if usage is not None:
             deltas.append(Delta("usage", usage=usage))
         return StreamEvent(raw, tuple(deltas), is_terminal=True)
+
+
+def _item(wire: StreamWire) -> Item:
+    try:
+        return item_of(wire.item)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UpstreamMalformed(_NOT_AN_EVENT) from error

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
 from gateway.dialects.openai_chat.wire import InputDetails, OutputDetails
 from gateway.dialects.strict_json import Fraction, ModelName, PositiveInt
@@ -127,7 +127,7 @@ class Incomplete(Struct):
 
 class Reply(Struct):
     object: Literal["response"]
-    output: list[Item] = []
+    output: list[Raw] = []
     id: str | None = None
     model: str | None = None
     status: str | None = None
@@ -141,7 +141,7 @@ class StreamWire(Struct):
 
     type: str
     delta: str | None = None
-    item: Item | None = None
+    item: Raw = Raw()
     item_id: str | None = None
     output_index: int = 0
     response: Reply | None = None

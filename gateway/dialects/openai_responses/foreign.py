@@ -1,0 +1,101 @@
+"""Items of kinds that we do not read: passed on, with an eye on what they bring along.
+
+What a computer, a shell or a search gave back has shapes of its own. Requests may hold them and
+answers may, and neither is wrong for it; only callers and targets of other dialects have no word.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gateway.dialects.openai_responses.wire import Item
+
+
+_READ = frozenset({"message", "function_call", "function_call_output", "reasoning"})
+_ADDRESSES = frozenset({"image_url", "file_url", "server_url"})
+
+
+class Attached(Struct):
+    """What an item brings along or names, beside its text."""
+
+    images: int = 0
+    inline_bytes: int = 0
+    addresses: list[tuple[str, str]] = []
+
+
+def readable(tree: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[int]]:
+    """A request in which items of another shape are no more than their kind; their places."""
+    given = tree.get("input")
+    if not isinstance(given, list):
+        return tree, []
+    places = [index for index, item in enumerate(given) if _is_foreign(item)]
+    if not places:
+        return tree, []
+    items = list(given)
+    for index in places:
+        items[index] = {"type": given[index]["type"]}
+    return {**tree, "input": items}, places
+
+
+def _is_foreign(item: object) -> bool:
+    kind = item.get("type") if isinstance(item, dict) else None
+    if not isinstance(kind, str) or kind in _READ:
+        return False
+    try:
+        msgspec.convert(item, Item)
+    except msgspec.ValidationError:
+        return True
+    return False
+
+
+def attached(item: object, place: str) -> Attached:
+    """What of an item nobody here reads has to be counted, or asked about before it is sent."""
+    found = Attached()
+    pending: list[tuple[str, object]] = [(place, item)]
+    while pending:
+        where, node = pending.pop()
+        if isinstance(node, list):
+            pending += ((f"{where}[{index}]", each) for index, each in enumerate(node))
+        elif isinstance(node, dict):
+            for key, value in node.items():
+                if key in _ADDRESSES and isinstance(value, str):
+                    _note(found, f"{where}.{key}", key, value)
+                else:
+                    pending.append((f"{where}.{key}", value))
+    return found
+
+
+def _note(found: Attached, place: str, key: str, value: str) -> None:
+    found.images += key == "image_url"
+    if value[:5].lower() == "data:":
+        found.inline_bytes += len(value)
+    else:
+        found.addresses.append((place, value))
+
+
+def item_of(raw: bytes | msgspec.Raw) -> Item:
+    """An item of an answer; of a kind that we do not read, no more than that.
+
+    Raises:
+        msgspec.DecodeError: it is none.
+    """
+    kind = _KIND.decode(raw).type
+    return _ITEM.decode(raw) if kind in _READ else Item(type=kind)
+
+
+def is_unread(event: bytes, read: Collection[str]) -> bool:
+    """Whether an event is of a kind that nobody here reads."""
+    try:
+        return _KIND.decode(event).type not in read
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+class _Kind(Struct):
+    type: str
+
+
+_KIND = msgspec.json.Decoder(_Kind)
+_ITEM = msgspec.json.Decoder(Item)
