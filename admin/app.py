@@ -23,7 +23,7 @@ from admin.models.planner import planner_routes
 from admin.models.provider import provider_routes
 from admin.oidc import OpenIdClient
 from admin.overview.pages import overview_routes
-from admin.people.pages import people_routes
+from admin.people.routes import people_routes
 from admin.policy_room.routes import policy_routes
 from admin.protection import add_security_headers, require_own_origin
 from admin.services import Services, open_services

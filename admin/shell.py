@@ -50,6 +50,10 @@ class Frame(Struct, frozen=True):
         """Whether whoever looks may do this in the page's organisation."""
         return allows(self.person, Permission(permission), self.organisation or None)
 
+    def may_everywhere(self, permission: str) -> bool:
+        """Whether whoever looks may do this in all organisations."""
+        return allows(self.person, Permission(permission))
+
 
 Badges = Callable[[Person, str], Awaitable[Sequence[Badge]]]
 Organisations = Callable[[], Awaitable[Mapping[str, str]]]

@@ -5,6 +5,7 @@ from alembic import context
 from gateway.store.batch_tables import batches
 from gateway.store.checkups import provider_checkups
 from gateway.store.custody_tables import audit_holds
+from gateway.store.invitations import invitations
 from gateway.store.kept_answers import kept_answers
 from gateway.store.kept_files import kept_files
 from gateway.store.policy_tables import policy_versions
@@ -19,6 +20,7 @@ from gateway.store.workers import workers
 tables = (
     audit_holds,
     batches,
+    invitations,
     kept_answers,
     kept_files,
     policy_versions,

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from admin.access import needs, session_of
 from admin.forms import Form, form_of
+from admin.interrupted import is_own_path
 from admin.people.verdicts import Verdict, verdict
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
@@ -21,6 +22,7 @@ from gateway.access import (
     Role,
 )
 from gateway.errors import GatewrightError, RequestInvalid
+from gateway.store.invitations import Invitations
 
 
 AT: Final = "/people"
@@ -38,7 +40,7 @@ class Question(Struct, frozen=True):
     organisation: str = ""
 
 
-def people_routes(services: Services) -> list[Any]:
+def list_routes(services: Services) -> list[Any]:
     """The list with its question, and what gives and takes a role."""
     desk = Desk(services)
 
@@ -71,16 +73,19 @@ class Desk:
         self._shell = services.shell
         self._people = services.people
         self._deeds = services.deeds
+        self._invitations = Invitations(services.database, services.clock)
 
     async def page(self, request: Asked, form: Form, wrong: str = "") -> Response[str]:
         """The list; with what was wrong about a form, and the form as it was."""
         listed, question = await self._people.listed(), _question(request)
+        pending = await self._invitations.pending()
         return await self._shell.page(
             request,
             "people/people.html",
             "people",
             400 if wrong else 200,
             people=listed,
+            pending=pending,
             organisations=sorted(await self._people.organisations()),
             roles=ROLES,
             permissions=tuple(Permission),
@@ -104,7 +109,8 @@ class Desk:
                 await step(name, given, grantor)
         except GatewrightError as error:
             return await self.page(request, form, error.message)
-        return Redirect(AT, status_code=SEE_OTHER)
+        to = form.text("to")
+        return Redirect(to if is_own_path(to) else AT, status_code=SEE_OTHER)
 
 
 def _question(request: Asked) -> Question:

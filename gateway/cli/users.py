@@ -101,10 +101,22 @@ async def revoke(config_file: Path, name: str, role: Role, organisation: str) ->
 @asynchronous
 @recorded("person.disabled", former_person)
 async def disable(config_file: Path, name: str) -> None:
-    """Sign somebody out for good."""
+    """Sign somebody out until they are enabled."""
     async with opened_people(config_file) as store:
         await store.disable(name)
     click.echo(f"{name}: disabled")
+
+
+@users.command()
+@config_option
+@click.argument("name")
+@asynchronous
+@recorded("person.enabled", former_person)
+async def enable(config_file: Path, name: str) -> None:
+    """Let somebody who was disabled sign in again, with the roles they hold."""
+    async with opened_people(config_file) as store:
+        await store.enable(name)
+    click.echo(f"{name}: enabled")
 
 
 @users.command("list")

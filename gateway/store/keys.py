@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import RowMapping, Table, select, update
+from sqlalchemy import RowMapping, Table, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -125,6 +125,22 @@ class KeyStore:
             query = query.where(virtual_keys.c.organisation == organisation)
         async with self._database.reading() as connection:
             return [_record(row) for row in (await connection.execute(query)).mappings()]
+
+    async def issued_by(self, person: str) -> dict[str, int]:
+        """How many live keys somebody issued, by organisation."""
+        columns, now_us = virtual_keys.c, self._clock.utc_us()
+        query = (
+            select(columns.organisation, func.count())
+            .where(
+                columns.created_by == person,
+                columns.revoked_us.is_(None),
+                or_(columns.expires_us.is_(None), columns.expires_us > now_us),
+            )
+            .group_by(columns.organisation)
+            .order_by(columns.organisation)
+        )
+        async with self._database.reading() as connection:
+            return {row[0]: int(row[1]) for row in await connection.execute(query)}
 
     async def places(self, organisation: str) -> list[Place]:
         """The projects of an organisation, by their names."""

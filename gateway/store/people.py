@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Sequence
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, RowMapping, and_, delete, or_, select, update
+from sqlalchemy import ColumnElement, RowMapping, and_, delete, func, not_, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -30,6 +30,8 @@ _SEEN_EVERY_US = 30_000_000
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,62}")
 _ORGANISATION = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _US = 1_000_000
+FIRST_ROLE = Grant("platform_admin", EVERYWHERE)
+"""Somebody who may sign in always holds it; only the operator at the machine may end that."""
 
 
 class Session(Struct, frozen=True):
@@ -38,6 +40,20 @@ class Session(Struct, frozen=True):
     person: Person
     proved_us: int
     """When they last proved who they are."""
+
+
+class Facts(Struct, frozen=True):
+    """What is kept of somebody beside their roles."""
+
+    created_us: int
+    disabled_us: int | None
+    has_password: bool
+    has_subject: bool
+    """Whether an OpenID provider vouches for them."""
+    sessions: int
+    """So many are open now."""
+    seen_us: int
+    """When one of them was last used, to half a minute; 0 where none is open."""
 
 
 class PeopleStore:
@@ -86,13 +102,58 @@ class PeopleStore:
         hashed = await asyncio.to_thread(hash_password, password)
         await self._change(name, password_hash=hashed)
 
-    async def disable(self, name: str) -> None:
-        """Sign somebody out for good.
+    async def disable(self, name: str, by: Person | None = None) -> None:
+        """Sign somebody out until they are enabled; `by` None is the operator at the machine.
+
+        Raises:
+            RequestInvalid: there is no such person, it is whoever asks, or nobody would be left
+                who runs the platform.
+        """
+        if by is not None and by.name == name:
+            raise RequestInvalid("You cannot disable yourself.", parameter="name")
+        async with self._database.writing() as connection:
+            await self._require(connection, name)
+            if by is not None:
+                await _require_another_admin(connection, name)
+            change = update(people).where(people.c.name == name, people.c.disabled_us.is_(None))
+            await connection.execute(change.values(disabled_us=self._clock.utc_us()))
+            await connection.execute(delete(admin_sessions).where(admin_sessions.c.person == name))
+
+    async def enable(self, name: str, by: Person | None = None) -> None:
+        """Let somebody sign in again, with the roles they hold.
 
         Raises:
             RequestInvalid: there is no such person.
+            Forbidden: whoever asks may not give a role that they hold.
         """
-        await self._change(name, disabled_us=self._clock.utc_us())
+        async with self._database.writing() as connection:
+            await self._require(connection, name)
+            given = (await _grants_of(connection, [name])).get(name, frozenset())
+            if by is not None and not all(may_grant(by, grant) for grant in given):
+                raise Forbidden("You cannot let somebody in who may do what you may not.")
+            change = update(people).where(people.c.name == name)
+            await connection.execute(change.values(disabled_us=None))
+
+    async def facts(self, name: str) -> Facts | None:
+        """What is kept of somebody; None for nobody."""
+        columns, now_us = admin_sessions.c, self._clock.utc_us()
+        query = select(people).where(people.c.name == name)
+        sessions = select(func.count(), func.max(columns.seen_us)).where(
+            columns.person == name, not_(_is_over(now_us))
+        )
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).mappings().one_or_none()
+            count, seen_us = (await connection.execute(sessions)).one()
+        if row is None:
+            return None
+        return Facts(
+            row["created_us"],
+            row["disabled_us"],
+            row["password_hash"] is not None,
+            row["subject"] is not None,
+            count,
+            seen_us or 0,
+        )
 
     async def grant(self, name: str, grant: Grant, grantor: Person | None = None) -> None:
         """Give a role; `grantor` None is the operator at the machine.
@@ -109,18 +170,20 @@ class PeopleStore:
             await connection.execute(role_grants.insert(), row)
 
     async def revoke(self, name: str, grant: Grant, grantor: Person | None = None) -> None:
-        """Take a role away; raises like `grant`."""
+        """Take a role away; raises like `grant`, and where nobody would be left with the first."""
         self._check(grant, grantor)
         row = {"person": name, "role": grant.role, "organisation": grant.organisation}
         async with self._database.writing() as connection:
             await self._require(connection, name)
+            if grantor is not None and grant == FIRST_ROLE:
+                await _require_another_admin(connection, name)
             await connection.execute(delete(role_grants).where(_is(row)))
 
     async def listed(self) -> Sequence[Person]:
         async with self._database.reading() as connection:
             rows = (await connection.execute(select(people).order_by(people.c.name))).mappings()
             found = rows.all()
-            given = await self._grants(connection, [row["name"] for row in found])
+            given = await _grants_of(connection, [row["name"] for row in found])
         return [_person(row, given) for row in found]
 
     async def by_password(self, name: str, password: Secret[str]) -> Person | None:
@@ -128,7 +191,7 @@ class PeopleStore:
         async with self._database.reading() as connection:
             query = select(people).where(people.c.name == name)
             row = (await connection.execute(query)).mappings().one_or_none()
-            given = await self._grants(connection, [name])
+            given = await _grants_of(connection, [name])
         encoded = row["password_hash"] if row is not None else None
         is_proved = await asyncio.to_thread(proves, password, encoded)
         if row is None or not is_proved or row["disabled_us"] is not None:
@@ -146,7 +209,7 @@ class PeopleStore:
             async with self._database.reading() as connection:
                 row = (await connection.execute(query)).mappings().one()
         async with self._database.reading() as connection:
-            given = await self._grants(connection, [row["name"]])
+            given = await _grants_of(connection, [row["name"]])
         return None if row["disabled_us"] is not None else _person(row, given)
 
     async def has_organisation(self, name: str) -> bool:
@@ -192,7 +255,7 @@ class PeopleStore:
                 return None
             named = select(people).where(people.c.name == row["person"])
             found = (await connection.execute(named)).mappings().one_or_none()
-            given = await self._grants(connection, [row["person"]])
+            given = await _grants_of(connection, [row["person"]])
         is_over = now_us - row["seen_us"] > IDLE_S * _US or (
             now_us - row["began_us"] > ABSOLUTE_S * _US
         )
@@ -245,18 +308,41 @@ class PeopleStore:
         if (await connection.execute(query)).first() is None:
             raise RequestInvalid("there is no such person", parameter="name")
 
-    @staticmethod
-    async def _grants(
-        connection: AsyncConnection, names: Sequence[str]
-    ) -> dict[str, frozenset[Grant]]:
-        query = select(role_grants).where(role_grants.c.person.in_(names))
-        found: dict[str, set[Grant]] = {}
-        for row in (await connection.execute(query)).mappings():
-            # A role that this version does not know grants nothing.
-            if row["role"] in ROLES:
-                grant = Grant(row["role"], row["organisation"])
-                found.setdefault(row["person"], set()).add(grant)
-        return {name: frozenset(grants) for name, grants in found.items()}
+
+async def _grants_of(
+    connection: AsyncConnection, names: Sequence[str]
+) -> dict[str, frozenset[Grant]]:
+    query = select(role_grants).where(role_grants.c.person.in_(names))
+    found: dict[str, set[Grant]] = {}
+    for row in (await connection.execute(query)).mappings():
+        # A role that this version does not know grants nothing.
+        if row["role"] in ROLES:
+            grant = Grant(row["role"], row["organisation"])
+            found.setdefault(row["person"], set()).add(grant)
+    return {name: frozenset(grants) for name, grants in found.items()}
+
+
+async def person_in(connection: AsyncConnection, name: str) -> Person | None:
+    """Somebody by their name, as a transaction sees them."""
+    query = select(people).where(people.c.name == name)
+    row = (await connection.execute(query)).mappings().one_or_none()
+    return None if row is None else _person(row, await _grants_of(connection, [name]))
+
+
+async def _require_another_admin(connection: AsyncConnection, name: str) -> None:
+    """Raises RequestInvalid when nobody else who may sign in runs the platform everywhere."""
+    holders = select(role_grants.c.person).where(
+        role_grants.c.role == FIRST_ROLE.role, role_grants.c.organisation == EVERYWHERE
+    )
+    able = select(people.c.name).where(people.c.name.in_(holders), people.c.disabled_us.is_(None))
+    # Locked in one order, and only then counted: two who end each other do it one after the other.
+    await connection.execute(able.order_by(people.c.name).with_for_update())
+    left = set((await connection.execute(able)).scalars())
+    if left == {name}:
+        reason = (
+            f"{name} is the last who runs the platform: give somebody else platform_admin first"
+        )
+        raise RequestInvalid(reason, parameter="name")
 
 
 def checked_name(name: str) -> str:

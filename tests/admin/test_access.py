@@ -23,6 +23,7 @@ PASSWORD = secrets.token_hex(12)
 OWN, FOREIGN, ABSENT = "acme", "umbrella", "nowhere"
 BODIES: dict[str, dict[str, object]] = {
     "keys": {"workspace": "research", "project": "bot", "name": "new"},
+    "people": {"name": "new-{organisation}"},
     "teams": {"name": "made", "title": "Made here"},
     "budgets": {"account": "org:{organisation}", "limit_microusd": 5},
     "removed": {"account": "org:{organisation}", "window": "day"},

@@ -20,6 +20,7 @@ from gateway.store.custody import Custody
 from gateway.store.custody_tables import erasure_cases
 from gateway.store.engine import Database
 from gateway.store.erasing import ErasureCase
+from gateway.store.invitations import Invitations
 from gateway.store.packing import EvidencePack, EvidencePacks
 from gateway.store.people import PeopleStore
 from gateway.store.policies import PolicyStore
@@ -44,6 +45,7 @@ order = ["cheapest"]
 """
 UNLINKED: dict[str, str] = {
     "/setup": "a link in a terminal leads to it, while nobody exists",
+    "/invitation": "a link that somebody hands over leads to it",
     "/o/{organisation:str}/policies/new": "it begins a draft and leads on to the editor",
 }
 """Pages that no link leads to, and why."""
@@ -65,6 +67,11 @@ async def _fill(listener: Listener) -> None:
         rows = seeding.requests(listener, f"{key}{number}", 1, **hostile)
         await listener.record(*seeding.requests(listener, key, 5), *rows)
     async with listener.database() as database:
+        people = PeopleStore(database, listener.clock)
+        for number, text in enumerate(seeding.HOSTILE):
+            await people.add(f"person-{number}", title=text)
+        await people.disable("person-0")
+        await Invitations(database, listener.clock).make("person-1", "root")
         teams = TeamStore(database, listener.clock)
         readable = [text for text in seeding.HOSTILE if text.isprintable()]
         for number, text in enumerate(readable):

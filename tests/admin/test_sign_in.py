@@ -28,6 +28,10 @@ PUBLIC = {
     ("GET", "/setup"),
     ("HEAD", "/setup"),
     ("POST", "/setup"),
+    # Only with the code of a link that somebody who manages people handed over.
+    ("GET", "/invitation"),
+    ("HEAD", "/invitation"),
+    ("POST", "/invitation"),
 }
 API = "/api/"
 

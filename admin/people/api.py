@@ -1,0 +1,74 @@
+"""People over the JSON API: one person, invited, disabled and enabled; typed in and out."""
+
+from typing import Any, Final
+
+from litestar import Request, get, post
+from litestar.params import FromPath
+from msgspec import Struct
+
+from admin.access import needs, session_of
+from admin.bodies import body_of
+from admin.people.desk import PeopleDesk, link_of
+from admin.people.reader import PeopleReader, PersonDetail
+from admin.services import Services
+from gateway.access import Permission
+
+
+NO_CONTENT: Final = 204
+_AT: Final = "/api/person/{person:str}"
+_MANAGE: Final = Permission.PEOPLE_MANAGE
+Asked = Request[Any, Any, Any]
+
+
+class Newcomer(Struct, frozen=True, forbid_unknown_fields=True):
+    """Somebody to be made known, without a role."""
+
+    name: str
+    title: str = ""
+
+
+class Invited(Struct, frozen=True):
+    """A link, the only time it is told."""
+
+    person: str
+    link: str
+
+
+def people_api_routes(services: Services) -> list[Any]:
+    """All routes; each says what it needs, and what it records."""
+    reader, desk = PeopleReader(services), PeopleDesk(services)
+    admin_url = services.settings.admin_url
+
+    @get(_AT, opt=needs(Permission.PEOPLE_READ, "everywhere"))
+    async def show_person(person: FromPath[str]) -> PersonDetail:
+        return await reader.detail(person)
+
+    @post("/api/people", opt=needs(_MANAGE, "everywhere", records="person.added"))
+    async def invite_person(request: Asked) -> Invited:
+        order = await body_of(request, Newcomer)
+        code = await desk.invite(session_of(request).person, order.name, order.title)
+        return Invited(order.name, link_of(request, admin_url, code))
+
+    @post(f"{_AT}/link", opt=needs(_MANAGE, "everywhere", records="person.link_made"))
+    async def link_person(request: Asked, person: FromPath[str]) -> Invited:
+        found = await reader.person(person)
+        code = await desk.link(session_of(request).person, found)
+        return Invited(person, link_of(request, admin_url, code))
+
+    @post(
+        f"{_AT}/disable",
+        opt=needs(_MANAGE, "everywhere", records="person.disabled"),
+        status_code=NO_CONTENT,
+    )
+    async def disable_person(request: Asked, person: FromPath[str]) -> None:
+        await desk.disable(session_of(request).person, await reader.person(person))
+
+    @post(
+        f"{_AT}/enable",
+        opt=needs(_MANAGE, "everywhere", records="person.enabled"),
+        status_code=NO_CONTENT,
+    )
+    async def enable_person(request: Asked, person: FromPath[str]) -> None:
+        await desk.enable(session_of(request).person, await reader.person(person))
+
+    return [show_person, invite_person, link_person, disable_person, enable_person]

@@ -1,0 +1,77 @@
+"""Lets people in and keeps them out, for whoever is signed in; each step is recorded first."""
+
+from typing import Any, Final
+
+from litestar import Request
+
+from admin.services import Services
+from gateway.access import EVERYWHERE, Grant, Person, may_grant
+from gateway.errors import Forbidden
+from gateway.store.invitations import GOOD_FOR_S, Invitations
+from gateway.store.people import checked_name
+
+
+GOOD_FOR_HOURS: Final = round(GOOD_FOR_S / 3600)
+
+
+class PeopleDesk:
+    """What may be done to people; what is wrong comes as RequestInvalid or Forbidden."""
+
+    def __init__(self, services: Services) -> None:
+        self._people = services.people
+        self._deeds = services.deeds
+        self._invitations = Invitations(services.database, services.clock)
+
+    async def invite(
+        self, by: Person, name: str, title: str = "", grant: Grant | None = None
+    ) -> str:
+        """Make somebody known, with a role if one is named; the code of their link, told once."""
+        after = {"name": checked_name(name), "title": title[:200], "link_hours": GOOD_FOR_HOURS}
+        if grant is not None and not may_grant(by, grant):
+            raise Forbidden("You cannot give what you may not do yourself.")
+        async with self._deeds.doing(by.name, "person.added", "", after=after):
+            await self._people.add(name, title=title)
+            code = await self._invitations.make(name, by.name, by)
+        if grant is not None:
+            given = {"person": name, "role": grant.role, "organisation": grant.organisation}
+            about = "" if grant.organisation == EVERYWHERE else grant.organisation
+            async with self._deeds.doing(by.name, "role.granted", about, after=given):
+                await self._people.grant(name, grant, by)
+        return code
+
+    async def link(self, by: Person, person: Person) -> str:
+        """Another link for somebody, in place of any before it; its code is told once."""
+        after = {"person": person.name, "link_hours": GOOD_FOR_HOURS}
+        async with self._deeds.doing(by.name, "person.link_made", "", after=after):
+            return await self._invitations.make(person.name, by.name, by)
+
+    async def withdraw(self, by: Person, person: Person) -> None:
+        """The link that somebody has is good no more."""
+        after = {"person": person.name}
+        async with self._deeds.doing(by.name, "person.link_withdrawn", "", after=after):
+            await self._invitations.withdraw(person.name)
+
+    async def disable(self, by: Person, person: Person) -> None:
+        """Sign somebody out, until they are enabled."""
+        async with self._deeds.doing(
+            by.name, "person.disabled", "", before=_before(person), after={"person": person.name}
+        ):
+            await self._people.disable(person.name, by)
+
+    async def enable(self, by: Person, person: Person) -> None:
+        """Let somebody sign in again."""
+        async with self._deeds.doing(
+            by.name, "person.enabled", "", before=_before(person), after={"person": person.name}
+        ):
+            await self._people.enable(person.name, by)
+
+
+def link_of(request: Request[Any, Any, Any], admin_url: str, code: str) -> str:
+    """The address to hand over; no server is sent the code: it stands behind `#`."""
+    base = admin_url.rstrip("/") or str(request.base_url).rstrip("/")
+    return f"{base}/invitation#{code}"
+
+
+def _before(person: Person) -> dict[str, object]:
+    roles = [[grant.role, grant.organisation] for grant in sorted(person.grants)]
+    return {"person": person.name, "disabled": person.is_disabled, "roles": roles}

@@ -1,0 +1,66 @@
+"""The page behind an invitation: who follows it chooses a password, and is signed in at once."""
+
+from typing import Any, Final
+
+from litestar import MediaType, Request, Response, post, route
+from litestar.response import Redirect
+
+from admin.access import COOKIE, PUBLIC, TOKEN_PERSON, recording
+from admin.forms import Form, form_of
+from admin.services import Services
+from admin.sign_in import READING, SEE_OTHER, session_cookie
+from gateway.errors import RequestInvalid, Unauthenticated
+from gateway.secrets.passwords import checked_password
+from gateway.secrets.secret import Secret
+from gateway.store.invitations import REFUSAL, Invitations
+from gateway.telemetry import Event, logger
+
+
+PATH: Final = "/invitation"
+ACTOR: Final = "invitation"
+KNOWN: Final = (TOKEN_PERSON,)
+
+
+def joining_routes(services: Services) -> list[Any]:
+    """Public: whoever has the code is whom it was made for."""
+    links, screens = Invitations(services.database, services.clock), services.screens
+
+    def page(wrong: dict[str, str], status: int = 200) -> Response[str]:
+        return screens.page("people/joining.html", status, wrong=wrong)
+
+    @route(PATH, http_method=READING, media_type=MediaType.HTML, opt=PUBLIC)
+    async def joining_page() -> Response[str]:
+        return page({})
+
+    @post(
+        PATH,
+        media_type=MediaType.HTML,
+        status_code=SEE_OTHER,
+        opt=recording(PUBLIC, "person.joined"),
+    )
+    async def join(request: Request[Any, Any, Any]) -> Response[Any]:
+        form: Form = await form_of(request)
+        code = form.text("code")
+        try:
+            name = await links.whose(code, KNOWN)
+        except Unauthenticated:
+            # The code is not written down: it may be one of somebody else's.
+            await services.deeds.record(ACTOR, "session.refused", "", error="unauthenticated")
+            logger().warning(Event.ADMIN_REFUSED, component="admin")
+            return page({"code": REFUSAL}, 400)
+        try:
+            password = checked_password(Secret(form.raw("password")))
+            async with services.deeds.doing(name, "person.joined", "", after={"person": name}):
+                await links.redeem(code, password, KNOWN)
+        except RequestInvalid as error:
+            return page({error.parameter or "code": error.message}, 400)
+        except Unauthenticated:
+            return page({"code": REFUSAL}, 400)
+        await services.deeds.record(name, "session.began", "")
+        logger().info(Event.ADMIN_SIGNED_IN, component="admin")
+        answer = Redirect("/", status_code=SEE_OTHER)
+        session_id = await services.people.begin(name)
+        answer.cookies.append(session_cookie(request, COOKIE, session_id, "strict"))
+        return answer
+
+    return [joining_page, join]

@@ -1,0 +1,170 @@
+"""The page of one person, and what lets them in or keeps them out."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from litestar import MediaType, Request, Response, post, route
+from litestar.params import FromPath
+from litestar.response import Redirect
+
+from admin.access import needs, session_of
+from admin.forms import Form, form_of
+from admin.people.desk import GOOD_FOR_HOURS, PeopleDesk, link_of
+from admin.people.reader import PeopleReader
+from admin.services import Services
+from admin.sign_in import READING, SEE_OTHER
+from gateway.access import EVERYWHERE, ROLES, Grant, Permission, Person, may_grant
+from gateway.errors import GatewrightError
+
+
+NEW: Final = "/new-person"
+_AT: Final = "/person/{person:str}"
+_HTML: Final = MediaType.HTML
+_READS: Final = needs(Permission.PEOPLE_READ, "everywhere")
+_MANAGES: Final = needs(Permission.PEOPLE_MANAGE, "everywhere")
+Asked = Request[Any, Any, Any]
+Deed = Callable[[Person, Person], Awaitable[None]]
+
+
+def person_routes(services: Services) -> list[Any]:
+    """Reading, inviting, disabling and enabling."""
+    room = PersonRoom(services)
+    return [*_reading(services, room), *_inviting(services, room), *_changing(room)]
+
+
+class PersonRoom:
+    """Somebody's page, also with what was wrong about a form."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.reader = PeopleReader(services)
+        self.desk = PeopleDesk(services)
+
+    async def page(self, request: Asked, name: str, wrong: str = "") -> Response[str]:
+        """The page of somebody."""
+        detail, reader = await self.reader.detail(name), session_of(request).person
+        return await self._services.shell.page(
+            request,
+            "people/person.html",
+            "people",
+            400 if wrong else 200,
+            detail=detail,
+            person=detail.person,
+            wrong=wrong,
+            roles=ROLES,
+            organisations=sorted(await self._services.people.organisations()),
+            is_self=reader.name == name,
+            may_let_in=all(may_grant(reader, grant) for grant in detail.person.grants),
+        )
+
+    async def told(self, request: Asked, name: str, code: str) -> Response[str]:
+        """The one page that shows a link."""
+        link = link_of(request, self._services.settings.admin_url, code)
+        return await self._services.shell.page(
+            request,
+            "people/link.html",
+            "people",
+            201,
+            invited=name,
+            link=link,
+            hours=GOOD_FOR_HOURS,
+        )
+
+    async def done(self, request: Asked, name: str, deed: Deed) -> Response[Any]:
+        """Do something to somebody, and show their page: what is wrong is said there."""
+        person = await self.reader.person(name)
+        try:
+            await deed(session_of(request).person, person)
+        except GatewrightError as error:
+            return await self.page(request, name, error.message)
+        return Redirect(f"/person/{name}", status_code=SEE_OTHER)
+
+
+def _reading(services: Services, room: PersonRoom) -> list[Any]:
+    @route(_AT, http_method=READING, media_type=_HTML, opt=_READS)
+    async def person_page(request: Asked, person: FromPath[str]) -> Response[str]:
+        return await room.page(request, person)
+
+    @route(f"{_AT}/disable", http_method=READING, media_type=_HTML, opt=_MANAGES)
+    async def disable_page(request: Asked, person: FromPath[str]) -> Response[str]:
+        return await services.shell.page(
+            request, "people/disable.html", "people", detail=await room.reader.detail(person)
+        )
+
+    return [person_page, disable_page]
+
+
+def _inviting(services: Services, room: PersonRoom) -> list[Any]:
+    async def form_page(
+        request: Asked, form: Form, wrong: dict[str, str] | None = None
+    ) -> Response[str]:
+        return await services.shell.page(
+            request,
+            "people/new.html",
+            "people",
+            400 if wrong else 200,
+            form=form,
+            wrong=wrong or {},
+            roles=ROLES,
+            organisations=sorted(await services.people.organisations()),
+            hours=GOOD_FOR_HOURS,
+        )
+
+    @route(NEW, http_method=READING, media_type=_HTML, opt=_MANAGES)
+    async def new_person(request: Asked) -> Response[str]:
+        return await form_page(request, Form())
+
+    @post(
+        NEW,
+        media_type=_HTML,
+        opt=needs(Permission.PEOPLE_MANAGE, "everywhere", records="person.added"),
+    )
+    async def invite(request: Asked) -> Response[str]:
+        form, by = await form_of(request), session_of(request).person
+        name = form.text("name")
+        try:
+            code = await room.desk.invite(by, name, form.text("title"), _grant_of(form))
+        except GatewrightError as error:
+            parameter = getattr(error, "parameter", None) or "role"
+            return await form_page(request, form, {parameter: error.message})
+        return await room.told(request, name, code)
+
+    @post(
+        f"{_AT}/link",
+        media_type=_HTML,
+        opt=needs(Permission.PEOPLE_MANAGE, "everywhere", records="person.link_made"),
+    )
+    async def link(request: Asked, person: FromPath[str]) -> Response[str]:
+        found = await room.reader.person(person)
+        try:
+            code = await room.desk.link(session_of(request).person, found)
+        except GatewrightError as error:
+            return await room.page(request, person, error.message)
+        return await room.told(request, person, code)
+
+    return [new_person, invite, link]
+
+
+def _changing(room: PersonRoom) -> list[Any]:
+    desk = room.desk
+    return [
+        _posting(room, "disable", "person.disabled", desk.disable),
+        _posting(room, "enable", "person.enabled", desk.enable),
+        _posting(room, "withdraw", "person.link_withdrawn", desk.withdraw),
+    ]
+
+
+def _posting(room: PersonRoom, part: str, records: str, deed: Deed) -> Any:
+    opt = needs(Permission.PEOPLE_MANAGE, "everywhere", records=records)
+
+    @post(f"{_AT}/{part}", media_type=_HTML, opt=opt, status_code=SEE_OTHER)
+    async def handler(request: Asked, person: FromPath[str]) -> Response[Any]:
+        return await room.done(request, person, deed)
+
+    return handler
+
+
+def _grant_of(form: Form) -> Grant | None:
+    """The role that a form names; None where it names none."""
+    role = next((each for each in ROLES if each == form.text("role")), None)
+    return None if role is None else Grant(role, form.text("organisation") or EVERYWHERE)

@@ -1,0 +1,160 @@
+"""Invitations: a link lets one person in once, and nobody further than who made it."""
+
+import re
+
+import pytest
+
+from gateway.access import Grant
+from gateway.store.invitations import GOOD_FOR_S
+from gateway.store.people import PeopleStore
+from tests.admin import seeding
+from tests.admin.listener import Browser, Listener, browsing
+from tests.admin.test_deeds import deeds
+
+
+pytestmark = pytest.mark.anyio
+CHOSEN = "a password of their own"
+
+
+def _code(page: str) -> str:
+    found = re.search(r"/invitation#([\w-]{40,})", page)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture
+async def admin(listener: Listener, browser: Browser) -> Browser:
+    await listener.issue_key("assistant")
+    await seeding.person(listener, "sec", "security_admin")
+    await browser.sign_in_as("sec", seeding.PASSWORD)
+    return browser
+
+
+async def _invited(admin: Browser, name: str = "newt", **more: str) -> str:
+    answer, page = await admin.send("POST", "/new-person", {"name": name} | more)
+    assert answer.status == 201
+    return _code(page)
+
+
+async def test_who_follows_the_link_chooses_a_password_and_is_signed_in(
+    listener: Listener, admin: Browser
+) -> None:
+    code = await _invited(admin, title="Newt", role="viewer", organisation="acme")
+    _, page = await admin.send("GET", "/person/newt")
+    assert "Invited by sec, and not here yet" in page
+    async with browsing(listener) as theirs:
+        short, page = await theirs.send("POST", "/invitation", {"code": code, "password": "short"})
+        assert (short.status, "12 to 1024 characters" in page) == (400, True)
+        form = {"code": code, "password": CHOSEN}
+        answer, _ = await theirs.send("POST", "/invitation", form)
+        assert (answer.status, answer.headers["location"]) == (303, "/")
+        answer, _ = await theirs.send("GET", "/o/acme/traffic")
+        assert answer.status == 200
+        answer, page = await theirs.send("POST", "/invitation", form)
+        assert (answer.status, "this link is not good any more" in page) == (400, True)
+    async with browsing(listener) as again:
+        await again.sign_in_as("newt", CHOSEN)
+        assert await again.is_signed_in()
+    records = await deeds(listener)
+    assert [(each.actor, each.action) for each in records[1:]] == [
+        ("sec", "person.added"),
+        ("sec", "role.granted"),
+        ("newt", "person.joined"),
+        ("newt", "session.began"),
+        ("invitation", "session.refused"),
+        ("newt", "session.began"),
+    ]
+    assert code not in str(records)
+    assert CHOSEN not in str(records)
+
+
+async def test_a_link_ends_when_it_is_withdrawn_replaced_too_old_or_its_person_disabled(
+    listener: Listener, admin: Browser
+) -> None:
+    first = await _invited(admin)
+    answer, page = await admin.send("POST", "/person/newt/link")
+    assert answer.status == 201
+    second = _code(page)
+    codes = [first]
+    await admin.send("POST", "/person/newt/withdraw")
+    codes.append(second)
+    _, page = await admin.send("POST", "/person/newt/link")
+    await admin.send("POST", "/person/newt/disable")
+    codes.append(_code(page))
+    old = await _invited(admin, "olm")
+    listener.clock.advance(GOOD_FOR_S)
+    async with browsing(listener) as theirs:
+        for code in (*codes, old, "", "x" * 43):
+            form = {"code": code, "password": CHOSEN}
+            answer, page = await theirs.send("POST", "/invitation", form)
+            assert answer.status == 400
+            assert "this link is not good any more" in page
+        assert not await theirs.is_signed_in()
+
+
+async def test_nobody_makes_a_link_to_somebody_who_may_do_more(
+    listener: Listener, admin: Browser
+) -> None:
+    await seeding.person(listener, "carla", "compliance")
+    answer, page = await admin.send("POST", "/person/carla/link")
+
+    assert answer.status == 400
+    assert "who may do what you may not do yourself" in page
+
+
+async def test_a_link_is_good_for_nothing_once_its_person_may_do_more_than_its_maker(
+    listener: Listener, admin: Browser
+) -> None:
+    code = await _invited(admin)
+    async with listener.database() as database:
+        people = PeopleStore(database, listener.clock)
+        await people.grant("newt", Grant("compliance", "acme"))
+    async with browsing(listener) as theirs:
+        form = {"code": code, "password": CHOSEN}
+        answer, _ = await theirs.send("POST", "/invitation", form)
+        assert answer.status == 400
+        async with listener.database() as database:
+            people = PeopleStore(database, listener.clock)
+            await people.revoke("newt", Grant("compliance", "acme"))
+            await people.disable("sec")
+        answer, _ = await theirs.send("POST", "/invitation", form)
+        assert answer.status == 400
+
+
+async def test_a_link_of_the_admin_token_lets_in_who_may_do_less(listener: Listener) -> None:
+    async with browsing(listener) as token, browsing(listener) as theirs:
+        await token.sign_in()
+        code = await _invited(token)
+        answer, _ = await theirs.send("POST", "/invitation", {"code": code, "password": CHOSEN})
+        assert answer.status == 303
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ({"name": "Not A Name"}, "lower-case letters"),
+        ({"name": "sec"}, "there is such a person already"),
+        ({"name": "newt", "role": "compliance", "organisation": "*"}, "what you may not do"),
+    ],
+)
+async def test_who_cannot_be_invited_is_said_in_place_and_is_not_made(
+    listener: Listener, admin: Browser, form: dict[str, str], said: str
+) -> None:
+    answer, page = await admin.send("POST", "/new-person", form)
+
+    assert answer.status == 400
+    assert said in page
+    async with listener.database() as database:
+        names = [each.name for each in await PeopleStore(database, listener.clock).listed()]
+    assert names == ["sec"]
+
+
+async def test_who_an_openid_provider_vouches_for_gets_no_link(
+    listener: Listener, admin: Browser
+) -> None:
+    async with listener.database() as database:
+        await PeopleStore(database, listener.clock).add("oidc-1", subject="issuer|1")
+    answer, page = await admin.send("POST", "/person/oidc-1/link")
+
+    assert answer.status == 400
+    assert "OpenID provider" in page

@@ -1,0 +1,128 @@
+"""People kept out and let in: at once, by whom, and never so that nobody could run the platform."""
+
+import asyncio
+
+import pytest
+
+from gateway.access import EVERYWHERE, Grant
+from gateway.audit.projector import Projector
+from gateway.errors import RequestInvalid
+from gateway.store.audit_sink import DatabaseAuditSink
+from gateway.store.engine import open_database
+from gateway.store.people import PeopleStore
+from tests.admin import seeding
+from tests.admin.listener import Browser, Listener, browsing
+from tests.admin.test_deeds import deeds
+
+
+pytestmark = pytest.mark.anyio
+
+
+async def _project(listener: Listener) -> None:
+    directory = listener.settings.path(listener.settings.audit.directory)
+    async with listener.database() as database:
+        await Projector(directory, DatabaseAuditSink(database, directory)).catch_up()
+
+
+@pytest.fixture
+async def admin(listener: Listener, browser: Browser) -> Browser:
+    await listener.issue_key("assistant")
+    await seeding.person(listener, "petra", "platform_admin")
+    await seeding.person(listener, "olga", "app_owner", "acme")
+    await browser.sign_in_as("petra", seeding.PASSWORD)
+    return browser
+
+
+async def test_who_is_disabled_is_out_with_the_next_request_and_back_when_enabled(
+    listener: Listener, admin: Browser
+) -> None:
+    async with browsing(listener) as theirs:
+        await theirs.sign_in_as("olga", seeding.PASSWORD)
+        _, page = await admin.send("GET", "/person/olga/disable")
+        assert "1 session ends at once" in page
+        assert "1 role stays on record, idle" in page
+        answer, _ = await admin.send("POST", "/person/olga/disable")
+        assert (answer.status, answer.headers["location"]) == (303, "/person/olga")
+        assert not await theirs.is_signed_in()
+        refused = await theirs.sign_in_as("olga", seeding.PASSWORD)
+        assert refused.status != 303
+        _, page = await admin.send("GET", "/person/olga")
+        assert "1 role is idle" in page
+
+        await admin.send("POST", "/person/olga/enable")
+        await theirs.sign_in_as("olga", seeding.PASSWORD)
+        assert await theirs.is_signed_in()
+    await _project(listener)
+    _, page = await admin.send("GET", "/person/olga")
+    assert "petra: person.disabled" in page
+    assert "petra: person.enabled" in page
+    done = [each.action for each in await deeds(listener) if each.action.startswith("person.")]
+    assert done == ["person.disabled", "person.enabled"]
+
+
+async def test_nobody_disables_themselves_or_the_last_who_runs_the_platform(
+    listener: Listener, admin: Browser
+) -> None:
+    answer, page = await admin.send("POST", "/person/petra/disable")
+    assert answer.status == 400
+    assert "You cannot disable yourself" in page
+    await admin.send("POST", "/sign-out")
+    await seeding.person(listener, "sec", "security_admin")
+    await admin.sign_in_as("sec", seeding.PASSWORD)
+    answer, page = await admin.send("POST", "/person/petra/disable")
+    assert answer.status == 400
+    assert "is the last who runs the platform" in page
+    await seeding.person(listener, "paul", "platform_admin")
+    answer, _ = await admin.send("POST", "/person/petra/disable")
+    assert answer.status == 303
+    answer, page = await admin.send("POST", "/person/petra/enable")
+    assert answer.status == 400
+    assert "who may do what you may not" in page
+
+
+async def test_the_last_who_runs_the_platform_keeps_the_role(
+    listener: Listener, admin: Browser
+) -> None:
+    form = {"person": "petra", "role": "platform_admin", "organisation": "*", "to": "/person/petra"}
+    answer, page = await admin.send("POST", "/people/revoke", form)
+    assert answer.status == 400
+    assert "is the last who runs the platform" in page
+    await seeding.person(listener, "paul", "platform_admin")
+    answer, _ = await admin.send("POST", "/people/revoke", form)
+    assert (answer.status, answer.headers["location"]) == (303, "/person/petra")
+
+
+async def test_of_two_who_disable_each_other_at_once_one_stays(
+    listener: Listener, database_url: str
+) -> None:
+    database = open_database(database_url)
+    store = PeopleStore(database, listener.clock)
+    for name in ("ann", "bob"):
+        await store.add(name)
+        await store.grant(name, Grant("platform_admin", EVERYWHERE))
+    ann, bob = await store.listed()
+    ended = await asyncio.gather(
+        store.disable("bob", ann), store.disable("ann", bob), return_exceptions=True
+    )
+    left = [person.name for person in await store.listed() if not person.is_disabled]
+    await database.close()
+
+    assert len(left) == 1
+    assert [type(each) for each in ended if each is not None] == [RequestInvalid]
+
+
+async def test_who_may_only_read_people_sees_them_and_changes_nothing(
+    listener: Listener, browser: Browser
+) -> None:
+    await listener.issue_key("assistant")
+    await seeding.person(listener, "petra", "platform_admin")
+    await seeding.person(listener, "carla", "compliance")
+    await browser.sign_in_as("carla", seeding.PASSWORD)
+    answer, page = await browser.send("GET", "/person/petra")
+    assert answer.status == 200
+    assert "/disable" not in page
+    for part in ("disable", "enable", "link", "withdraw"):
+        answer, _ = await browser.send("POST", f"/person/petra/{part}")
+        assert answer.status == 403, part
+    answer, _ = await browser.send("GET", "/person/nobody")
+    assert answer.status == 404
