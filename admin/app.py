@@ -20,6 +20,7 @@ from admin.keys.routes import key_routes
 from admin.models.catalogue import models_routes
 from admin.models.credential_pages import credential_routes
 from admin.models.planner import planner_routes
+from admin.models.prices import price_routes
 from admin.models.provider import provider_routes
 from admin.oidc import OpenIdClient
 from admin.overview.pages import overview_routes
@@ -59,6 +60,7 @@ ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     models_routes,
     credential_routes,
     provider_routes,
+    price_routes,
     planner_routes,
     people_routes,
     system_routes,

@@ -68,6 +68,8 @@ PARAMETER_FIELDS = frozenset(PARAMETERS) | {
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TOKENS_PER_MTOK = 1_000_000
 _PERCENT = 100
+_NUMBER_MAX = 10**12
+"""A million dollars for a million tokens."""
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True):
@@ -144,9 +146,14 @@ def load_catalogue(text: str, source: str) -> Catalogue:
         ConfigurationInvalid: with the file, the key and the reason.
     """
     try:
-        catalogue = msgspec.convert(tomllib.loads(text), Catalogue)
+        tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationInvalid(source, "", f"not valid TOML: {error}") from error
+    except (ValueError, RecursionError) as error:
+        # What the parser itself cannot take: numbers of thousands of digits, endless nesting.
+        raise ConfigurationInvalid(source, "", "not valid TOML: it knows no bounds") from error
+    try:
+        catalogue = msgspec.convert(tree, Catalogue)
     except msgspec.ValidationError as error:
         reason, _, where = str(error).partition(" - at `$.")
         raise ConfigurationInvalid(source, where.rstrip("`"), reason) from error
@@ -292,6 +299,8 @@ def _check(entry: Entry, source: str, key: str) -> None:
         value = getattr(entry, field.name)
         if isinstance(value, int) and value < 0:
             raise ConfigurationInvalid(source, f"{key}.{field.name}", "is negative")
+        if isinstance(value, int) and value > _NUMBER_MAX:
+            raise ConfigurationInvalid(source, f"{key}.{field.name}", "is too large to be meant")
     for name in ("context_window_tokens", "output_tokens_max"):
         if getattr(entry, name) == 0:
             raise ConfigurationInvalid(source, f"{key}.{name}", "is zero")

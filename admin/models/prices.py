@@ -1,0 +1,200 @@
+"""Prices in force, and what another price file would change; it puts none in force.
+
+Nothing is fetched: the other file is the one of this release, or one that somebody pastes or picks.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from litestar import MediaType, Request, Response, get, post, route
+from litestar.datastructures import UploadFile
+from litestar.enums import RequestEncodingType
+from msgspec import Struct
+
+from admin.access import needs
+from admin.bodies import body_of
+from admin.forms import form_of
+from admin.models.price_diff import PriceDiff, Used, compare
+from admin.services import Services
+from admin.sign_in import READING
+from gateway.access import Permission
+from gateway.catalogue import Catalogue, shipped_catalogue
+from gateway.errors import ConfigurationInvalid, RequestInvalid
+from gateway.price_file import catalogue_in_force, catalogue_of, read_price_file
+from gateway.settings import Settings
+
+
+AT: Final = "/models/prices"
+DAYS: Final = 30
+GIVEN: Final = "the file"
+SHIPPED: Final = "shipped"
+ROLLUP_BATCHES: Final = 2
+_HTML: Final = MediaType.HTML
+_READS: Final = needs(Permission.SYSTEM_READ, "everywhere")
+_COMPARES: Final = needs(Permission.SYSTEM_READ, "everywhere", records="nothing: a comparison")
+Asked = Request[Any, Any, Any]
+
+
+class PriceText(Struct, frozen=True, forbid_unknown_fields=True):
+    """A price file as text."""
+
+    text: str
+
+
+class InForce(Struct, frozen=True):
+    """Where prices come from now; `problem` is why they cannot be read."""
+
+    file: str
+    own: tuple[str, ...]
+    """Models whose price is the enterprise's own."""
+    shipped: int
+    newest: str
+    """The newest date of all prices."""
+    oldest: str
+    problem: str = ""
+
+
+class Comparison(Struct, frozen=True):
+    """What a page shows of another file; `problem` is why it was not taken."""
+
+    name: str
+    found: PriceDiff | None = None
+    problem: str = ""
+
+
+def price_routes(services: Services) -> list[Any]:
+    """The page, a comparison, and both as JSON."""
+    desk, shell = PriceDesk(services), services.shell
+
+    async def showing(request: Asked, comparison: Comparison | None, text: str) -> Response[str]:
+        settings = services.settings
+        return await shell.page(
+            request,
+            "models/prices.html",
+            "prices",
+            400 if comparison is not None and comparison.problem else 200,
+            in_force=desk.in_force(),
+            comparison=comparison,
+            text=text,
+            days=DAYS,
+            path=str(settings.path(settings.prices.file)) if settings.prices.file else "",
+        )
+
+    @route(AT, http_method=READING, media_type=_HTML, opt=_READS)
+    async def prices(request: Asked) -> Response[str]:
+        is_shipped = request.query_params.get("with") == SHIPPED
+        found = await desk.with_shipped() if is_shipped else None
+        return await showing(request, found, "")
+
+    @post(AT, media_type=_HTML, opt=_COMPARES, status_code=200)
+    async def compared(request: Asked) -> Response[str]:
+        try:
+            name, text = await _given(request)
+        except RequestInvalid as error:
+            return await showing(request, Comparison(GIVEN, problem=error.message), "")
+        return await showing(request, await desk.with_text(text, name), text)
+
+    @get("/api/prices", opt=_READS)
+    async def prices_api() -> InForce:
+        return desk.in_force()
+
+    @post("/api/prices/compared", opt=_COMPARES, status_code=200)
+    async def compared_api(request: Asked) -> PriceDiff:
+        order = await body_of(request, PriceText)
+        comparison = await desk.with_text(order.text, GIVEN)
+        if comparison.found is None:
+            raise RequestInvalid(comparison.problem, parameter="text")
+        return comparison.found
+
+    return [prices, compared, prices_api, compared_api]
+
+
+class PriceDesk:
+    """Compares catalogues for whoever asks; changes nothing."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._settings = services.settings
+
+    def in_force(self) -> InForce:
+        """Where today's prices come from."""
+        shipped, name = shipped_catalogue(), self._settings.prices.file
+        try:
+            now = catalogue_in_force(self._settings)
+            own = _own(self._settings, shipped, now)
+        except ConfigurationInvalid as error:
+            return InForce(name, (), len(shipped.models), "", "", error.message)
+        dates = [entry.as_of for entry in now.models.values()]
+        return InForce(name, own, len(shipped.models), max(dates), min(dates))
+
+    async def with_shipped(self) -> Comparison:
+        """With the prices of this release alone."""
+        return await self._compared(shipped_catalogue(), "the prices of this release")
+
+    async def with_text(self, text: str, name: str) -> Comparison:
+        """With a file as it would be in force."""
+        if not text.strip():
+            return Comparison(name, problem="There is nothing in it: paste a file, or pick one.")
+        try:
+            after = catalogue_of(text.encode(), name)
+        except ConfigurationInvalid as error:
+            return Comparison(name, problem=error.message)
+        return await self._compared(after, name)
+
+    async def _compared(self, after: Catalogue, name: str) -> Comparison:
+        try:
+            before = catalogue_in_force(self._settings)
+        except ConfigurationInvalid as error:
+            return Comparison(name, problem=f"The prices in force cannot be read: {error.message}")
+        targets = {
+            name: target.catalogue or target.model
+            for name, target in self._settings.targets.items()
+        }
+        return Comparison(name, compare(before, after, targets, await self._used()))
+
+    async def _used(self) -> list[Used]:
+        """What each target was used for in the last days, of all organisations."""
+        services = self._services
+        await services.rollup.catch_up(ROLLUP_BATCHES)
+        today = datetime.fromtimestamp(services.clock.utc_us() / 1e6, UTC).date()
+        # A day more on both sides: an organisation's days are those of its own time zone.
+        since, until = today - timedelta(days=DAYS), today + timedelta(days=1)
+        sums: dict[str, list[int]] = {}
+        for organisation in await services.people.organisations():
+            rows = await services.figures.by_day(
+                organisation, since.isoformat(), until.isoformat(), ["target"]
+            )
+            for row in rows:
+                added = sums.setdefault(row.group[0], [0, 0, 0, 0, 0])
+                numbers = (row.requests, row.input_tokens, row.output_tokens, row.cost_microusd)
+                for index, number in enumerate((*numbers, row.unpriced)):
+                    added[index] += number
+        return [Used(target, *numbers) for target, numbers in sorted(sums.items()) if target]
+
+
+def _own(settings: Settings, shipped: Catalogue, now: Catalogue) -> tuple[str, ...]:
+    if not read_price_file(settings):
+        return ()
+    return tuple(
+        name for name, entry in sorted(now.models.items()) if shipped.models.get(name) != entry
+    )
+
+
+async def _given(request: Asked) -> tuple[str, str]:
+    """The name and the text of the file that a form sends; one that was picked goes first.
+
+    Raises:
+        RequestInvalid: it is no text.
+    """
+    if request.content_type[0] != RequestEncodingType.MULTI_PART:
+        form = await form_of(request)
+        return GIVEN, form.text("text")
+    fields = await request.form()
+    picked, pasted = fields.get("file"), fields.get("text", "")
+    if isinstance(picked, UploadFile) and picked.filename:
+        raw = await picked.read()
+        try:
+            return picked.filename[:100], raw.decode()
+        except UnicodeDecodeError:
+            raise RequestInvalid("This file is no UTF-8 text.") from None
+    return GIVEN, pasted if isinstance(pasted, str) else ""
