@@ -1,4 +1,4 @@
-/* The engine's hot loops on a CPU, in float32: attention over pages for decode rows, norms, turns.
+/* The engine's hot loops on a CPU, in float32: products, attention over pages, norms, turns.
  *
  * Keys are stored [block][kv_head][dim][token], values [block][kv_head][token][dim]: both products
  * are then plain multiply-adds over contiguous memory that a compiler turns into full vectors.
@@ -306,5 +306,81 @@ void argmax(const float *x, int64_t *out, int rows, int dim) {
         while (at < dim - 1 && x[at] != highest)
             at++;
         out[row] = at;
+    }
+}
+
+/* Products with fixed weights. So many rows and columns of an answer stay in registers while their
+ * sums grow; so deep a piece of the weights stays near for all rows of so many. */
+#define PRODUCT_ROWS 14
+#define PRODUCT_COLUMNS 32
+#define PRODUCT_DEPTH 512
+#define PRODUCT_MANY (7 * PRODUCT_ROWS)
+#define PRODUCT_AHEAD (32 * PRODUCT_COLUMNS)
+
+/* Whether the machine has the registers that the product is written for. */
+int has_product(void) {
+#ifdef __AVX512F__
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+/* `n` rows x [n][stride] times a panel [depth][PRODUCT_COLUMNS], added to what `from` holds.
+ * Every sum goes from the first weight to the last: the same bits in whatever company. */
+INLINE void product_tile(const float *x, int64_t stride, const float *panel, int depth, int n,
+                         const float *from, int64_t from_stride, float *out, int64_t out_stride) {
+    vec low[PRODUCT_ROWS], high[PRODUCT_ROWS];
+    for (int i = 0; i < n; i++) {
+        low[i] = from ? *(const vec *)(from + i * from_stride) : (vec){0};
+        high[i] = from ? *(const vec *)(from + i * from_stride + BLOCK) : (vec){0};
+    }
+    for (int k = 0; k < depth; k++, panel += PRODUCT_COLUMNS) {
+        vec first = *(const vec *)panel, second = *(const vec *)(panel + BLOCK);
+        __builtin_prefetch(panel + PRODUCT_AHEAD);
+        __builtin_prefetch(panel + PRODUCT_AHEAD + BLOCK);
+        for (int i = 0; i < n; i++) {
+            low[i] += x[i * stride + k] * first;
+            high[i] += x[i * stride + k] * second;
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        *(vec *)(out + i * out_stride) = low[i];
+        *(vec *)(out + i * out_stride + BLOCK) = high[i];
+    }
+}
+
+/* One version for each number of rows, with all sums in registers. */
+static void product_rows(const float *x, int64_t stride, const float *panel, int depth, int n,
+                         const float *from, int64_t from_stride, float *out, int64_t out_stride) {
+#define ROWS(count) \
+    case count: \
+        product_tile(x, stride, panel, depth, count, from, from_stride, out, out_stride); \
+        return;
+    switch (n) {
+        ROWS(1) ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6) ROWS(7)
+        ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14)
+    }
+}
+
+/* x [rows][depth] times weights [columns / 32][depth][32], plus `bias` where given. */
+void product(const float *x, const float *weights, const float *bias, float *out, int rows,
+             int depth, int columns) {
+    for (int top = 0; top < rows; top += PRODUCT_MANY) {
+        int many = rows - top < PRODUCT_MANY ? rows - top : PRODUCT_MANY;
+        int parts = (many + PRODUCT_ROWS - 1) / PRODUCT_ROWS;
+        for (int column = 0; column < columns; column += PRODUCT_COLUMNS)
+            for (int k = 0; k < depth; k += PRODUCT_DEPTH) {
+                int deep = depth - k < PRODUCT_DEPTH ? depth - k : PRODUCT_DEPTH;
+                const float *panel = weights + (int64_t)column * depth + k * PRODUCT_COLUMNS;
+                for (int part = 0, row = top; part < parts; part++) {
+                    int n = (top + many - row + parts - part - 1) / (parts - part);
+                    float *to = out + (int64_t)row * columns + column;
+                    const float *from = k ? to : bias ? bias + column : 0;
+                    product_rows(x + (int64_t)row * depth + k, depth, panel, deep, n, from,
+                                 k ? columns : 0, to, columns);
+                    row += n;
+                }
+            }
     }
 }

@@ -8,6 +8,7 @@ import ctypes
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -31,6 +32,7 @@ class NativeKernels:
     """The loaded library; tensors are float32 and contiguous unless it says otherwise."""
 
     block_size = 16
+    product_columns = 32
 
     def __init__(self, library: ctypes.CDLL) -> None:
         pointer, number, real = ctypes.c_void_p, ctypes.c_int, ctypes.c_float
@@ -46,6 +48,36 @@ class NativeKernels:
             *[pointer] * 7,
             *[number] * 4,
         ]
+        library.product.argtypes = [*[pointer] * 4, *[number] * 3]
+
+    @property
+    def has_product(self) -> bool:
+        """Whether the machine has the registers that the product is written for."""
+        return bool(self._library.has_product())
+
+    def linear(
+        self, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> Callable[[torch.Tensor], torch.Tensor]:
+        """A product with `weight` [out, in], out a multiple of `product_columns`; one thread."""
+        columns, depth = weight.shape
+        panels = weight.reshape(-1, self.product_columns, depth).transpose(1, 2).contiguous()
+        multiply = self._library.product
+
+        def product(x: torch.Tensor) -> torch.Tensor:
+            x = x.contiguous()
+            out = torch.empty(*x.shape[:-1], columns)
+            multiply(
+                x.data_ptr(),
+                panels.data_ptr(),
+                None if bias is None else bias.data_ptr(),
+                out.data_ptr(),
+                x.numel() // depth,
+                depth,
+                columns,
+            )
+            return out
+
+        return product
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """Rows [..., dim], each divided by its root mean square and multiplied by `weight`."""

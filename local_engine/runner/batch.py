@@ -61,8 +61,8 @@ def flatten(step: Step, block_size: int) -> FlatBatch:
     scored: list[int] = []
     pending: list[tuple[int, str]] = []
     width = max(len(item.sequence.block_ids) for item in items)
-    table = torch.zeros((len(items), width), dtype=torch.int32)
-    for index, item in enumerate(items):
+    rows: list[list[int]] = []
+    for item in items:
         sequence, start, end = item.sequence, item.start, item.end
         first_rows.append(len(token_ids))
         token_ids += sequence.slice_known(start, end)
@@ -70,7 +70,7 @@ def flatten(step: Step, block_size: int) -> FlatBatch:
             pending.append((len(token_ids) - 1, sequence.sequence_id))
         positions += range(start, end)
         held = sequence.block_ids
-        table[index, : len(held)] = torch.tensor(held, dtype=torch.int32)
+        rows.append([*held, *[0] * (width - len(held))])
         blocks += [held[at // block_size] for at in range(start, end)]
         if sequence.params.prompt_logprobs is not None and start < sequence.num_prompt_tokens:
             scored += range(first_rows[-1], len(token_ids))
@@ -85,7 +85,7 @@ def flatten(step: Step, block_size: int) -> FlatBatch:
         positions=at,
         blocks=torch.tensor(blocks),
         offsets=at % block_size,
-        table=table,
+        table=torch.tensor(rows, dtype=torch.int32),
         lengths=torch.tensor([item.end for item in items], dtype=torch.int32),
         first_rows=first_rows,
         scored_rows=torch.tensor(scored, dtype=torch.long),
