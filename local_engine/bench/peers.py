@@ -14,24 +14,30 @@ def has_transformers() -> bool:
     return importlib.util.find_spec("transformers") is not None
 
 
-def transformers_us(decoder: Decoder, batch: int, max_tokens: int) -> float:
-    """CPU time per output token of `batch` requests, their prompts included; pages tuned."""
-    transformers: Any = importlib.import_module("transformers")
-    model = _same_model(transformers, decoder)
-    config = transformers.ContinuousBatchingConfig(page_size=PAGE_SIZE, num_blocks=NUM_BLOCKS)
-    generation = transformers.GenerationConfig(
-        max_new_tokens=max_tokens, do_sample=False, eos_token_id=-1, pad_token_id=0
-    )
-    prompts = [random_prompt(96, number) for number in range(batch)]
-    started = cpu_us()
-    outputs = model.generate_batch(
-        inputs=prompts,
-        generation_config=generation,
-        continuous_batching_config=config,
-        progress_bar=False,
-    )
-    spent = cpu_us() - started
-    return spent / sum(len(output.generated_tokens) for output in outputs.values())
+class TransformersPeer:
+    """Its continuous batching, pages tuned."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._transformers: Any = importlib.import_module("transformers")
+        self._model = _same_model(self._transformers, decoder)
+
+    def us_per_token(self, batch: int, max_tokens: int) -> float:
+        """CPU time per output token of `batch` requests, their prompts included."""
+        transformers = self._transformers
+        config = transformers.ContinuousBatchingConfig(page_size=PAGE_SIZE, num_blocks=NUM_BLOCKS)
+        generation = transformers.GenerationConfig(
+            max_new_tokens=max_tokens, do_sample=False, eos_token_id=-1, pad_token_id=0
+        )
+        prompts = [random_prompt(96, number) for number in range(batch)]
+        started = cpu_us()
+        outputs = self._model.generate_batch(
+            inputs=prompts,
+            generation_config=generation,
+            continuous_batching_config=config,
+            progress_bar=False,
+        )
+        spent = cpu_us() - started
+        return spent / sum(len(output.generated_tokens) for output in outputs.values())
 
 
 def _same_model(transformers: Any, decoder: Decoder) -> Any:

