@@ -10,12 +10,15 @@ from gateway.api.batches import Desk, batch_routes
 from gateway.api.door import new_request_id
 from gateway.api.files import file_routes
 from gateway.api.front import Front
+from gateway.api.message_batches import message_batch_routes
+from gateway.api.refusals import error_handlers
 from gateway.api.uploads import Uploads
 from gateway.batch_chores import BatchChores
 from gateway.batch_lines import LineJourneys
 from gateway.batch_runner import BatchRunner, Share
 from gateway.clock import Clock
 from gateway.credentials import master_key
+from gateway.dialects.anthropic_batches import ENDPOINT
 from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
 from gateway.ports import Dialect
@@ -90,6 +93,13 @@ class Batches:
         return [
             *file_routes(desk, uploads),
             *batch_routes(desk, self._runner.wake.set),
+            *message_batch_routes(
+                desk,
+                self._lines,
+                self._runner.wake.set,
+                error_handlers(self._means.dialects[ENDPOINT], clock),
+                settings.data_plane_url.rstrip("/"),
+            ),
         ]
 
     @property

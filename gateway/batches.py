@@ -99,6 +99,19 @@ class LineEnd(Struct, frozen=True):
     receipt: str = ""
     cost_microusd: int = 0
 
+    @property
+    def told(self) -> dict[str, object]:
+        """What the headers of an answer say that no vendor's line has a word for."""
+        if not self.target:
+            return {}
+        told = {
+            "target": self.target,
+            "decision": self.decision,
+            "receipt": self.receipt,
+            "cost_microusd": self.cost_microusd,
+        }
+        return {"gatewright": told}
+
     def __repr__(self) -> str:
         return f"LineEnd({self.request_id}, {self.status})"  # The rest is content.
 

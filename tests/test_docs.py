@@ -262,6 +262,7 @@ def test_every_header_and_path_of_ours_stands_in_the_api() -> None:
         "/v1/responses/",
         "/v1/files/",
         "/v1/batches/",
+        "/v1/messages/batches/",
         "/v1/decisions/",
         "/health",
         "/health/ready",

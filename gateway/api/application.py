@@ -9,23 +9,18 @@ from typing import Any
 
 from litestar import Litestar, MediaType, Request, Response, asgi, get
 from litestar.enums import ScopeType
-from litestar.exceptions import HTTPException
 from litestar.handlers import ASGIRouteHandler, HTTPRouteHandler
 from litestar.params import FromPath
 from litestar.types import LifespanHook, Receive, Scope, Send
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway.api.decisions import explain_decision
-from gateway.api.door import Door, new_request_id
+from gateway.api.door import Door
 from gateway.api.front import Front
 from gateway.api.listing import find_model, list_models
 from gateway.api.plain_litestar import PlainLitestar
-from gateway.errors import GatewrightError, MethodRefused, NotReady, RouteUnknown
-from gateway.ports import Dialect
-
-
-METHOD_NOT_ALLOWED = 405
-SERVER_ERROR = 500
+from gateway.api.refusals import error_handlers
+from gateway.errors import NotReady
 
 
 class Application:
@@ -56,10 +51,6 @@ def build_application(
     on_shutdown: Sequence[LifespanHook],
 ) -> Application:
     """Wire doors and small routes into one application."""
-
-    def explain(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-        return _error_response(front.dialect, error, new_request_id(front.clock.utc_us()))
-
     # The doors are routes as well: for their paths in the forms that only a router knows.
     others = PlainLitestar(
         route_handlers=[*map(_door_route, doors), *_small_routes(front), *more_routes],
@@ -67,7 +58,7 @@ def build_application(
         on_shutdown=on_shutdown,
         openapi_config=None,
         logging_config=None,
-        exception_handlers={GatewrightError: explain, HTTPException: explain},
+        exception_handlers=error_handlers(front.dialect, front.clock),
     )
     return Application(doors, others)
 
@@ -110,24 +101,3 @@ def _small_routes(front: Front) -> list[HTTPRouteHandler]:
         return Response(generate_latest(front.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     return [models, model, decision, live, ready, metrics]
-
-
-def _error_response(dialect: Dialect, error: Exception, request_id: str) -> Response[bytes]:
-    if isinstance(error, HTTPException):
-        error = _from_framework(error)
-    if not isinstance(error, GatewrightError):
-        error = GatewrightError("The gateway failed to serve this request.")
-    status, body = dialect.encode_error(error, request_id)
-    headers = {"x-request-id": request_id}
-    if error.retry_after_s is not None:
-        headers["retry-after"] = str(max(1, round(error.retry_after_s)))
-    return Response(body, status_code=status, media_type=MediaType.JSON, headers=headers)
-
-
-def _from_framework(error: HTTPException) -> GatewrightError:
-    """Litestar's own refusals: no such route, wrong method, malformed path or query."""
-    if error.status_code >= SERVER_ERROR:
-        return GatewrightError("The gateway failed to serve this request.")
-    if error.status_code == METHOD_NOT_ALLOWED:
-        return MethodRefused("This path does not take this method.")
-    return RouteUnknown("There is nothing at this path.")

@@ -14,7 +14,6 @@ from gateway.batches import (
     Flaw,
     KeptFile,
     Line,
-    LineEnd,
 )
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.errors import RequestInvalid
@@ -197,7 +196,7 @@ def result_line(batch: Batch, line: EndedLine) -> bytes:
             "request_id": end.request_id,
             "body": msgspec.Raw(end.body),
         }
-        wire |= told_of(end)
+        wire |= end.told
     return msgspec.json.encode(wire) + b"\n"
 
 
@@ -205,19 +204,6 @@ def unsent(batch: Batch, line: EndedLine) -> dict[str, str]:
     """Why a line was never sent."""
     code, message = UNSENT.get(line.state, (batch.stopped or "internal_error", STOPPED))
     return {"code": code, "message": message}
-
-
-def told_of(end: LineEnd) -> dict[str, Any]:
-    """What the headers of an answer say that is not in a batch; nothing of an error."""
-    if not end.target:
-        return {}
-    told = {
-        "target": end.target,
-        "decision": end.decision,
-        "receipt": end.receipt,
-        "cost_microusd": end.cost_microusd,
-    }
-    return {"gatewright": told}
 
 
 def _flaw_object(flaw: Flaw) -> dict[str, Any]:

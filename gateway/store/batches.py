@@ -149,6 +149,12 @@ class BatchStore:
             **more,
         )
 
+    async def drop(self, batch_id: str) -> None:
+        """Forget a batch whose lines did not all come."""
+        gone = delete(batches).where(batches.c.id == batch_id, batches.c.state == RECEIVING)
+        async with self._database.writing() as connection:
+            await connection.execute(gone)
+
     async def fail(self, batch: Batch, flaws: Sequence[Flaw]) -> bool:
         """It is no batch; its lines are forgotten."""
         key = await self.content_key(batch)

@@ -132,7 +132,7 @@ async def issued(settings: Settings) -> str:
         await database.close()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -142,7 +142,7 @@ def _free_port() -> int:
 async def test_kills_under_64_clients_lose_and_double_nothing(
     tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    port, dice = _free_port(), random.Random(11)
+    port, dice = free_port(), random.Random(11)
     url = f"http://127.0.0.1:{port}"
     config_file = await configured(tmp_path, sqlite_url, own_upstreams, port)
     settings = load_settings(config_file)

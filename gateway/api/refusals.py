@@ -1,0 +1,49 @@
+"""Errors of small routes, in the envelope of the dialect that their callers speak."""
+
+from collections.abc import Callable
+from typing import Any
+
+from litestar import MediaType, Request, Response
+from litestar.exceptions import HTTPException
+
+from gateway.api.door import new_request_id
+from gateway.clock import Clock
+from gateway.errors import GatewrightError, MethodRefused, RouteUnknown
+from gateway.ports import Dialect
+
+
+METHOD_NOT_ALLOWED = 405
+SERVER_ERROR = 500
+
+Explain = Callable[[Request[Any, Any, Any], Exception], Response[bytes]]
+Handlers = dict[int | type[Exception], Explain]
+
+
+def error_handlers(dialect: Dialect, clock: Clock) -> Handlers:
+    """What the framework calls for errors of ours and of its own."""
+
+    def explain(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+        return _error_response(dialect, error, new_request_id(clock.utc_us()))
+
+    return {GatewrightError: explain, HTTPException: explain}
+
+
+def _error_response(dialect: Dialect, error: Exception, request_id: str) -> Response[bytes]:
+    if isinstance(error, HTTPException):
+        error = _from_framework(error)
+    if not isinstance(error, GatewrightError):
+        error = GatewrightError("The gateway failed to serve this request.")
+    status, body = dialect.encode_error(error, request_id)
+    headers = {**error.headers, "x-request-id": request_id, "request-id": request_id}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(max(1, round(error.retry_after_s)))
+    return Response(body, status_code=status, media_type=MediaType.JSON, headers=headers)
+
+
+def _from_framework(error: HTTPException) -> GatewrightError:
+    """Litestar's own refusals: no such route, wrong method, malformed path or query."""
+    if error.status_code >= SERVER_ERROR:
+        return GatewrightError("The gateway failed to serve this request.")
+    if error.status_code == METHOD_NOT_ALLOWED:
+        return MethodRefused("This path does not take this method.")
+    return RouteUnknown("There is nothing at this path.")

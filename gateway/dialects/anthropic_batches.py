@@ -1,0 +1,143 @@
+"""Message batches in Anthropic's words. Pure: nouns in, JSON out, and requests of a body in."""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from gateway.batches import Batch, EndedLine, Line
+from gateway.dialects.strict_json import decode_object, invalid
+from gateway.errors import RequestInvalid
+
+
+US_PER_S: Final = 1_000_000
+ENDPOINT: Final = "/v1/messages"
+STOPPED: Final = "The key that made this batch is not valid any more; the request was not sent."
+_HEAD = re.compile(rb'\s*\{\s*"requests"\s*:\s*(?=\[)')
+_TAIL = re.compile(rb"\]\s*\}\s*\Z")
+_CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_RAWS = msgspec.json.Decoder(list[msgspec.Raw])
+_WHOLE: Final = "The body must be a JSON object of `requests` alone, which is a list."
+
+
+class _Request(Struct, frozen=True, forbid_unknown_fields=True):
+    custom_id: str
+    params: msgspec.Raw
+
+
+_REQUEST = msgspec.json.Decoder(_Request)
+
+
+def split_requests(body: bytes) -> list[bytes]:
+    """The requests of a batch, each as its own JSON, none of them read yet.
+
+    A tree of all of them would be many times as long as the body.
+
+    Raises:
+        RequestInvalid: it is no JSON object with `requests` and nothing else.
+    """
+    head = _HEAD.match(body)
+    tail = _TAIL.search(body, max(0, len(body.rstrip()) - 1024)) if head is not None else None
+    if head is None or tail is None:
+        raise RequestInvalid(_WHOLE, parameter="requests")
+    try:
+        raws = _RAWS.decode(body[head.end() : tail.start() + 1])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise RequestInvalid(_WHOLE, parameter="requests") from None
+    if not raws:
+        raise invalid("requests", "A batch has at least one request")
+    return [bytes(raw) for raw in raws]
+
+
+def read_requests(raws: Sequence[tuple[int, bytes]]) -> list[Line]:
+    """Numbered requests as lines; raises RequestInvalid at the first that is none."""
+    return [_read_request(number, raw) for number, raw in raws]
+
+
+def _read_request(number: int, raw: bytes) -> Line:
+    place = f"requests.{number - 1}"
+    try:
+        decode_object(raw)
+        wire = _REQUEST.decode(raw)
+    except RequestInvalid as error:
+        raise RequestInvalid(f"{place}: {error.message}", parameter=place) from None
+    except msgspec.DecodeError:
+        raise invalid(place, "A request has a custom_id and params, and nothing else") from None
+    if _CUSTOM_ID.fullmatch(wire.custom_id) is None:
+        reason = "Expected 1 to 64 letters, digits, dashes and underscores"
+        raise invalid(f"{place}.custom_id", reason)
+    params = bytes(wire.params)
+    if not params.startswith(b"{"):
+        raise invalid(f"{place}.params", "Expected an object")
+    return Line(number, wire.custom_id, params)
+
+
+def message_batch_object(batch: Batch, base_url: str) -> dict[str, Any]:
+    """`base_url` is where callers reach this gateway; empty for an address relative to theirs."""
+    counts = batch.counts
+    status = "canceling" if batch.state == "cancelling" else "in_progress"
+    results = f"{base_url}{ENDPOINT}/batches/{batch.batch_id}/results"
+    return {
+        "id": batch.batch_id,
+        "type": "message_batch",
+        "processing_status": "ended" if batch.is_over else status,
+        "request_counts": {
+            "processing": counts.open,
+            "succeeded": counts.succeeded,
+            "errored": counts.errored,
+            "canceled": counts.canceled,
+            "expired": counts.expired,
+        },
+        "created_at": _time(batch.created_us),
+        "expires_at": _time(batch.expires_us),
+        "ended_at": _time(batch.ended_us),
+        "cancel_initiated_at": _time(batch.cancelling_us),
+        "archived_at": None,
+        "results_url": results if batch.is_over else None,
+    }
+
+
+def message_list_object(items: Sequence[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
+    return {
+        "data": items,
+        "has_more": has_more,
+        "first_id": items[0]["id"] if items else None,
+        "last_id": items[-1]["id"] if items else None,
+    }
+
+
+def message_result_line(line: EndedLine) -> bytes:
+    """A line of a batch's results, with its line feed."""
+    wire: dict[str, Any] = {"custom_id": line.custom_id, "result": _result(line)}
+    if line.end is not None:
+        wire |= line.end.told
+    return msgspec.json.encode(wire) + b"\n"
+
+
+def _result(line: EndedLine) -> dict[str, Any]:
+    if line.end is None:
+        return _STOPPED if line.state == "errored" else {"type": line.state}
+    if line.state == "succeeded":
+        return {"type": "succeeded", "message": msgspec.Raw(line.end.body)}
+    return {"type": "errored", "error": msgspec.Raw(line.end.body)}
+
+
+_STOPPED: Final = {
+    "type": "errored",
+    "error": {
+        "type": "error",
+        "error": {"type": "authentication_error", "message": STOPPED},
+        "request_id": None,
+    },
+}
+
+
+def _time(time_us: int) -> str | None:
+    """RFC 3339, in UTC; None before it has come."""
+    if not time_us:
+        return None
+    moment = datetime.fromtimestamp(time_us / US_PER_S, UTC)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
