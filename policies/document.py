@@ -36,11 +36,15 @@ Refusal: TypeAlias = Literal[
 
 
 class Defaults(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What holds when no rule says otherwise; `output_tokens_max` caps every request."""
+    """What holds when no rule says otherwise; `output_tokens_max` caps every request.
+
+    An answer may be given again for `cache_s` seconds.
+    """
 
     output_tokens_max: int | None = None
     when_requested_model_closed: WhenClosed = "substitute"
     order: tuple[str, ...] = ("cheapest",)
+    cache_s: int | None = None
 
 
 class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -101,6 +105,8 @@ class Preference(msgspec.Struct, frozen=True, omit_defaults=True):
     cascade_above_percent: float | None = None
     stay_warm: bool = False
     """Stay with the target that has the conversation in its prompt cache, while that is cheaper."""
+    cache_s: int | None = None
+    """In place of the default's."""
 
 
 class Expectation(msgspec.Struct, frozen=True, omit_defaults=True):

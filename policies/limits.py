@@ -15,6 +15,7 @@ COUNT_MAX: Final = 10**12
 NESTING_MAX: Final = 32
 WEIGHT_MAX: Final = 1_000_000
 HEDGE_MS_MAX: Final = 600_000
+CACHE_S_MAX: Final = 7 * 24 * 3600
 EXPRESSION_LENGTH_MAX: Final = 4_000
 EXPRESSION_DEPTH_MAX: Final = 32
 # A step is one comparison, call or connective; a pattern counts PATTERN_COST of them.

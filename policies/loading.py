@@ -26,6 +26,7 @@ from policies.examples import EXAMPLE_TARGETS, facts_from_example, targets_from_
 from policies.expressions import compile_expression
 from policies.facts import ASSURANCES, TIERS, TargetFacts
 from policies.limits import (
+    CACHE_S_MAX,
     CONDITIONS_COST_MAX,
     EXPRESSION_LENGTH_MAX,
     HEDGE_MS_MAX,
@@ -155,6 +156,7 @@ def _defaults(reader: TableReader | None) -> Defaults:
         when_requested_model_closed=reader.choice("when_requested_model_closed", _WHEN_CLOSED)
         or "substitute",
         order=reader.texts("order", ORDERINGS) or Defaults().order,
+        cache_s=_cached(reader),
     )
     reader.finish()
     return defaults
@@ -200,6 +202,7 @@ def _preference(reader: TableReader) -> Preference:
         hedge_after_ms=_hedge(reader),
         cascade_above_percent=reader.percent("cascade_above_percent"),
         stay_warm=reader.flag("stay_warm") or False,
+        cache_s=_cached(reader),
     )
     if preference.route is not None and not _ROUTE.fullmatch(preference.route):
         reader.report("route", "a route is lower-case letters, digits, '.', '_' and '-'")
@@ -241,6 +244,15 @@ def _hedge(reader: TableReader) -> int | None:
         reader.report("hedge_after_ms", f"not between 1 and {HEDGE_MS_MAX}")
         return None
     return after_ms
+
+
+def _cached(reader: TableReader) -> int | None:
+    """Seconds; 0 says that nothing is given again."""
+    keeps_s = reader.count("cache_s", lowest=0)
+    if keeps_s is not None and keeps_s > CACHE_S_MAX:
+        reader.report("cache_s", f"not between 0 and {CACHE_S_MAX}")
+        return None
+    return keeps_s
 
 
 def _when(reader: TableReader) -> str | None:

@@ -105,6 +105,7 @@ PREFERENCE: Final = (
             Field("hedge_after_ms", "Ask a second target after ms", "number"),
             Field("cascade_above_percent", "One tier up above this doubt, in percent", "number"),
             Field("stay_warm", "Stay where the prompt is cached", "switch"),
+            Field("cache_s", "Give the same answer again for seconds", "number"),
         ),
     ),
 )

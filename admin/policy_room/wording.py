@@ -25,6 +25,8 @@ def defaults_in_words(defaults: Defaults) -> tuple[str, ...]:
     parts = [f"order {', '.join(defaults.order)}"]
     if defaults.output_tokens_max is not None:
         parts.append(f"at most {defaults.output_tokens_max} output tokens")
+    if defaults.cache_s:
+        parts.append(f"the same answer again for {defaults.cache_s} s")
     parts.append(
         "a closed model is replaced" if closed == "substitute" else "a closed model is refused"
     )
@@ -72,3 +74,5 @@ def _of_preference(rule: Preference) -> Iterator[str]:
         yield f"one tier up above {rule.cascade_above_percent:g} % doubt"
     if rule.stay_warm:
         yield "stays where the prompt is cached"
+    if rule.cache_s is not None:
+        yield f"the same answer again for {rule.cache_s} s" if rule.cache_s else "answers afresh"

@@ -75,3 +75,21 @@ def test_names_stay_apart_however_often_they_are_used() -> None:
     same = document({"no_cache": True})
     names = [step.name for step in compose([same, same, same]).constraints]
     assert names == ["c0", "test/c0", "test/test/c0"]
+
+
+def test_answers_are_given_again_no_longer_than_the_levels_above_let_them_be() -> None:
+    outer = document(name="outer", defaults={"cache_s": 60}, preferences=({"order": ["mid"]},))
+    inner = document(
+        name="inner",
+        defaults={"cache_s": 600},
+        preferences=(
+            {"order": ["cheap"], "cache_s": 600},
+            {"order": ["mid"], "cache_s": 0, "when": "stream"},
+        ),
+    )
+
+    whole = compose([outer, inner]).body
+
+    assert whole.defaults.cache_s == 60
+    assert [rule.cache_s for rule in whole.preferences] == [60, 0, None]
+    assert compose([document(name="silent"), inner]).body.preferences[0].cache_s == 600

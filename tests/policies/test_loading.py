@@ -177,6 +177,8 @@ def test_a_mistake_in_a_constraint_is_named(rule: dict[str, object], expected: s
             {"order": ["mid"], "hedge_after_ms": 5, "cascade_above_percent": 5.0},
             "cascade_above_percent (rule 'p0'): a cascade waits for its first answer",
         ),
+        ({"order": ["mid"], "cache_s": -1}, "cache_s (rule 'p0'): not between 0 and"),
+        ({"order": ["mid"], "cache_s": 604_801}, "cache_s (rule 'p0'): not between 0 and 604800"),
         ({"order": "middle"}, "preferences[0].order (rule 'p0'): 'middle' is not known"),
         ({"order": ["mid"], "forbid": {}}, "preferences[0] (rule 'p0'): unknown key 'forbid'"),
     ],
