@@ -16,7 +16,9 @@ from gateway.api.front import Front
 from gateway.api.responses import response_routes
 from gateway.batch_lines import BatchPipeline
 from gateway.batch_parts import Batches, Means
+from gateway.caching import CachingAnswers
 from gateway.calibration import Calibration
+from gateway.cascading import Cascade
 from gateway.clock import Clock, SystemClock
 from gateway.conclusion import Conclusion
 from gateway.configured_policy import load_policy
@@ -38,6 +40,7 @@ from gateway.presence import LOOK_S, Parts, Presence
 from gateway.pricing import PriceWatch, configured_targets
 from gateway.probing import Prober
 from gateway.providers.registry import engines_among, model_hosts, pools_among
+from gateway.response_cache import ResponseCache
 from gateway.rollout import PolicySet
 from gateway.settings import Settings
 from gateway.snapshot import SnapshotKeeper
@@ -66,6 +69,7 @@ from gateway.wiring import (
     visible_headers,
 )
 from gateway.workers import PERIOD_S as REPORT_PERIOD_S
+from policies.limits import CACHE_S_MAX
 
 
 ENDPOINTS: Mapping[str, DialectName] = {
@@ -288,14 +292,22 @@ class DataPlane:
             )
         )
 
+    @cached_property
+    def _cache(self) -> ResponseCache:
+        return ResponseCache(self._settings.response_cache)
+
     def _pipeline(self, make: Callable[..., Pipeline] = Pipeline) -> Pipeline:
+        dispatcher = Dispatcher(self._providers, DIALECTS, self._health, self._clock)
+        exploration = self._settings.inspection.cascade_exploration
+        cascade = Cascade(dispatcher, self._inspector, self._clock, exploration)
         return make(
             peppers=self._peppers,
             inspector=self._inspector,
             ledger=self._ledger,
             rates=self._rates,
             audit=self._evidence,
-            dispatcher=Dispatcher(self._providers, DIALECTS, self._health, self._clock),
+            dispatcher=dispatcher,
+            answers=CachingAnswers(cascade, self._cache, self._clock, self.metrics),
             conclusion=self._conclusion,
             clock=self._clock,
             threads=self._threads,
@@ -324,6 +336,7 @@ class DataPlane:
             ),
             Duty("log", LOG_PERIOD_S, self._write_log, Event.UPKEEP_FAILED),
             Duty("answers", ANSWERS_PERIOD_S, self._threads.forget_expired, Event.UPKEEP_FAILED),
+            Duty("cache", ANSWERS_PERIOD_S, self._tidy_cache, Event.UPKEEP_FAILED),
             Duty("health", HEALTH_PERIOD_S, self._report_health, Event.UPKEEP_FAILED),
             Duty("engines", LOOK_S, self._presence.look, Event.UPKEEP_FAILED),
             Duty(
@@ -379,6 +392,10 @@ class DataPlane:
 
     async def _write_log(self) -> None:
         self._drain_log()
+
+    async def _tidy_cache(self) -> None:
+        """What no policy could still give again need not lie in memory."""
+        self._cache.forget_before(self._clock.monotonic_s() - CACHE_S_MAX)
 
     async def _report_health(self) -> None:
         await self._evidence.tend()

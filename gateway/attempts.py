@@ -21,7 +21,7 @@ HEDGED_CODE = "hedged_away"
 class AttemptLog:
     """The attempts of one request, in the order of their ends; append-only."""
 
-    __slots__ = ("_attempts", "cascade", "hedged", "spent")
+    __slots__ = ("_attempts", "cascade", "hedged", "repeats", "spent", "told")
 
     def __init__(self) -> None:
         self._attempts: list[Attempt] = []
@@ -31,6 +31,10 @@ class AttemptLog:
         """Whole answers that another one took the place of, and that are paid."""
         self.cascade: Mapping[str, str] = {}
         """What a cascade has to say in the record."""
+        self.repeats: Mapping[str, str] = {}
+        """What the record says of an answer given before; empty where somebody was asked."""
+        self.told: Mapping[str, str] = {}
+        """What the caller is told in headers of where the answer comes from."""
 
     def add(self, attempt: Attempt) -> None:
         self._attempts.append(attempt)

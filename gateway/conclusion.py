@@ -111,6 +111,8 @@ class Conclusion:
 
         `unsound` gives those of some checks that the answer fails.
         """
+        if attempts.repeats:
+            return await self._repeated(passage, attempts, target, usage, content, dropped)
         if self._calibration is not None:
             self._calibration.observe(passage.request, target, usage)
         if passage.arrival.snapshot.policies.stays_warm:
@@ -127,6 +129,29 @@ class Conclusion:
             dropped=dropped,
         )
         return await self._conclude(passage, ending, content, unsound)
+
+    async def _repeated(
+        self,
+        passage: Passage,
+        attempts: AttemptLog,
+        target: Target,
+        usage: Usage,
+        content: bytes,
+        dropped: tuple[str, ...],
+    ) -> Concluded:
+        """An answer came from the response cache: nobody was asked, so nothing is charged."""
+        saved = str(cost(target.price, usage))
+        ending = Ending(
+            status="ok",
+            http_status=200,
+            target=target,
+            attempts=(),
+            usage=None,
+            cost_microusd=0,
+            dropped=dropped,
+            repeats={**attempts.repeats, "cache_saved_microusd": saved},
+        )
+        return await self._conclude(passage, ending, content)
 
     async def counted(
         self, passage: Passage, attempts: AttemptLog, target: Target | None, usage: Usage
@@ -234,7 +259,8 @@ class Conclusion:
         duration_us = now_us - passage.arrival.arrived_us
         record = evidence.outcome(passage, ending, utc_us=now_us)
         self._count(passage, ending, duration_us, unsound)
-        if (tried := on_trial(passage)) is not None and ending.status != "cancelled":
+        is_of_today = ending.status != "cancelled" and not ending.repeats
+        if is_of_today and (tried := on_trial(passage)) is not None:
             self._try(tried, ending, unsound(tried.checks), duration_us)
         if content and passage.ruling.plan.audit_content == "redacted":
             # Whoever leaves meanwhile leaves an outcome all the same.

@@ -43,6 +43,8 @@ class Ending(Struct, frozen=True):
     error: str = ""
     dropped: tuple[str, ...] = ()
     cascade: Mapping[str, str] = {}
+    repeats: Mapping[str, str] = {}
+    """Of an answer that was given before: when, and to which request."""
     counted: str = ""
     """Of a count of tokens: by whom."""
 
@@ -138,7 +140,7 @@ def outcome(passage: Passage, ending: Ending, *, utc_us: int) -> AuditRecord:
 def _detail(target: Target | None, ending: Ending) -> dict[str, str]:
     digest = {"model_digest": target.digest} if target and target.digest else {}
     counted = {"counted": ending.counted} if ending.counted else {}
-    return {**digest, **ending.cascade, **counted}
+    return {**digest, **ending.cascade, **ending.repeats, **counted}
 
 
 def refusal(

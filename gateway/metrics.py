@@ -130,6 +130,12 @@ class Metrics:
             ["change"],
             registry=self.registry,
         )
+        self._cached = Counter(
+            "gatewright_response_cache",
+            "Requests that policy lets the response cache answer, by result.",
+            ["result"],
+            registry=self.registry,
+        )
         self.in_flight = Gauge(
             "gatewright_requests_in_flight", "Requests being served now.", registry=self.registry
         )
@@ -181,6 +187,10 @@ class Metrics:
     def count_trial(self, rule: str, arm: str, result: str) -> None:
         """What became of a request that a canary among the targets could have got."""
         self._tried.labels(rule, arm, result).inc()
+
+    def count_cache(self, result: str) -> None:
+        """A request whose answer may be given again: found or not, kept or too long."""
+        self._cached.labels(result).inc()
 
     def count_shadow(self, change: str) -> None:
         """A request that a shadow policy looked at, and how its decision differs."""

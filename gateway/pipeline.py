@@ -15,7 +15,7 @@ from gateway import evidence, routing
 from gateway.attempts import AttemptLog, end_code
 from gateway.bounds import check_bounds
 from gateway.budgets import end_user_account, end_user_reference, end_user_subject
-from gateway.cascading import Cascade
+from gateway.caching import CachingAnswers
 from gateway.catalogue import saved_by_cache
 from gateway.clock import Clock
 from gateway.conclusion import Concluded, Conclusion
@@ -70,6 +70,7 @@ class Pipeline:
         rates: Rates,
         audit: AuditLog,
         dispatcher: Dispatcher,
+        answers: CachingAnswers,
         conclusion: Conclusion,
         clock: Clock,
         threads: Threads,
@@ -81,9 +82,7 @@ class Pipeline:
         self._rates = rates
         self._audit = audit
         self._dispatcher = dispatcher
-        self._cascade = Cascade(
-            dispatcher, inspector, clock, settings.inspection.cascade_exploration
-        )
+        self._answers = answers
         self._conclusion = conclusion
         self._clock = clock
         self._threads = threads
@@ -258,9 +257,7 @@ class Pipeline:
     async def _complete(self, passage: Passage) -> WholeAnswer:
         request, attempts = passage.request, AttemptLog()
         try:
-            answered = await self._cascade.complete(
-                passage.sent, passage.ruling.plan, attempts, passage.rewriting
-            )
+            answered = await self._answers.complete(passage, attempts)
             completion = answered.completion
             written = 0 if completion.usage.output_tokens else content_bytes(completion)
             usage = with_estimates(completion.usage, request.input_tokens_estimate, written)
@@ -286,6 +283,7 @@ class Pipeline:
         )
         await self._threads.keep(passage, body)
         headers = answer_headers(passage, target, answered.dropped, concluded)
+        headers |= attempts.told
         if usage.estimated:
             headers["x-gatewright-usage"] = "estimated"
         if unmet:
@@ -302,9 +300,7 @@ class Pipeline:
             partial(_ping_early, passage),
         )
         try:
-            live = await self._cascade.open_stream(
-                passage.sent, passage.ruling.plan, attempts, passage.rewriting
-            )
+            live = await self._answers.open_stream(passage, attempts)
         except GatewrightError as error:
             await pings.stop()
             await self._conclusion.failed(passage, attempts, error)
@@ -324,9 +320,8 @@ class Pipeline:
             keep=self._threads.keep,
             pings=pings,
         )
-        return StreamedAnswer(
-            answer_headers(passage, live.candidate.target, live.dropped), relay.run
-        )
+        headers = answer_headers(passage, live.candidate.target, live.dropped)
+        return StreamedAnswer({**headers, **attempts.told}, relay.run)
 
     async def _break_off(
         self, passage: Passage, attempts: AttemptLog, error: BaseException

@@ -14,6 +14,7 @@ from gateway.catalogue import saved_by_cache
 from gateway.conclusion import Conclusion
 from gateway.dispatch import LiveStream
 from gateway.errors import GatewrightError, UpstreamFailed
+from gateway.kept_streams import NotedStream, RepeatedStream
 from gateway.passage import UNMET, Passage, is_unenforced, on_trial, unmet_format, unsound
 from gateway.pings import Pings, Push, Write
 from gateway.ports import StreamEncoder
@@ -37,7 +38,7 @@ class Relay:
         self,
         passage: Passage,
         attempts: AttemptLog,
-        live: LiveStream,
+        live: LiveStream | NotedStream | RepeatedStream,
         conclusion: Conclusion,
         *,
         kept_bytes_max: int,

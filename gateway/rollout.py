@@ -217,6 +217,16 @@ class PolicySet:
         documents = [self.base, *(each for level in levels for each in _acting(level))]
         return any(rule.canary for each in documents for rule in each.body.preferences)
 
+    @cached_property
+    def keeps_answers(self) -> bool:
+        """Whether any acting document lets answers be given again."""
+        levels = self.levels.values()
+        documents = [self.base, *(each for level in levels for each in _acting(level))]
+        return any(
+            each.body.defaults.cache_s or any(rule.cache_s for rule in each.body.preferences)
+            for each in documents
+        )
+
     def document_for(self, principal: Principal) -> PolicyDocument:
         """The one document that decides for a key."""
         governing = self.governing(principal)

@@ -37,6 +37,17 @@ class InspectionSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Verdicts on messages, kept by digest: a conversation's history is read once. 0: none."""
 
 
+class ResponseCacheSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Answers that policy lets be given again; in this worker's memory, lost with it."""
+
+    memory_bytes_max: int = 64 * 1024 * 1024
+    """0 keeps none, whatever policies say."""
+    organisation_bytes_max: int = 16 * 1024 * 1024
+    """What one organisation's answers may take of it."""
+    reply_bytes_max: int = 512 * 1024
+    """A longer answer is not kept."""
+
+
 class SecretReference(Struct, frozen=True, forbid_unknown_fields=True):
     """Where a secret is kept; exactly one of these."""
 

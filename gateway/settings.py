@@ -28,6 +28,7 @@ from gateway.sections import (
     PolicySettings,
     PriceSettings,
     RatesSettings,
+    ResponseCacheSettings,
     RetentionSettings,
     SecretReference,
     SecretsSettings,
@@ -178,6 +179,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     rates: RatesSettings = RatesSettings()
     responses: ResponsesSettings = ResponsesSettings()
     batches: BatchSettings = BatchSettings()
+    response_cache: ResponseCacheSettings = ResponseCacheSettings()
     vault: VaultSettings = VaultSettings()
     aws: AwsSettings = AwsSettings()
     oidc: OidcSettings = OidcSettings()
@@ -324,6 +326,7 @@ def _check_numbers(settings: Settings) -> None:
     sections: dict[str, Struct] = {
         "limits": settings.limits,
         "audit": settings.audit,
+        "response_cache": settings.response_cache,
         "inspection": settings.inspection,
         "secrets": settings.secrets,
         "batches": settings.batches,

@@ -32,6 +32,9 @@ def verdict_of(story: Story, way: Preferences) -> Verdict:
         return Verdict("refused", said, reason)
     where = f"{record.target} ({record.jurisdiction})" if record.target else "no target"
     cost = way.money(record.cost_microusd)
+    if record.status == "ok" and "cache_of" in record.detail:
+        said = f"Given again from the response cache in {took}: an answer of {where}, for nothing."
+        return Verdict(story.route, said, reason)
     if record.status == "ok":
         return Verdict(story.route, f"Answered by {where} in {took}, for {cost}.", reason)
     if record.status == "cancelled":

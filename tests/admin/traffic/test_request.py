@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from anyio import run_process
 
+from admin.preferences import Preferences
 from admin.traffic.bill import bill_of
-from admin.traffic.story import bars_of
+from admin.traffic.story import Story, bars_of
+from admin.traffic.words import verdict_of
 from gateway.audit import offline
 from gateway.catalogue import cost
 from gateway.price import Price
@@ -98,6 +100,27 @@ async def test_a_proof_holds_for_the_offline_verifier_and_only_for_the_exact_byt
     _, page = await browser.send("GET", f"{LIST}/{ids[3]}")
     assert 'data-proof="/api/organisations/acme/proofs/7"' in page
     assert "18 records, signed" in page
+
+
+def test_an_answer_from_the_response_cache_is_told_as_one() -> None:
+    detail = {"cache_of": "req_1", "cache_age_s": "12", "cache_saved_microusd": "1500"}
+    intent = AuditRecord(stage="intent", request_id="r", organisation="o", utc_us=1_000)
+    outcome = AuditRecord(
+        *("outcome", "r", "o", 2_000),
+        status="ok",
+        target="gpt",
+        jurisdiction="us",
+        duration_us=900,
+        detail=detail,
+    )
+    story = Story("r", "o", intent, outcome, "", None, False, (), 0, None, ())
+
+    said = verdict_of(story, Preferences())
+
+    assert said.sentence == (
+        "Given again from the response cache in 900 µs: an answer of gpt (us), for nothing."
+    )
+    assert said.kind == "managed"
 
 
 def test_the_spans_of_a_request_follow_each_other_and_fill_its_time() -> None:

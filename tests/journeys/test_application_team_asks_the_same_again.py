@@ -1,0 +1,233 @@
+"""An application team asks what it asked before: where policy says so, nobody is asked again."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anthropic
+import msgspec
+import openai
+import pytest
+
+from gateway.store.keys import Place
+from tests.faults.envelopes import STYLES, TERMINALS, Caller, Reply, Style, ask
+from tests.running_gateway import CLAUDE_TARGET, DEMO, GPT_TARGET, RunningGateway, Upstreams
+from tests.upstreams import Answer, Fault, reply_of
+
+
+pytestmark = pytest.mark.anyio
+
+POLICY = """
+name = "again"
+version = 1
+[defaults]
+order = ["cheapest"]
+cache_s = 3600
+[[constraints]]
+name = "never-for-cards"
+when = 'data_class >= "S3"'
+allow_only = { in_house = true }
+no_cache = true
+"""
+VECTORS = "text-embedding-3-small"
+EMBEDDER = f'[targets."{VECTORS}"]\nprovider = "openai"\nmodel = "{VECTORS}"\n'
+BOTH_SHAPES = pytest.mark.parametrize("stream", [False, True])
+BOTH_STYLES = pytest.mark.parametrize("style", STYLES)
+MODELS = {"openai": GPT_TARGET, "anthropic": CLAUDE_TARGET}
+
+
+@pytest.fixture
+async def gateway(
+    tmp_path: Path, sqlite_url: str, upstreams: Upstreams
+) -> AsyncIterator[RunningGateway]:
+    (tmp_path / "policy.toml").write_text(POLICY)
+    more = f'{EMBEDDER}[policy]\nfile = "{tmp_path / "policy.toml"}"'
+    async with RunningGateway(tmp_path, sqlite_url, upstreams, more=more) as running:
+        yield running
+
+
+@pytest.fixture
+async def caller(gateway: RunningGateway, http: aiohttp.ClientSession) -> Caller:
+    return Caller(gateway, http, await gateway.issue_key())
+
+
+def calls(upstreams: Upstreams) -> int:
+    return sum(len(each.calls) for each in (upstreams.engine, *upstreams.managed))
+
+
+def without_comments(reply: Reply) -> bytes:
+    """A stream's events; what stands in comments is of the one request."""
+    return b"\n".join(line for line in reply.body.split(b"\n") if not line.startswith(b":"))
+
+
+@BOTH_STYLES
+@BOTH_SHAPES
+async def test_the_same_request_is_answered_again_and_costs_nothing(
+    style: Style, stream: bool, gateway: RunningGateway, caller: Caller, upstreams: Upstreams
+) -> None:
+    body = ask(style, stream=stream, model=MODELS[style])
+
+    first = await caller.post(style, body)
+    again = await caller.post(style, body)
+
+    assert (first.status, again.status) == (200, 200)
+    assert calls(upstreams) == 1
+    assert first.headers["x-gatewright-cache"] == "miss"
+    assert (again.headers["x-gatewright-cache"], again.headers["age"]) == ("hit", "0")
+    assert without_comments(again) == without_comments(first)
+    assert again.headers["x-gatewright-target"] == MODELS[style]
+    intent, outcome = await gateway.records(again.request_id)
+    paid = (await gateway.records(first.request_id))[1]
+    assert (intent.stage, outcome.status, outcome.attempts) == ("intent", "ok", ())
+    assert (outcome.usage, outcome.cost_microusd) == (None, 0)
+    assert paid.cost_microusd > 0
+    assert outcome.detail["cache_of"] == first.request_id
+    assert outcome.detail["cache_saved_microusd"] == str(paid.cost_microusd)
+
+
+async def test_the_official_clients_read_an_answer_that_is_given_again(
+    gateway: RunningGateway, upstreams: Upstreams
+) -> None:
+    upstreams.openai.answer(Answer(text="one two three"))
+    upstreams.anthropic.answer(Answer(text="one two three"))
+    key = await gateway.issue_key()
+    question: Any = [{"role": "user", "content": "Count."}]
+    async with (
+        openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=key) as gpt,
+        anthropic.AsyncAnthropic(base_url=gateway.url, api_key=key) as claude,
+    ):
+        for _ in range(2):
+            chunks = await gpt.chat.completions.create(
+                model=GPT_TARGET, messages=question, stream=True
+            )
+            said = [chunk.choices[0].delta.content or "" async for chunk in chunks if chunk.choices]
+            assert "".join(said) == "one two three"
+            async with claude.messages.stream(
+                model=CLAUDE_TARGET, max_tokens=50, messages=question
+            ) as events:
+                assert await events.get_final_text() == "one two three"
+
+    assert calls(upstreams) == 2
+
+
+async def test_another_project_and_another_request_get_answers_of_their_own(
+    gateway: RunningGateway, caller: Caller, upstreams: Upstreams
+) -> None:
+    body = ask("openai", model=GPT_TARGET)
+    await caller.post("openai", body)
+    strangers = [Place("other", "research", "assistant"), Place("acme", "research", "other")]
+
+    for place in strangers:
+        reply = await caller.with_key(await gateway.issue_key(place)).post("openai", body)
+        assert reply.headers["x-gatewright-cache"] == "miss"
+    other = await caller.post("openai", body | {"temperature": 0.5})
+    colleague = caller.with_key(await gateway.issue_key(DEMO))
+    shared = await colleague.post("openai", body)
+
+    assert other.headers["x-gatewright-cache"] == "miss"
+    assert shared.headers["x-gatewright-cache"] == "hit"
+    assert calls(upstreams) == 4
+
+
+async def test_a_key_without_the_target_is_not_given_its_answer(
+    gateway: RunningGateway, caller: Caller, upstreams: Upstreams
+) -> None:
+    body = ask("openai", model=GPT_TARGET)
+    await caller.post("openai", body)
+    bound = caller.with_key(await gateway.issue_key(models=[CLAUDE_TARGET]))
+
+    refused = await bound.post("openai", body)
+
+    assert refused.status in {403, 404}
+    assert calls(upstreams) == 1
+
+
+async def test_what_is_sensitive_or_somebodys_own_is_not_kept(
+    caller: Caller, upstreams: Upstreams
+) -> None:
+    card = {"role": "user", "content": "My card is 4242 4242 4242 4242, is it valid?"}
+    for body in (
+        ask("openai", messages=[card]),
+        ask("openai", user="customer-7"),
+        ask("anthropic", metadata={"user_id": "customer-7"}),
+    ):
+        style: Style = "anthropic" if "metadata" in body else "openai"
+        before = calls(upstreams)
+        replies = [await caller.post(style, body) for _ in range(2)]
+        assert [reply.status for reply in replies] == [200, 200]
+        assert all("x-gatewright-cache" not in reply.headers for reply in replies)
+        assert calls(upstreams) == before + 2
+
+
+async def test_callers_decide_what_they_take_from_the_cache_and_leave_in_it(
+    caller: Caller, upstreams: Upstreams
+) -> None:
+    body = ask("openai", model=GPT_TARGET)
+
+    async def asked(control: str) -> tuple[str, int]:
+        headers = caller.headers("openai") | {"cache-control": control}
+        reply = await caller.post("openai", body, headers)
+        return reply.headers["x-gatewright-cache"], calls(upstreams)
+
+    assert await asked("no-store") == ("miss", 1)
+    assert await asked("max-age=60") == ("miss", 2)
+    assert await asked("max-age=60") == ("hit", 2)
+    assert await asked("no-cache") == ("miss", 3)
+    assert await asked("max-age=nonsense, , ;") == ("hit", 3)
+
+
+@pytest.mark.parametrize("fault", ["mid_reset", "truncated", "error_event"])
+async def test_a_stream_that_broke_is_not_kept(
+    fault: Fault, caller: Caller, upstreams: Upstreams
+) -> None:
+    body = ask("anthropic", stream=True, model=CLAUDE_TARGET)
+    upstreams.anthropic.answer(Answer(fault=fault))
+    await caller.post("anthropic", body)
+    upstreams.anthropic.answer(Answer())
+
+    reply = await caller.post("anthropic", body)
+
+    assert (reply.headers["x-gatewright-cache"], reply.is_cut) == ("miss", False)
+    assert TERMINALS["anthropic"] in reply.body
+
+
+async def test_a_refusal_and_an_answer_that_was_withheld_are_not_kept(
+    caller: Caller, upstreams: Upstreams
+) -> None:
+    body = ask("anthropic", model=CLAUDE_TARGET)
+    message = reply_of(Answer(), CLAUDE_TARGET, "anthropic_messages")
+    upstreams.anthropic.answer(Answer(status=400))
+    refused = await caller.post("anthropic", body)
+    upstreams.anthropic.answer(
+        Answer(body=msgspec.json.encode(message | {"stop_reason": "refusal"}))
+    )
+    withheld = await caller.post("anthropic", body)
+    upstreams.anthropic.answer(Answer())
+
+    reply = await caller.post("anthropic", body)
+
+    assert (refused.status, withheld.status) == (400, 200)
+    assert reply.headers["x-gatewright-cache"] == "miss"
+
+
+async def test_vectors_are_given_again(gateway: RunningGateway, upstreams: Upstreams) -> None:
+    vector = {"object": "embedding", "index": 0, "embedding": [0.25, -0.5]}
+    usage = {"prompt_tokens": 2, "total_tokens": 2}
+    listed = {"object": "list", "model": VECTORS, "data": [vector], "usage": usage}
+    upstreams.openai.answer(Answer(body=msgspec.json.encode(listed)))
+    key = await gateway.issue_key()
+    async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=key) as client:
+        vectors = [
+            (
+                await client.embeddings.create(
+                    model=VECTORS, input=["a text"], encoding_format="float"
+                )
+            )
+            .data[0]
+            .embedding
+            for _ in range(2)
+        ]
+
+    assert vectors == [[0.25, -0.5]] * 2
+    assert calls(upstreams) == 1
