@@ -10,6 +10,7 @@ from functools import cached_property, partial
 
 from classifiers.complexity.model import load as load_complexity
 from classifiers.pii.scanner import load as load_scanner
+from gateway import rhythm
 from gateway.api.application import Application, build_application
 from gateway.api.door import Door, Load
 from gateway.api.front import Front
@@ -36,7 +37,7 @@ from gateway.inspection import Inspector, load_calibration, load_model_ability
 from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
 from gateway.places import Rotation, make_alerting, make_rates, make_shipping
-from gateway.presence import LOOK_S, Parts, Presence
+from gateway.presence import Parts, Presence
 from gateway.pricing import PriceWatch, configured_targets
 from gateway.probing import Prober
 from gateway.providers.registry import engines_among, model_hosts, pools_among
@@ -68,7 +69,6 @@ from gateway.wiring import (
     make_threads,
     visible_headers,
 )
-from gateway.workers import PERIOD_S as REPORT_PERIOD_S
 from policies.limits import CACHE_S_MAX
 
 
@@ -79,18 +79,6 @@ ENDPOINTS: Mapping[str, DialectName] = {
     "/v1/embeddings": "openai_embeddings",
 }
 COUNT_TOKENS = "/v1/messages/count_tokens"
-PROBE_PERIOD_S = 0.5
-GUARD_PERIOD_S = 1.0
-FOLLOW_RETRY_S = 0.5
-HEALTH_PERIOD_S = 1.0
-ALERT_PERIOD_S = 5.0
-SINKS_PERIOD_S = 1.0
-PRICES_PERIOD_S = 5.0
-ANSWERS_PERIOD_S = 600.0
-LOG_PERIOD_S = 0.1
-PROJECTION_PERIOD_S = 1.0
-CHECKPOINT_LOOK_S = 5.0
-"""How often it is asked whether a checkpoint is due; when, `audit.checkpoint_period_s` says."""
 
 
 class DataPlane:
@@ -318,34 +306,16 @@ class DataPlane:
         refresh_s, refresh = self._settings.secrets.refresh_s, self._rotation.refresh
         duties = (
             Duty("credentials", refresh_s, refresh, Event.CREDENTIAL_UNAVAILABLE),
-            Duty("keys", FOLLOW_RETRY_S, self._follow_keys, Event.SNAPSHOT_FAILED),
-            Duty("probe", PROBE_PERIOD_S, self._probe, Event.PROBE_FAILED),
-            Duty("prices", PRICES_PERIOD_S, self._prices.follow, Event.PRICES_REFUSED),
-            Duty("guard", GUARD_PERIOD_S, self._guard.tend, Event.GUARD_FAILED),
-            Duty(
-                "projection",
-                PROJECTION_PERIOD_S,
-                self._integration.projector.catch_up,
-                Event.AUDIT_PROJECTION_FAILED,
-            ),
-            Duty(
-                "checkpoints",
-                CHECKPOINT_LOOK_S,
-                self._integration.sign,
-                Event.AUDIT_CHECKPOINT_FAILED,
-            ),
-            Duty("log", LOG_PERIOD_S, self._write_log, Event.UPKEEP_FAILED),
-            Duty("answers", ANSWERS_PERIOD_S, self._threads.forget_expired, Event.UPKEEP_FAILED),
-            Duty("cache", ANSWERS_PERIOD_S, self._tidy_cache, Event.UPKEEP_FAILED),
-            Duty("health", HEALTH_PERIOD_S, self._report_health, Event.UPKEEP_FAILED),
-            Duty("engines", LOOK_S, self._presence.look, Event.UPKEEP_FAILED),
-            Duty(
-                "presence",
-                REPORT_PERIOD_S,
-                self._presence.report,
-                Event.UPKEEP_FAILED,
-                self._presence.wake,
-            ),
+            Duty("keys", rhythm.FOLLOW_RETRY_S, self._follow_keys, Event.SNAPSHOT_FAILED),
+            Duty("probe", rhythm.PROBE_S, self._probe, Event.PROBE_FAILED),
+            Duty("prices", rhythm.PRICES_S, self._prices.follow, Event.PRICES_REFUSED),
+            Duty("guard", rhythm.GUARD_S, self._guard.tend, Event.GUARD_FAILED),
+            *self._integration.duties,
+            Duty("log", rhythm.LOG_S, self._write_log, Event.UPKEEP_FAILED),
+            Duty("answers", rhythm.ANSWERS_S, self._threads.forget_expired, Event.UPKEEP_FAILED),
+            Duty("cache", rhythm.ANSWERS_S, self._tidy_cache, Event.UPKEEP_FAILED),
+            Duty("health", rhythm.HEALTH_S, self._report_health, Event.UPKEEP_FAILED),
+            *self._presence.duties,
             connection_tests(
                 *(self._settings, self._database, self._evidence, self._clock),
                 providers=self._providers,
@@ -355,10 +325,10 @@ class DataPlane:
         chosen: tuple[Duty, ...] = ()
         if self._alerting is not None:
             perform = self._alerting.perform
-            chosen += (Duty("alerts", ALERT_PERIOD_S, perform, Event.ALERT_NOT_TAKEN),)
+            chosen += (Duty("alerts", rhythm.ALERTS_S, perform, Event.ALERT_NOT_TAKEN),)
         ship = make_shipping(self._settings, self._egress, self._database, self._clock)
         if ship is not None:
-            chosen += (Duty("sinks", SINKS_PERIOD_S, ship, Event.SINK_FAILED),)
+            chosen += (Duty("sinks", rhythm.SINKS_S, ship, Event.SINK_FAILED),)
         return duties + self._batches.duties + chosen
 
     async def _follow_keys(self) -> None:

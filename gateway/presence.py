@@ -28,6 +28,8 @@ from gateway.settings import Settings
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.schema import newest_schema
 from gateway.store.workers import WorkerTable
+from gateway.telemetry import Event
+from gateway.upkeep import Duty
 from gateway.workers import PERIOD_S, REVISIONS_KEPT, Applied, MemberReport, WorkerReport
 
 
@@ -96,6 +98,14 @@ class Presence:
         if not self._applied or self._applied[-1].revision != revision:
             self._applied.append(Applied(revision, self._clock.utc_us()))
             self.wake.set()
+
+    @property
+    def duties(self) -> tuple[Duty, ...]:
+        """What the worker does for it beside requests."""
+        return (
+            Duty("engines", LOOK_S, self.look, Event.UPKEEP_FAILED),
+            Duty("presence", PERIOD_S, self.report, Event.UPKEEP_FAILED, self.wake),
+        )
 
     async def look(self) -> None:
         """Ask engines in no pool for their figures; one that says nothing keeps its old ones."""

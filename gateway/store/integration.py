@@ -6,6 +6,7 @@ The data plane runs it beside its requests; the command line uses the same parts
 import asyncio
 from pathlib import Path
 
+from gateway import rhythm
 from gateway.audit.checkpoints import open_signer
 from gateway.audit.disk import Disk
 from gateway.audit.erasure import apply_list, erased_keys
@@ -29,6 +30,7 @@ from gateway.store.audit_tree import DatabaseAuditTrees
 from gateway.store.engine import Database
 from gateway.store.second_rows import SecondContents
 from gateway.telemetry import Event, logger
+from gateway.upkeep import Duty
 
 
 PROJECTION_RECORDS = 2_000
@@ -141,6 +143,15 @@ class Integration:
                 period_s=self._settings.checkpoint_period_s,
             )
         return self._integrator
+
+    @property
+    def duties(self) -> tuple[Duty, ...]:
+        """What the worker does for it beside requests."""
+        broken = Event.AUDIT_PROJECTION_FAILED
+        return (
+            Duty("projection", rhythm.PROJECTION_S, self.projector.catch_up, broken),
+            Duty("checkpoints", rhythm.CHECKPOINTS_S, self.sign, Event.AUDIT_CHECKPOINT_FAILED),
+        )
 
     async def drain(self) -> None:
         """Bring the database up to date and sign it, a last time; what stands in the way is said.

@@ -1,0 +1,14 @@
+"""How often a worker does what it does beside requests, in seconds. Only numbers."""
+
+LOG_S = 0.1
+FOLLOW_RETRY_S = 0.5
+PROBE_S = 0.5
+GUARD_S = 1.0
+HEALTH_S = 1.0
+PROJECTION_S = 1.0
+SINKS_S = 1.0
+ALERTS_S = 5.0
+CHECKPOINTS_S = 5.0
+"""How often it is asked whether a checkpoint is due; when, `audit.checkpoint_period_s` says."""
+PRICES_S = 5.0
+ANSWERS_S = 600.0
