@@ -112,59 +112,51 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.requests = Totals()
         self.registry.register(self.requests)
-        self._attempts_failed = Counter(
-            "gatewright_attempts_failed",
-            "Upstream attempts that failed.",
-            ["target", "code"],
-            registry=self.registry,
+        self._attempts_failed = self._counter(
+            "gatewright_attempts_failed", "Upstream attempts that failed.", "target", "code"
         )
-        self._tried = Counter(
+        self._tried = self._counter(
             "gatewright_canary_answers",
             "Answers where a policy tries a target, by arm and result.",
-            ["rule", "arm", "result"],
-            registry=self.registry,
+            *("rule", "arm", "result"),
         )
-        self._shadows = Counter(
+        self._shadows = self._counter(
             "gatewright_shadow_decisions",
             "Decisions of shadow policies, by what they would have changed.",
-            ["change"],
-            registry=self.registry,
+            "change",
         )
-        self._cached = Counter(
+        self._cached = self._counter(
             "gatewright_response_cache",
             "Requests that policy lets the response cache answer, by result.",
-            ["result"],
-            registry=self.registry,
+            "result",
         )
-        self.in_flight = Gauge(
-            "gatewright_requests_in_flight", "Requests being served now.", registry=self.registry
-        )
-        self.snapshot_age = Gauge(
-            "gatewright_snapshot_age_seconds",
-            "Age of the configuration snapshot.",
-            registry=self.registry,
-        )
-        self.audit_healthy = Gauge(
-            "gatewright_audit_healthy", "1 when the audit device can write.", registry=self.registry
-        )
-
-        self._batch_lines = Gauge(
-            "gatewright_batch_lines",
-            "Lines of batches that have not ended, on all workers, by state.",
-            ["state"],
-            registry=self.registry,
-        )
-        self._batch_oldest = Gauge(
-            "gatewright_batch_oldest_waiting_seconds",
-            "Age of the oldest batch with a line that waits.",
-            registry=self.registry,
-        )
-        self._batch_lines_ended = Counter(
+        self._batch_lines_ended = self._counter(
             "gatewright_batch_lines_ended",
             "Lines of batches that this worker has sent, by how they ended.",
-            ["state"],
-            registry=self.registry,
+            "state",
         )
+        self.in_flight = self._gauge("gatewright_requests_in_flight", "Requests being served now.")
+        self.snapshot_age = self._gauge(
+            "gatewright_snapshot_age_seconds", "Age of the configuration snapshot."
+        )
+        self.audit_healthy = self._gauge(
+            "gatewright_audit_healthy", "1 when the audit device can write."
+        )
+        self._batch_lines = self._gauge(
+            "gatewright_batch_lines",
+            "Lines of batches that have not ended, on all workers, by state.",
+            "state",
+        )
+        self._batch_oldest = self._gauge(
+            "gatewright_batch_oldest_waiting_seconds",
+            "Age of the oldest batch with a line that waits.",
+        )
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
 
     def requests_in_flight(self) -> int:
         """How many this worker serves at this moment."""
