@@ -48,6 +48,11 @@ def needs(
     return {"access": permission, "where": where, "records": records}
 
 
+def taking(access: dict[str, Any], body: type) -> dict[str, Any]:
+    """A declaration of a handler that does not itself name what its body is read as."""
+    return access | {"body": body}
+
+
 def recording(access: dict[str, Any], records: str) -> dict[str, Any]:
     """A declaration of a handler that changes something."""
     return access | {"records": records}

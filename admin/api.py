@@ -6,7 +6,7 @@ from litestar import Request, get, post
 from litestar.params import FromPath
 from msgspec import Struct
 
-from admin.access import needs, session_of
+from admin.access import needs, session_of, taking
 from admin.bodies import body_of
 from admin.services import Services
 from gateway.access import EVERYWHERE, Grant, Permission, Role, organisations_of
@@ -50,7 +50,7 @@ def _people_routes(people: PeopleStore, deeds: Deeds) -> list[Any]:
 
     @post(
         "/api/organisations/{organisation:str}/grants",
-        opt=needs(_P.PEOPLE_MANAGE, records="role.granted"),
+        opt=taking(needs(_P.PEOPLE_MANAGE, records="role.granted"), GrantOrder),
         status_code=NO_CONTENT,
     )
     async def grant_here(request: Request[Any, Any, Any], organisation: FromPath[str]) -> None:
@@ -58,7 +58,7 @@ def _people_routes(people: PeopleStore, deeds: Deeds) -> list[Any]:
 
     @post(
         "/api/grants",
-        opt=needs(_P.PEOPLE_MANAGE, "everywhere", records="role.granted"),
+        opt=taking(needs(_P.PEOPLE_MANAGE, "everywhere", records="role.granted"), GrantOrder),
         status_code=NO_CONTENT,
     )
     async def grant_everywhere(request: Request[Any, Any, Any]) -> None:

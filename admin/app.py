@@ -23,6 +23,7 @@ from admin.models.planner import planner_routes
 from admin.models.prices import price_routes
 from admin.models.provider import provider_routes
 from admin.oidc import OpenIdClient
+from admin.openapi import openapi_routes
 from admin.overview.pages import overview_routes
 from admin.people.routes import people_routes
 from admin.policy_room.routes import policy_routes
@@ -84,11 +85,13 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
             await openid.close()
         await services.stop(application)
 
+    rooms = [handler for room in ROOMS for handler in room(services)]
     application = Litestar(
         route_handlers=[
             *services.statics.routes(),
             *sign_in_routes(services.people, credentials, openid, services.screens, services.deeds),
-            *(handler for room in ROOMS for handler in room(services)),
+            *rooms,
+            *openapi_routes(rooms),
         ],
         guards=[require_own_origin, AccessGuard(services.people, services.clock)],
         before_send=[add_security_headers],

@@ -7,7 +7,7 @@ from litestar import Request, get, post
 from litestar.params import FromPath
 from msgspec import Struct
 
-from admin.access import needs, session_of
+from admin.access import needs, session_of, taking
 from admin.bodies import body_of
 from admin.costs.accounts import Branch, is_of
 from admin.costs.limits import LimitKeeper
@@ -93,7 +93,7 @@ def _changing(services: Services) -> list[Any]:
 
     @post(
         f"{_ROOT}/rate_limits",
-        opt=needs(_P.BUDGETS_SET, records="rate_limit.set"),
+        opt=taking(needs(_P.BUDGETS_SET, records="rate_limit.set"), RateLimit),
         status_code=NO_CONTENT,
     )
     async def set_rate(request: Request[Any, Any, Any], organisation: FromPath[str]) -> None:

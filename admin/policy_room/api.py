@@ -7,7 +7,7 @@ from litestar import get, post
 from litestar.exceptions import NotFoundException
 from msgspec import Struct
 
-from admin.access import needs
+from admin.access import needs, taking
 from admin.policy_room.asking import PREFIX
 from admin.policy_room.desk import STEPS, VERDICTS
 from admin.policy_room.marks import Mark, marks_of
@@ -206,13 +206,16 @@ def _stepping(room: PolicyRoom) -> list[Any]:
             accepts_wider=order.accepts_wider,
         )
 
-    @post(f"{VERSION}/verdict", opt=needs(_P.POLICIES_APPROVE, records="policy.approve"))
+    approves = needs(_P.POLICIES_APPROVE, records="policy.approve")
+    publishes = needs(_P.POLICIES_PUBLISH, records="policy.publish")
+
+    @post(f"{VERSION}/verdict", opt=taking(approves, StepOrder))
     async def judge(
         request: Asking, organisation: Named, level: Named, number: Numbered
     ) -> PolicyVersion:
         return await take(request, (organisation, level, number), VERDICTS)
 
-    @post(f"{VERSION}/rollout", opt=needs(_P.POLICIES_PUBLISH, records="policy.publish"))
+    @post(f"{VERSION}/rollout", opt=taking(publishes, StepOrder))
     async def roll_out(
         request: Asking, organisation: Named, level: Named, number: Numbered
     ) -> PolicyVersion:
