@@ -4,9 +4,14 @@ from typing import Any
 
 from admin.services import Services
 from admin.system.configuration import configuration_routes
+from admin.system.diagnostics import diagnostics_routes
 from admin.system.workers import worker_routes
 
 
 def system_routes(services: Services) -> list[Any]:
     """All of them."""
-    return [*worker_routes(services), *configuration_routes(services)]
+    return [
+        *worker_routes(services),
+        *configuration_routes(services),
+        *diagnostics_routes(services),
+    ]
