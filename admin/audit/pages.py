@@ -6,9 +6,11 @@ from litestar import MediaType, Request, Response, get, post, route
 from litestar.enums import RequestEncodingType
 from litestar.params import Body, FromPath
 from litestar.response import Redirect, Stream
+from msgspec.structs import replace
 
 from admin.access import needs, session_of
-from admin.audit.reader import ROOM, AuditRoom
+from admin.audit.groups import VIEWS, narrowed
+from admin.audit.reader import ROOM, AuditRoom, Gathered
 from admin.interrupted import is_own_path
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
@@ -36,7 +38,7 @@ def audit_routes(services: Services) -> list[Any]:
 
 def _list_routes(services: Services, room: AuditRoom) -> list[Any]:
     async def shown(request: Request[Any, Any, Any], organisation: str) -> Response[str]:
-        asked = asked_of(request)
+        asked = viewed_of(request)
         person = session_of(request).person.name
         zone = await zone_of(request, services)
         return await services.shell.page(
@@ -49,6 +51,8 @@ def _list_routes(services: Services, room: AuditRoom) -> list[Any]:
             operators=OPERATORS,
             fields=FIELDS.values(),
             looked_at=LOOKED_AT_RECORDS,
+            ways=VIEWS,
+            narrowed=narrowed,
         )
 
     @route(_LIST, http_method=READING, media_type=MediaType.HTML, opt=_READ)
@@ -73,7 +77,22 @@ def _list_routes(services: Services, room: AuditRoom) -> list[Any]:
             headers={"content-disposition": name},
         )
 
-    return [audit, installation, export]
+    @get("/api/organisations/{organisation:str}/audit/gathered", opt=_READ)
+    async def gathered(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Gathered:
+        asked = viewed_of(request)
+        if asked.wrong is not None:
+            raise RequestInvalid(asked.wrong.message, parameter="q")
+        if not asked.view:
+            asked = replace(asked, view="who")
+        return await room.gathered(organisation, asked, await zone_of(request, services))
+
+    return [audit, installation, export, gathered]
+
+
+def viewed_of(request: Request[Any, Any, Any]) -> Asked:
+    """What the query says; a way to look that is not known is the list."""
+    asked, view = asked_of(request), str(request.query_params.get("view", ""))
+    return replace(asked, view=view if view in VIEWS else "")
 
 
 def _view_routes(room: AuditRoom) -> list[Any]:

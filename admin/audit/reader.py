@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from admin.audit.groups import LANES, Group, Lanes, grouped, lanes_of, named_in
 from admin.services import Services
 from admin.traffic.asked import Asked
 from admin.traffic.reader import Choice, choices_of
@@ -28,6 +29,8 @@ FACETS: Final = {
     "project": "Project",
     "key": "Key",
 }
+GATHERED_ROWS: Final = 2_000
+"""Among so many of the newest rows groups and lanes are made."""
 _SHOWN_CHARS: Final = 160
 _ROWS_AT_ONCE: Final = 200
 
@@ -38,6 +41,16 @@ class Change(Struct, frozen=True):
     name: str
     before: str
     after: str
+
+
+class Gathered(Struct, frozen=True):
+    """Groups, or lanes, of the newest rows that a filter finds."""
+
+    rows: int
+    is_all: bool
+    """Whether that is everything that matches."""
+    groups: tuple[Group, ...] = ()
+    lanes: Lanes | None = None
 
 
 class Explored(Struct, frozen=True):
@@ -57,6 +70,8 @@ class Explored(Struct, frozen=True):
     views: tuple[SavedView, ...] = ()
     older: str = ""
     further: str = ""
+    gathered: Gathered | None = None
+    """Where the address asks for another way to look than the list."""
 
 
 class AuditRoom:
@@ -95,7 +110,31 @@ class AuditRoom:
             tuple(views),
             asked.href(before=_last(page)) if page.is_more else "",
             asked.href(before=Place(page.looked_back_us, 0)) if page.looked_back_us else "",
+            await self.gathered(organisation, asked, zone) if asked.view else None,
         )
+
+    async def gathered(self, organisation: str, asked: Asked, zone: str) -> Gathered:
+        """The newest rows in groups or lanes, as `asked.view` says; raises NotReady."""
+        searches = self._searches(organisation, asked, zone)
+        page = await self._explorer.page(searches, limit=GATHERED_ROWS)
+        is_all = not page.is_more and page.looked_back_us is None
+        if asked.view == LANES:
+            return Gathered(len(page.rows), is_all, lanes=lanes_of(page.rows))
+        things = await self._things(page.rows) if asked.view else {}
+        groups = grouped(asked.view, page.rows, things)
+        return Gathered(len(page.rows), is_all, tuple(groups))
+
+    async def _things(self, rows: Sequence[Row]) -> dict[tuple[str, int], str]:
+        """What deeds were done to, as far as they say so."""
+        numbers = [row.sequence for row in rows if row.stage == "admin"]
+        records = await self._services.records.numbered(OPERATORS, numbers) if numbers else []
+        return {
+            (OPERATORS, each.sequence): named_in(
+                _decoded(each.projected.record.detail.get("after", ""))
+            )
+            for each in records
+            if each.projected.raw_json
+        }
 
     async def page(self, organisation: str, asked: Asked, zone: str) -> Page:
         """Rows alone, for programs; raises NotReady."""

@@ -5,6 +5,7 @@ from urllib.parse import urlencode
 
 from litestar import Request
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.errors import RequestInvalid
 from gateway.searching import Filter, FilterInvalid, parse, render
@@ -33,6 +34,8 @@ class Asked(Struct, frozen=True):
     before: Place | None = None
     is_live: bool = False
     wrong: Wrong | None = None
+    view: str = ""
+    """Another way to look at what is found, by its name; empty for the list."""
 
     @property
     def plain(self) -> str:
@@ -43,11 +46,21 @@ class Asked(Struct, frozen=True):
         """The address of this list with another filter, or from another place on."""
         text = self.plain if found is None else render(found)
         query = {"q": text} if text else {}
+        if self.view:
+            query["view"] = self.view
         if before is not None:
             query["before"] = f"{before.utc_us}.{before.sequence}"
         if more:
             query[more] = "1"
         return f"{self.path}?{urlencode(query)}" if query else self.path
+
+    def listing_of(self, found: Filter) -> str:
+        """The address of the list with another filter."""
+        return replace(self, view="").href(found)
+
+    def viewed(self, view: str) -> str:
+        """The address of the same filter, looked at in another way."""
+        return replace(self, view=view).href()
 
     def toggled(self, field: str, value: str) -> str:
         """The address with a value asked for, or not any more."""
