@@ -44,6 +44,7 @@ class Permission(StrEnum):
     CONTENT_APPROVE_REVEAL = "content:approve_reveal"
     CONTENT_ERASE = "content:erase"
     HOLDS_SET = "holds:set"
+    REVIEWS_SIGN = "reviews:sign"
     PEOPLE_READ = "people:read"
     PEOPLE_MANAGE = "people:manage"
     SECRETS_SET = "secrets:set"
@@ -61,10 +62,11 @@ ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     "app_owner": _READING | {_P.KEYS_ISSUE},
     "policy_editor": _READING | {_P.POLICIES_EDIT},
     "approver": _READING | {_P.POLICIES_APPROVE, _P.POLICIES_PUBLISH, _P.CONTENT_APPROVE_REVEAL},
-    # Reads everything and changes nothing but holds, reveals and erasures.
+    # Reads everything and changes nothing but holds, reveals, erasures and reviews.
     "compliance": _READING
     | {_P.AUDIT_READ, _P.AUDIT_EXPORT, _P.PEOPLE_READ}
-    | {_P.CONTENT_REVEAL, _P.CONTENT_APPROVE_REVEAL, _P.CONTENT_ERASE, _P.HOLDS_SET},
+    | {_P.CONTENT_REVEAL, _P.CONTENT_APPROVE_REVEAL, _P.CONTENT_ERASE, _P.HOLDS_SET}
+    | {_P.REVIEWS_SIGN},
     "security_admin": _READING
     | {_P.AUDIT_READ, _P.PEOPLE_READ, _P.PEOPLE_MANAGE, _P.SECRETS_SET, _P.KEYS_ISSUE},
     # Runs the platform; content, holds and the approval of others' work are not its to give.
@@ -75,7 +77,7 @@ ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
 
 STEP_UP = frozenset(
     {_P.CONTENT_REVEAL, _P.CONTENT_APPROVE_REVEAL, _P.CONTENT_ERASE, _P.POLICIES_PUBLISH}
-    | {_P.KEYS_ISSUE, _P.SECRETS_SET, _P.PEOPLE_MANAGE}
+    | {_P.KEYS_ISSUE, _P.SECRETS_SET, _P.PEOPLE_MANAGE, _P.REVIEWS_SIGN}
 )
 """What is done only by somebody who proved a moment ago who they are."""
 

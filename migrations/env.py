@@ -10,6 +10,7 @@ from gateway.store.kept_answers import kept_answers
 from gateway.store.kept_files import kept_files
 from gateway.store.policy_tables import policy_versions
 from gateway.store.pool_drains import pool_drains
+from gateway.store.reviews import reviews
 from gateway.store.rollup_tables import rollup_cursors
 from gateway.store.setup_links import setup_links
 from gateway.store.teams import team_members
@@ -26,6 +27,7 @@ tables = (
     policy_versions,
     pool_drains,
     provider_checkups,
+    reviews,
     rollup_cursors,
     setup_links,
     team_members,

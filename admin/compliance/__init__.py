@@ -8,11 +8,15 @@ from admin.compliance.keeping import keeping_routes
 from admin.compliance.office import Office
 from admin.compliance.packs import pack_routes
 from admin.compliance.reveals import reveal_routes
+from admin.compliance.reviews import review_api_routes, review_routes
 from admin.services import Services
 
 
 def compliance_routes(services: Services) -> list[Any]:
     """All routes of the room; they share one desk that makes packs."""
     office = Office(services)
-    rooms = (keeping_routes, reveal_routes, erasure_routes, pack_routes, api_routes)
+    rooms = (
+        *(keeping_routes, reveal_routes, erasure_routes, pack_routes, api_routes),
+        *(review_routes, review_api_routes),
+    )
     return [handler for routes in rooms for handler in routes(services, office)]

@@ -25,6 +25,7 @@ from gateway.store.erasing import Consequences, ErasureCase, Erasures
 from gateway.store.integration import Integration
 from gateway.store.keeping import DAY_US, Expired, expired_of, retention_of
 from gateway.store.packing import EvidencePack
+from gateway.store.reviews import Review, ReviewStore
 from gateway.store.second_rows import SecondContents
 
 
@@ -50,6 +51,8 @@ class Standing(Struct, frozen=True):
     retention_class: str
     retention_days: int
     """0 keeps content for ever."""
+    reviews: Sequence[Review]
+    """What is to be signed now, the longest due first."""
 
 
 class Revealed(Struct, frozen=True):
@@ -82,7 +85,8 @@ class Office:
 
     async def standing(self, organisation: str) -> Standing:
         """What the home of the room shows."""
-        now_us = self._services.clock.utc_us()
+        services = self._services
+        now_us = services.clock.utc_us()
         week = await self.custody.reveals(now_us - WEEK_US, organisation)
         newest: SignedCheckpoint | None = await self.parts.trees.newest(organisation)
         name, days = retention_of(self._services.settings, organisation)
@@ -98,6 +102,7 @@ class Office:
             signed_records=newest.size if newest else 0,
             retention_class=name,
             retention_days=days,
+            reviews=await ReviewStore(services.database, services.clock).due([organisation]),
         )
 
     async def reveals(self, organisation: str) -> list[Reveal]:

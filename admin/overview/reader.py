@@ -15,6 +15,7 @@ from gateway.credentials import credential_problem
 from gateway.rollout import PolicyEvent
 from gateway.store.attention import Attention
 from gateway.store.audit_sink import AuditQuery
+from gateway.store.reviews import ReviewStore
 from gateway.store.revisions import current
 from gateway.store.traffic_figures import Sums
 from gateway.types import AuditRecord
@@ -239,6 +240,7 @@ class OverviewReader:
     ) -> list[Need]:
         found = [
             *await self._approvals(person, visible, now_us),
+            *await self._reviews(person, visible),
             *await self._late_sinks(person, now_us),
             *await self._limits_and_keys(visible, now_us),
             *await self._unpriced(visible, now_us),
@@ -261,6 +263,22 @@ class OverviewReader:
             if asked.asked_by != person.name and is_theirs:
                 found.append(Need("reveal", asked.organisation, asked.asked_by, 1, asked.asked_us))
         return found
+
+    async def _reviews(self, person: Person, visible: Collection[str] | None) -> list[Need]:
+        """Those due that they may sign; `count` is how many whole periods were missed."""
+        services = self._services
+        now_us = services.clock.utc_us()
+        return [
+            Need(
+                "review",
+                review.organisation,
+                review.name,
+                review.missed(now_us),
+                review.due_us,
+            )
+            for review in await ReviewStore(services.database, services.clock).due(visible)
+            if allows(person, Permission.REVIEWS_SIGN, review.organisation)
+        ]
 
     async def _late_sinks(self, person: Person, now_us: int) -> list[Need]:
         if not allows(person, Permission.SYSTEM_READ):

@@ -61,6 +61,9 @@ class Search(Struct, frozen=True):
     filter: Filter
     now_us: int
     zone: str = "UTC"
+    since_us: int | None = None
+    until_us: int | None = None
+    """Exclusive; to the microsecond, which a filter's text does not know."""
 
 
 class Conditions(NamedTuple):
@@ -80,6 +83,10 @@ def conditions_of(search: Search, kind: DatabaseKind) -> Conditions:
         led.append(_C.stage == literal_column(f"'{source.stage}'"))
     if source.about is not None:
         led += [_written("about <> ''"), _C.about == source.about]
+    if search.since_us is not None:
+        led.append(_C.utc_us >= search.since_us)
+    if search.until_us is not None:
+        led.append(_C.utc_us < search.until_us)
     others: list[Condition] = []
     is_sparse = source.about is not None
     for term in search.filter.terms:

@@ -24,6 +24,7 @@ OWN, FOREIGN, ABSENT = "acme", "umbrella", "nowhere"
 BODIES: dict[str, dict[str, object]] = {
     "keys": {"workspace": "research", "project": "bot", "name": "new"},
     "people": {"name": "new-{organisation}"},
+    "reviews": {"name": "new", "every_days": 7},
     "teams": {"name": "made", "title": "Made here"},
     "budgets": {"account": "org:{organisation}", "limit_microusd": 5},
     "removed": {"account": "org:{organisation}", "window": "day"},

@@ -24,6 +24,7 @@ from gateway.store.invitations import Invitations
 from gateway.store.packing import EvidencePack, EvidencePacks
 from gateway.store.people import PeopleStore
 from gateway.store.policies import PolicyStore
+from gateway.store.reviews import DAY_US, Review, ReviewStore, Signature
 from gateway.store.teams import TeamStore
 from gateway.workers import MemberReport
 from policies.loading import load_document
@@ -107,6 +108,16 @@ async def _entrust(listener: Listener, database: Database) -> None:
     case = ErasureCase("0" * 12, "acme", "", "gdpr", text, text, now_us, now_us + 1)
     async with database.writing() as connection:
         await connection.execute(insert(erasure_cases).values(structs.asdict(case)))
+    reviews = ReviewStore(database, listener.clock)
+    review = Review(
+        *("0" * 12, "acme", text, "audit", "", 7, "root", text, now_us, None, now_us - 9 * DAY_US)
+    )
+    await reviews.make(review)
+    signed = Signature(
+        *(review.id, review.looked_until_us, review.looked_until_us + 1, now_us, text, 1),
+        *(False, text, 1, "0" * 64, now_us),
+    )
+    await reviews.sign(signed)
     packs = EvidencePacks(database, listener.folder, listener.clock)
     pack = EvidencePack(
         "0" * 12,
