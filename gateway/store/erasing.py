@@ -31,8 +31,27 @@ from gateway.store.second_rows import SecondContents
 
 
 HOUR_US: Final = 3_600_000_000
-LAWS: Final = {"gdpr": 30 * DAY_US, "dpdp": 48 * HOUR_US, "contract": 7 * DAY_US}
-"""How long a case may stay open, by what it rests on."""
+
+
+class LawClock(Struct, frozen=True):
+    """How long a case may stay open, and how long it has to."""
+
+    due_us: int
+    notice_us: int = 0
+    """For so long whoever it concerns has notice of it; before, nothing is erased."""
+
+
+LAWS: Final = {
+    "gdpr": LawClock(30 * DAY_US),
+    "dpdp": LawClock(90 * DAY_US, notice_us=48 * HOUR_US),
+    "contract": LawClock(7 * DAY_US),
+}
+"""By what a case rests on; engineering figures, to be confirmed by counsel.
+
+GDPR, Article 12(3): within a month of the request, counted as thirty days. India's DPDP Rules 2025:
+who it concerns is told at least 48 hours before an erasure (rule 8), and answered within ninety
+days (rule 14); the 48 hours are a time to wait, not one to be done in. A contract: a week.
+"""
 LOOKED_AT_MAX: Final = 20_000
 CHECKED_MAX: Final = 500
 PROOFS_MAX: Final = 20
@@ -59,6 +78,12 @@ class ErasureCase(Struct, frozen=True):
     """How many were destroyed."""
     certificate: str = ""
     """JSON; empty while nothing is done."""
+
+    @property
+    def noticed_us(self) -> int:
+        """From when on it may be carried out: whoever it concerns has had notice for so long."""
+        clock = LAWS.get(self.law)
+        return self.opened_us + (clock.notice_us if clock else 0)
 
 
 class Consequences(Struct, frozen=True):
@@ -103,7 +128,7 @@ class Erasures:
         if law not in LAWS or not ticket.strip():
             raise CustodyRefused("a case needs a ticket, and a law that sets its clock")
         now_us = self._clock.utc_us()
-        due_us = now_us + LAWS[law]
+        due_us = now_us + LAWS[law].due_us
         case = ErasureCase(
             secrets.token_hex(_ID_BYTES), organisation, subject, law, ticket, actor, now_us, due_us
         )
@@ -155,10 +180,12 @@ class Erasures:
         """Destroy the keys, look whether the proofs still hold, and certify both.
 
         Raises:
-            CustodyRefused: the case is not open, or a hold forbids it.
+            CustodyRefused: the case is not open, its notice still runs, or a hold forbids it.
             AuditUnavailable: it cannot be recorded, so nothing is destroyed.
         """
         _require_open(case)
+        if self._clock.utc_us() < case.noticed_us:
+            raise CustodyRefused("notice of the erasure still runs: nothing is destroyed before")
         subject = case.subject or None
         await self._custody.require_no_hold(case.organisation, subject)
         keys = await content_keys(self._settings, self._database, case.organisation, subject)

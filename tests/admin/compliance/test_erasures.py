@@ -106,7 +106,13 @@ async def test_a_case_keeps_its_clock_and_no_name(listener: Listener) -> None:
         await cora.send("POST", f"{withdrawn}/withdraw")
         over, _ = await cora.send("POST", f"{withdrawn}/erase", {"typed": "T-9"})
         assert over.status == 409
+        early, page = await cora.send("POST", f"{one}/erase", {"typed": "T-7"})
+        assert (early.status, "notice of the erasure still runs" in page.lower()) == (409, True)
         listener.clock.advance(49 * 3600)
+        await cora.sign_in_as("cora", "a password for tests only")
+        _, page = await cora.send("GET", one)
+        assert "Open, and due in" in page
+        listener.clock.advance(89 * 86_400)
         await cora.sign_in_as("cora", "a password for tests only")
         _, home = await cora.send("GET", "/o/acme/compliance")
         assert "1 erasure case is past the time" in home
