@@ -89,7 +89,7 @@ class Subject:
         self.seen: dict[str, Seen] = {}
         self.scheduler = Scheduler(Limits(num_blocks=NUM_BLOCKS))
         # As the worker does at its start: the scheduler learns what steps take.
-        warm_up(self.runner, self.scheduler, time.process_time)
+        warm_up(self.runner, self.scheduler)
         self._pace = self.scheduler.pace
         self._count = 0
 

@@ -1,7 +1,8 @@
 """Runs steps on one device: one forward pass for all items, then one choice per sampled item."""
 
 import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -43,6 +44,8 @@ class Kept:
     """What a sequence keeps between its steps beside its blocks."""
 
     seed: int
+    is_plain: bool
+    """Scores and noise alone decide; asked once, not at every token."""
     grammar: Grammar | None = None
 
 
@@ -148,6 +151,16 @@ class ModelRunner:
         hidden = self._decoder(batch.token_ids, batch.positions, attend)
         return self._decoder.logits(hidden[batch.scored_rows])
 
+    @property
+    def clock_s(self) -> Callable[[], float]:
+        """By which a step is timed, so that the scheduler knows how much the next one may hold.
+
+        On a CPU it is what the computing thread worked: a busy neighbour makes every step longer,
+        and smaller ones would only make more of them. A device and other ranks are waited for.
+        """
+        is_alone = self.device.type == "cpu" and self._ranks is None
+        return time.thread_time if is_alone else time.monotonic
+
     @torch.inference_mode()
     def record_decodes(self, record: Record, most: int) -> None:
         """From now on steps of up to `most` single tokens are played from recordings.
@@ -215,7 +228,7 @@ class ModelRunner:
         plain = [
             (row, item.sequence.params, self._state_of(item.sequence).seed, at)
             for item, rows in sampled
-            if is_plain(item.sequence.params)
+            if not item.sequence.params.is_greedy and self._state_of(item.sequence).is_plain
             for at, row in enumerate(rows, _position_of(item))
         ]
         return draw_plain(self._draw, logits, plain)
@@ -235,7 +248,7 @@ class ModelRunner:
         written = list(sequence.output_token_ids) if params.needs_history else []
         drafts = [*sequence.draft_token_ids, None]
         for at, (row, draft) in enumerate(zip(rows, drafts, strict=False), _position_of(item)):
-            if is_plain(params):
+            if kept.is_plain:
                 token = SampledToken(likeliest[row])
             else:
                 allowed = None if kept.grammar is None else kept.grammar.allowed()
@@ -269,7 +282,8 @@ class ModelRunner:
         found = self._kept.get(sequence.sequence_id)
         if found is None:
             seed = sequence.params.seed
-            found = Kept(secrets.randbits(63) if seed is None else seed)
+            plain = is_plain(sequence.params)
+            found = Kept(secrets.randbits(63) if seed is None else seed, plain)
             self._kept[sequence.sequence_id] = found
         return found
 

@@ -5,7 +5,6 @@ tokens of a step that is still computed are placeholders in the plan of the next
 them in. With or without the thread the same tokens come out.
 """
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,8 +24,15 @@ class Computed:
 class Lane:
     """Takes prepared steps in order; `is_ahead` says whether planning goes on meanwhile."""
 
-    def __init__(self, compute: Callable[[Prepared], dict[str, Result]], *, is_ahead: bool) -> None:
+    def __init__(
+        self,
+        compute: Callable[[Prepared], dict[str, Result]],
+        clock_s: Callable[[], float],
+        *,
+        is_ahead: bool,
+    ) -> None:
         self.is_ahead = is_ahead
+        self._clock_s = clock_s
         self._compute = compute
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="steps") if is_ahead else None
 
@@ -40,6 +46,6 @@ class Lane:
             self._thread.shutdown(wait=True, cancel_futures=True)
 
     def _timed(self, prepared: Prepared) -> Computed:
-        started = time.monotonic()
+        started = self._clock_s()
         results = self._compute(prepared)
-        return Computed(results, time.monotonic() - started)
+        return Computed(results, self._clock_s() - started)

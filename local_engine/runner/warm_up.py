@@ -1,8 +1,5 @@
 """The first steps of a worker: they compile, allocate, and tell the scheduler what a step takes."""
 
-import time
-from collections.abc import Callable
-
 from local_engine.core.scheduler import Scheduler
 from local_engine.core.sequence import Sequence
 from local_engine.runner.model_runner import ModelRunner
@@ -13,9 +10,7 @@ _PROMPT_TOKENS = 64
 _OUTPUT_TOKENS = 4
 
 
-def warm_up(
-    runner: ModelRunner, scheduler: Scheduler, clock_s: Callable[[], float] = time.monotonic
-) -> None:
+def warm_up(runner: ModelRunner, scheduler: Scheduler) -> None:
     """Write a few tokens twice: the first time is the machine's. Nothing of it can be met again."""
     window = min(runner.spec.context_window, scheduler.limits.num_blocks * 16)
     length = min(_PROMPT_TOKENS, window - _OUTPUT_TOKENS)
@@ -28,9 +23,9 @@ def warm_up(
         while not sequence.is_finished:
             step = scheduler.schedule()
             assert step is not None, "nobody else is there"
-            started = clock_s()
+            started = runner.clock_s()
             results = runner.execute(step)
-            took_s = clock_s() - started
+            took_s = runner.clock_s() - started
             num_prompt_tokens = step.num_tokens - step.num_decode_tokens
             scheduler.pace.observe(step.num_decode_tokens, num_prompt_tokens, took_s)
             tokens = {name: result.token_ids for name, result in results.items()}

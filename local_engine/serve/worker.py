@@ -101,7 +101,7 @@ class Worker:
         self._sequences: dict[str, Sequence] = {}
         self._compiling: dict[str, Future[Grammar]] = {}
         self._compilers = ThreadPoolExecutor(1, thread_name_prefix="grammar")
-        self._lane = Lane(self._compute, is_ahead=is_overlapping)
+        self._lane = Lane(self._compute, runner.clock_s, is_ahead=is_overlapping)
         self._flight: Flight | None = None
         self._is_stopping = False
         self._checked_at_step = 0
