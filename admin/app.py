@@ -19,6 +19,7 @@ from admin.first_run.pages import first_run_routes
 from admin.keys.routes import key_routes
 from admin.models.catalogue import models_routes
 from admin.models.credential_pages import credential_routes
+from admin.models.engine import engine_routes
 from admin.models.planner import planner_routes
 from admin.models.prices import price_routes
 from admin.models.provider import provider_routes
@@ -62,6 +63,7 @@ ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     credential_routes,
     provider_routes,
     price_routes,
+    engine_routes,
     planner_routes,
     people_routes,
     system_routes,

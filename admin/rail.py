@@ -64,6 +64,7 @@ ROOMS: Final = (
                 *("credentials", "Credentials", "/models/credentials", _P.SYSTEM_READ),
                 is_everywhere=True,
             ),
+            Screen("engine", "Engine", "/models/engine", _P.SYSTEM_READ, is_everywhere=True),
             Screen("prices", "Prices", "/models/prices", _P.SYSTEM_READ, is_everywhere=True),
             Screen("planner", "Capacity planner", "/models/planner", _P.SYSTEM_READ),
         ),

@@ -10,9 +10,10 @@ from litestar import MediaType, Request, Response, get, route
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.models.lately import LatelyReader, ProviderState
 from admin.services import Services
 from admin.sign_in import READING
-from gateway.access import Permission, allows
+from gateway.access import Permission, allows, organisations_of
 from gateway.catalogue import Catalogue, Entry
 from gateway.credentials import credential_problem
 from gateway.errors import GatewrightError
@@ -20,7 +21,7 @@ from gateway.price_file import catalogue_in_force
 from gateway.settings import ProviderSettings, Settings
 
 
-IN_HOUSE: Final = "engine"
+IN_HOUSE: Final = ("engine", "pool")
 _READS: Final = needs(Permission.SYSTEM_READ, "some")
 
 
@@ -35,6 +36,10 @@ class ProviderLine(Struct, frozen=True):
     has_credential: bool | None
     """None where none is asked for, or where it is kept elsewhere and only the data plane asks."""
     targets: int
+    assurances: tuple[str, ...] = ()
+    """What its contract promises of the data."""
+    prices_from: str = ""
+    """The oldest date of its targets' prices."""
 
 
 class TargetLine(Struct, frozen=True):
@@ -58,20 +63,31 @@ class ModelsPage(Struct, frozen=True):
 
 def models_routes(services: Services) -> list[Any]:
     """The page, and the JSON behind it."""
+    reader = LatelyReader(services)
 
     @route("/models", http_method=READING, media_type=MediaType.HTML, opt=_READS)
     async def models(request: Request[Any, Any, Any]) -> Response[str]:
         found = read_models(services.settings)
-        leads_on = allows(session_of(request).person, Permission.SYSTEM_READ)
+        person = session_of(request).person
         return await services.shell.page(
-            request, "models/models.html", "models", found=found, leads_on=leads_on
+            request,
+            "models/models.html",
+            "models",
+            found=found,
+            lately=await reader.read(organisations_of(person, Permission.SYSTEM_READ)),
+            leads_on=allows(person, Permission.SYSTEM_READ),
         )
 
     @get("/api/models", opt=_READS)
     async def models_api() -> ModelsPage:
         return read_models(services.settings)
 
-    return [models, models_api]
+    @get("/api/models/lately", opt=_READS)
+    async def lately_api(request: Request[Any, Any, Any]) -> dict[str, ProviderState]:
+        visible = organisations_of(session_of(request).person, Permission.SYSTEM_READ)
+        return await reader.read(visible)
+
+    return [models, models_api, lately_api]
 
 
 def read_models(settings: Settings) -> ModelsPage:
@@ -82,6 +98,10 @@ def read_models(settings: Settings) -> ModelsPage:
     except GatewrightError as error:
         problem = error.message
     counts = [target.provider for target in settings.targets.values()]
+    dates: dict[str, list[str]] = {}
+    for target in settings.targets.values():
+        entry = catalogue.models.get(target.catalogue or target.model)
+        dates.setdefault(target.provider, []).append(entry.as_of if entry else "")
     return ModelsPage(
         providers=tuple(
             ProviderLine(
@@ -91,6 +111,8 @@ def read_models(settings: Settings) -> ModelsPage:
                 route=_route(provider),
                 has_credential=_has_credential(settings, name, provider),
                 targets=counts.count(name),
+                assurances=provider.assurances,
+                prices_from=min(dates.get(name, [""])),
             )
             for name, provider in settings.providers.items()
         ),
@@ -109,7 +131,7 @@ def read_models(settings: Settings) -> ModelsPage:
 
 
 def _route(provider: ProviderSettings) -> str:
-    return "in-house" if provider.kind == IN_HOUSE else "managed"
+    return "in-house" if provider.kind in IN_HOUSE else "managed"
 
 
 def _has_credential(settings: Settings, name: str, provider: ProviderSettings) -> bool | None:

@@ -19,6 +19,7 @@ from admin.costs.prices import priced_targets
 from admin.forms import form_of
 from admin.models.advice import TITLES, advice
 from admin.models.catalogue import ProviderLine, TargetLine, read_models
+from admin.models.lately import LatelyReader, ProviderState
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from gateway.access import Permission, Person
@@ -64,6 +65,7 @@ class ProviderDetail(Struct, frozen=True):
     plans: tuple[CallPlan, ...]
     pools: tuple[str, ...]
     """Of which it is a member."""
+    lately: ProviderState
     test: CheckupOrder | None
     state: str
     """Of the test; empty while there was none."""
@@ -123,9 +125,13 @@ class ProviderDesk:
         self._services = services
         self._settings = services.settings
         self._table = CheckupTable(services.database, services.clock)
+        self._lately = LatelyReader(services)
 
     async def detail(self, name: str) -> ProviderDetail:
-        """One provider; raises NotFoundException."""
+        """One provider; raises NotFoundException.
+
+        As all organisations found it: who sees this page reads the system everywhere.
+        """
         settings = self._settings.providers.get(name)
         found = read_models(self._settings)
         line = next((each for each in found.providers if each.name == name), None)
@@ -140,6 +146,7 @@ class ProviderDesk:
             targets=tuple(each for each in found.targets if each.provider in places),
             plans=self._plans(name),
             pools=places[1:],
+            lately=(await self._lately.read(None))[name],
             test=test,
             state="" if test is None else test.state(self._services.clock.utc_us()),
             why_not="A pool has no connection of its own: test its members."

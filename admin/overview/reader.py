@@ -129,7 +129,7 @@ class OverviewReader:
         rows = await services.figures.by_hour(visible, since_us, by)
         changes = await self._changes(visible, since_us)
         day = [this_hour - back * HOUR_US for back in reversed(range(2 * DAY_HOURS))]
-        sample = await self._sample(visible, now_us)
+        sample = await self.sample(visible, now_us)
         return Overview(
             now_us=now_us,
             behind=behind,
@@ -157,7 +157,7 @@ class OverviewReader:
         answered = sum(s.requests for s in sums if s.group[1])
         return own / answered if answered else 0.0
 
-    async def _sample(self, visible: Collection[str] | None, now_us: int) -> list[AuditRecord]:
+    async def sample(self, visible: Collection[str] | None, now_us: int) -> list[AuditRecord]:
         """The newest outcomes of the busiest organisations, newest first."""
         since_us = now_us - (HOURS + 1) * HOUR_US
         rows = await self._services.figures.by_hour(visible, since_us, ["organisation"])

@@ -212,6 +212,7 @@ async def test_only_what_is_configured_can_be_tested(listener: Listener, browser
     _, pool = await browser.send("GET", f"{AT}/herd")
     assert f'href="{AT}/near"' in pool
     assert f'action="{AT}/herd/test' not in pool
+    assert "managed" not in pool.split("<main", 1)[1]  # its members stand in the house
     async with listener.database() as database:
         assert await CheckupTable(database, listener.clock).all() == {}
     assert [each for each in await deeds(listener) if "test" in each.action] == []
