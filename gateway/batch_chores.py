@@ -97,7 +97,7 @@ class BatchChores:
     ) -> AsyncIterator[RawLine]:
         """Lines with their numbers; of one that is too long there is a flaw and no line."""
         limits, number, count = self._limits, 0, 0
-        async for number, raw in _split(pieces, limits.batch_line_bytes_max):
+        async for number, raw in split_lines(pieces, limits.batch_line_bytes_max):
             if raw is None:
                 reason = f"The line is longer than {limits.batch_line_bytes_max} bytes."
                 flaws.append(Flaw("line_too_long", reason, number))
@@ -142,7 +142,7 @@ class BatchChores:
         return (await writer.finish(f"{batch.batch_id}_{what}.jsonl", expires_us)).file_id
 
 
-async def _split(
+async def split_lines(
     pieces: AsyncIterator[bytes], length_max: int
 ) -> AsyncIterator[tuple[int, bytes | None]]:
     """Lines without their ends, numbered from 1; None in place of one that is too long."""

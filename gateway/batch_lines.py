@@ -104,7 +104,7 @@ class LineJourneys:
         except GatewrightError as error:
             status, body = dialect.encode_error(error, request_id)
             end = LineEnd("errored", status, request_id, body)
-            return _later(error, end) or end
+            return later_of(error, end) or end
         if isinstance(answer, StreamedAnswer):
             raise TypeError("a line asked for no stream and got one")
         headers = answer.headers
@@ -153,7 +153,7 @@ def _never(_: Mapping[str, str]) -> Write:
     raise TypeError("a line of a batch has nobody to stream to")
 
 
-def _later(error: GatewrightError, end: LineEnd) -> Later | None:
+def later_of(error: GatewrightError, end: LineEnd) -> Later | None:
     """None where the error is the line's end.
 
     An unknown key waits a moment: this worker may not have heard of it yet, and if it was revoked
