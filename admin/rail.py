@@ -114,6 +114,7 @@ ROOMS: Final = (
                 *("configuration", "Configuration", "/system/configuration", _P.SYSTEM_READ),
                 is_everywhere=True,
             ),
+            Screen("sinks", "Sinks", "/system/sinks", _P.SYSTEM_READ, is_everywhere=True),
             Screen(
                 *("diagnostics", "Diagnostics", "/system/diagnostics", _P.SYSTEM_CONFIGURE),
                 is_everywhere=True,

@@ -18,7 +18,7 @@ from sqlalchemy.engine import make_url
 from admin.access import needs, session_of
 from admin.services import Services
 from admin.sign_in import READING
-from admin.system.bundle import Part, Scrubber, archived
+from admin.system.bundle import Part, Scrubber, archived, written
 from admin.system.checks import start_checks
 from admin.system.configuration import features_of
 from admin.system.verdict import positions
@@ -60,7 +60,8 @@ class PartView(Struct, frozen=True):
 
     name: str
     title: str
-    count: int
+    length_bytes: int
+    """Before it is compressed."""
     problem: str = ""
 
 
@@ -200,9 +201,7 @@ def known_secrets(settings: Settings) -> Iterator[str]:
 
 
 def _view(part: Part) -> PartView:
-    value = part.value
-    count = len(value) if isinstance(value, list | dict) else 1
-    return PartView(part.name, part.title, 0 if part.problem else count, part.problem)
+    return PartView(part.name, part.title, len(written(part, Scrubber(()))), part.problem)
 
 
 def _counted(sums: Any) -> dict[str, int]:

@@ -5,6 +5,7 @@ from typing import Any
 from admin.services import Services
 from admin.system.configuration import configuration_routes
 from admin.system.diagnostics import diagnostics_routes
+from admin.system.sinks import sink_routes
 from admin.system.workers import worker_routes
 
 
@@ -13,5 +14,6 @@ def system_routes(services: Services) -> list[Any]:
     return [
         *worker_routes(services),
         *configuration_routes(services),
+        *sink_routes(services),
         *diagnostics_routes(services),
     ]

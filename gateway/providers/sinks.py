@@ -31,6 +31,7 @@ class FileSink:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.problem = ""
 
     async def deliver(self, lines: Sequence[Line]) -> bool:
         return await asyncio.to_thread(self._append, lines)
@@ -43,8 +44,10 @@ class FileSink:
                 file.write(as_json_lines(lines))
                 file.flush()
                 os.fsync(file.fileno())
-        except OSError:
+        except OSError as error:
+            self.problem = error.strerror or "it cannot be written"
             return False
+        self.problem = ""
         return True
 
 
@@ -65,6 +68,10 @@ class HttpSink:
         self._hook = WebHook(name, url, credential, egress, allow_plain_http=allow_plain_http)
         self._encode = as_spans if as_telemetry else as_json_lines
         self.takes_checkpoints = not as_telemetry
+
+    @property
+    def problem(self) -> str:
+        return self._hook.problem
 
     async def deliver(self, lines: Sequence[Line]) -> bool:
         body = await asyncio.to_thread(self._encode, lines)
@@ -95,14 +102,20 @@ class SyslogSink:
         self._host, self._port = parts.hostname, port
         self._tls = ssl.create_default_context() if parts.scheme == "tls" else None
         self._own_name = socket.gethostname() or "-"
+        self.problem = ""
 
     async def deliver(self, lines: Sequence[Line]) -> bool:
         body = await asyncio.to_thread(as_syslog, lines, self._own_name)
         try:
             async with asyncio.timeout(DEADLINE_S):
                 await self._send(body)
-        except (OSError, TimeoutError):
+        except TimeoutError:
+            self.problem = f"it did not end its side within {DEADLINE_S:.0f} s"
             return False
+        except OSError as error:
+            self.problem = error.strerror or "the connection was lost"
+            return False
+        self.problem = ""
         return True
 
     async def _send(self, body: bytes) -> None:

@@ -25,6 +25,8 @@ class WebHook:
         """Raises ConfigurationInvalid unless the URL is one that the egress may call."""
         endpoint = parse_endpoint(name, url, "operator", allow_plain_http=allow_plain_http)
         headers = {"authorization": f"Bearer {credential.reveal()}"} if credential else {}
+        self.problem = ""
+        """Why the last one was not taken, in words of ours; empty when it was."""
         self._egress = egress
         self._route = egress.route(endpoint, "", headers)
 
@@ -32,9 +34,12 @@ class WebHook:
         """Whether it was taken."""
         try:
             reply = await self._egress.tell(self._route, body, DEADLINE_S)
-        except GatewrightError:
+        except GatewrightError as error:
+            self.problem = error.message
             return False
         try:
-            return reply.status // 100 == _OK
+            is_taken = reply.status // 100 == _OK
         finally:
             await reply.close()
+        self.problem = "" if is_taken else f"it answered with HTTP {reply.status}"
+        return is_taken

@@ -17,6 +17,7 @@ from gateway.audit.export import export_line
 from gateway.clock import Clock
 from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.audit_tree import DatabaseAuditTrees
+from gateway.store.deliveries import REFUSED, TAKEN, Run, note
 from gateway.store.engine import Database
 from gateway.store.tables import audit_cursors, audit_shippers
 from gateway.telemetry import Event, logger
@@ -26,6 +27,7 @@ BATCH_LINES = 500
 ROUND_BATCHES = 20
 """After so many the next sink has its turn; the duty comes back a second later."""
 LEASE_US = 60_000_000
+REFUSED_EVERY_US = 10_000_000
 LOOK_S = 10.0
 """How often an idle log is asked for new checkpoints."""
 _CHECKPOINTS, _RECORDS = "checkpoints", "records"
@@ -35,6 +37,11 @@ class Sink(Protocol):
     """A place outside; `gateway.providers.sinks` has them."""
 
     takes_checkpoints: bool
+
+    @property
+    def problem(self) -> str:
+        """Why it did not take the last delivery, in words of ours; empty when it did."""
+        ...
 
     async def deliver(self, lines: Sequence[Mapping[str, Any]]) -> bool:
         """Whether all of it was taken; if not, all of it comes again."""
@@ -60,6 +67,8 @@ class Shipper:
         self._holder = holder
         self._log = logger()
         self._failing: set[str] = set()
+        self._refusals: dict[str, tuple[int, int]] = {}
+        """By sink: refusals that were not noted yet, and when one was noted last."""
         self._looked_s: dict[str, float] = {}
 
     async def perform(self) -> int:
@@ -97,22 +106,24 @@ class Shipper:
         for organisation in sorted(await self._trees.trees()):
             for kind in kinds:
                 for _ in range(ROUND_BATCHES):
-                    lines, cursor = await self._next(name, kind, organisation)
+                    here = await self._cursor(name, kind, organisation)
+                    lines, cursor = await self._next(kind, organisation, here)
                     if not lines:
                         break
                     if not await sink.deliver(lines):
-                        self._note(name, failing=True)
+                        await self._refused(name, sink.problem)
                         return taken
-                    await self._move(name, kind, organisation, cursor)
-                    self._note(name, failing=False)
                     taken += len(lines)
+                    self._note(name, failing=False)
+                    count = len(lines) if kind == _RECORDS else 0
+                    if not await self._move((name, kind, organisation), here, cursor, count):
+                        break  # Somebody sent it back meanwhile: the next round begins there.
         return taken
 
     async def _next(
-        self, name: str, kind: str, organisation: str
+        self, kind: str, organisation: str, here: int
     ) -> tuple[list[dict[str, Any]], int]:
         """What comes after the cursor, and where the cursor stands once it was taken."""
-        here = await self._cursor(name, kind, organisation)
         if kind == _CHECKPOINTS:
             signed = await self._trees.between(organisation, here + 1, 2**62)
             found = [
@@ -138,21 +149,38 @@ class Shipper:
         async with self._database.reading() as connection:
             return int((await connection.execute(query)).scalar_one_or_none() or 0)
 
-    async def _move(self, name: str, kind: str, organisation: str, position: int) -> None:
-        key = {"sink": name, "kind": kind, "organisation": organisation}
+    async def _move(
+        self, place: tuple[str, str, str], here: int, position: int, records: int
+    ) -> bool:
+        """Move a cursor on and note the delivery; false where it is not where it was any more."""
+        sink, kind, organisation = place
         columns = audit_cursors.c
-        change = (
-            update(audit_cursors)
-            .where(
-                columns.sink == name,
-                columns.kind == kind,
-                columns.organisation == organisation,
-            )
-            .values(position=position)
+        own = (
+            (columns.sink == sink) & (columns.kind == kind) & (columns.organisation == organisation)
         )
+        now_us = self._clock.utc_us()
         async with self._database.writing() as connection:
-            if not (await connection.execute(change)).rowcount:
+            change = update(audit_cursors).where(own, columns.position == here)
+            if not (await connection.execute(change.values(position=position))).rowcount:
+                known = await connection.execute(select(columns.position).where(own))
+                if known.scalar_one_or_none() is not None:
+                    return False
+                key = {"sink": sink, "kind": kind, "organisation": organisation}
                 await connection.execute(insert(audit_cursors).values(**key, position=position))
+            await note(connection, Run(sink, now_us, now_us, TAKEN, 1, records, self._holder))
+        return True
+
+    async def _refused(self, name: str, problem: str) -> None:
+        """Note it: the first time at once, then every few seconds with how often it was."""
+        self._note(name, failing=True)
+        now_us, (count, noted_us) = self._clock.utc_us(), self._refusals.get(name, (0, 0))
+        if now_us - noted_us < REFUSED_EVERY_US:
+            self._refusals[name] = count + 1, noted_us
+            return
+        self._refusals[name] = 0, now_us
+        run = Run(name, now_us, now_us, REFUSED, count + 1, 0, self._holder, problem)
+        async with self._database.writing() as connection:
+            await note(connection, run)
 
     @asynccontextmanager
     async def _leased(self, name: str) -> AsyncIterator[bool]:

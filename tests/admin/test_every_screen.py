@@ -48,6 +48,7 @@ UNLINKED: dict[str, str] = {
     "/setup": "a link in a terminal leads to it, while nobody exists",
     "/invitation": "a link that somebody hands over leads to it",
     "/o/{organisation:str}/policies/new": "it begins a draft and leads on to the editor",
+    "/system/sinks/{sink:str}/replay": "no sink is configured here; its own test looks at it",
 }
 """Pages that no link leads to, and why."""
 

@@ -43,9 +43,11 @@ class ListSink:
         self.lines: list[Any] = []
         self.refuses = False
         self.deliveries = 0
+        self.problem = ""
 
     async def deliver(self, lines: Sequence[Any]) -> bool:
         self.deliveries += 1
+        self.problem = "it is told to refuse" if self.refuses else ""
         if self.refuses:
             return False
         self.lines += lines
@@ -192,6 +194,7 @@ async def test_a_syslog_server_that_is_away_or_resets_has_taken_nothing(log: Log
     sink = SyslogSink("siem", f"tcp://127.0.0.1:{port}", allow_plain=False)
     lines = [{"organisation": "acme", "sequence": n, "utc_us": 1} for n in range(2_000)]
     assert not await sink.deliver(lines)
+    assert sink.problem
     server.close()
     await server.wait_closed()
     assert not await sink.deliver(lines)
@@ -244,6 +247,7 @@ async def test_an_http_collector_gets_lines_and_telemetry_gets_spans_of_outcomes
     await log.add(0, 4)
     shipper = log.shipper(**make)
     assert await shipper.perform() == 0
+    assert make["siem"].problem == "it answered with HTTP 503"
     status["now"] = 200
     assert await shipper.perform() == 16
     await egress.close()
