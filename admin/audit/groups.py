@@ -21,8 +21,8 @@ VIEWS: Final = {**GROUPINGS, LANES: "Side by side"}
 PAUSE_US: Final = 30 * 60 * 1_000_000
 GROUPS_MAX: Final = 200
 LANES_MAX: Final = 6
-MOMENTS_MAX: Final = 60
-IN_CELL_MAX: Final = 4
+MOMENTS_MAX: Final = 40
+IN_CELL_MAX: Final = 3
 ACTIONS_MAX: Final = 3
 US_PER_S: Final = 1_000_000
 _WIDTHS_US: Final = tuple(s * US_PER_S for s in (60, 300, 900, 3600, 10_800, 43_200, 86_400))
@@ -55,10 +55,14 @@ class Group(Struct, frozen=True):
 
 
 class Cell(Struct, frozen=True):
-    """What one did in a span of time: the newest of it, and how many there are."""
+    """What one did in a span of time: the newest of each sort, and how many there are."""
 
     rows: tuple[Row, ...]
+    """Of the sorts that occur most often."""
+    counts: tuple[int, ...]
+    """How many there are of each of these."""
     count: int
+    """Of all sorts together."""
 
 
 class Moment(Struct, frozen=True):
@@ -133,12 +137,18 @@ def lanes_of(rows: Sequence[Row]) -> Lanes:
         if start not in spans and len(spans) == MOMENTS_MAX:
             continue
         spans.setdefault(start, [[] for _ in place])[place[doer_of(row)]].append(row)
-    moments = tuple(
-        Moment(start, tuple(Cell(tuple(each[:IN_CELL_MAX]), len(each)) for each in cells))
-        for start, cells in spans.items()
-    )
+    moments = tuple(Moment(start, tuple(map(_cell, cells))) for start, cells in spans.items())
     inside = sum(cell.count for moment in moments for cell in moment.cells)
     return Lanes(tuple(counts), moments, width, len(rows) - inside)
+
+
+def _cell(rows: Sequence[Row]) -> Cell:
+    sorts: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        did = row.action if row.stage == "admin" else row.stage
+        sorts.setdefault((did, row.target or row.model_requested, row.status), []).append(row)
+    most = sorted(sorts.values(), key=len, reverse=True)[:IN_CELL_MAX]
+    return Cell(tuple(each[0] for each in most), tuple(map(len, most)), len(rows))
 
 
 def _runs(rows: Sequence[Row]) -> list[list[Row]]:

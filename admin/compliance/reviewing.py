@@ -28,6 +28,8 @@ from gateway.store.traffic import Row, TrafficReader
 
 
 SAMPLE: Final = 20
+SETTLED_US: Final = 60_000_000
+"""A span ends so long ago: by then what was written is in the database, and is counted."""
 
 
 class ReviewOrder(Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,7 +69,7 @@ class ReviewDetail(Struct, frozen=True):
     since_us: int
     """What is to be signed: from here …"""
     until_us: int
-    """… to here, exclusive: when the page was read."""
+    """… to here, exclusive: a minute before the page was read."""
     records: int
     is_all: bool
     """Whether so many are all that match; otherwise they are at least so many."""
@@ -110,7 +112,8 @@ class ReviewRoom:
         review = await self.review(organisation, review_id)
         now_us = self._services.clock.utc_us()
         since_us = review.looked_until_us
-        searches = self._searches(review, since_us, now_us)
+        until_us = max(since_us, now_us - SETTLED_US)
+        searches = self._searches(review, since_us, until_us)
         page = await self._explorer.page(searches, limit=SAMPLE)
         records, is_all = await self._count(searches)
         newest = await self._trees.newest(organisation)
@@ -119,7 +122,7 @@ class ReviewRoom:
         return ReviewDetail(
             line=_line(review, signatures[0] if signatures else None, now_us),
             since_us=since_us,
-            until_us=now_us,
+            until_us=until_us,
             records=records,
             is_all=is_all,
             sample=page.rows,
@@ -174,7 +177,7 @@ class ReviewRoom:
             raise RequestInvalid(reason, parameter="comment")
         if order.since_us != review.looked_until_us or review.ended_us is not None:
             raise ChangedMeanwhile("somebody signed this span meanwhile")
-        if not order.since_us < order.until_us <= now_us:
+        if not order.since_us < order.until_us <= now_us - SETTLED_US:
             raise RequestInvalid("nobody can have looked at this span", parameter="until_us")
         searches = self._searches(review, order.since_us, order.until_us)
         records, is_all = await self._count(searches)

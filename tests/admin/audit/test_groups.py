@@ -83,6 +83,9 @@ def test_lanes_hold_every_record_or_say_how_many_they_do_not(rows: list[Row]) ->
     held = sum(cell.count for moment in lanes.moments for cell in moment.cells)
     assert held + lanes.left_out == len(rows)
     for moment in lanes.moments:
+        for cell in moment.cells:
+            assert sum(cell.counts) <= cell.count
+            assert len(cell.counts) == len(cell.rows)
         for cell, (doer, _) in zip(moment.cells, lanes.doers, strict=True):
             for row in cell.rows:
                 assert doer_of(row) == doer
