@@ -168,6 +168,8 @@ class BatchSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     enabled: bool = True
     """Without it there are no such addresses, and batches that exist stand still."""
+    open_max: int = 100
+    """Batches of one project that are not over at once; more are refused with 429."""
     concurrent_lines: int = 8
     """Lines that a worker has under way at once."""
     window_hours: float = 24.0

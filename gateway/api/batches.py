@@ -14,7 +14,7 @@ from gateway.api.front import Front
 from gateway.api.paging import page_asked
 from gateway.batches import OPEN, Batch, BatchKind, Project, Told
 from gateway.dialects.openai_batches import batch_object, list_object, read_order
-from gateway.errors import BatchUnknown, BodyTooLarge, FileUnknown, RequestInvalid
+from gateway.errors import BatchUnknown, BodyTooLarge, Exhausted, FileUnknown, RequestInvalid
 from gateway.sections import BatchSettings
 from gateway.settings import Limits
 from gateway.store.batches import BatchStore
@@ -65,10 +65,19 @@ class Desk(Struct, frozen=True):
     async def stored_bytes(self, project: Project) -> int:
         """How long everything is together that a project has here."""
         files = await self.files.stored_bytes(project)
-        return files + await self.batches.stored_bytes(project)
+        return files + (await self.batches.held(project))[0]
 
     async def check_room(self, project: Project, more_bytes: int) -> None:
-        """Raises BodyTooLarge where a project would hold more than it may."""
+        """Whether a project may have one more batch, of so many bytes.
+
+        Raises:
+            BodyTooLarge: it would hold more than it may.
+            Exhausted: too many of its batches are not over.
+        """
+        open_max = self.settings.open_max
+        if (await self.batches.held(project))[1] >= open_max:
+            reason = f"{open_max} batches of this project are not over yet."
+            raise Exhausted(reason, retry_after_s=60.0)
         held = await self.stored_bytes(project)
         if held + more_bytes > self.limits.project_bytes_max:
             raise BodyTooLarge(

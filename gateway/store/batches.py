@@ -230,16 +230,18 @@ class BatchStore:
             gone = delete(batches).where(batches.c.id.in_(found), is_over)
             return (await connection.execute(gone)).rowcount
 
-    async def stored_bytes(self, project: Project) -> int:
-        """How long the lines are together that a project has in batches."""
+    async def held(self, project: Project) -> tuple[int, int]:
+        """How long a project's lines in batches are together, and how many of those are open."""
         organisation, workspace, name = project
-        query = select(func.coalesce(func.sum(batches.c.size_bytes), 0)).where(
+        is_open = func.count().filter(batches.c.state.in_(ACTIVE))
+        query = select(func.coalesce(func.sum(batches.c.size_bytes), 0), is_open).where(
             batches.c.organisation == organisation,
             batches.c.workspace == workspace,
             batches.c.project == name,
         )
         async with self._database.reading() as connection:
-            return int((await connection.execute(query)).scalar_one())
+            length_bytes, count = (await connection.execute(query)).one()
+        return int(length_bytes), count
 
     async def active(self) -> list[Standing]:
         """Batches that are not over, those that waited longest for their turn first."""

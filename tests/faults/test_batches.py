@@ -19,6 +19,7 @@ from gateway.store.batch_lines import LineStore
 from gateway.store.batch_tables import batch_lines, batches
 from gateway.store.engine import open_database
 from gateway.store.kept_files import kept_file_parts, kept_files
+from gateway.store.keys import Place
 from tests.conformance.test_batches import ended, line, make, results
 from tests.faults.test_kills import configured, free_port, issued, serving
 from tests.running_gateway import RunningGateway, Upstreams
@@ -309,6 +310,28 @@ async def at_rest(database_url: str) -> bytes:
         await database.close()
     cells = [cell for row in rows for cell in row]
     return b"".join(cell if isinstance(cell, bytes) else str(cell).encode() for cell in cells)
+
+
+async def test_a_project_has_so_many_batches_open_and_no_more(
+    tmp_path: Path, database_url: str, own_upstreams: Upstreams
+) -> None:
+    hold = asyncio.Event()
+    own_upstreams.engine.answer(Answer(hold=hold))
+    more = "[batches]\nopen_max = 2\n" + UNHURRIED
+    async with RunningGateway(tmp_path, database_url, own_upstreams, more=more) as gateway:
+        key = await gateway.issue_key()
+        other = await gateway.issue_key(Place("acme", "research", "other"))
+        async with openai.AsyncOpenAI(
+            base_url=f"{gateway.url}/v1", api_key=key, max_retries=0
+        ) as client:
+            first = [await make(client, marked(1)) for _ in range(2)]
+            with pytest.raises(openai.RateLimitError):
+                await make(client, marked(1))
+            await make(client.with_options(api_key=other), marked(1))
+            hold.set()
+            for batch in first:
+                await ended(client, batch)
+            await ended(client, await make(client, marked(1)))
 
 
 async def test_where_batches_are_switched_off_there_is_nothing_at_their_addresses(
