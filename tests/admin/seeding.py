@@ -5,13 +5,17 @@ from typing import Any
 
 from gateway.access import Grant, Role
 from gateway.budgets import Limit
-from gateway.credentials import pepper
+from gateway.checkup import Checkup, Step, skipped
+from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
 from gateway.secrets.secret import Secret
+from gateway.store.checkups import CheckupTable
+from gateway.store.engine import Database
 from gateway.store.keys import KeyStore, NewKey, Place
 from gateway.store.leases import LeaseTable
 from gateway.store.people import PeopleStore
 from gateway.store.schema import newest_schema
+from gateway.store.sealed_secrets import SealedSecretTable
 from gateway.store.workers import WorkerTable
 from gateway.types import AuditRecord, Usage
 from gateway.workers import Applied, MemberReport, WorkerReport
@@ -144,3 +148,20 @@ async def report(listener: Listener, *workers: WorkerReport) -> None:
     async with listener.database() as database:
         for each in workers:
             await WorkerTable(database).put(each)
+
+
+async def models(listener: Listener, database: Database) -> None:
+    """A sealed secret, a worker with an engine, and a connection test, all with hostile words."""
+    text, clock = HOSTILE[0], listener.clock
+    sealed = SealedSecretTable(database, master_key(listener.settings), clock)
+    await sealed.seal("open-ai", Secret("sk-value"), text)
+    seen = MemberReport(
+        "engine", "engine", text, "down", text, (text,), waiting=1, cache_use_share=0.5
+    )
+    said = WorkerReport(text, clock.utc_us(), breakers={"claude": "open"}, members=(seen,))
+    await WorkerTable(database).put(said)
+    tests = CheckupTable(database, clock)
+    await tests.ask("t", "engine", "house", text)
+    if claimed := await tests.claim(text, ["engine"]):
+        found = Checkup((Step("name", "good", "ok", text, 1), *skipped("not_tried", "call")), "ab")
+        await tests.tell(claimed, found, is_end=True)

@@ -4,12 +4,13 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from gateway.audit.memory import MemoryAuditLog
 from gateway.checkup import Checkup
-from gateway.clock import StoppedClock
+from gateway.clock import StoppedClock, SystemClock
 from gateway.connecting import ConnectionTests
 from gateway.deeds import OPERATORS
 from gateway.providers.config import ProviderConfig
@@ -21,6 +22,7 @@ from gateway.secrets.secret import Secret
 from gateway.store.checkups import CheckupOrder, CheckupTable
 from gateway.store.engine import Database, open_database
 from tests.gateway.providers.samples import HOME, make_secret, make_target
+from tests.running_gateway import CLAUDE_TARGET, RunningGateway, Upstreams
 from tests.upstreams import Answer, RecordingUpstream
 
 
@@ -139,3 +141,26 @@ async def test_without_an_order_nothing_is_done(world: World, upstream: Recordin
 
     assert upstream.requests == []
     assert world.audit.records == []
+
+
+async def test_running_workers_take_an_order_and_leave_it_on_record(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with (
+        Upstreams() as upstreams,
+        RunningGateway(tmp_path, database_url, upstreams) as gateway,
+    ):
+        database = open_database(database_url)
+        table = CheckupTable(database, SystemClock())
+        await table.ask("t1", "anthropic", CLAUDE_TARGET, "ann")
+        async with asyncio.timeout(30):
+            while not (order := (await table.all())["anthropic"]).ended_us:
+                await asyncio.sleep(0.05)
+        await database.close()
+        admin = [each for each in await gateway.records() if each.stage == "admin"]
+
+    assert order.found.verdict == "good"
+    assert [step.verdict for step in order.found.steps] == ["good"] * 4
+    assert order.found.cost_microusd > 0
+    assert len(order.found.fingerprint) == 8
+    assert [(each.action, each.actor) for each in admin] == [("provider.tested", "ann")]

@@ -233,6 +233,7 @@ async def test_the_page_follows_the_figures_in_a_browser(listener: Listener) -> 
         await said(listener, "w0", structs.replace(LEFT, blocks_used=123), RIGHT)
         await seen.page.get_by_text("123 of 1,000").first.wait_for()
         await seen.page.get_by_role("link", name="Drain left").press("Enter")
+        assert await seen.violations() == []
         await seen.page.get_by_label("Why").fill("new weights")
         await seen.page.get_by_role("button", name="Drain it").press("Enter")
         await seen.page.get_by_role("button", name="Resume left").wait_for()
