@@ -60,6 +60,7 @@ from gateway.telemetry import Event, logger
 from gateway.trials import Trials
 from gateway.types import DialectName
 from gateway.upkeep import Duty, Upkeep
+from gateway.vectors import Vectors
 from gateway.wiring import (
     make_audit_log,
     make_egress,
@@ -287,6 +288,11 @@ class DataPlane:
     def _pipeline(self, make: Callable[..., Pipeline] = Pipeline) -> Pipeline:
         dispatcher = Dispatcher(self._providers, DIALECTS, self._health, self._clock)
         exploration = self._settings.inspection.cascade_exploration
+        vectors = Vectors(
+            dispatcher,
+            DIALECTS["openai_embeddings"],
+            self._settings.response_cache.embeddings,
+        )
         cascade = Cascade(dispatcher, self._inspector, self._clock, exploration)
         return make(
             peppers=self._peppers,
@@ -295,7 +301,7 @@ class DataPlane:
             rates=self._rates,
             audit=self._evidence,
             dispatcher=dispatcher,
-            answers=CachingAnswers(cascade, self._cache, self._clock, self.metrics),
+            answers=CachingAnswers(cascade, self._cache, vectors, self._clock, self.metrics),
             conclusion=self._conclusion,
             clock=self._clock,
             threads=self._threads,

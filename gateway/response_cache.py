@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from gateway.likeness import Likenesses
 from gateway.passage import Passage
 from gateway.sections import ResponseCacheSettings
 from gateway.threads import project_of
@@ -61,6 +62,7 @@ class ResponseCache:
         self._settings = settings
         self._replies: dict[str, OrderedDict[bytes, KeptReply]] = {}
         self._held_bytes: dict[str, int] = {}
+        self.likenesses = Likenesses(settings.vectors_max)
 
     @property
     def totals(self) -> CacheTotals:
@@ -122,30 +124,43 @@ class ResponseCache:
             del self._replies[organisation], self._held_bytes[organisation]
 
 
-def keeps_for_s(passage: Passage) -> int:
-    """For how long policy lets the answer to this request be given again; 0 where it does not.
+class Leave(Struct, frozen=True):
+    """What policy lets be done with the answer to a request."""
+
+    keeps_s: int = 0
+    """For how long it may be given again; 0: not at all."""
+    like_percent: float = 0.0
+    """From which nearness on it may answer another question; 0: none."""
+
+
+NO_LEAVE: Final = Leave()
+
+
+def leave_for(passage: Passage) -> Leave:
+    """What policy lets be done with the answer to this request.
 
     An answer that names an end user, or was made from a request with replaced names, is one
     person's: it is never kept.
     """
     policies, decision = passage.arrival.snapshot.policies, passage.ruling.decision
     if not policies.keeps_answers or decision.obligations.no_cache:
-        return 0
+        return NO_LEAVE
     if passage.subject or passage.rewriting is not None:
-        return 0
+        return NO_LEAVE
     body = policies.document_for(passage.principal).body
     name = decision.matched_preference
     rule = next((each for each in body.preferences if each.name == name), None)
-    if rule is not None and rule.cache_s is not None:
-        return rule.cache_s
-    return body.defaults.cache_s or 0
+    keeps_s, like = body.defaults.cache_s, body.defaults.cache_like_percent
+    if rule is not None:
+        keeps_s = keeps_s if rule.cache_s is None else rule.cache_s
+        like = like if rule.cache_like_percent is None else rule.cache_like_percent
+    return Leave(keeps_s, like or 0.0) if keeps_s else NO_LEAVE
 
 
-def key_of(passage: Passage) -> bytes:
-    """SHA-256 of all that an answer depends on."""
+def start_of(passage: Passage) -> bytes:
+    """All that an answer depends on beside the body: who asked, where, under which policy."""
     request, plan = passage.request, passage.ruling.plan
-    digest = hashlib.sha256()
-    for part in (
+    parts = (
         *project_of(passage.principal),
         passage.ruling.decision.document_digest,
         passage.inspection.data_class,
@@ -155,11 +170,14 @@ def key_of(passage: Passage) -> bytes:
         ",".join(request.betas),
         plan.translation,
         str(plan.candidates[0].output_tokens_cap),
-    ):
-        # Lengths keep neighbours apart: no part can pass for the end of the one before it.
-        digest.update(b"%d:%b" % (len(encoded := part.encode()), encoded))
-    digest.update(request.raw)
-    return digest.digest()
+    )
+    # Lengths keep neighbours apart: no part can pass for the end of the one before it.
+    return b"".join(b"%d:%b" % (len(encoded := part.encode()), encoded) for part in parts)
+
+
+def key_of(start: bytes, raw: bytes) -> bytes:
+    """SHA-256 of all that an answer depends on, the body's bytes among it."""
+    return hashlib.sha256(start + raw).digest()
 
 
 def candidate_for(passage: Passage, reply: KeptReply) -> Candidate | None:

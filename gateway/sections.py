@@ -37,6 +37,13 @@ class InspectionSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Verdicts on messages, kept by digest: a conversation's history is read once. 0: none."""
 
 
+class ResponsesSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Answers that callers may continue with `previous_response_id`; encrypted, per project."""
+
+    keep_days: int = 30
+    """0 keeps none; requests that want to continue one are then refused."""
+
+
 class ResponseCacheSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Answers that policy lets be given again; in this worker's memory, lost with it."""
 
@@ -46,6 +53,10 @@ class ResponseCacheSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What one organisation's answers may take of it."""
     reply_bytes_max: int = 512 * 1024
     """A longer answer is not kept."""
+    embeddings: str = ""
+    """An in-house target that makes vectors, for policies that compare questions."""
+    vectors_max: int = 4096
+    """Questions that can be compared; each takes four bytes for every dimension."""
 
 
 class SecretReference(Struct, frozen=True, forbid_unknown_fields=True):

@@ -29,6 +29,7 @@ from gateway.sections import (
     PriceSettings,
     RatesSettings,
     ResponseCacheSettings,
+    ResponsesSettings,
     RetentionSettings,
     SecretReference,
     SecretsSettings,
@@ -44,6 +45,7 @@ _MAY_BE_ZERO = frozenset(
         "inspection.inline_bytes_max",
         "inspection.deadline_s_per_mib",
         "responses.keep_days",
+        "response_cache.memory_bytes_max",
         "inspection.cascade_exploration",
     }
 )
@@ -121,13 +123,6 @@ class RequestSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Hosts of remote tool servers (MCP) that a request may have an upstream call."""
     prompt_cache: bool = True
     """Set a prompt-cache breakpoint in long conversations whose caller set none."""
-
-
-class ResponsesSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Answers that callers may continue with `previous_response_id`; encrypted, per project."""
-
-    keep_days: int = 30
-    """0 keeps none; requests that want to continue one are then refused."""
 
 
 class ProviderSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -315,10 +310,20 @@ def _check(settings: Settings) -> None:
             reason = f"`{name}` is not a header in lower case that may be recorded"
             raise ConfigurationInvalid(source, "policy.headers", reason)
     _check_currencies(settings)
+    _check_targets(settings)
+
+
+def _check_targets(settings: Settings) -> None:
+    """Targets are of configured providers, and who is named is there."""
+    source = settings.source
     for name, target in settings.targets.items():
         if target.provider not in settings.providers:
             reason = f"there is no provider `{target.provider}`"
             raise ConfigurationInvalid(source, f"targets.{name}.provider", reason)
+    vectors = settings.response_cache.embeddings
+    if vectors and vectors not in settings.targets:
+        reason = f"there is no target `{vectors}`"
+        raise ConfigurationInvalid(source, "response_cache.embeddings", reason)
 
 
 def _check_numbers(settings: Settings) -> None:

@@ -15,7 +15,8 @@ from gateway.clock import Clock
 from gateway.errors import BodyTooLarge, PreviousResponseUnknown, ResponseUnknown, Unavailable
 from gateway.passage import Arrival, Passage
 from gateway.ports import AnswerStore, KeptAnswer
-from gateway.settings import Limits, ResponsesSettings
+from gateway.sections import ResponsesSettings
+from gateway.settings import Limits
 from gateway.telemetry import Event, logger
 from gateway.types import ChatRequest, Inspection, Principal, Thread
 

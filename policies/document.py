@@ -45,6 +45,7 @@ class Defaults(msgspec.Struct, frozen=True, omit_defaults=True):
     when_requested_model_closed: WhenClosed = "substitute"
     order: tuple[str, ...] = ("cheapest",)
     cache_s: int | None = None
+    cache_like_percent: float | None = None
 
 
 class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -107,6 +108,8 @@ class Preference(msgspec.Struct, frozen=True, omit_defaults=True):
     """Stay with the target that has the conversation in its prompt cache, while that is cheaper."""
     cache_s: int | None = None
     """In place of the default's."""
+    cache_like_percent: float | None = None
+    """Also what answered a question as near as this, by the cosine of their vectors."""
 
 
 class Expectation(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -29,7 +29,7 @@ def compose(levels: Sequence[PolicyDocument]) -> PolicyDocument:
     used: set[str] = set()
     constraints: list[Constraint] = []
     preferences: list[Preference] = []
-    cached: list[int] = []
+    outer: list[Defaults] = []
     for body in bodies:
         names = {rule.name: _free(rule.name, body.name, used) for rule in _rules(body)}
         used.update(names.values())
@@ -37,8 +37,8 @@ def compose(levels: Sequence[PolicyDocument]) -> PolicyDocument:
         own = [replace(rule, name=names[rule.name]) for rule in body.preferences]
         # The default order of the level that wrote a preference stays its own.
         own = [rule if rule.order else replace(rule, order=body.defaults.order) for rule in own]
-        own = [_kept_at_most(rule, cached) for rule in own]
-        cached += [body.defaults.cache_s] if body.defaults.cache_s is not None else []
+        own = [_kept_at_most(rule, outer) for rule in own]
+        outer.append(body.defaults)
         preferences = own + preferences
     return compile_policy(
         PolicyBody(
@@ -55,11 +55,22 @@ def _rules(body: PolicyBody) -> tuple[Constraint | Preference, ...]:
     return (*body.constraints, *body.preferences)
 
 
-def _kept_at_most(rule: Preference, outer: Sequence[int]) -> Preference:
-    """The rule, with answers given again no longer than the levels above it let them be."""
-    if rule.cache_s is None or not outer:
-        return rule
-    return replace(rule, cache_s=min(rule.cache_s, *outer))
+def _kept_at_most(rule: Preference, outer: Sequence[Defaults]) -> Preference:
+    """The rule, with answers given again no longer and no looser than the levels above say."""
+    above = _cached(outer)
+    if rule.cache_s is not None and above.cache_s is not None:
+        rule = replace(rule, cache_s=min(rule.cache_s, above.cache_s))
+    if rule.cache_like_percent is not None and above.cache_like_percent is not None:
+        nearest = max(rule.cache_like_percent, above.cache_like_percent)
+        rule = replace(rule, cache_like_percent=nearest)
+    return rule
+
+
+def _cached(levels: Sequence[Defaults]) -> Defaults:
+    """The strictest of what the levels say of the cache."""
+    spans = [level.cache_s for level in levels if level.cache_s is not None]
+    shares = [each.cache_like_percent for each in levels if each.cache_like_percent is not None]
+    return Defaults(cache_s=min(spans, default=None), cache_like_percent=max(shares, default=None))
 
 
 def _free(name: str, document: str, used: set[str]) -> str:
@@ -70,11 +81,11 @@ def _free(name: str, document: str, used: set[str]) -> str:
 
 def _defaults(levels: Sequence[Defaults]) -> Defaults:
     caps = [level.output_tokens_max for level in levels if level.output_tokens_max is not None]
-    kept = [level.cache_s for level in levels if level.cache_s is not None]
     refuses = any(level.when_requested_model_closed == "refuse" for level in levels)
     return Defaults(
         output_tokens_max=min(caps, default=None),
         when_requested_model_closed="refuse" if refuses else "substitute",
         order=levels[-1].order,
-        cache_s=min(kept, default=None),
+        cache_s=_cached(levels).cache_s,
+        cache_like_percent=_cached(levels).cache_like_percent,
     )

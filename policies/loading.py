@@ -157,6 +157,7 @@ def _defaults(reader: TableReader | None) -> Defaults:
         or "substitute",
         order=reader.texts("order", ORDERINGS) or Defaults().order,
         cache_s=_cached(reader),
+        cache_like_percent=reader.percent("cache_like_percent"),
     )
     reader.finish()
     return defaults
@@ -203,6 +204,7 @@ def _preference(reader: TableReader) -> Preference:
         cascade_above_percent=reader.percent("cascade_above_percent"),
         stay_warm=reader.flag("stay_warm") or False,
         cache_s=_cached(reader),
+        cache_like_percent=reader.percent("cache_like_percent"),
     )
     if preference.route is not None and not _ROUTE.fullmatch(preference.route):
         reader.report("route", "a route is lower-case letters, digits, '.', '_' and '-'")

@@ -13,14 +13,14 @@ const CHECKED_AFTER_MS = 400;
 const SUGGESTIONS_MAX = 8;
 const KEYS = {
   "": ["name", "version", "description"],
-  defaults: ["output_tokens_max", "when_requested_model_closed", "order", "cache_s"],
+  defaults: ["output_tokens_max", "when_requested_model_closed", "order", "cache_s", "cache_like_percent"],
   constraints: [
     "name", "when", "allow_only", "forbid", "deny", "cap_output_tokens", "cap_input_tokens", "no_cache",
     "audit_content", "require_approval", "pseudonymise", "redact", "scan_output",
   ],
   preferences: [
     "name", "route", "when", "targets", "order", "weights", "canary", "sticky", "hedge_after_ms",
-    "cascade_above_percent", "stay_warm", "cache_s",
+    "cascade_above_percent", "stay_warm", "cache_s", "cache_like_percent",
   ],
   tests: ["name", "facts", "expect"],
 };

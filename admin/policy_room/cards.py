@@ -106,6 +106,7 @@ PREFERENCE: Final = (
             Field("cascade_above_percent", "One tier up above this doubt, in percent", "number"),
             Field("stay_warm", "Stay where the prompt is cached", "switch"),
             Field("cache_s", "Give the same answer again for seconds", "number"),
+            Field("cache_like_percent", "And to questions as near as, in percent", "number"),
         ),
     ),
 )

@@ -27,6 +27,8 @@ def defaults_in_words(defaults: Defaults) -> tuple[str, ...]:
         parts.append(f"at most {defaults.output_tokens_max} output tokens")
     if defaults.cache_s:
         parts.append(f"the same answer again for {defaults.cache_s} s")
+    if defaults.cache_like_percent:
+        parts.append(f"also to questions as near as {defaults.cache_like_percent:g} %")
     parts.append(
         "a closed model is replaced" if closed == "substitute" else "a closed model is refused"
     )
@@ -74,5 +76,11 @@ def _of_preference(rule: Preference) -> Iterator[str]:
         yield f"one tier up above {rule.cascade_above_percent:g} % doubt"
     if rule.stay_warm:
         yield "stays where the prompt is cached"
+    yield from _of_the_cache(rule)
+
+
+def _of_the_cache(rule: Preference) -> Iterator[str]:
     if rule.cache_s is not None:
         yield f"the same answer again for {rule.cache_s} s" if rule.cache_s else "answers afresh"
+    if rule.cache_like_percent is not None:
+        yield f"also to questions as near as {rule.cache_like_percent:g} %"

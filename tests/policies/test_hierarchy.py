@@ -92,4 +92,12 @@ def test_answers_are_given_again_no_longer_than_the_levels_above_let_them_be() -
 
     assert whole.defaults.cache_s == 60
     assert [rule.cache_s for rule in whole.preferences] == [60, 0, None]
+    loose = document(
+        defaults={"cache_like_percent": 90.0},
+        preferences=({"order": ["mid"], "cache_like_percent": 80.0},),
+    )
+    strict = document(name="strict", defaults={"cache_like_percent": 97.5})
+    both = compose([strict, loose]).body
+    assert both.defaults.cache_like_percent == 97.5
+    assert [rule.cache_like_percent for rule in both.preferences] == [97.5]
     assert compose([document(name="silent"), inner]).body.preferences[0].cache_s == 600

@@ -1,0 +1,171 @@
+"""Questions that differ in their words only: what must be the same, and how near two are. Pure.
+
+Two requests are of one family when everything but the newest question is the same, byte for byte.
+Inside a family questions are compared by the angle between their vectors; but what changes an
+answer and hardly a vector (numbers, names, quotations, negations, one word in another's place)
+keeps them apart, whatever the vectors say.
+"""
+
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+
+QUESTION_LENGTH_MAX: Final = 2_000
+FAMILY_MAX: Final = 256
+"""Questions of one family that are compared; who was kept first goes first."""
+DIMENSIONS_MAX: Final = 8_192
+SUBSTITUTED_MAX: Final = 2
+"""So few words in the place of others make another question of the same form."""
+_PLACE: Final = {"": "the newest question"}
+_TEXT_KINDS: Final = frozenset({"text", "input_text"})
+_TOKEN: Final = re.compile(
+    '"[^"]*"|`[^`]*`|\u201c[^\u201d]*\u201d|\u00ab[^\u00bb]*\u00bb'
+    "|\\w+(?:['\u2019]\\w+)*|[^\\w\\s]"
+)
+"""Quotations whole, words, and signs one by one."""
+_PLAIN: Final = frozenset(".,;:?!…")
+_NEGATIONS: Final = frozenset(
+    {
+        *("not", "no", "never", "none", "nor", "neither", "without", "except", "only", "cannot"),
+        *("nicht", "kein", "keine", "keinen", "nie", "ohne", "nur", "außer"),
+        *("ne", "pas", "sans", "jamais", "aucun", "aucune", "non", "sauf"),
+        *("ni", "nunca", "sin", "nada", "salvo", "senza", "mai", "solo"),
+        *("niet", "geen", "nooit", "zonder", "bez", "не", "нет", "без", "никогда"),
+    }
+)
+
+Vector = NDArray[np.float32]
+
+
+class Question(Struct, frozen=True):
+    """The newest question of a request, and what decides with whom it is compared."""
+
+    family: bytes
+    text: str
+    words: tuple[str, ...]
+    anchors: tuple[str, ...]
+
+
+def question_of(tree: Mapping[str, object], start: bytes) -> Question | None:
+    """The question at the end of a request's body; None where there is none to compare.
+
+    `start` is all that an answer depends on beside the body. A question is text alone, not too
+    long, and in a script that tells names by their first letter.
+    """
+    found = _newest(tree)
+    if found is None:
+        return None
+    text, rest = found
+    if not text.strip() or len(text) > QUESTION_LENGTH_MAX or not _has_case(text):
+        return None
+    body = msgspec.json.encode(rest, order="deterministic")
+    tokens = _TOKEN.findall(text)
+    anchors = tuple(
+        token.casefold() for place, token in enumerate(tokens) if _is_anchor(token, place)
+    )
+    words = tuple(token.casefold() for token in tokens if token not in _PLAIN)
+    return Question(hashlib.sha256(start + body).digest(), text, words, anchors)
+
+
+def is_comparable(one: Question, other: Question) -> bool:
+    """Whether a small angle means the same: nothing decisive differs."""
+    if one.anchors != other.anchors:
+        return False
+    if len(one.words) != len(other.words):
+        return True
+    pairs = zip(one.words, other.words, strict=True)
+    substituted = sum(mine != yours for mine, yours in pairs)
+    return not 0 < substituted <= SUBSTITUTED_MAX
+
+
+def vector_of(numbers: Sequence[float]) -> Vector | None:
+    """A vector of length 1; None for one that has no direction or is too long."""
+    if not 0 < len(numbers) <= DIMENSIONS_MAX:
+        return None
+    vector = np.asarray(numbers, dtype=np.float64)
+    length = float(np.linalg.norm(vector))
+    if not np.isfinite(length) or length == 0:
+        return None
+    return (vector / length).astype(np.float32)
+
+
+class _Known(Struct, frozen=True):
+    question: Question
+    vector: Vector
+    key: bytes
+
+
+class Likenesses:
+    """Which questions were asked, by family; bounded, who was not asked for longest goes first."""
+
+    def __init__(self, vectors_max: int) -> None:
+        self._vectors_max = vectors_max
+        self._families: OrderedDict[bytes, list[_Known]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def nearest(self, question: Question, vector: Vector) -> list[tuple[float, bytes]]:
+        """Cosine and key of the comparable questions, the nearest first."""
+        family = self._families.get(question.family, ())
+        near = [
+            (float(each.vector @ vector), each.key)
+            for each in family
+            if each.vector.shape == vector.shape and is_comparable(question, each.question)
+        ]
+        return sorted(near, reverse=True)
+
+    def keep(self, question: Question, vector: Vector, key: bytes) -> None:
+        family = self._families.setdefault(question.family, [])
+        self._families.move_to_end(question.family)
+        known = [each for each in family if each.key != key][1 - FAMILY_MAX :]
+        self._count += 1 + len(known) - len(family)
+        self._families[question.family] = [*known, _Known(question, vector, key)]
+        while self._count > self._vectors_max:
+            _, gone = self._families.popitem(last=False)
+            self._count -= len(gone)
+
+
+def _newest(tree: Mapping[str, object]) -> tuple[str, dict[str, object]] | None:
+    """The newest message's text, and the body with a place holder instead."""
+    name = "messages" if "messages" in tree else "input"
+    turns = tree.get(name)
+    if isinstance(turns, str):
+        return turns, {**tree, name: _PLACE}
+    if not isinstance(turns, list) or not turns or not isinstance(turns[-1], dict):
+        return None
+    last: dict[str, object] = turns[-1]
+    text = _only_text(last.get("content"))
+    if text is None or last.get("role") != "user":
+        return None
+    return text, {**tree, name: [*turns[:-1], {**last, "content": _PLACE}]}
+
+
+def _only_text(content: object) -> str | None:
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
+        part = content[0]
+        content = part.get("text") if set(part) == {"type", "text"} else None
+        return content if part.get("type") in _TEXT_KINDS and isinstance(content, str) else None
+    return content if isinstance(content, str) else None
+
+
+def _has_case(text: str) -> bool:
+    return all(each.lower() != each.upper() for each in text if each.isalpha())
+
+
+def _is_anchor(token: str, place: int) -> bool:
+    if not token[0].isalnum() and token[0] != "_":
+        return token not in _PLAIN
+    folded = token.casefold().replace("\u2019", "'")
+    is_name = place > 0 and token != token.lower() and folded.split("'")[0] != "i"
+    is_negation = folded in _NEGATIONS or folded.endswith("n't")
+    return is_name or is_negation or any(each.isdigit() for each in token)
