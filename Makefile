@@ -61,7 +61,7 @@ bench: install ## the load comparison, decisions, replicas; see benchmarks/READM
 faults: install ## what a caller sees for each upstream fault, the long races, kills and outages
 	$(BIN)/python -m benchmarks.run --faults
 	GATEWRIGHT_TEST_NEW_EXAMPLES=1 $(BIN)/python -m pytest -q tests/gateway tests/policies tests/classifiers tests/local_engine
-	GATEWRIGHT_FAULT_CASES=10000 $(BIN)/python -m pytest -q --timeout 3600 tests/faults/test_hostile_streams.py tests/faults/test_policies_on_trial.py
+	GATEWRIGHT_FAULT_CASES=10000 $(BIN)/python -m pytest -q --timeout 3600 tests/faults/test_hostile_streams.py tests/faults/test_policies_on_trial.py tests/faults/test_rubbish.py
 	GATEWRIGHT_TEST_WORLDS=100000 $(BIN)/python -m pytest -q --timeout 3600 tests/faults/test_worlds.py
 	GATEWRIGHT_FAULT_SEEDS=100 GATEWRIGHT_FAULT_WORKERS=4 $(BIN)/python -m pytest -q -s tests/faults/test_overspending.py
 	GATEWRIGHT_FAULT_ERRORS=EIO,ENOSPC,EINTR $(BIN)/python -m pytest -q -s tests/faults/test_failing_calls.py

@@ -14,7 +14,14 @@ MEMBER_BYTES = 5
 """`"":1` and what separates it from the next."""
 
 _TURNS = ("messages", "input")
-_ATTACHED = frozenset({"image", "image_url", "input_image", "document", "file", "input_file"})
+_CHOICES = ("n", "best_of")
+"""How many answers are made; compatible servers know the second one."""
+_ATTACHED = frozenset(
+    {
+        *("image", "image_url", "input_image", "computer_screenshot"),
+        *("document", "file", "input_file"),
+    }
+)
 
 
 def check_bounds(request: ChatRequest, limits: Limits) -> None:
@@ -30,9 +37,10 @@ def check_bounds(request: ChatRequest, limits: Limits) -> None:
             _check_length(name, tree[name], limits.messages_max)
     if request.has_tools:
         _check_length("tools", tree.get("tools"), limits.tools_max)
-    choices = tree.get("n")
-    if isinstance(choices, int) and choices > limits.choices_max:
-        raise _too_many("n", limits.choices_max)
+    for name in _CHOICES:
+        choices = tree.get(name)
+        if isinstance(choices, int) and choices > limits.choices_max:
+            raise _too_many(name, limits.choices_max)
     if request.has_images or request.has_documents:
         _check_attachments(request, limits.attachments_max)
     if len(request.raw) > limits.schema_bytes_max:
@@ -74,7 +82,8 @@ def _attachments_of(turn: object) -> int:
         if isinstance(node, list):
             pending += node
         elif isinstance(node, dict):
-            count += node.get("type") in _ATTACHED
+            kind = node.get("type")
+            count += isinstance(kind, str) and kind in _ATTACHED
             pending += (node.get("content"), node.get("output"))
     return count
 

@@ -61,10 +61,16 @@ class _Flaw(Struct):
 
 
 def path_of_ambiguity(text: str) -> str:
-    """The path of the first key that is there twice, or of a number that is none."""
-    tree = json.loads(
-        text, object_pairs_hook=_marked, parse_float=_checked, parse_constant=lambda _: _Flaw()
-    )
+    """The path of the first key that is there twice, or of a number that is none.
+
+    Empty where the text breaks off behind it, so that no tree of it can be had.
+    """
+    try:
+        tree = json.loads(
+            text, object_pairs_hook=_marked, parse_float=_checked, parse_constant=lambda _: _Flaw()
+        )
+    except (ValueError, RecursionError):
+        return ""
     return next((path for path, node in _nodes(tree, 0) if isinstance(node, _Flaw)), "")
 
 

@@ -67,6 +67,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], DialectName, str]] = [
         "openai_chat",
         "tools[1]",
     ),
+    ("answers", {"best_of": 3}, {"best_of": 5}, "openai_chat", "best_of"),
     (
         "keys",
         {"metadata": {f"a{n}": "x" for n in range(30)}},
@@ -87,6 +88,12 @@ def test_what_is_within_a_bound_passes_and_one_more_is_refused_by_its_path(
         check_bounds(request(dialect, **beyond), LIMITS)
 
     assert caught.value.parameter == path
+
+
+def test_a_kind_that_is_no_word_counts_for_nothing() -> None:
+    output = [{"type": {}}, {"type": []}, {"type": "computer_screenshot", "image_url": "data:,"}]
+    item = {"type": "computer_call_output", "call_id": "a", "output": output}
+    check_bounds(request("openai_responses", input=[item]), LIMITS)
 
 
 def test_colons_in_texts_are_no_keys() -> None:

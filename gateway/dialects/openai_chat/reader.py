@@ -107,7 +107,7 @@ def _refuse_unsupported(tree: Mapping[str, object], wire: ChatBody) -> None:
     if wire.n is not None and wire.n > 1:
         raise unsupported("n", "Only one answer per request is possible there", 24)
     if wire.logprobs or tree.get("top_logprobs"):
-        raise unsupported("logprobs", "Token probabilities do not exist there", 24)
+        raise unsupported("logprobs", "Token probabilities do not cross into another dialect", 24)
     if wire.modalities is not None and wire.modalities != ["text"]:
         raise unsupported("modalities", "Only text can be answered there", 24)
 

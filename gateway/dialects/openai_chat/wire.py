@@ -10,6 +10,9 @@ from gateway.dialects.strict_json import Fraction, ModelName, PositiveInt
 STOPS_MAX = 16
 """OpenAI takes four; compatible servers more, so theirs is the last word up to this bound."""
 
+LOGPROBS_MAX = 20
+"""The vendor's own limit, and what compatible servers come with."""
+
 Count = Annotated[int, Meta(ge=0)]
 Object = dict[str, object]
 
@@ -124,7 +127,7 @@ class ChatBody(Struct):
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     logprobs: bool | None = None
-    top_logprobs: Count | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=LOGPROBS_MAX)] | None = None
     logit_bias: dict[str, float] | None = None
     tools: list[ToolWire] | None = None
     tool_choice: str | NamedChoice | None = None

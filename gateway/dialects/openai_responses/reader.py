@@ -52,12 +52,15 @@ def read_conversation(request: ChatRequest) -> Conversation:
     Raises:
         FeatureUnsupported: dropping what it asks would change its meaning.
     """
-    body = checked(readable(request.tree)[0], wire.ResponsesBody)
+    tree, _ = readable(request.tree)
+    body = checked(tree, wire.ResponsesBody)
     if body.top_logprobs:
-        raise unsupported("top_logprobs", "Token probabilities do not exist there", 24)
+        raise unsupported(
+            "top_logprobs", "Token probabilities do not cross into another dialect", 24
+        )
     losses = Losses(request.dropped)
-    losses.add_unknown(request.tree, _PLACED)
-    _note_inner_fields(request.tree, losses)
+    losses.add_unknown(tree, _PLACED)
+    _note_inner_fields(tree, losses)
     if body.service_tier not in {None, AUTO_TIER}:
         losses.add("service_tier")
     if body.text is not None and body.text.verbosity is not None:

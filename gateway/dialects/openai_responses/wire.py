@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
 
-from gateway.dialects.openai_chat.wire import InputDetails, OutputDetails
+from gateway.dialects.openai_chat.wire import LOGPROBS_MAX, InputDetails, OutputDetails
 from gateway.dialects.strict_json import Fraction, ModelName, PositiveInt
 
 
@@ -95,7 +95,7 @@ class ResponsesBody(Struct):
     max_output_tokens: PositiveInt | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Fraction | None = None
-    top_logprobs: Count | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=LOGPROBS_MAX)] | None = None
     tools: list[ToolWire] | None = None
     tool_choice: str | NamedChoice | None = None
     parallel_tool_calls: bool | None = None

@@ -6,7 +6,8 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import RequestInvalid, UpstreamMalformed, UpstreamRefused
+from gateway.dialects.registry import DIALECTS
+from gateway.errors import RequestInvalid, UpstreamFailed, UpstreamMalformed, UpstreamRefused
 from gateway.types import Usage
 from tests.gateway.dialects.samples import (
     ANTHROPIC,
@@ -19,6 +20,7 @@ from tests.gateway.dialects.samples import (
 )
 
 
+RESPONSES = DIALECTS["openai_responses"]
 WORDS = st.sampled_from(
     [
         *("model", "messages", "role", "content", "type", "text", "user", "assistant", "tool"),
@@ -51,7 +53,7 @@ TREES = st.recursive(
 @st.composite
 def near_requests(draw: st.DrawFn) -> bytes:
     """A valid request in which a few fields hold anything."""
-    request = draw(st.sampled_from([CHAT, MESSAGES]))
+    request = draw(st.sampled_from([CHAT, MESSAGES, RESPONSE]))
     tree = json.loads(request)
     for _ in range(draw(st.integers(1, 3))):
         spot = tree
@@ -121,12 +123,31 @@ MESSAGES = messages(
 ).raw
 
 
+RESPONSE = json.dumps(
+    {
+        "model": "m",
+        "input": [
+            {"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]},
+            {"type": "reasoning", "summary": [{"text": "t"}], "encrypted_content": "x"},
+            {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "a", "output": "r"},
+            {"type": "computer_call_output", "output": {"type": "computer_screenshot"}},
+        ],
+        "tools": [{"type": "function", "name": "f", "parameters": {}}],
+        "tool_choice": {"type": "function", "name": "f"},
+        "text": {"format": {"type": "json_schema", "name": "s", "schema": {}}},
+        "reasoning": {"effort": "low"},
+        "include": ["message.output_text.logprobs"],
+    }
+).encode()
+
+
 def journey(raw: bytes) -> None:
-    """Whatever a client sends: refused as invalid, or fit for both kinds of upstream."""
-    for dialect in (OPENAI, ANTHROPIC):
+    """Whatever a client sends: refused as invalid, or fit for every kind of upstream."""
+    for dialect in (OPENAI, ANTHROPIC, RESPONSES):
         with suppress(RequestInvalid):
             request = dialect.decode_request(raw, "r")
-            for upstream in (OPENAI, ANTHROPIC):
+            for upstream in (OPENAI, ANTHROPIC, RESPONSES):
                 with suppress(RequestInvalid):
                     sent = upstream.encode_request(request, target("prefill", "effort"), 10)
                     assert upstream.decode_request(sent.body, "r").model == "upstream-model"
@@ -144,8 +165,8 @@ def test_a_nearly_valid_request_is_invalid_or_fit_for_every_upstream(raw: bytes)
 
 @given(st.binary(max_size=60) | TREES.map(lambda tree: json.dumps(tree).encode()))
 def test_any_garbage_of_an_upstream_is_malformed(raw: bytes) -> None:
-    for dialect in (OPENAI, ANTHROPIC):
-        with suppress(UpstreamMalformed):
+    for dialect in (OPENAI, ANTHROPIC, RESPONSES):
+        with suppress(UpstreamMalformed, UpstreamFailed):
             completion = dialect.decode_reply(raw)
             for caller in (OPENAI, ANTHROPIC):
                 json.loads(caller.encode_reply(completion, dialect.name, chat()))

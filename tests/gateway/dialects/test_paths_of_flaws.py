@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gateway.dialects.anthropic_messages.counting import AnthropicTokenCount
 from gateway.dialects.flaws import WALKED_CHARACTERS_MAX, path_to
 from gateway.dialects.registry import DIALECTS
+from gateway.dialects.strict_json import decode_object
 from gateway.errors import RequestInvalid
 from gateway.ports import Dialect
 
@@ -300,6 +301,16 @@ def test_a_flaw_far_inside_of_a_long_body_has_no_path() -> None:
 
     assert path_to(text, len(text)) == ""
     assert path_to(text, 20) == "messages[0]"
+
+
+@pytest.mark.parametrize("rest", ['"b"', "[" * 5000, '"', "1" * 5000 + "}", "{]"])
+def test_a_body_that_is_ambiguous_and_breaks_off_behind_it_is_refused_without_a_path(
+    rest: str,
+) -> None:
+    for flaw in ('{"a":{"b":1,"b":2},', '{"a":NaN,', '{"a":1e400,'):
+        with pytest.raises(RequestInvalid) as caught:
+            decode_object((flaw + rest).encode())
+        assert caught.value.parameter is None
 
 
 @given(st.text(alphabet='{}[],:"\\ab1 \n', max_size=60), st.integers(0, 60))
