@@ -74,6 +74,8 @@ class LiveStream:
         self._chunks = reply.chunks()
         self._held: list[StreamEvent] = []
         self._ended = False
+        self._broken: StreamBroken | None = None
+        """An error of the upstream's that came in one read with content before it."""
         self._attempt = attempt
 
     async def hold_until_content(self) -> None:
@@ -121,12 +123,11 @@ class LiveStream:
             return
 
         def read(data: bytes) -> bool:
-            events = self._decoder.feed(data)
+            events = self._checked(self._decoder.feed(data))
             if not events:
                 return False
-            self._check(events)
             has_enough = take(events if self._lift is None else self._lift.events(events))
-            return has_enough or self._ended
+            return has_enough or self._ended or self._broken is not None
 
         try:
             await self._reply.flow(read)
@@ -136,12 +137,12 @@ class LiveStream:
 
     async def _read(self) -> list[StreamEvent]:
         """At least one event, or an error."""
+        if self._broken is not None:
+            raise self._broken
         async for data in self._chunks:
-            if events := self._decoder.feed(data):
-                self._check(events)
+            if events := self._checked(self._decoder.feed(data)):
                 return events if self._lift is None else self._lift.events(events)
-        events = self._decoder.close()
-        self._check(events)
+        events = self._checked(self._decoder.close())
         if self._lift is not None:
             events = self._lift.events(events)
         if not self._ended and not events:
@@ -152,14 +153,18 @@ class LiveStream:
         """Events that were read and are to be read again; nothing was shown yet."""
         self._held = events
 
-    def _check(self, events: list[StreamEvent]) -> None:
-        for event in events:
+    def _checked(self, events: list[StreamEvent]) -> list[StreamEvent]:
+        """The events, up to an error among them; it is raised at once unless content came first."""
+        for place, event in enumerate(events):
             if event.is_terminal:
                 self._ended = True
-            elif not event.has_content:
-                for delta in event.deltas:
-                    if delta.kind == "error":
-                        raise StreamBroken("The upstream reported an error inside its stream.")
+            elif not event.has_content and _is_error(event):
+                broken = StreamBroken("The upstream reported an error inside its stream.")
+                if not any(before.has_content for before in events[:place]):
+                    raise broken
+                self._broken = broken
+                return events[:place]
+        return events
 
     async def close(self, cause: BaseException | None = None) -> None:
         """Give the upstream up; if it was still sending, for this cause or the caller has left."""
@@ -282,6 +287,10 @@ class Dispatcher:
         live, dropped = await walk.first_answer()
         live.dropped = dropped
         return live
+
+
+def _is_error(event: StreamEvent) -> bool:
+    return any(delta.kind == "error" for delta in event.deltas)
 
 
 def _may_be_refused(request: ChatRequest) -> bool:

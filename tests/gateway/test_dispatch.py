@@ -301,3 +301,24 @@ async def test_nothing_after_the_terminal_event_is_read() -> None:
     stage.providers["a"].add(streamed(WORD, DONE, ERROR, break_off=UpstreamTimeout("late")))
 
     assert await stage.stream() == [WORD, DONE]
+
+
+async def test_content_that_came_in_one_read_with_an_error_is_shown_before_it() -> None:
+    stage = Stage()
+    stage.providers["a"].add(streamed(ROLE + WORD + ERROR + WORD))
+    live = await stage.dispatcher.open_stream(request(stream=True), stage.plan("ab"), stage.log)
+
+    assert [event.raw for event in await live.next_batch()] == [ROLE, WORD]
+    with pytest.raises(StreamBroken):
+        await live.next_batch()
+    await live.close()
+    assert (stage.tried, stage.errors) == ("a", ["stream_broken"])
+
+
+async def test_an_error_in_one_read_with_nothing_to_see_may_still_fall_back() -> None:
+    stage = Stage()
+    stage.providers["a"].add(streamed(ROLE + ERROR))
+    stage.providers["b"].add(streamed(ROLE, WORD, DONE))
+
+    assert await stage.stream() == [ROLE, WORD, DONE]
+    assert stage.tried == "ab"
