@@ -24,6 +24,7 @@ from gateway.settings import Settings
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.custody import Custody
 from gateway.store.engine import Database, open_database
+from gateway.store.key_names import KeyNames
 from gateway.store.keys import KeyStore
 from gateway.store.leases import LeaseTable
 from gateway.store.people import PeopleStore
@@ -48,6 +49,8 @@ class Services(Struct, frozen=True):
     clock: Clock
     database: Database
     keys: KeyStore
+    key_names: KeyNames
+    """Of few keys among many: what most pages need."""
     budgets: LeaseTable
     people: PeopleStore
     records: DatabaseAuditSink
@@ -103,6 +106,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         keys=KeyStore(
             database, Peppers({settings.secrets.pepper_version: pepper(settings)}), clock
         ),
+        key_names=KeyNames(database),
         budgets=LeaseTable(database, clock),
         people=people,
         records=records,

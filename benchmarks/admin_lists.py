@@ -1,23 +1,28 @@
 """What the admin lists cost beside very many recorded requests: server time of each page, p50, p95.
 
-    python -m benchmarks.admin_lists [--requests N] [--database URL]
+    python -m benchmarks.admin_lists [--requests N] [--database URL] [--rounds N] [--export]
+    python -m benchmarks.admin_lists --weights
 
-Fills a fresh database in bulk with generated outcomes and intents (SQLite in a temporary folder, or
-the empty PostgreSQL database of the URL), starts the real admin listener and asks for each page
-again and again, one at a time. The time is that of the whole answer as its client sees it.
+Fills a fresh database in bulk (SQLite in a temporary folder, or the PostgreSQL database of the URL;
+one that was filled before is looked at again, as of when it was filled), starts the real admin
+listener and asks for each page again and again, one at a time. The time is that of the whole answer
+as its client sees it, in milliseconds: `alone` is that without the time in which the processes
+(with the database's, on one machine) waited for a core that other work had; `cpu` is what all of
+them spent.
+`--export` reads whole exports and prints the memory of the process before, at its peak and after.
+`--weights` prints what each page loads of script and style, and measures nothing else.
 """
 
 import argparse
 import asyncio
-import random
+import gc
+import os
 import socket
 import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import aiohttp
@@ -25,20 +30,23 @@ import uvicorn
 from sqlalchemy import text
 
 from admin.app import build_application
+from benchmarks.admin_world import (
+    BUSY_KEYS,
+    GAP_US,
+    KEYS,
+    LateClock,
+    fill,
+    filled,
+    key_id,
+    request_id,
+)
 from gateway.cli.init import prepare
-from gateway.clock import SystemClock
-from gateway.credentials import admin_token, pepper
-from gateway.identity import Peppers
+from gateway.credentials import admin_token
 from gateway.settings import Settings, load_settings
-from gateway.store.audit_rows import COLUMNS
 from gateway.store.engine import Database, open_database
-from gateway.store.keys import KeyStore, NewKey, Place
 
 
-ROUNDS = 25
-BATCH = 20_000
-GAP_US = 400_000
-MODELS = ("auto", "claude-sonnet-5", "claude-haiku-5", "gpt-6.2-sol", "house", "gpt-6.2-mini")
+MIB = 1024 * 1024
 CONFIG = """
 admin_url = "http://127.0.0.1:{port}"
 [database]
@@ -49,10 +57,17 @@ port = {port}
 kind = "engine"
 base_url = "http://127.0.0.1:1"
 jurisdiction = "in-house"
+[providers.managed]
+kind = "openai"
+jurisdiction = "us"
+credential = {{ env = "GATEWRIGHT_ABSENT_KEY" }}
 [targets.house]
 provider = "engine"
 model = "house"
 catalogue = "in-house"
+[targets.claude]
+provider = "managed"
+model = "gpt-6.2-sol"
 """
 FILTERS = {
     "all": "",
@@ -72,106 +87,131 @@ FILTERS = {
     "an id": "{id}",
     "how an id begins": "{prefix}",
 }
+ROOMS = {
+    "audit, all": "/o/acme/audit",
+    "audit, model by glob": "/o/acme/audit?q=model%3Aclaude*",
+    "audit, deeds": "/o/acme/audit?q=kind%3Aadmin",
+    "audit, a person": "/o/acme/audit?q=actor%3Aperson7",
+    "audit, nothing": "/o/acme/audit?q=target%3Anowhere",
+    "overview": "/",
+    "keys": "/o/acme/keys",
+    "keys, filtered": "/o/acme/keys?q=service%2077",
+    "keys, far down": "/o/acme/keys?from=9000",
+    "one key": "/o/acme/keys/{key}",
+    "policies": "/o/acme/policies",
+    "approvals": "/o/acme/approvals",
+    "cost": "/o/acme/costs",
+    "cost by key": "/o/acme/costs?by=key",
+    "limits": "/o/acme/costs/limits",
+    "people": "/people",
+}
+EXPORTS = {
+    "traffic as csv": "/o/acme/traffic/export?form=csv",
+    "traffic as jsonl": "/o/acme/traffic/export?form=jsonl",
+}
 
 
-def rows(requests: int, now_us: int) -> Iterator[tuple[Any, ...]]:
-    """An intent and an outcome of each request, in the columns' order, oldest first."""
-    draw = random.Random(1)
-    for number in range(requests):
-        utc_us = now_us - (requests - number) * GAP_US
-        home = draw.random() < 0.6
-        end = draw.random()
-        status = "ok" if end < 0.96 else "refused" if end < 0.98 else "failed"
-        found = draw.random()
-        findings = " PRIVATE_KEY:1" if found < 0.00005 else " EMAIL:2" if found < 0.08 else ""
-        error = "" if status == "ok" else "upstream_timeout" if end > 0.9999 else "policy_refused"
-        said = {
-            "organisation": "acme",
-            "request_id": f"req_{utc_us // 1000:012x}{number:016x}",
-            "workspace": "lab",
-            "project": f"p{number % 12}",
-            "key_id": "rare" if draw.random() < 0.00005 else f"k{draw.randrange(40):02}",
-            "target": "" if status == "refused" else "house" if home else "gpt-6.2-sol",
-            "provider": "engine" if home else "managed",
-            "jurisdiction": "in-house" if home else "us",
-            "data_class": f"S{draw.randrange(4)}",
-            "model_requested": draw.choice(MODELS),
-            "findings": findings,
-            "worker": "w0",
-            "segment": 1,
-            "offset_bytes": number,
-        }
-        spent = {
-            "cost_microusd": draw.randrange(60_000) if draw.random() < 0.99 else 90_000,
-            "input_tokens": draw.randrange(4000),
-            "output_tokens": draw.randrange(900),
-            "duration_us": draw.randrange(4_000_000),
-            "first_byte_us": draw.randrange(900_000),
-        }
-        intent = said | {"stage": "intent", "utc_us": utc_us, "sequence": 2 * number + 1}
-        outcome = said | spent | {"stage": "outcome", "utc_us": utc_us + 900_000}
-        outcome |= {"status": status, "error": error, "sequence": 2 * number + 2}
-        outcome["http_status"] = 200 if status == "ok" else 403
-        for each in (intent, outcome):
-            yield tuple(each.get(name, _EMPTY[name]) for name in COLUMNS)
-
-
-_NUMBERS = {"http_status", "utc_us", "cost_microusd", "duration_us", "first_byte_us"}
-_NUMBERS |= {"input_tokens", "output_tokens", "segment", "offset_bytes", "sequence"}
-_EMPTY: dict[str, Any] = {name: 0 if name in _NUMBERS else "" for name in COLUMNS}
-_EMPTY["raw"] = None
-
-
-async def fill(database: Database, requests: int, now_us: int) -> None:
-    """Rows in bulk, then the statistics that a running database has."""
-    async with database.writing() as connection:
-        driver: Any = (await connection.get_raw_connection()).driver_connection
-        source, marks = rows(requests, now_us), ", ".join("?" * len(COLUMNS))
-        insert = f"INSERT INTO audit_records ({', '.join(COLUMNS)}) VALUES ({marks})"  # noqa: S608
-        while batch := [row for row, _ in zip(source, range(BATCH), strict=False)]:
-            if database.kind == "postgresql":
-                await driver.copy_records_to_table("audit_records", columns=COLUMNS, records=batch)
-            else:
-                await driver.executemany(insert, batch)
-    async with database.writing() as connection:
-        await connection.execute(text("ANALYZE"))
-
-
-async def measured(session: aiohttp.ClientSession, url: str) -> list[float]:
-    """Milliseconds of each round; the first, which warms caches, is not among them."""
-    times = []
-    for _ in range(ROUNDS + 1):
-        begun = time.perf_counter()
-        async with session.get(url) as answer:
-            body = await answer.read()
-            assert answer.status == 200, (url, answer.status, body[:300])
-        times.append((time.perf_counter() - begun) * 1000)
-    return times[1:]
-
-
-async def ask_all(settings: Settings, base: str, requests: int, now_us: int) -> None:
-    """Sign in and print one line per page."""
-    middle = now_us - requests // 2 * GAP_US
-    ident = f"req_{middle // 1000:012x}{requests // 2:016x}"
+def pages(requests: int, now_us: int) -> dict[str, str]:
+    """The address of each page that is measured."""
+    middle = requests // 2
+    ident = request_id(middle, now_us - (requests - middle) * GAP_US)
     deep = f"{now_us - requests // 20 * GAP_US}.0"
-    pages = {}
+    found = {}
     for name, words in FILTERS.items():
         query = words.format(id=ident, prefix=ident[:12])
         before = f"&before={deep}" if name == "far down" else ""
-        pages[f"traffic, {name}"] = f"/o/acme/traffic?q={quote(query)}{before}"
-    for name in ("all", "model by glob", "nothing"):
-        pages[f"audit, {name}"] = f"/o/acme/audit?q={quote(FILTERS[name])}"
-    jar = aiohttp.CookieJar(unsafe=True)
+        found[f"traffic, {name}"] = f"/o/acme/traffic?q={quote(query)}{before}"
+    return found | {name: path.format(key=key_id(7)) for name, path in ROOMS.items()}
+
+
+def worked_ms(pids: list[int]) -> tuple[float, float]:
+    """Milliseconds that this process and the database's were on a core, and waited for one."""
+    ran = waited = 0
+    for task in (*Path("/proc/self/task").iterdir(), *(Path(f"/proc/{pid}") for pid in pids)):
+        try:
+            on, off, _ = (task / "schedstat").read_text().split()
+        except OSError:
+            continue  # A thread that ended, or a database on another machine.
+        ran, waited = ran + int(on), waited + int(off)
+    return ran / 1e6, waited / 1e6
+
+
+async def served_by(database: Database) -> list[int]:
+    """Processes of the database that serve the listener."""
+    if database.kind == "sqlite":
+        return []
+    query = text("SELECT pid FROM pg_stat_activity WHERE datname = current_database()")
+    async with database.reading() as connection:
+        return [int(pid) for (pid,) in await connection.execute(query)]
+
+
+def resident_mib() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MIB
+
+
+async def measured(
+    session: aiohttp.ClientSession, url: str, rounds: int, database: Database
+) -> str:
+    """A line of figures; the first round, which warms caches, is told apart."""
+    times, spent, alone, body = [], [], [], b""
+    pids = await served_by(database)
+    for number in range(rounds + 1):
+        if number == 1:
+            pids = await served_by(database)  # The first round may have connected.
+        before, begun = worked_ms(pids), time.perf_counter()
+        async with session.get(url) as answer:
+            body = await answer.read()
+            assert answer.status == 200, (url, answer.status, body[:300])
+        took, (ran, waited) = (time.perf_counter() - begun) * 1000, worked_ms(pids)
+        times.append(took)
+        spent.append(ran - before[0])
+        alone.append(max(took - (waited - before[1]), 0.0))
+    first, *times = times
+    return (
+        f"first {first:5.0f}   best {min(times):5.0f}   p50 {statistics.median(times):5.0f}   "
+        f"p95 {p95_of(times):5.0f}   alone p95 {p95_of(alone[1:]):5.0f}   "
+        f"cpu {statistics.median(spent[1:]):5.0f}   {len(body) / 1000:4.0f} kB"
+    )
+
+
+def p95_of(times: list[float]) -> float:
+    return sorted(times)[int(len(times) * 0.95)]
+
+
+async def exported(session: aiohttp.ClientSession, url: str) -> str:
+    """A whole export, thrown away as it comes."""
+    gc.collect()
+    before = peak = resident_mib()
+    begun, size = time.perf_counter(), 0
+    async with session.get(url, timeout=aiohttp.ClientTimeout(total=None)) as answer:
+        assert answer.status == 200, (url, answer.status)
+        async for piece in answer.content.iter_chunked(MIB):
+            size += len(piece)
+            peak = max(peak, resident_mib())
+    took_s = time.perf_counter() - begun
+    gc.collect()
+    return (
+        f"{size / MIB:6.0f} MiB in {took_s:4.0f} s   resident MiB: before {before:.0f}, "
+        f"at its peak {peak:.0f}, after {resident_mib():.0f}"
+    )
+
+
+async def ask_all(
+    settings: Settings, database: Database, asked: dict[str, str], rounds: int
+) -> None:
+    """Sign in and print one line per page; with no rounds, per export."""
+    jar, base = aiohttp.CookieJar(unsafe=True), f"http://127.0.0.1:{settings.admin.port}"
     async with aiohttp.ClientSession(cookie_jar=jar) as session:
         headers = {"origin": base, "sec-fetch-site": "same-origin"}
         form = {"token": admin_token(settings).reveal()}
         async with session.post(f"{base}/sign-in", data=form, headers=headers) as answer:
             assert answer.status < 400, answer.status
-        for name, path in pages.items():
-            times = sorted(await measured(session, f"{base}{path}"))
-            p95 = times[int(len(times) * 0.95)]
-            figures = f"best {times[0]:6.1f}   p50 {statistics.median(times):6.1f}   p95 {p95:6.1f}"
-            print(f"{name:28} {figures}  ms")
+        for name, path in asked.items():
+            url = f"{base}{path}"
+            line = await (
+                measured(session, url, rounds, database) if rounds else exported(session, url)
+            )
+            print(f"{name:28} {line}", flush=True)
 
 
 def started(server: uvicorn.Server) -> threading.Thread:
@@ -183,38 +223,48 @@ def started(server: uvicorn.Server) -> threading.Thread:
     return thread
 
 
-async def main(requests: int, url: str) -> None:
+async def main(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
+        place, url = Path(folder), options.database
         url = url or f"sqlite+aiosqlite:///{place}/lists.db"
         with socket.socket() as bound:
             bound.bind(("127.0.0.1", 0))
             port = bound.getsockname()[1]
         (place / "gatewright.toml").write_text(CONFIG.format(url=url, port=port))
         await prepare(place)
-        settings, clock = load_settings(place / "gatewright.toml"), SystemClock()
-        now_us = clock.utc_us()
+        settings = load_settings(place / "gatewright.toml")
         database = open_database(settings.database_url, pooled=False)
-        keys = KeyStore(database, Peppers({1: pepper(settings)}), clock)
-        await keys.issue(NewKey(Place("acme", "lab", "bot"), "bench", "a benchmark"))
-        begun = time.perf_counter()
-        await fill(database, requests, now_us)
-        print(f"{database.kind}: {requests:,} requests in {time.perf_counter() - begun:.0f} s")
-        await database.close()
-        listener = build_application(settings, clock)
-        config = uvicorn.Config(listener, port=port, log_config=None, access_log=False)
-        server = uvicorn.Server(config)
+        if not await filled(database):
+            begun = time.perf_counter()
+            await fill(database, settings, options.requests)
+            print(f"filled in {time.perf_counter() - begun:.0f} s")
+        newest_us = await filled(database)
+        print(f"{database.kind}: {options.requests:,} requests, {KEYS:,} keys, {BUSY_KEYS} busy")
+        server = uvicorn.Server(
+            uvicorn.Config(
+                build_application(settings, LateClock(newest_us)),
+                port=port,
+                log_config=None,
+                access_log=False,
+            )
+        )
         thread = started(server)
+        asked = EXPORTS if options.export else pages(options.requests, newest_us)
+        if options.only:
+            asked = {name: path for name, path in asked.items() if options.only in name}
         try:
-            await ask_all(settings, f"http://127.0.0.1:{port}", requests, now_us)
+            await ask_all(settings, database, asked, 0 if options.export else options.rounds)
         finally:
             server.should_exit = True
             thread.join()
+            await database.close()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--database", default="")
-    options = parser.parse_args()
-    asyncio.run(main(options.requests, options.database))
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--only", default="", help="pages whose name holds this")
+    parser.add_argument("--export", action="store_true")
+    asyncio.run(main(parser.parse_args()))

@@ -191,6 +191,16 @@ def test_no_text_holds_a_path_of_a_machine_or_the_host_of_a_registry() -> None:
     assert found == []
 
 
+def test_migrations_follow_each_other_one_by_one() -> None:
+    files = sorted(ROOT.joinpath("migrations/versions").glob("[0-9]*_*.py"))
+    numbers = [file.name[:4] for file in files]
+    assert numbers == [f"{number:04}" for number in range(1, len(files) + 1)]
+    for file, number, before in zip(files, numbers, ["", *numbers], strict=False):
+        said = file.read_text(encoding="utf-8")
+        assert f'revision = "{number}"' in said
+        assert (f'down_revision: str | None = "{before}"' in said) == (before != ""), file.name
+
+
 def test_a_promise_for_later_links_to_its_issue() -> None:
     word = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X{3})\b(?!.*https?://\S+/issues/\d+)")
     found = [

@@ -10,13 +10,14 @@ from msgspec import Struct
 from admin.audit.groups import LANES, Group, Lanes, grouped, lanes_of, named_in
 from admin.services import Services
 from admin.traffic.asked import Asked
-from admin.traffic.reader import Choice, choices_of
+from admin.traffic.reader import Choice, choices_of, keys_named
 from gateway.audit.export import export_line
 from gateway.deeds import OPERATORS
 from gateway.store.audit_tree import DatabaseAuditTrees
 from gateway.store.conditions import Search, Source
 from gateway.store.explorer import Explorer
-from gateway.store.traffic import Counts, Page, Place, Row, TrafficReader
+from gateway.store.facets import Counts
+from gateway.store.traffic import Page, Place, Row, TrafficReader
 from gateway.store.views import SavedView, ViewStore
 
 
@@ -92,11 +93,10 @@ class AuditRoom:
         if asked.wrong is not None:
             return Explored(asked, read_us=now_us, views=tuple(views))
         searches = self._searches(organisation, asked, zone)
-        page = await self._explorer.page(searches, asked.before)
-        counts = await self._explorer.counts(searches, tuple(FACETS))
-        keys = await self._services.keys.keys(organisation) if organisation else []
-        names = {each.key_id: each.principal.key_name for each in keys}
+        page, counts = await self._explorer.listed(searches, asked.before, tuple(FACETS))
         merged = merged_counts(counts)
+        named = keys_named(asked, page, dict(merged["key"])) if organisation else ()
+        names = await self._services.key_names.names(organisation, named)
         return Explored(
             asked,
             now_us,

@@ -45,7 +45,7 @@ def limit_api_routes(services: Services) -> list[Any]:
 
 
 def _reading(services: Services) -> list[Any]:
-    reader, keys, budgets = CostReader(services), services.keys, services.budgets
+    reader, budgets = CostReader(services), services.budgets
 
     @get(f"{_ROOT}/costs/summary", opt=needs(_P.COSTS_READ))
     async def summary(request: Request[Any, Any, Any], organisation: FromPath[str]) -> CostSummary:
@@ -58,10 +58,11 @@ def _reading(services: Services) -> list[Any]:
 
     @get(f"{_ROOT}/budgets", opt=needs(_P.BUDGETS_READ))
     async def list_budgets(organisation: FromPath[str]) -> list[Any]:
-        own = {record.key_id for record in await keys.keys(organisation)}
+        every = await budgets.budgets()
+        own = await reader.own_keys(organisation, [budget.limit.account for budget in every])
         return [
             msgspec.to_builtins(budget)
-            for budget in await budgets.budgets()
+            for budget in every
             if is_of(budget.limit.account, organisation, own)
         ]
 

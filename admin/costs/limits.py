@@ -164,7 +164,7 @@ class LimitKeeper:
         return standing
 
     async def _require(self, organisation: str, account: str) -> None:
-        if not is_of(account, organisation, await self._costs.own_keys(organisation)):
+        if not is_of(account, organisation, await self._costs.own_keys(organisation, [account])):
             raise NotFoundException
 
     async def _hours(self, organisation: str, account: str, since_us: int) -> list[int]:

@@ -1,6 +1,6 @@
 """Gathers what the pages of cost show, from sums that were made before; reads only, and bounded."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -121,7 +121,10 @@ class CostReader:
         days = (str(question.since), str(question.until))
         figures = self._services.figures
         rows = await figures.by_day(organisation, *days, [GROUPS[question.by]])
-        names = await self._names(organisation) if question.by == "key" else {}
+        names: dict[str, str] = {}
+        if question.by == "key":
+            named = [str(row.group[0]) for row in rows]
+            names = await self._services.key_names.names(organisation, named)
         whole = sum(row.cost_microusd for row in rows)
         found = [_group(row, names, whole) for row in rows if row.requests]
         is_by_day = question.by == "day"
@@ -172,30 +175,28 @@ class CostReader:
             {rate.account: rate for rate in await services.rates.all()},
         )
 
-    async def own_keys(self, organisation: str) -> frozenset[str]:
-        return frozenset(r.key_id for r in await self._services.keys.keys(organisation))
+    async def own_keys(self, organisation: str, accounts: Collection[str]) -> frozenset[str]:
+        """The organisation's own among the keys that accounts are named after."""
+        named = [account.removeprefix("key:") for account in accounts if account[:4] == "key:"]
+        return frozenset(await self._services.key_names.names(organisation, named))
 
     async def _days(self, organisation: str, since: date, until: date) -> dict[date, int]:
         rows = await self._services.figures.by_day(organisation, str(since), str(until), ["day"])
         return {date.fromisoformat(row.group[0]): row.cost_microusd for row in rows}
 
-    async def _names(self, organisation: str) -> dict[str, str]:
-        records = await self._services.keys.keys(organisation)
-        return {record.key_id: record.principal.key_name for record in records}
-
     async def _spendings(self, organisation: str) -> list[Spending]:
-        own = await self.own_keys(organisation)
-        found = (await self._keys.spendings()).items()
+        found = await self._keys.spendings()
+        own = await self.own_keys(organisation, found)
         return [
             each
-            for account, all_of in found
+            for account, all_of in found.items()
             if is_of(account, organisation, own)
             for each in all_of
         ]
 
     async def _sent(self, organisation: str) -> list[SentAlert]:
-        own = await self.own_keys(organisation)
         newest = await self._alerts.newest(20 * ALERTS_MAX)
+        own = await self.own_keys(organisation, [each.account for each in newest])
         return [each for each in newest if is_of(each.account, organisation, own)][:ALERTS_MAX]
 
 

@@ -291,24 +291,22 @@ class OverviewReader:
         ]
 
     async def _limits_and_keys(self, visible: Collection[str] | None, now_us: int) -> list[Need]:
-        records = await self._services.keys.keys()
-        homes = {f"key:{each.key_id}": each.principal.organisation for each in records}
+        spendings = map(spending_of, await self._services.budgets.budgets())
+        tight = [each for each in spendings if each.share >= TIGHT]
+        named = [each.account.removeprefix("key:") for each in tight]
+        homes = await self._services.key_names.homes(named)
         found = []
-        for budget in await self._services.budgets.budgets():
-            each = spending_of(budget)
-            organisation = homes.get(each.account, _organisation_of(each.account))
-            is_shown = bool(organisation) and _is_visible(organisation, visible)
-            if each.share >= TIGHT and is_shown:
+        for each in tight:
+            organisation = _organisation_of(each.account)
+            if each.account.startswith("key:"):
+                organisation = homes.get(each.account.removeprefix("key:"), "")
+            if organisation and _is_visible(organisation, visible):
                 found.append(Need("budget", organisation, each.account, 1, share=each.share))
         found.sort(key=lambda need: -need.share)
-        expiring: dict[str, list[int]] = {}
-        for record in records:
-            until_us = record.expires_us
-            if record.is_live(now_us) and until_us and until_us - now_us < EXPIRING_US:
-                expiring.setdefault(record.principal.organisation, []).append(until_us)
+        expiring = await self._services.key_names.expiring(now_us, now_us + EXPIRING_US)
         return found + [
-            Need("keys", name, "", len(times), min(times))
-            for name, times in sorted(expiring.items())
+            Need("keys", name, "", count, first_us)
+            for name, (count, first_us) in expiring.items()
             if _is_visible(name, visible)
         ]
 

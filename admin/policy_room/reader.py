@@ -75,7 +75,7 @@ class PolicyReader:
         self.figures = self.store.figures
         self.drafts = DraftTable(services.database, services.clock)
         self.archive = DecisionArchive(services.records, self.store)
-        self._keys = services.keys
+        self._keys = services.key_names
         self._hits = HitCounter(self.archive, services.clock)
 
     async def targets(self) -> tuple[TargetFacts, ...]:
@@ -107,12 +107,8 @@ class PolicyReader:
         """Workspaces and projects that have keys and no document of their own."""
         taken = {view.place.slug for view in views}
         slugs: set[str] = set()
-        for key in await self._keys.keys(organisation):
-            principal = key.principal
-            slugs |= {
-                f"ws:{principal.workspace}",
-                f"proj:{principal.workspace}:{principal.project}",
-            }
+        for workspace, project in await self._keys.places(organisation):
+            slugs |= {f"ws:{workspace}", f"proj:{workspace}:{project}"}
         places = [place_of(organisation, slug) for slug in slugs - taken]
         return sorted(places, key=lambda each: (each.depth, each.name))[:PLACES_MAX]
 

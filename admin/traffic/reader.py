@@ -1,6 +1,6 @@
 """Gathers what the list of requests shows: rows, counts beside them, names of keys, kept views."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -8,7 +8,8 @@ from admin.services import Services
 from admin.traffic.asked import Asked
 from gateway.searching import FIELDS
 from gateway.store.conditions import Source
-from gateway.store.traffic import COUNTED, Counts, Page, Place, Row, TrafficReader
+from gateway.store.facets import COUNTED, Counts
+from gateway.store.traffic import Page, Place, Row, TrafficReader
 from gateway.store.views import SavedView, ViewStore
 
 
@@ -68,7 +69,8 @@ class TrafficRoom:
         page = await self._reader.page(search, asked.before)
         whole = None if asked.before else page
         counts = await self._reader.counts(search, page=whole)
-        names = await self._names(organisation)
+        named = keys_named(asked, page, dict(counts.of["key"]))
+        names = await self._services.key_names.names(organisation, named)
         return Listed(
             asked,
             page,
@@ -93,13 +95,15 @@ class TrafficRoom:
         now_us = self._services.clock.utc_us()
         return self._reader.rows(asked.search(Source(organisation, "outcome"), now_us, zone))
 
-    async def _names(self, organisation: str) -> dict[str, str]:
-        keys = await self._services.keys.keys(organisation)
-        return {each.key_id: each.principal.key_name for each in keys}
-
 
 def _last(page: Page) -> Place:
     return Place(page.rows[-1].utc_us, page.rows[-1].sequence)
+
+
+def keys_named(asked: Asked, page: Page, counted: Iterable[str]) -> set[str]:
+    """The keys that a list's page names: in its rows, its counts and its filter."""
+    chosen = {value for term in asked.filter.terms if term.field == "key" for value in term.values}
+    return {row.key_id for row in page.rows} | {*counted} | chosen
 
 
 def choices_of(

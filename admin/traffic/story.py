@@ -112,8 +112,7 @@ class StoryReader:
         )
 
     async def _key_name(self, organisation: str, key_id: str) -> str:
-        keys = await self._services.keys.keys(organisation)
-        return next((each.principal.key_name for each in keys if each.key_id == key_id), "")
+        return (await self._services.key_names.names(organisation, [key_id])).get(key_id, "")
 
     def _bill(self, outcome: AuditRecord) -> Bill | None:
         target = self._services.settings.targets.get(outcome.target)

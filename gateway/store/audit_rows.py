@@ -47,6 +47,11 @@ COLUMNS = (
     "sequence",
     "raw",
 )
+# PostgreSQL's indexes take entries of some 2,700 bytes. Texts of so many characters together fit,
+# however long each is in bytes; where they are longer, each is searched by its beginning.
+_INDEXED_CHARS = 500
+_INDEXED_BYTES = 100
+_FINDINGS_BYTES = 800
 _texts_of: Callable[[AuditRecord], tuple[str, ...]] = attrgetter(*_TEXTS)
 _numbers_of: Callable[[AuditRecord], tuple[int, ...]] = attrgetter(*_NUMBERS)
 _NO_USAGE = Usage()
@@ -86,9 +91,12 @@ def _row(projected: ProjectedRecord) -> _Row:
     findings = _findings_of(record) if record.findings else ""
     about = record.detail.get("organisation", "") if record.stage == "admin" else ""
     first_byte = record.attempts[-1].first_byte_us if record.attempts else 0
-    if "\x00" in "".join(texts):
+    joined = "".join(texts)
+    if "\x00" in joined:
         texts = tuple(map(clean, texts))
         findings, about = clean(findings), clean(about)
+    if len(joined) + len(findings) + len(about) > _INDEXED_CHARS:
+        texts, findings, about = _shortened(texts, findings, about)
     # A union of bits is negative when one of its numbers is, and not below the largest of them.
     widest = utc_us | cost | duration | input_tokens | output_tokens
     if not (0 <= status <= _INT32_MAX and 0 <= widest <= _INT64_MAX):
@@ -107,6 +115,30 @@ def _row(projected: ProjectedRecord) -> _Row:
         projected.segment,
         projected.offset_bytes,
     )
+
+
+def _shortened(
+    texts: tuple[str, ...], findings: str, about: str
+) -> tuple[tuple[str, ...], str, str]:
+    """The same texts where they fit into an index entry, otherwise the beginning of each.
+
+    What names a request or an organisation stays whole: it is found by all of it.
+    """
+    searched = zip(_TEXTS, texts, strict=True)
+    shorter = tuple(
+        text if name in ("organisation", "request_id") else _beginning(text, _INDEXED_BYTES)
+        for name, text in searched
+    )
+    whole = _beginning(findings, _FINDINGS_BYTES)
+    if whole != findings:
+        whole = whole.rpartition(" ")[0]  # A count that was cut would be another count.
+    return shorter, whole, _beginning(about, _INDEXED_BYTES)
+
+
+def _beginning(text: str, limit_bytes: int) -> str:
+    """At most so many bytes of UTF-8, and no half characters."""
+    encoded = text.encode("utf-8", "replace")
+    return text if len(encoded) <= limit_bytes else encoded[:limit_bytes].decode("utf-8", "ignore")
 
 
 def _findings_of(record: AuditRecord) -> str:

@@ -1,7 +1,7 @@
 """A filter's terms as conditions on the projection: those that an index leads along, and others.
 
-Indexes lead along time, along the few rows that found something, failed or name an actor, and along
-a request's id, which begins with its time.
+Indexes lead along time, along the few rows that found something, failed, name an actor or belong to
+no request, and along a request's id, which begins with its time.
 """
 
 from typing import Any, Final, NamedTuple
@@ -43,6 +43,15 @@ _NUMBERS: Final[dict[str, Any]] = {
     "duration": _C.duration_us,
     "ttft": _C.first_byte_us,
 }
+_FEW: Final = {
+    "kind": "stage <> 'intent' AND stage <> 'outcome'",
+    "actor": "actor <> ''",
+    "error": "status <> 'ok'",
+    "status": "status <> 'ok'",
+    "route": "status <> 'ok'",
+    "pii": "findings <> ''",
+}
+"""What must hold of every row that a field may find, as the index of those rows says it."""
 Condition = ColumnElement[bool]
 
 
@@ -130,21 +139,26 @@ def _leader(term: Term, source: Source) -> tuple[bool, Condition | None]:
     """Whether an index finds a term's rows, and what makes the database take it."""
     if term.is_negated:
         return False, None
-    is_outcome = source.stage == "outcome"
+    values, is_outcome = {*term.values}, source.stage == "outcome"
+    few = {
+        "kind": not {"intent", "outcome"} & values,
+        "actor": True,
+        "error": is_outcome,
+        "status": is_outcome and "ok" not in values,
+        "route": is_outcome and not {IN_HOUSE, "managed"} & values,
+        "pii": is_outcome and NONE not in values,
+    }
+    leader = _written(_FEW[term.field]) if few.get(term.field) else None
     match term.field:
-        case "since" | "until" | "kind":
+        case "since" | "until":
             return True, None
         case "id":
             return all(_milliseconds(value) is not None for value in term.values), None
+        case "kind":
+            return leader is not None, leader
         case "actor":
-            return len(term.values) == 1 and "*" not in term.values[0], _written("actor <> ''")
-        case "error" if is_outcome:
-            return False, _written("status <> 'ok'")
-        case "status" | "route" if is_outcome and not {"ok", IN_HOUSE, "managed"} & {*term.values}:
-            return False, _written("status <> 'ok'")
-        case "pii" if is_outcome and NONE not in term.values:
-            return False, _written("findings <> ''")
-    return False, None
+            return len(term.values) == 1 and "*" not in term.values[0], leader
+    return False, leader
 
 
 def _written(condition: str) -> Condition:

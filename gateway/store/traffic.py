@@ -5,15 +5,25 @@ index answers are looked for among the newest rows that an index gives, and the 
 back that went. What is found is counted among the newest, and the answer says that, too.
 """
 
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Select, and_, case, or_, select
+from sqlalchemy import Select, and_, or_, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.conditions import IN_HOUSE, Search, conditions_of
 from gateway.store.engine import Database
+from gateway.store.facets import (
+    COUNTED,
+    Counts,
+    columns_of,
+    counted,
+    counting,
+    counts_of,
+    labels_of,
+)
 from gateway.store.tables import audit_records
 
 
@@ -25,7 +35,6 @@ LOOKED_AT_RECORDS: Final = 200_000
 _SPARSE: Final = 2
 """As many times more where an index holds few of them."""
 _READ_ROWS: Final = 1_000
-_VALUES_MAX: Final = 8
 _NAMES: Final = {
     "model": "model_requested",
     "class": "data_class",
@@ -34,39 +43,20 @@ _NAMES: Final = {
     "kind": "stage",
 }
 """The columns of fields that are called otherwise."""
-_BUCKETS_MAX: Final = 60
-_WIDTHS_US: Final = tuple(
-    seconds * 1_000_000
-    for seconds in (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 10_800, 21_600, 43_200, 86_400)
-)
 _C = audit_records.c
-_ROUTE = case(
-    (_C.status == "refused", "refused"),
-    (_C.jurisdiction == IN_HOUSE, IN_HOUSE),
-    (_C.target != "", "managed"),
-    else_="",
-)
 _SHOWN = (
     *("utc_us", "sequence", "organisation", "stage", "request_id", "workspace", "project"),
     *("key_id", "actor", "action", "about", "model_requested", "target", "provider"),
     *("jurisdiction", "data_class", "findings", "status", "http_status", "error"),
     *("cost_microusd", "input_tokens", "output_tokens", "duration_us", "first_byte_us"),
 )
-COUNTED: Final = ("route", "status", "model", "target", "class", "pii", "project", "key")
-"""Fields of a filter that are counted beside a list of requests."""
-_COUNTED: Final[dict[str, ColumnElement[str]]] = {
-    "route": _ROUTE,
-    "status": _C.status,
-    "model": _C.model_requested,
-    "target": _C.target,
-    "class": _C.data_class,
-    "pii": _C.findings,
-    "project": _C.project,
-    "key": _C.key_id,
-    "kind": _C.stage,
-    "actor": _C.actor,
-    "action": _C.action,
-}
+# PostgreSQL's planner does not know that the newest are wanted first and the limit is soon reached:
+# it would rather read the whole table, on several cores, and compile the query before.
+_ALONG_INDEXES: Final = text(
+    "SELECT set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true), "
+    "set_config('enable_bitmapscan', 'off', true), "
+    "set_config('max_parallel_workers_per_gather', '0', true)"
+)
 
 
 class Row(Struct, frozen=True):
@@ -120,25 +110,6 @@ class Page(Struct, frozen=True):
     """Where the looking ended, if that was not at the end; older ones may still match."""
 
 
-class Bucket(Struct, frozen=True):
-    """Requests of a span of time that begins at `utc_us`."""
-
-    utc_us: int
-    ok: int
-    others: int
-
-
-class Counts(Struct, frozen=True):
-    """How often each value occurs among the newest `rows` that were found, most often first."""
-
-    rows: int
-    is_all: bool
-    """Whether that is everything that the filter finds."""
-    of: dict[str, tuple[tuple[str, int], ...]]
-    buckets: tuple[Bucket, ...]
-    width_us: int
-
-
 def route_of(status: str, jurisdiction: str, target: str) -> str:
     """`in-house`, `managed` or `refused`; empty where nothing was reached."""
     if status == "refused":
@@ -163,9 +134,17 @@ class TrafficReader:
         Raises:
             NotReady: the database does not answer.
         """
-        found, looked_back_us = await self._rows(
-            search, tuple(_C[name] for name in _SHOWN), before, limit + 1
-        )
+        async with self._reading() as connection:
+            newest, looked_back_us = await self._newest(connection, search, before, limit + 1)
+            # An index finds which rows they are; only these are read.
+            places = newest.with_only_columns(_C.utc_us, _C.sequence).subquery()
+            query = (
+                select(*(_C[name] for name in _SHOWN))
+                .join(places, _C.sequence == places.c.sequence)
+                .where(_C.organisation == search.source.organisation)
+                .order_by(places.c.utc_us.desc(), places.c.sequence.desc())
+            )
+            found = (await connection.execute(query)).all()
         rows = tuple(_row(each) for each in found[:limit])
         is_more = len(found) > limit
         return Page(rows, is_more, None if is_more else looked_back_us)
@@ -195,25 +174,25 @@ class TrafficReader:
 
         With the search's first `page`, where that holds everything, nothing is looked for again.
         """
-        found: Sequence[Any]
         if page is not None and not page.is_more:
-            found = [_values(row, fields) for row in page.rows]
-            looked_back_us = page.looked_back_us
-        else:
-            columns = (_C.utc_us, _C.status, *(_COUNTED[name] for name in fields))
-            found, looked_back_us = await self._rows(search, columns, None, COUNTED_ROWS + 1)
-        is_all = len(found) <= COUNTED_ROWS and looked_back_us is None
-        times, statuses, *values = (
-            zip(*found[:COUNTED_ROWS], strict=True) if found else ((),) * (len(fields) + 2)
-        )
-        of = {name: _counted(name, column) for name, column in zip(fields, values, strict=True)}
-        buckets, width_us = _buckets(times, statuses)
-        return Counts(len(times), is_all, of, buckets, width_us)
+            return counted([_values(row, fields) for row in page.rows], fields, page.looked_back_us)
+        async with self._reading() as connection:
+            newest, looked_back_us = await self._newest(connection, search, None, COUNTED_ROWS)
+            found = newest.with_only_columns(*columns_of(fields))
+            rows = (await connection.execute(counting(found, fields, self._database.kind))).all()
+        return counts_of(rows, fields, COUNTED_ROWS, looked_back_us)
 
-    async def _rows(
-        self, search: Search, columns: Sequence[Any], before: Place | None, limit: int
-    ) -> tuple[Sequence[Any], int | None]:
-        """At most `limit` rows, and where the looking ended if it did not go to the end."""
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[AsyncConnection]:
+        async with self._database.reading() as connection:
+            if self._database.kind == "postgresql":
+                await connection.execute(_ALONG_INDEXES)
+            yield connection
+
+    async def _newest(
+        self, connection: AsyncConnection, search: Search, before: Place | None, limit: int
+    ) -> tuple[Select[Any], int | None]:
+        """At most `limit` rows, and where the looking ends if that is not at the end."""
         led, others, is_sparse = conditions_of(search, self._database.kind)
         if before is not None:
             led.append(
@@ -223,40 +202,26 @@ class TrafficReader:
                 )
             )
             led.append(_C.utc_us <= before.utc_us)
-        async with self._database.reading() as connection:
-            bound: int | None = None
-            if others:
-                depth = self._looked_at * (_SPARSE if is_sparse else 1)
-                newest: Select[Any] = select(_C.sequence).where(*led)
-                newest = newest.order_by(_C.utc_us.desc()).limit(1)
-                # Numbers are dense: this finds the end without walking there.
-                end = select(_C.utc_us).where(
-                    _C.organisation == search.source.organisation,
-                    _C.sequence == newest.scalar_subquery() - depth,
-                )
-                bound = (await connection.execute(end)).scalar_one_or_none()
-                if bound is not None:
-                    others.append(_C.utc_us >= bound)
-            query: Select[Any] = select(*columns).where(*led, *others).limit(limit)
-            query = query.order_by(_C.utc_us.desc())
-            if limit <= _READ_ROWS + 1:
-                # Only a page must be in one order to the last; for counts it would cost a sort.
-                query = query.order_by(_C.sequence.desc())
-            return (await connection.execute(query)).all(), bound
+        bound: int | None = None
+        if others:
+            depth = self._looked_at * (_SPARSE if is_sparse else 1)
+            first: Select[Any] = select(_C.sequence).where(*led)
+            first = first.order_by(_C.utc_us.desc()).limit(1)
+            # Numbers are dense: this finds the end without walking there.
+            end = select(_C.utc_us).where(
+                _C.organisation == search.source.organisation,
+                _C.sequence == first.scalar_subquery() - depth,
+            )
+            bound = (await connection.execute(end)).scalar_one_or_none()
+            if bound is not None:
+                others.append(_C.utc_us >= bound)
+        query: Select[Any] = select(_C.sequence).where(*led, *others).limit(limit)
+        return query.order_by(_C.utc_us.desc(), _C.sequence.desc()), bound
 
 
 def _row(found: Any) -> Row:
     values = dict(zip(_SHOWN, found, strict=True))
-    return Row(**values | {"findings": tuple(_labels_of(values["findings"]))})
-
-
-def _labels_of(said: str) -> list[tuple[str, int]]:
-    found = []
-    for each in said.split():
-        label, _, count = each.rpartition(":")
-        if label and count.isdecimal():
-            found.append((label, int(count)))
-    return found
+    return Row(**values | {"findings": tuple(labels_of(values["findings"]))})
 
 
 def _values(row: Row, fields: Sequence[str]) -> tuple[Any, ...]:
@@ -268,32 +233,3 @@ def _values(row: Row, fields: Sequence[str]) -> tuple[Any, ...]:
         row.status,
         *(own[name] if name in own else getattr(row, name) for name in names),
     )
-
-
-def _counted(field: str, values: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """The most frequent values of a field, without the empty one."""
-    counter = Counter(values)
-    if field == "pii":
-        labels: Counter[str] = Counter()
-        for said, count in counter.items():
-            for label, _ in _labels_of(said):
-                labels[label] += count
-        counter = labels
-    named = [(value, count) for value, count in counter.items() if value]
-    return tuple(sorted(named, key=lambda each: (-each[1], each[0]))[:_VALUES_MAX])
-
-
-def _buckets(times: Sequence[int], statuses: Sequence[str]) -> tuple[tuple[Bucket, ...], int]:
-    """Equal spans of a round width over all times, empty ones too, oldest first."""
-    if not times:
-        return (), _WIDTHS_US[0]
-    first_us, last_us = min(times), max(times)
-    long_enough = (width for width in _WIDTHS_US if (last_us - first_us) / width < _BUCKETS_MAX)
-    days = -(-(last_us - first_us + 1) // (_BUCKETS_MAX * _WIDTHS_US[-1]))
-    width = next(long_enough, days * _WIDTHS_US[-1])
-    start = first_us // width
-    ok, others = ([0] * (last_us // width - start + 1) for _ in range(2))
-    for at_us, status in zip(times, statuses, strict=True):
-        (ok if status == "ok" else others)[at_us // width - start] += 1
-    numbers = range(len(ok))
-    return tuple(Bucket((start + i) * width, ok[i], others[i]) for i in numbers), width

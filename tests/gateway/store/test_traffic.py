@@ -12,7 +12,8 @@ from gateway.searching import parse
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.conditions import Search, Source
 from gateway.store.engine import Database, open_database
-from gateway.store.traffic import COUNTED, Place, Row, TrafficReader
+from gateway.store.facets import COUNTED
+from gateway.store.traffic import Place, Row, TrafficReader
 from gateway.types import Attempt, AuditRecord, Usage
 
 
