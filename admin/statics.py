@@ -3,13 +3,14 @@
 A file's address carries the digest of its bytes, so a browser may keep it for good.
 """
 
+import gzip
 import hashlib
 from collections.abc import Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any, Final
 
-from litestar import Response, route
+from litestar import Request, Response, route
 from litestar.enums import HttpMethod
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
@@ -29,6 +30,8 @@ class File(Struct, frozen=True):
     data: bytes
     media_type: str
     href: str
+    packed: bytes
+    """The same in gzip, made once at the start."""
 
 
 class Statics:
@@ -47,12 +50,17 @@ class Statics:
 
     def routes(self) -> list[Any]:
         @route("/static/{digest:str}/{name:path}", http_method=READING, opt=PUBLIC)
-        async def static(digest: FromPath[str], name: FromPath[str]) -> Response[bytes]:
+        async def static(
+            request: Request[Any, Any, Any], digest: FromPath[str], name: FromPath[str]
+        ) -> Response[bytes]:
             found = self._files.get(str(name).strip("/"))
             if found is None or not found.href.startswith(f"/static/{digest}/"):
                 raise NotFoundException
-            headers = {"cache-control": FOR_GOOD}
-            return Response(found.data, media_type=found.media_type, headers=headers)
+            headers = {"cache-control": FOR_GOOD, "vary": "accept-encoding"}
+            data = found.data
+            if "gzip" in request.headers.get("accept-encoding", ""):
+                data, headers["content-encoding"] = found.packed, "gzip"
+            return Response(data, media_type=found.media_type, headers=headers)
 
         return [static]
 
@@ -68,4 +76,5 @@ def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]
 
 def _file(name: str, data: bytes) -> File:
     digest = hashlib.sha256(data).hexdigest()[:16]
-    return File(data, KINDS[name.rpartition(".")[2]], f"/static/{digest}/{name}")
+    href = f"/static/{digest}/{name}"
+    return File(data, KINDS[name.rpartition(".")[2]], href, gzip.compress(data, 9, mtime=0))

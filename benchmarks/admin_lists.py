@@ -1,7 +1,6 @@
 """What the admin lists cost beside very many recorded requests: server time of each page, p50, p95.
 
     python -m benchmarks.admin_lists [--requests N] [--database URL] [--rounds N] [--export]
-    python -m benchmarks.admin_lists --weights
 
 Fills a fresh database in bulk (SQLite in a temporary folder, or the PostgreSQL database of the URL;
 one that was filled before is looked at again, as of when it was filled), starts the real admin
@@ -10,7 +9,6 @@ as its client sees it, in milliseconds: `alone` is that without the time in whic
 (with the database's, on one machine) waited for a core that other work had; `cpu` is what all of
 them spent.
 `--export` reads whole exports and prints the memory of the process before, at its peak and after.
-`--weights` prints what each page loads of script and style, and measures nothing else.
 """
 
 import argparse

@@ -20,6 +20,8 @@ from gateway.errors import RequestInvalid
 from gateway.rates import RateLimit
 
 
+GROUPS_SHOWN: Final = 400
+"""More lines than that no page needs: a file holds all of them."""
 _P = Permission
 _PATH: Final = "/o/{organisation:str}/costs"
 _HTML: Final = MediaType.HTML
@@ -54,6 +56,7 @@ def _reading(services: Services) -> list[Any]:
             400 if problem else 200,
             costs=found,
             groups=list(GROUPS),
+            groups_shown=GROUPS_SHOWN,
             problem=problem,
             in_house=_in_house(services),
         )

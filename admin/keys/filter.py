@@ -1,5 +1,6 @@
 """The filter of the list of keys: words, and `field:value` for what a key is. Pure."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -22,6 +23,8 @@ class KeyFilter(Struct, frozen=True):
     fields: tuple[tuple[str, str], ...] = ()
 
     def takes(self, line: KeyLine) -> bool:
+        if not (self.words or self.fields):
+            return True
         said = f"{line.key_id} {line.name} {line.workspace}/{line.project} {line.owner}".lower()
         return all(word in said for word in self.words) and all(
             _holds(line, name, value) for name, value in self.fields
@@ -53,7 +56,8 @@ def key_filter(text: str) -> KeyFilter:
 
 def counted(lines: Sequence[KeyLine]) -> list[tuple[str, int]]:
     """How many keys are in each state."""
-    return [(state, sum(state in line.states for line in lines)) for state in STATES]
+    found = Counter(state for line in lines for state in line.states)
+    return [(state, found[state]) for state in STATES]
 
 
 def _holds(line: KeyLine, name: str, value: str) -> bool:

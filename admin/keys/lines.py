@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 from gateway.budgets import WindowKind
-from gateway.identity import KeyRecord
+from gateway.store.key_names import KeyFacts
 from gateway.store.slices import Budget
 
 
@@ -81,46 +81,46 @@ def spending_of(budget: Budget) -> Spending:
 
 
 def key_line(
-    record: KeyRecord,
+    key: KeyFacts,
     last_used: Mapping[str, int],
     spendings: Mapping[str, Sequence[Spending]],
     now_us: int,
 ) -> KeyLine:
     """A stored key beside what is known of its use."""
-    principal = record.principal
-    last_us = last_used.get(record.key_id, 0)
-    former = [each.until_us for each in record.digests if each.until_us is not None]
-    until_us = max((each for each in former if each > now_us), default=None)
+    last_us = last_used.get(key.key_id, 0)
+    until_us = key.former_until_us
+    if until_us is not None and until_us <= now_us:
+        until_us = None
     return KeyLine(
-        key_id=record.key_id,
-        name=principal.key_name,
-        workspace=principal.workspace,
-        project=principal.project,
-        owner=record.created_by,
-        created_us=record.created_us,
+        key_id=key.key_id,
+        name=key.name,
+        workspace=key.workspace,
+        project=key.project,
+        owner=key.owner,
+        created_us=key.created_us,
         last_us=last_us,
-        expires_us=record.expires_us,
-        revoked_us=record.revoked_us,
+        expires_us=key.expires_us,
+        revoked_us=key.revoked_us,
         former_until_us=until_us,
-        models=None if principal.models is None else tuple(sorted(principal.models)),
-        labels=principal.labels,
-        translation=principal.translation,
-        states=_states(record, last_us, until_us, now_us),
-        spendings=tuple(spendings.get(f"key:{record.key_id}", ())),
-        revoked_revision=record.revoked_revision,
+        models=key.models,
+        labels=key.labels,
+        translation=key.translation,
+        states=_states(key, last_us, until_us, now_us),
+        spendings=tuple(spendings.get(f"key:{key.key_id}", ())),
+        revoked_revision=key.revoked_revision,
     )
 
 
-def _states(record: KeyRecord, last_us: int, until_us: int | None, now_us: int) -> tuple[str, ...]:
-    if record.revoked_us is not None:
+def _states(key: KeyFacts, last_us: int, until_us: int | None, now_us: int) -> tuple[str, ...]:
+    if key.revoked_us is not None:
         return ("revoked",)
-    if not record.is_live(now_us):
+    if not key.is_live(now_us):
         return ("expired",)
     found = []
     if until_us is not None:
         found.append("overlapping")
-    if record.expires_us is not None and record.expires_us - now_us < EXPIRING_US:
+    if key.expires_us is not None and key.expires_us - now_us < EXPIRING_US:
         found.append("expiring")
-    if now_us - (last_us or record.created_us) > UNUSED_US:
+    if now_us - (last_us or key.created_us) > UNUSED_US:
         found.append("unused")
     return (*found, "live")

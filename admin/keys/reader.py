@@ -72,13 +72,16 @@ class KeyReader:
 
     async def listed(self, organisation: str) -> list[KeyLine]:
         """Every key of an organisation, the newest first."""
+        return await self._lines(organisation)
+
+    async def _lines(self, organisation: str, key_id: str | None = None) -> list[KeyLine]:
         services = self._services
         now_us = services.clock.utc_us()
         await services.rollup.catch_up(ROLLUP_BATCHES)
-        used = await services.figures.last_used(organisation)
+        used = await services.figures.last_used(organisation, key_id)
         spendings = await self.spendings()
-        records = await services.keys.keys(organisation)
-        return [key_line(record, used, spendings, now_us) for record in records]
+        keys = await services.key_names.facts(organisation, key_id)
+        return [key_line(key, used, spendings, now_us) for key in keys]
 
     async def spendings(self) -> Mapping[str, Sequence[Spending]]:
         """Limits by account, with what is used of them."""
@@ -93,9 +96,8 @@ class KeyReader:
         Raises:
             NotFoundException: the organisation has no such key.
         """
-        for line in await self.listed(organisation):
-            if line.key_id == key_id:
-                return line
+        for line in await self._lines(organisation, key_id):
+            return line
         raise NotFoundException
 
     async def lately(self, organisation: str, key_id: str) -> int:

@@ -4,10 +4,12 @@ A page names tens of keys where an organisation may have ten thousand; reading a
 their digests and labels, cost more than everything else on the page.
 """
 
-from collections.abc import Collection, Iterator
-from typing import Final
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final
 
-from sqlalchemy import func, select
+import msgspec
+from msgspec import Struct
+from sqlalchemy import Text, cast, func, select
 
 from gateway.store.engine import Database
 from gateway.store.tables import virtual_keys
@@ -16,6 +18,35 @@ from gateway.store.tables import virtual_keys
 _AT_ONCE: Final = 1_000
 """Databases bound how many values one statement may carry."""
 _C = virtual_keys.c
+_FACTS: Final = (
+    *(_C.id, _C.name, _C.workspace, _C.project, _C.created_by, _C.created_us),
+    *(_C.expires_us, _C.revoked_us, _C.former_until_us, _C.translation),
+    _C.revoked_revision,
+    # As text: decoded by us, which takes a tenth of the time where there are thousands.
+    *(cast(_C.labels, Text), cast(_C.models, Text)),
+)
+
+
+class KeyFacts(Struct, frozen=True):
+    """A key as lists show it: nothing that a worker needs to recognise it by."""
+
+    key_id: str
+    name: str
+    workspace: str
+    project: str
+    owner: str
+    created_us: int
+    expires_us: int | None
+    revoked_us: int | None
+    former_until_us: int | None
+    """Until when the secret before a rotation is good."""
+    translation: str
+    revoked_revision: int | None
+    labels: tuple[str, ...]
+    models: tuple[str, ...] | None
+
+    def is_live(self, now_us: int) -> bool:
+        return self.revoked_us is None and (self.expires_us is None or now_us < self.expires_us)
 
 
 class KeyNames:
@@ -34,6 +65,19 @@ class KeyNames:
                 )
                 found |= {row.id: row.name for row in await connection.execute(query)}
         return found
+
+    async def facts(self, organisation: str, key_id: str | None = None) -> list[KeyFacts]:
+        """The keys of an organisation, or one of them, the newest first; raises NotReady."""
+        query = (
+            select(*_FACTS)
+            .where(_C.organisation == organisation)
+            .order_by(_C.created_us.desc(), _C.id)
+        )
+        if key_id is not None:
+            query = query.where(_C.id == key_id)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return [_facts(row) for row in rows]
 
     async def homes(self, key_ids: Collection[str]) -> dict[str, str]:
         """The organisations of these keys, by id; raises NotReady."""
@@ -61,6 +105,13 @@ class KeyNames:
         query = select(_C.workspace, _C.project).where(_C.organisation == organisation).distinct()
         async with self._database.reading() as connection:
             return [(workspace, project) for workspace, project in await connection.execute(query)]
+
+
+def _facts(row: Sequence[Any]) -> KeyFacts:
+    *values, labels, models = row
+    values.append(tuple(msgspec.json.decode(labels)))
+    values.append(tuple(sorted(msgspec.json.decode(models))) if models else None)
+    return KeyFacts(*values)
 
 
 def _parts(key_ids: Collection[str]) -> Iterator[list[str]]:

@@ -67,14 +67,16 @@ class TrafficFigures:
         ]
         return await self._grouped(traffic_days, by, DAY_DIMENSIONS, conditions)
 
-    async def last_used(self, organisation: str) -> dict[str, int]:
-        """When each key of an organisation last asked; keys that never did are missing."""
+    async def last_used(self, organisation: str, key_id: str | None = None) -> dict[str, int]:
+        """When each key of an organisation, or one, last asked; missing where it never did."""
         columns = traffic_days.c
         query = (
             select(columns.key_id, func.max(columns.last_us))
             .where(columns.organisation == organisation)
             .group_by(columns.key_id)
         )
+        if key_id is not None:
+            query = query.where(columns.key_id == key_id)
         async with self._database.reading() as connection:
             return {name: int(last) for name, last in await connection.execute(query)}
 

@@ -149,6 +149,11 @@ class Browser:
         self._session = session
 
     @property
+    def session(self) -> aiohttp.ClientSession:
+        """For requests that need more than `send` gives."""
+        return self._session
+
+    @property
     def session_id(self) -> str:
         """What the cookie holds; empty while nobody is signed in."""
         for cookie in self._session.cookie_jar:

@@ -7,6 +7,7 @@ import re
 import msgspec
 import pytest
 
+from admin.costs import pages
 from gateway.budgets import BudgetKey
 from gateway.store.alerts import AlertTable
 from gateway.store.leases import LeaseTable
@@ -243,3 +244,11 @@ async def test_hostile_names_are_text_in_every_table(listener: Listener, admin: 
         page = await see(admin, path)
         assert "<script>alert" not in page
         assert "<img" not in page
+
+
+async def test_a_page_shows_the_dearest_of_very_many_groups_and_says_how_many_lack(
+    admin: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "more that cost less" not in await see(admin, f"{ROOM}?by=key")
+    monkeypatch.setattr(pages, "GROUPS_SHOWN", 1)
+    assert "1 more that cost less" in await see(admin, f"{ROOM}?by=key")
