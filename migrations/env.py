@@ -5,6 +5,7 @@ from alembic import context
 from gateway.store.batch_tables import batches
 from gateway.store.checkups import provider_checkups
 from gateway.store.custody_tables import audit_holds
+from gateway.store.deliveries import sink_deliveries
 from gateway.store.invitations import invitations
 from gateway.store.kept_answers import kept_answers
 from gateway.store.kept_files import kept_files
@@ -32,6 +33,7 @@ tables = (
     setup_links,
     team_members,
     workers,
+    sink_deliveries,
 )
 assert len({id(table.metadata) for table in tables}) == 1
 
