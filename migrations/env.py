@@ -31,6 +31,7 @@ tables = (
     reviews,
     rollup_cursors,
     setup_links,
+    sink_deliveries,
     team_members,
     workers,
     sink_deliveries,
