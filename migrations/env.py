@@ -34,7 +34,6 @@ tables = (
     sink_deliveries,
     team_members,
     workers,
-    sink_deliveries,
 )
 assert len({id(table.metadata) for table in tables}) == 1
 
