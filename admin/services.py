@@ -31,6 +31,7 @@ from gateway.store.people import PeopleStore
 from gateway.store.policies import PolicyStore
 from gateway.store.rate_limits import RateLimitTable
 from gateway.store.rollup import Rollup
+from gateway.store.scheduler import Scheduler
 from gateway.store.schema import require_newest_schema
 from gateway.store.spending import SpendingReader
 from gateway.store.traffic_figures import TrafficFigures
@@ -40,6 +41,7 @@ from gateway.upkeep import Duty, Upkeep
 
 ADD_EVERY_S: Final = 10.0
 TIDY_EVERY_S: Final = 3600.0
+SCHEDULE_EVERY_S: Final = 1.0
 
 
 class Services(Struct, frozen=True):
@@ -97,8 +99,10 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     deeds = Deeds(log, clock)
     records = DatabaseAuditSink(database, settings.path(settings.audit.directory))
     checker = LogChecker(settings, records, deeds, clock)
+    policies = PolicyStore(database, clock)
+    scheduler = Scheduler(database, policies, deeds, clock)
     badge = LogBadge(database, checker, clock, settings.audit.checkpoint_period_s)
-    waiting = PendingBadge(PolicyStore(database, clock), Custody(database, log, clock))
+    waiting = PendingBadge(policies, Custody(database, log, clock))
     return Services(
         settings=settings,
         clock=clock,
@@ -118,6 +122,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
             (
                 Duty("rollup", ADD_EVERY_S, rollup.catch_up, Event.UPKEEP_FAILED),
                 Duty("rollup", TIDY_EVERY_S, rollup.tidy, Event.UPKEEP_FAILED),
+                Duty("schedule", SCHEDULE_EVERY_S, scheduler.tend, Event.SCHEDULE_FAILED),
             )
         ),
         log=log,

@@ -54,6 +54,7 @@ from gateway.store.policies import PolicyStore
 from gateway.store.pool_drains import DrainKeeper, DrainTable
 from gateway.store.rate_limits import RateLimitTable
 from gateway.store.revisions import RevisionWatcher
+from gateway.store.scheduler import Scheduler
 from gateway.store.schema import require_newest_schema
 from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event, logger
@@ -310,12 +311,15 @@ class DataPlane:
 
     def _duties(self) -> tuple[Duty, ...]:
         refresh_s, refresh = self._settings.secrets.refresh_s, self._rotation.refresh
+        deeds = Deeds(self._audit, self._clock)
+        scheduler = Scheduler(self._database, self._policies, deeds, self._clock)
         duties = (
             Duty("credentials", refresh_s, refresh, Event.CREDENTIAL_UNAVAILABLE),
             Duty("keys", rhythm.FOLLOW_RETRY_S, self._follow_keys, Event.SNAPSHOT_FAILED),
             Duty("probe", rhythm.PROBE_S, self._probe, Event.PROBE_FAILED),
             Duty("prices", rhythm.PRICES_S, self._prices.follow, Event.PRICES_REFUSED),
             Duty("guard", rhythm.GUARD_S, self._guard.tend, Event.GUARD_FAILED),
+            Duty("schedule", rhythm.GUARD_S, scheduler.tend, Event.SCHEDULE_FAILED),
             *self._integration.duties,
             Duty("log", rhythm.LOG_S, self._write_log, Event.UPKEEP_FAILED),
             Duty("answers", rhythm.ANSWERS_S, self._threads.forget_expired, Event.UPKEEP_FAILED),

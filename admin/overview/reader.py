@@ -17,6 +17,7 @@ from gateway.store.attention import Attention
 from gateway.store.audit_sink import AuditQuery
 from gateway.store.reviews import ReviewStore
 from gateway.store.revisions import current
+from gateway.store.schedules import ScheduleTable
 from gateway.store.traffic_figures import Sums
 from gateway.types import AuditRecord
 
@@ -241,6 +242,7 @@ class OverviewReader:
         found = [
             *await self._approvals(person, visible, now_us),
             *await self._reviews(person, visible),
+            *await self._refused_schedules(person, visible, now_us),
             *await self._late_sinks(person, now_us),
             *await self._limits_and_keys(visible, now_us),
             *await self._unpriced(visible, now_us),
@@ -279,6 +281,19 @@ class OverviewReader:
             for review in await ReviewStore(services.database, services.clock).due(visible)
             if allows(person, Permission.REVIEWS_SIGN, review.organisation)
         ]
+
+    async def _refused_schedules(
+        self, person: Person, visible: Collection[str] | None, now_us: int
+    ) -> list[Need]:
+        """Versions that were to act at a time and did not."""
+        table = ScheduleTable(self._services.database, self._services.clock)
+        found = []
+        for each in await table.open(now_us - MONTH_US):
+            organisation = _organisation_of(each.level)
+            is_theirs = allows(person, Permission.POLICIES_PUBLISH, organisation or None)
+            if each.state == "refused" and is_theirs and _is_visible(organisation, visible):
+                found.append(Need("schedule", organisation, each.said, each.number, each.ended_us))
+        return found
 
     async def _late_sinks(self, person: Person, now_us: int) -> list[Need]:
         if not allows(person, Permission.SYSTEM_READ):

@@ -20,6 +20,7 @@ from gateway.access import Permission
 from gateway.errors import RequestInvalid
 from gateway.guarding import guard_from, wider
 from gateway.rollout import PolicyVersion, acting_at
+from gateway.store.schedules import Schedule
 from policies.explain import Explanation
 from policies.forms import FactField, fact_fields
 from policies.functions import FUNCTIONS
@@ -67,6 +68,21 @@ class StepOrder(Struct, frozen=True, forbid_unknown_fields=True):
     percent: float = 0.0
     accepts_wider: bool = False
     """Has to be said to approve limits that are wider than the installation's."""
+
+
+class ScheduleOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """`publish` or `canary` at a time, such as `2026-12-01T09:00+05:30`; without a zone in UTC."""
+
+    action: str = "publish"
+    at: str = ""
+    reason: str = ""
+    percent: float = 0.0
+
+
+class ReasonOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """Why."""
+
+    reason: str = ""
 
 
 class RollbackOrder(Struct, frozen=True, forbid_unknown_fields=True):
@@ -138,7 +154,11 @@ def _reading(room: PolicyRoom) -> list[Any]:
             found["acting"] = msgspec.to_builtins(acting_at(events, moment_of(at, "UTC")))
         return found
 
-    return [levels, vocabulary, level, versions, version, history]
+    @get(f"{LEVEL}/schedules", opt=reads)
+    async def schedules(organisation: Named, level: Named) -> list[Schedule]:
+        return await room.reader.schedules.of(place_of(organisation, level).name)
+
+    return [levels, vocabulary, level, versions, version, history, schedules]
 
 
 def _writing(room: PolicyRoom) -> list[Any]:
@@ -227,7 +247,37 @@ def _stepping(room: PolicyRoom) -> list[Any]:
         to, reason = order.to or None, order.reason
         return await room.desk.roll_back(person_of(request), organisation, place, to, reason)
 
-    return [judge, roll_out, roll_back]
+    return [judge, roll_out, roll_back, *_scheduling(room)]
+
+
+def _scheduling(room: PolicyRoom) -> list[Any]:
+    @post(f"{VERSION}/schedule", opt=needs(_P.POLICIES_PUBLISH, records="policy.scheduled"))
+    async def schedule(
+        request: Asking, organisation: Named, level: Named, number: Numbered
+    ) -> Schedule:
+        order = await _order(request, ScheduleOrder)
+        place, at_us = place_of(organisation, level), moment_of(order.at, "UTC")
+        return await room.desk.schedule(
+            person_of(request),
+            organisation,
+            place,
+            number,
+            order.action,
+            at_us,
+            reason=order.reason,
+            percent=order.percent,
+        )
+
+    @post(f"{VERSION}/unschedule", opt=needs(_P.POLICIES_PUBLISH, records="policy.unscheduled"))
+    async def unschedule(
+        request: Asking, organisation: Named, level: Named, number: Numbered
+    ) -> Schedule:
+        place, order = place_of(organisation, level), await _order(request, ReasonOrder)
+        person = person_of(request)
+        await room.reader.version(place, number)
+        return await room.desk.unschedule(person, organisation, place, number, order.reason)
+
+    return [schedule, unschedule]
 
 
 def _said(question: Question) -> dict[str, str]:

@@ -19,6 +19,7 @@ from gateway.errors import RequestInvalid
 from gateway.guarding import GuardRules, require_seen, wider
 from gateway.rollout import Action, PolicyVersion
 from gateway.store.policy_drafts import PolicyDraft
+from gateway.store.schedules import Schedule
 from policies.check import CheckReport, check
 from policies.writing import document_text
 
@@ -174,6 +175,48 @@ class Desk:
             return await self._reader.store.act(
                 place.name, number, taken, person.name, percent=percent, reason=reason
             )
+
+    async def schedule(
+        self,
+        person: Person,
+        organisation: str,
+        place: Place,
+        number: int,
+        action: str,
+        at_us: int,
+        *,
+        reason: str,
+        percent: float = 0.0,
+    ) -> Schedule:
+        """Let an approved version go live, or become a canary, at a time.
+
+        Raises:
+            NotFoundException: there is no such version.
+            RequestInvalid: as `ScheduleTable.add`, or no reason is given.
+        """
+        _require(person, Permission.POLICIES_PUBLISH, organisation, place)
+        version = await self._reader.version(place, number)
+        reason = _reason(reason)
+        after: dict[str, object] = {"level": place.name, "number": number, "at_us": at_us}
+        after |= {"digest": version.digest, "action": action, "reason": reason}
+        after |= {"approved_by": version.approver} | ({"percent": percent} if percent else {})
+        async with self._deeds.doing(
+            person.name, "policy.scheduled", organisation, before=await self._states(place),
+            after=after,
+        ):  # fmt: skip
+            return await self._reader.schedules.add(
+                place.name, number, action, at_us, person.name, percent=percent, reason=reason
+            )
+
+    async def unschedule(
+        self, person: Person, organisation: str, place: Place, number: int, reason: str
+    ) -> Schedule:
+        """Call off what waits for a version; raises RequestInvalid when nothing does."""
+        _require(person, Permission.POLICIES_PUBLISH, organisation, place)
+        reason = _reason(reason)
+        after = {"level": place.name, "number": number, "reason": reason}
+        async with self._deeds.doing(person.name, "policy.unscheduled", organisation, after=after):
+            return await self._reader.schedules.cancel(place.name, number, person.name, reason)
 
     async def roll_back(
         self, person: Person, organisation: str, place: Place, to: int | None, reason: str

@@ -118,6 +118,8 @@ async def version_page(
     written = await reader.text_of(live) if live else ""
     measured = await reader.figures.measured(place.name, version.number)
     events = [e for e in await reader.history(place) if e.number == version.number]
+    scheduled = [e for e in await reader.open_schedules(place) if e.number == version.number]
+    schedule = scheduled[-1] if scheduled else None
     same = live is not None and live.number == version.number
     return await room.shell.page(
         request,
@@ -141,6 +143,8 @@ async def version_page(
         guard=version.guard or reader.guard,
         wider=wider(version.guard, reader.guard),
         measured=measured,
+        schedule=schedule,
+        conflict=await reader.schedules.conflict(schedule) if schedule else "",
         halted=_halted(events, version),
         compared=compared(version.guard, reader.guard, measured.canary, measured.beside),
         events=events,

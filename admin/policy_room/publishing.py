@@ -9,7 +9,7 @@ from litestar.response import Redirect
 from admin.policy_room.desk import STEPS, VERDICTS
 from admin.policy_room.limits import limit_fields, limits_of
 from admin.policy_room.marks import line_difference, marks_of
-from admin.policy_room.pages import EMPTY, history_page, version_page
+from admin.policy_room.pages import EMPTY, history_page, moment_of, version_page
 from admin.policy_room.places import Place, place_of
 from admin.policy_room.room import (
     Asking,
@@ -24,6 +24,7 @@ from admin.policy_room.room import (
     takes,
 )
 from admin.policy_room.weighing import DAYS
+from admin.preferences import is_zone
 from admin.sign_in import SEE_OTHER
 from gateway.access import Permission
 from gateway.errors import Forbidden, RequestInvalid
@@ -95,7 +96,27 @@ def _step_routes(room: PolicyRoom) -> list[Any]:
             )
         return _to_version(organisation, place, version.number)
 
-    return [judge, roll_out, roll_back]
+    @takes(
+        f"{BASE}/versions/{{number:int}}/unschedule",
+        Permission.POLICIES_PUBLISH,
+        "policy.unscheduled",
+    )
+    async def unschedule(
+        request: Asking, organisation: Named, level: Named, number: Numbered
+    ) -> Response[Any]:
+        place, form = place_of(organisation, level), await form_of(request)
+        version = await room.reader.version(place, number)
+        try:
+            reason = form.get("reason", "")
+            await room.desk.unschedule(person_of(request), organisation, place, number, reason)
+        except RequestInvalid as error:
+            return await version_page(
+                room, request, organisation, place, version,
+                status=error.status, problem=error.message,
+            )  # fmt: skip
+        return _to_version(organisation, place, number)
+
+    return [judge, roll_out, roll_back, unschedule]
 
 
 async def _take(
@@ -112,6 +133,19 @@ async def _take(
         if action not in permitted:
             raise RequestInvalid(f"one of {', '.join(permitted)}", parameter="action")
         percent = _percent(form) if action == "canary" else 0.0
+        if form.get("at", "").strip():
+            at_us = await _moment(room, request, form)
+            await room.desk.schedule(
+                person_of(request),
+                organisation,
+                place,
+                number,
+                action,
+                at_us,
+                reason=form.get("reason", ""),
+                percent=percent,
+            )
+            return _to_version(organisation, place, number)
         await room.desk.step(
             person_of(request),
             organisation,
@@ -129,6 +163,14 @@ async def _take(
             status=error.status, problem=error.message, form=form,
         )  # fmt: skip
     return _to_version(organisation, place, number)
+
+
+async def _moment(room: PolicyRoom, request: Asking, form: dict[str, str]) -> int:
+    """A form's time in the zone that the form was shown in."""
+    zone = form.get("zone", "")
+    if not is_zone(zone):
+        zone = (await room.shell.frame(request, "policies")).way.zone
+    return moment_of(form["at"], zone)
 
 
 def _to_version(organisation: str, place: Place, number: int) -> Redirect:

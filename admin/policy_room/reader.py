@@ -16,6 +16,7 @@ from gateway.rollout import PolicyEvent, PolicyVersion
 from gateway.store.archive import DecisionArchive
 from gateway.store.policies import PolicyStore
 from gateway.store.policy_drafts import DraftTable, PolicyDraft
+from gateway.store.schedules import Schedule
 from policies.document import Constraint, PolicyBody, Preference
 from policies.facts import TargetFacts
 from policies.program import PolicyDocument
@@ -26,6 +27,7 @@ from policies.writing import document_text
 PENDING: Final = ("draft", "approved")
 ON_TRIAL: Final = ("canary", "shadow")
 PLACES_MAX: Final = 200
+REFUSED_SHOWN_US: Final = 14 * 86_400_000_000
 RULES_SHOWN_MAX: Final = 200
 """Of one phase on one page; the code shows all of them."""
 
@@ -58,6 +60,13 @@ class LevelView(Struct, frozen=True):
     trials: tuple[PolicyVersion, ...]
     pending: tuple[PolicyVersion, ...]
     draft: PolicyDraft | None
+    schedules: tuple[Schedule, ...] = ()
+    """What waits for its time, and what was refused then."""
+
+    def waiting(self, number: int) -> Schedule | None:
+        """What is scheduled for a version."""
+        found = (each for each in self.schedules if each.number == number)
+        return next((each for each in found if each.state == "waiting"), None)
 
     @property
     def warnings(self) -> list[RuleLine]:
@@ -73,6 +82,8 @@ class PolicyReader:
         self.guard = services.settings.policy.guard
         self.store = PolicyStore(services.database, services.clock)
         self.figures = self.store.figures
+        self.schedules = self.store.schedules
+        self._clock = services.clock
         self.drafts = DraftTable(services.database, services.clock)
         self.archive = DecisionArchive(services.records, self.store)
         self._keys = services.key_names
@@ -137,6 +148,11 @@ class PolicyReader:
                 return version, await self.document(version)
         return None, self.base if place.depth == 0 else None
 
+    async def open_schedules(self, place: Place) -> list[Schedule]:
+        """What waits for its time at a level, and what was refused lately."""
+        found = await self.schedules.open(self._clock.utc_us() - REFUSED_SHOWN_US)
+        return [each for each in found if each.level == place.name]
+
     async def history(self, place: Place) -> list[PolicyEvent]:
         return await self.store.history(place.name)
 
@@ -165,6 +181,7 @@ class PolicyReader:
             trials=tuple(each for each in versions if each.state in ON_TRIAL),
             pending=tuple(each for each in versions if each.state in PENDING),
             draft=drafts.get(place.name),
+            schedules=tuple(await self.open_schedules(place)),
         )
 
 

@@ -11,6 +11,7 @@ from gateway import routing
 from gateway.cli.options import Refused
 from gateway.cli.replay import replay
 from gateway.cli.rollout import COMMANDS
+from gateway.cli.scheduling import COMMANDS as SCHEDULING
 from gateway.clock import SystemClock
 from gateway.credentials import provider_credential
 from gateway.errors import RequestInvalid
@@ -93,7 +94,7 @@ def explain_decision(file: Path, request_json: str, config_file: Path | None) ->
 
 
 policy.add_command(replay)
-for _command in COMMANDS:
+for _command in (*COMMANDS, *SCHEDULING):
     policy.add_command(_command)
 
 

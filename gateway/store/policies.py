@@ -26,6 +26,7 @@ from gateway.store.policy_tables import (
     target_boards,
 )
 from gateway.store.revisions import bump
+from gateway.store.schedules import ScheduleTable, call_off, note
 from policies.document import canonical_json
 from policies.facts import TargetFacts
 from policies.loading import load_document
@@ -35,6 +36,8 @@ from policies.program import PolicyDocument
 ACTING: tuple[State, ...] = ("live", "canary", "shadow")
 PERCENT_MAX = 100.0
 _V = policy_versions.c
+_SETTLES: frozenset[Action] = frozenset({"reject", "publish", "stop", "withdraw"})
+"""After these what was left to a time is no longer meant: it is called off."""
 
 
 class PolicyStore:
@@ -45,6 +48,7 @@ class PolicyStore:
         self._clock = clock
         self._documents: dict[str, PolicyDocument] = {}
         self.figures = CanaryFigures(database, clock)
+        self.schedules = ScheduleTable(database, clock)
 
     async def keep(self, document: PolicyDocument) -> None:
         """Keep a document, so that decisions under it can be explained later."""
@@ -139,19 +143,38 @@ class PolicyStore:
             raise RequestInvalid("a canary gets more than 0 and at most 100 percent")
         async with self._database.writing() as connection:
             await bump(connection)
-            version = await self._version(connection, level, number)
-            state = step(version, action, actor)
-            if action == "canary" and version.state != "canary":
-                await forget_figures(connection, level, number)
-            changes: dict[str, Any] = {"state": state, "percent": percent}
-            if action == "approve":
-                changes["approver"] = actor
-            await self._replace_predecessor(connection, level, number, state)
-            if state == "live":
-                await self._end_trials(connection, level, number)
-            await self._change(connection, level, number, changes)
-            await self._note(connection, level, number, actor, action, reason)
-            return await self._version(connection, level, number)
+            version = await self.version_within(connection, level, number)
+            return await self.act_within(
+                connection, version, action, actor, percent=percent, reason=reason
+            )
+
+    async def act_within(
+        self,
+        connection: AsyncConnection,
+        version: PolicyVersion,
+        action: Action,
+        actor: str,
+        *,
+        percent: float = 0.0,
+        reason: str = "",
+    ) -> PolicyVersion:
+        """The same as part of a transaction that has raised the revision; see `act`."""
+        level, number = version.level, version.number
+        state = step(version, action, actor)
+        if action == "canary" and version.state != "canary":
+            await forget_figures(connection, level, number)
+        if action in _SETTLES:
+            said = f"{action} by {actor}"
+            await call_off(connection, level, number, self._clock.utc_us(), actor, said)
+        changes: dict[str, Any] = {"state": state, "percent": percent}
+        if action == "approve":
+            changes["approver"] = actor
+        await self._replace_predecessor(connection, level, number, state)
+        if state == "live":
+            await self._end_trials(connection, level, number)
+        await self._change(connection, level, number, changes)
+        await self._note(connection, level, number, actor, action, reason)
+        return await self.version_within(connection, level, number)
 
     async def roll_back(
         self, level: str, actor: str, *, to: int | None = None, reason: str = ""
@@ -181,7 +204,7 @@ class PolicyStore:
             changes = {"state": "live", "approver": old.approver}
             await self._change(connection, level, new.number, changes)
             await self._note(connection, level, new.number, actor, "roll_back", reason or note)
-            return await self._version(connection, level, new.number)
+            return await self.version_within(connection, level, new.number)
 
     async def versions(self, level: str | None = None) -> list[PolicyVersion]:
         """All versions, by level, the newest first."""
@@ -202,7 +225,7 @@ class PolicyStore:
     async def version(self, level: str, number: int) -> PolicyVersion:
         """Raises RequestInvalid when there is no such version."""
         async with self._database.reading() as connection:
-            return await self._version(connection, level, number)
+            return await self.version_within(connection, level, number)
 
     async def history(self, level: str) -> list[PolicyEvent]:
         """What was done on a level, in order."""
@@ -303,15 +326,13 @@ class PolicyStore:
         action: str,
         reason: str,
     ) -> None:
-        columns = policy_events.c
-        last = select(func.max(columns.place)).where(columns.level == level)
-        place = ((await connection.execute(last)).scalar_one_or_none() or 0) + 1
-        event = PolicyEvent(level, number, self._clock.utc_us(), actor[:200], action, reason)
-        await connection.execute(
-            insert(policy_events), msgspec.structs.asdict(event) | {"place": place}
-        )
+        now_us = self._clock.utc_us()
+        await note(connection, level, number, now_us, (actor, action, reason))
 
-    async def _version(self, connection: AsyncConnection, level: str, number: int) -> PolicyVersion:
+    async def version_within(
+        self, connection: AsyncConnection, level: str, number: int
+    ) -> PolicyVersion:
+        """A version as a transaction sees it; raises RequestInvalid when there is none."""
         here = (_V.level == level) & (_V.number == number)
         query = select(policy_versions).where(here)
         row = (await connection.execute(query)).mappings().first()

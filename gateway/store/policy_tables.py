@@ -71,6 +71,28 @@ canary_figures = Table(
 )
 """What each run of a worker counted under a canary and beside it; new ones begin at nothing."""
 
+policy_schedules = Table(
+    "policy_schedules",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("level", _LEVEL, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("action", String(10), nullable=False),
+    Column("at_us", BigInteger, nullable=False),
+    Column("actor", String(200), nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("percent", Float, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("live", Integer, nullable=False),
+    Column("canary", Integer, nullable=False),
+    Column("state", String(10), nullable=False),
+    Column("ended_us", BigInteger, nullable=False),
+    Column("ended_by", String(200), nullable=False),
+    Column("said", Text, nullable=False),
+    Index(None, "state", "at_us"),
+)
+"""Versions that are to act at a time, and what became of that."""
+
 policy_texts = Table(
     "policy_texts",
     metadata,

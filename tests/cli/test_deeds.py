@@ -5,6 +5,7 @@ import json
 import os
 import pwd
 import secrets
+from datetime import UTC, datetime, timedelta, timezone
 
 import click
 import pytest
@@ -20,7 +21,7 @@ READING = """
     audit reveal report, audit verify, budgets list, cascade check, config check, costs export,
     costs forecast, costs reconcile, costs report, costs savings, keys list, limits list,
     policy check, policy diff, policy explain, policy guard, policy history, policy replay,
-    policy show, policy versions, pool list, secrets list, teams list, users list
+    policy schedules, policy show, policy versions, pool list, secrets list, teams list, users list
 """
 IN_CUSTODY = """
     audit erase, audit hold release, audit hold set, audit reveal approve, audit reveal ask,
@@ -156,6 +157,27 @@ def test_the_steps_of_a_policy_are_on_record_with_the_versions_they_met(
     ]
     assert json.loads(found[1]["before"]) == [[1, "draft"]]
     assert json.loads(found[2]["after"])["actor"] == "bob"
+
+
+def test_a_version_is_left_to_a_time_with_its_zone_and_called_off_again(
+    operator: Operator,
+) -> None:
+    file = operator.folder / "closed.toml"
+    file.write_text('name = "closed"\nversion = 1\n')
+    operator.config("policy", "draft", file, "--by", "ann")
+    operator.config("policy", "approve", "1", "--by", "bob")
+    when = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
+    here = when.astimezone(timezone(timedelta(hours=5, minutes=30))).isoformat()
+    order = ("policy", "schedule", "1", "--by", "bob", "--canary", "5", "--at")
+    assert operator.config(*order, "soon").status == 2
+    assert "within a year" in operator.config(*order, "2020-01-01").errors
+    said = json.loads(operator.config(*order, here).last_line)
+    assert (said["action"], said["percent"], said["state"]) == ("canary", 5.0, "waiting")
+    assert said["at_us"] == round(when.timestamp() * 1_000_000)
+    assert operator.config("policy", "unschedule", "1", "--by", "bob").status == 0
+    (listed,) = map(json.loads, operator.config("policy", "schedules").output.splitlines())
+    assert listed["state"] == "cancelled"
+    assert operator.config("policy", "unschedule", "1", "--by", "bob").status == 2
 
 
 def test_wider_limits_of_a_canary_are_approved_only_by_who_says_so(operator: Operator) -> None:

@@ -1,5 +1,7 @@
 """From a draft to everybody and back: in numbers before, by two people, and on record."""
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -142,6 +144,64 @@ async def test_limits_of_its_own_go_with_a_version_and_wider_ones_have_to_be_see
     approved = [each for each in await deeds(listener) if each.action == "policy.approve"][-1]
     after = msgspec.json.decode(approved.detail["after"])
     assert (after["guard"]["failures_excess"], after["guard_wider"]) == (0.02, seen)
+
+
+async def test_a_version_goes_live_at_its_time_in_the_readers_zone_or_is_refused_aloud(
+    listener: Listener,
+) -> None:
+    await staff(listener)
+    async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
+        first = await submitted(wanda, STRICT)
+        await stepped(anton, first, "approve")
+        kolkata = {"zone": "Asia/Kolkata"}
+        past = await stepped(anton, first, "publish", at="2020-01-01T00:00", **kolkata)
+        assert (past[0], "within a year" in past[1]) == (400, True)
+        shadow = await stepped(anton, first, "shadow", at="2027-01-15T13:34", **kolkata)
+        assert (shadow[0], "may be left to a time" in shadow[1]) == (400, True)
+        # The listener's clock stands at 08:00 UTC of that day: 26 to two there is 08:04.
+        assert (await stepped(anton, first, "publish", at="2027-01-15T13:34", **kolkata))[0] == 303
+        _, page = await wanda.send("GET", first)
+        said = plain(page)
+        assert "It goes live for everybody on Jan 15, 2027, 8:04:00" in said
+        assert "Ordered by anton" in said
+        assert "Call it off" not in said, "she may not publish"
+        assert "goes live for everybody on" in plain((await wanda.send("GET", HOME))[1])
+
+        second = await submitted(wanda, STRICT.replace("S2", "S1"))
+        await stepped(anton, second, "approve")
+        await stepped(anton, second, "publish")
+        _, page = await anton.send("GET", first)
+        assert "As things are it will be refused: version 2 is live now" in plain(page)
+        listener.clock.advance(241.0)
+        refused = ""
+        for _ in range(100):
+            refused = plain((await anton.send("GET", HOME))[1])
+            if "was refused" in refused:
+                break
+            await asyncio.sleep(0.1)
+        assert "Version 1 was scheduled for Jan 15, 2027, 8:04:00" in refused
+        overview = plain((await anton.send("GET", "/"))[1])
+        assert "was scheduled and refused: version 2 is live now" in overview
+
+        again = await stepped(
+            anton, first, "canary", percent="5", at="2027-01-16T00:00", zone="UTC"
+        )
+        assert again[0] == 303, again[1]
+        assert "was refused" not in plain((await anton.send("GET", HOME))[1])
+        answer, _ = await anton.send("POST", f"{first}/unschedule", {"reason": "not yet"})
+        assert answer.status == 303
+        _, listed = await wanda.send(
+            "GET", "/api/organisations/acme/policies/organisation/schedules"
+        )
+
+    assert [each["state"] for each in msgspec.json.decode(listed)] == ["refused", "cancelled"]
+    found = [each for each in await deeds(listener) if each.action.startswith("policy.")]
+    assert [(each.actor, each.action, each.error) for each in found[-4:]] == [
+        (APPROVER, "policy.publish", ""),
+        ("schedule", "policy.publish", "conflict"),
+        (APPROVER, "policy.scheduled", ""),
+        (APPROVER, "policy.unscheduled", ""),
+    ]
 
 
 async def test_nobody_approves_what_they_wrote_also_with_both_roles(listener: Listener) -> None:
