@@ -143,6 +143,11 @@ def _reading(room: PolicyRoom) -> list[Any]:
             "text": text,
             "guard": msgspec.to_builtins(found.guard or usual),
             "guard_wider": wider(found.guard, usual),
+            "outcome": msgspec.to_builtins(
+                await room.outcomes.of(
+                    organisation, place, await room.reader.history(place), number
+                )
+            ),
             "measured": msgspec.to_builtins(await room.reader.figures.measured(place.name, number)),
         }
 

@@ -24,6 +24,8 @@ from policies.document import PolicyBody
 
 
 EMPTY: Final = PolicyBody(name="nothing", version=1)
+OUTCOMES_MAX: Final = 8
+ROLLUP_BATCHES: Final = 2
 US_PER_S: Final = 1_000_000
 
 
@@ -117,7 +119,10 @@ async def version_page(
     weight = await room.weigher.weigh(organisation, place, document) if is_ahead else None
     written = await reader.text_of(live) if live else ""
     measured = await reader.figures.measured(place.name, version.number)
-    events = [e for e in await reader.history(place) if e.number == version.number]
+    history = await reader.history(place)
+    events = [e for e in history if e.number == version.number]
+    await room.services.rollup.catch_up(ROLLUP_BATCHES)
+    outcome = await room.outcomes.of(organisation, place, history, version.number)
     scheduled = [e for e in await reader.open_schedules(place) if e.number == version.number]
     schedule = scheduled[-1] if scheduled else None
     same = live is not None and live.number == version.number
@@ -144,6 +149,7 @@ async def version_page(
         wider=wider(version.guard, reader.guard),
         measured=measured,
         schedule=schedule,
+        outcome=outcome,
         conflict=await reader.schedules.conflict(schedule) if schedule else "",
         halted=_halted(events, version),
         compared=compared(version.guard, reader.guard, measured.canary, measured.beside),
@@ -194,6 +200,11 @@ async def history_page(
             acting = acting_at(events, at_us)
         except RequestInvalid as error:
             status, problem = error.status, error.message
+    lived = [each.number for each in versions if each.state in ("live", "retired")]
+    outcomes = [
+        await room.outcomes.of(organisation, place, events, number, with_times=False)
+        for number in lived[:OUTCOMES_MAX]
+    ]
     return await room.shell.page(
         request,
         "policy_room/history.html",
@@ -203,6 +214,7 @@ async def history_page(
         place=place,
         versions=versions,
         events=list(reversed(events)),
+        outcomes=[each for each in outcomes if each and each.hours],
         numbers=numbers,
         compared=pair_compared,
         acting=acting,

@@ -37,7 +37,7 @@ BASE: Final = "/o/{organisation:str}/policies/{level:str}"
 
 def publishing_routes(room: PolicyRoom) -> list[Any]:
     """The routes; each change is on record under the name that the command line gives it."""
-    return [*_submit_routes(room), *_step_routes(room)]
+    return [*_submit_routes(room), *_step_routes(room), *_waiting_routes(room)]
 
 
 def _submit_routes(room: PolicyRoom) -> list[Any]:
@@ -96,6 +96,10 @@ def _step_routes(room: PolicyRoom) -> list[Any]:
             )
         return _to_version(organisation, place, version.number)
 
+    return [judge, roll_out, roll_back]
+
+
+def _waiting_routes(room: PolicyRoom) -> list[Any]:
     @takes(
         f"{BASE}/versions/{{number:int}}/unschedule",
         Permission.POLICIES_PUBLISH,
@@ -116,7 +120,7 @@ def _step_routes(room: PolicyRoom) -> list[Any]:
             )  # fmt: skip
         return _to_version(organisation, place, number)
 
-    return [judge, roll_out, roll_back, unschedule]
+    return [unschedule]
 
 
 async def _take(

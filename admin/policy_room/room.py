@@ -12,6 +12,7 @@ from msgspec import Struct
 from admin.access import needs, session_of
 from admin.policy_room.asking import Asker
 from admin.policy_room.desk import Desk
+from admin.policy_room.outcomes import Outcomes
 from admin.policy_room.places import Place, may
 from admin.policy_room.reader import PolicyReader
 from admin.policy_room.weighing import Weigher
@@ -20,6 +21,7 @@ from admin.shell import Shell
 from admin.sign_in import READING, SEE_OTHER
 from gateway.access import Permission, Person
 from gateway.errors import RequestInvalid
+from gateway.store.spans import TrafficSpans
 
 
 FIELDS_MAX: Final = 500
@@ -51,6 +53,7 @@ class PolicyRoom(Struct, frozen=True):
     desk: Desk
     weigher: Weigher
     asker: Asker
+    outcomes: Outcomes
 
     @property
     def shell(self) -> Shell:
@@ -60,11 +63,14 @@ class PolicyRoom(Struct, frozen=True):
 def open_room(services: Services) -> PolicyRoom:
     """Raises ConfigurationInvalid when the configured document cannot be used."""
     reader = PolicyReader(services)
+    providers = services.settings.providers.values()
+    in_house = {each.jurisdiction for each in providers if each.kind == "engine"}
     return PolicyRoom(
         services=services,
         reader=reader,
         desk=Desk(reader, services.deeds),
         weigher=Weigher(reader, services.clock),
+        outcomes=Outcomes(TrafficSpans(services.database, in_house), services.clock),
         asker=Asker(reader, services.settings.inspection, services.clock),
     )
 

@@ -35,6 +35,8 @@ BODIES: dict[str, dict[str, object]] = {
     "verdict": {"action": "approve", "reason": "a test"},
     "rollout": {"action": "publish", "reason": "a test"},
     "rollback": {"to": 1, "reason": "a test"},
+    "schedule": {"action": "publish", "at": "2027-01-16T09:00", "reason": "a test"},
+    "unschedule": {"reason": "a test"},
     "reveals": {"reason": "why", "ticket": "T-1"},
     "holds": {"reason": "why"},
     "erasures": {"ticket": "T-1"},

@@ -4,8 +4,8 @@ import sqlalchemy as sa
 from alembic import op
 
 
-revision = "0030"
-down_revision: str | None = "0029"
+revision = "0033"
+down_revision: str | None = "0032"
 branch_labels: tuple[str, ...] | None = None
 depends_on: tuple[str, ...] | None = None
 
@@ -29,7 +29,7 @@ def upgrade() -> None:
         sa.Column("said", sa.Text, nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_policy_schedules"),
     )
-    op.create_index("ix_policy_schedules_state", "policy_schedules", ["state", "at_us"])
+    op.create_index("ix_policy_schedules_state_at_us", "policy_schedules", ["state", "at_us"])
 
 
 def downgrade() -> None:

@@ -1,0 +1,104 @@
+"""Figures before and since a version went live: equal spans, and no more said than there is."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from admin.policy_room.outcomes import figures_of
+from gateway.store.policies import PolicyStore
+from gateway.store.spans import SpanSums
+from policies.loading import load_document
+from tests.admin import seeding
+from tests.admin.listener import Listener
+from tests.admin.policies.people import WRITER, signed_in, staff
+from tests.admin.policies.test_rolling_out import STRICT
+from tests.admin.policies.test_writing import HOME, plain
+
+
+pytestmark = pytest.mark.anyio
+
+
+def span(**sums: Any) -> SpanSums:
+    return SpanSums(0, 1, **sums)
+
+
+@pytest.mark.parametrize(
+    ("before", "since", "says"),
+    [
+        ({"requests": 1000, "refused": 20}, {"requests": 1000, "refused": 24}, "same"),
+        ({"requests": 1000, "refused": 20}, {"requests": 1000, "refused": 60}, "more"),
+        ({"requests": 1000, "refused": 60}, {"requests": 1000, "refused": 20}, "less"),
+        ({"requests": 1000, "refused": 0}, {"requests": 29, "refused": 29}, "few"),
+        ({"requests": 0}, {"requests": 1000, "refused": 9}, "few"),
+        ({"requests": 50}, {"requests": 50}, "same"),
+    ],
+)
+def test_shares_differ_only_where_chance_does_not_explain_it(
+    before: dict[str, int], since: dict[str, int], says: str
+) -> None:
+    refused = figures_of(span(**before), span(**since))[1]
+    assert (refused.title, refused.says) == ("Refused", says)
+
+
+def test_means_are_compared_from_a_tenth_on_and_nothing_is_divided_by_none() -> None:
+    usual = {"requests": 100, "reached": 100, "answered": 100, "p95_ms": 1_000}
+    before = span(**usual, cost_microusd=50_000)
+    near = figures_of(before, span(**(usual | {"p95_ms": 1_100}), cost_microusd=45_100))
+    assert [figure.says for figure in near[-2:]] == ["same", "same"]
+    far = figures_of(before, span(**(usual | {"p95_ms": 1_200}), cost_microusd=20_000))
+    assert [figure.says for figure in far[-2:]] == ["more", "less"]
+    assert (far[-1].before, far[-1].since) == (500, 200)
+    empty = figures_of(span(), span())
+    assert {figure.says for figure in empty} == {"few"}
+    assert all(figure.since is None for figure in empty[1:])
+
+
+async def test_a_versions_page_compares_equal_hours_of_its_own_level(listener: Listener) -> None:
+    await staff(listener)
+    key = await seeding.issue(listener, "chat", project="chat")
+    other = await seeding.issue(listener, "review", project="review")
+    hours = {"over_us": 5 * seeding.HOUR_US}
+    home: dict[str, Any] = {"jurisdiction": "in-house", "status": "ok", "cost_microusd": 100}
+    away: dict[str, Any] = {"jurisdiction": "us", "status": "ok", "cost_microusd": 300}
+    chat: dict[str, Any] = {"project": "chat", "error": ""} | hours
+    await listener.record(*seeding.requests(listener, key, 60, **chat, **away))
+    await listener.record(*seeding.requests(listener, other, 40, **hours, status="refused"))
+    # Ten minutes past a full hour: that hour belongs to neither side.
+    listener.clock.advance(600.0)
+    async with listener.database() as database:
+        store = PolicyStore(database, listener.clock)
+        for level in ("proj:acme/research/chat", "org:acme"):
+            await store.draft(level, load_document(STRICT), "ann")
+            await store.act(level, 1, "approve", "bob")
+            await store.act(level, 1, "publish", "bob")
+    path = HOME.replace("organisation", "proj:research:chat")
+    async with signed_in(listener, WRITER) as wanda:
+        _, page = await wanda.send("GET", f"{path}/versions/1")
+        assert "No whole hour has passed under it" in plain(page)
+    listener.clock.advance(4 * 3_600.0)
+    later = chat | {"over_us": 3 * seeding.HOUR_US - 1}
+    await listener.record(
+        *seeding.requests(listener, key, 45, **later, **home, request_id="req_later")
+    )
+    async with signed_in(listener, WRITER) as wanda:
+        said = plain((await wanda.send("GET", f"{path}/versions/1"))[1])
+        whole = plain((await wanda.send("GET", f"{HOME}/versions/1"))[1])
+        history = plain((await wanda.send("GET", f"{path}/history"))[1])
+        _, answered = await wanda.send(
+            "GET", "/api/organisations/acme/policies/proj:research:chat/versions/1"
+        )
+
+    outcome = msgspec.json.decode(answered)["outcome"]
+    assert outcome["hours"] == 3
+    before, since = outcome["before"], outcome["since"]
+    assert before["until_us"] - before["since_us"] == since["until_us"] - since["since_us"]
+    assert (before["refused"], before["in_house"]) == (0, 0)
+    assert since["in_house"] == since["requests"] >= 30
+    assert before["requests"] >= 30
+    assert "Sovereign, of what was sent 0% 100% more , by 100 points" in said
+    assert "Cost of an answer $0.000300 $0.000100 less , 0.33 times" in said
+    assert "Refused 0% 0% no more than chance explains" in said
+    assert "too few to say" not in said
+    assert "Refused 0%" not in whole, "the other project's refusals count for the organisation"
+    assert "0% → 100%" in history
