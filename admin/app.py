@@ -15,6 +15,7 @@ from admin.audit.pages import audit_routes
 from admin.audit.records import record_routes
 from admin.compliance import compliance_routes
 from admin.costs.routes import cost_routes
+from admin.finding.pages import finding_routes
 from admin.first_run.pages import first_run_routes
 from admin.keys.routes import key_routes
 from admin.models.catalogue import models_routes
@@ -47,6 +48,7 @@ BODY_BYTES_MAX: Final = 2 * 1024 * 1024
 ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     overview_routes,
     first_run_routes,
+    finding_routes,
     viewing_routes,
     api_routes,
     cost_routes,

@@ -170,9 +170,9 @@ class Plan(Struct, frozen=True):
     audit_content: Literal["encrypted", "redacted", "none"]
     translation: Translation = "warn"
     hedge_after_s: float | None = None
+    """After this time without an answer the next candidate is asked as well."""
     cascade_above: float | None = None
     """An answer of the first tier that fails more likely than this goes one tier up."""
-    """After this time without an answer the next candidate is asked as well."""
     service_tier: str = "standard"
     tenant: str = ""
     """Whose prompts may share a replica's cache."""

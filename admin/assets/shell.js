@@ -72,7 +72,7 @@ document.addEventListener("click", async (event) => {
 const finder = document.getElementById("finder");
 finder?.querySelector("input").addEventListener("input", (event) => {
   const words = event.target.value.toLowerCase().split(/\s+/);
-  for (const line of finder.querySelectorAll("li")) {
+  for (const line of finder.querySelectorAll("#screens li")) {
     const text = line.textContent.toLowerCase();
     line.hidden = !words.every((word) => text.includes(word));
   }

@@ -1,7 +1,7 @@
 """How the parts do, told from what they left in the database; nobody is called from here.
 
-A breaker is a worker's own and is not told to anybody; what its upstream answered lately is in the
-attempts of the recorded outcomes.
+What upstreams answered lately is in the attempts of the recorded outcomes; what each worker's
+breakers say of them stands in the rooms of models and system.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,0 +1,108 @@
+"""Gathers the ways that fit what was typed, among what its reader may see; reads only, bounded."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+from urllib.parse import quote
+
+from admin.finding.ways import WAYS_MAX, Asked, Way, actions_for, request_way, ways_of
+from admin.policy_room.places import place_named
+from admin.services import Services
+from gateway.access import Permission, Person, allows
+from gateway.store.policies import PolicyStore
+from gateway.store.teams import TeamStore
+
+
+_P: Final = Permission
+Gather = Callable[[Asked, Person, str], Awaitable[list[Way]]]
+
+
+class Finder:
+    """Objects of one organisation, and people where they may be seen."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._teams = TeamStore(services.database, services.clock)
+        self._policies = PolicyStore(services.database, services.clock)
+
+    async def find(self, question: Asked, person: Person, organisation: str) -> list[Way]:
+        """At most WAYS_MAX, actions and requests first; none before anything was typed."""
+        if not question.words:
+            return []
+        found = actions_for(question, person, organisation)
+        if allows(person, _P.TRAFFIC_READ, organisation):
+            found += request_way(question, organisation)
+        gathers: tuple[tuple[Permission, str | None, Gather], ...] = (
+            (_P.KEYS_READ, organisation, self._keys),
+            (_P.KEYS_READ, organisation, self._teams_found),
+            (_P.POLICIES_READ, organisation, self._levels),
+            (_P.PEOPLE_READ, None, self._people),
+        )
+        for needs, where, gather in gathers:
+            if len(found) < WAYS_MAX and allows(person, needs, where):
+                found += await gather(question, person, organisation)
+        return found[:WAYS_MAX]
+
+    async def _keys(self, question: Asked, person: Person, organisation: str) -> list[Way]:
+        found: list[Way] = []
+        verbs = ("Rotate", "Revoke") if allows(person, _P.KEYS_ISSUE, organisation) else ()
+        for record in await self._services.keys.keys(organisation):
+            principal = record.principal
+            at = f"/o/{organisation}/keys/{record.key_id}"
+            is_dead = record.revoked_us is not None
+            found += ways_of(
+                question,
+                "key",
+                principal.key_name or record.key_id,
+                at,
+                said=(record.key_id,),
+                verbs=() if is_dead else [(verb, f"{at}/{verb.lower()}") for verb in verbs],
+                detail=f"{principal.workspace} / {principal.project}"
+                + (", revoked" if is_dead else ""),
+            )
+            if len(found) >= WAYS_MAX:
+                break
+        return found
+
+    async def _teams_found(self, question: Asked, person: Person, organisation: str) -> list[Way]:
+        may_change = allows(person, _P.KEYS_ISSUE, organisation)
+        found: list[Way] = []
+        for team in await self._teams.teams(organisation):
+            at = f"/o/{organisation}/teams/{quote(team.name, safe='')}"
+            found += ways_of(
+                question,
+                "team",
+                team.title or team.name,
+                at,
+                said=(team.name,),
+                verbs=[("Archive", f"{at}/archive")] if may_change else (),
+                detail=team.name if team.title else "",
+            )
+        return found
+
+    async def _levels(self, question: Asked, _: Person, organisation: str) -> list[Way]:
+        places = [place_named(organisation, name) for name in await self._policies.levels()]
+        return [
+            way
+            for place in places
+            if place is not None
+            for way in ways_of(
+                question, "policy", place.title, f"/o/{organisation}/policies/{place.slug}"
+            )
+        ]
+
+    async def _people(self, question: Asked, person: Person, _: str) -> list[Way]:
+        may_manage = allows(person, _P.PEOPLE_MANAGE)
+        found: list[Way] = []
+        for each in await self._services.people.listed():
+            at = f"/person/{quote(each.name, safe='')}"
+            can_be_disabled = may_manage and not each.is_disabled and each.name != person.name
+            found += ways_of(
+                question,
+                "person",
+                each.title or each.name,
+                at,
+                said=(each.name,),
+                verbs=[("Disable", f"{at}/disable")] if can_be_disabled else (),
+                detail=each.name if each.title else "",
+            )
+        return found

@@ -1,0 +1,159 @@
+"""The finder: what it finds for whom, where its ways lead, and that none of them is a deed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from litestar.routes import HTTPRoute
+from msgspec import Struct, json
+
+from admin.access import needs
+from admin.finding.ways import ACTIONS, LENGTH_MAX, asked, ways_of
+from gateway.access import Role
+from gateway.store.teams import TeamStore
+from tests.admin import seeding
+from tests.admin.chromium import window
+from tests.admin.listener import Browser, Listener
+
+
+pytestmark = pytest.mark.anyio
+
+API = "/api/organisations/acme/find?find="
+
+
+class Line(Struct):
+    kind: str
+    title: str
+    href: str
+    asks_first: bool = False
+
+
+class Found(Struct):
+    ways: list[Line]
+
+
+async def _found(browser: Browser, text: str) -> list[Line]:
+    answer, body = await browser.send("GET", API + text.replace(" ", "+"))
+    assert answer.status == 200
+    return json.decode(body, type=Found).ways
+
+
+@pytest.fixture
+async def key_id(listener: Listener) -> str:
+    key_id = await listener.issue_key("nightly report")
+    await listener.issue_key("nightly stranger", "other")
+    async with listener.database() as database:
+        await TeamStore(database, listener.clock).create("acme", "night", "Night shift")
+    return key_id
+
+
+async def _sign_in(listener: Listener, browser: Browser, role: Role) -> None:
+    await seeding.person(listener, "petra", role)
+    await browser.sign_in_as("petra", seeding.PASSWORD)
+
+
+async def test_objects_are_found_by_parts_of_their_names_and_ids(
+    listener: Listener, browser: Browser, key_id: str
+) -> None:
+    await _sign_in(listener, browser, "platform_admin")
+
+    found = await _found(browser, "NIGHT")
+    assert [(each.kind, each.title) for each in found] == [
+        ("key", "nightly report"),
+        ("team", "Night shift"),
+    ]
+    assert [each.href for each in await _found(browser, key_id[:6])] == [f"/o/acme/keys/{key_id}"]
+    assert [each.href for each in await _found(browser, "petra")] == ["/person/petra"]
+    (request,) = await _found(browser, "req_0123")
+    assert request.href == "/o/acme/traffic?q=req_0123"
+    assert await _found(browser, "") == []
+    assert await _found(browser, "nothing of that name") == []
+
+
+async def test_a_verb_leads_to_the_page_that_asks_first(
+    listener: Listener, browser: Browser, key_id: str
+) -> None:
+    await _sign_in(listener, browser, "platform_admin")
+
+    (way,) = await _found(browser, "revoke nightly")
+    assert (way.href, way.asks_first) == (f"/o/acme/keys/{key_id}/revoke", True)
+    answer, page = await browser.send("GET", way.href)
+    assert answer.status == 200
+    assert "nightly report" in page
+    (archive,) = await _found(browser, "archive night")
+    assert archive.href == "/o/acme/teams/night/archive"
+    async with listener.database() as database:
+        (team,) = [
+            each
+            for each in await TeamStore(database, listener.clock).teams("acme")
+            if each.name == "night"
+        ]
+    assert not team.archived_us
+    _, listed = await browser.send("GET", "/api/organisations/acme/keys")
+    assert '"revoked_us":null' in listed
+
+
+async def test_nobody_is_shown_a_way_that_is_closed_to_them(
+    listener: Listener, browser: Browser, key_id: str
+) -> None:
+    await _sign_in(listener, browser, "viewer")
+
+    assert [each.href for each in await _found(browser, "nightly")] == [f"/o/acme/keys/{key_id}"]
+    assert await _found(browser, "revoke nightly") == []
+    assert await _found(browser, "petra") == []
+    assert await _found(browser, "new") == []
+
+
+async def test_every_action_leads_to_a_page_that_asks_for_the_same_permission(
+    listener: Listener,
+) -> None:
+    served = {
+        route.path: handler.opt
+        for route in listener.application.routes
+        if isinstance(route, HTTPRoute)
+        for handler in route.route_handlers
+        if "GET" in handler.http_methods
+    }
+
+    for action in ACTIONS:
+        opt = served[action.path.replace("{organisation}", "{organisation:str}")]
+        where = "everywhere" if action.is_everywhere else "organisation"
+        assert (opt["access"], opt["where"]) == (action.needs, where), action.title
+        assert needs(action.needs)["access"] == action.needs
+
+
+async def test_without_scripts_the_finder_is_a_page(
+    listener: Listener, browser: Browser, key_id: str
+) -> None:
+    await _sign_in(listener, browser, "platform_admin")
+    await listener.issue_key("<script>alert(1)</script>")
+
+    _, page = await browser.send("GET", "/o/acme/find?find=nightly")
+    assert f'href="/o/acme/keys/{key_id}"' in page
+    _, page = await browser.send("GET", "/o/acme/find?find=script")
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    _, page = await browser.send("GET", f"/o/acme/find?find={'x' * 5000}")
+    assert "Nothing of that name here." in page
+
+
+async def test_by_keyboard_alone_a_key_is_found_and_opened(listener: Listener, key_id: str) -> None:
+    async with window(listener) as seen:
+        await seen.sign_in_with_token(listener.token)
+        await seen.open("/o/acme/keys")
+        await seen.page.keyboard.press("Control+k")
+        await seen.page.keyboard.type("nightly re")
+        await seen.page.wait_for_selector(f'#found a[href="/o/acme/keys/{key_id}"]')
+        assert await seen.violations() == []
+        await seen.page.keyboard.press("Enter")
+        await seen.page.wait_for_url(f"{listener.url}/o/acme/keys/{key_id}")
+
+        assert seen.problems == []
+
+
+@given(st.text(max_size=300), st.text(max_size=30))
+def test_no_text_breaks_the_finder(text: str, name: str) -> None:
+    question = asked(text)
+
+    assert len(question.text) <= LENGTH_MAX
+    for way in ways_of(question, "key", name, "/x", verbs=[("Revoke", "/x/revoke")]):
+        assert way.href in {"/x", "/x/revoke"}
