@@ -13,10 +13,16 @@ from typing import Any
 
 from gateway.access import ROLES, Grant
 from gateway.budgets import BudgetKey
+from gateway.credentials import pepper
+from gateway.identity import Peppers
+from gateway.store.keys import KeyStore
 from gateway.store.leases import LeaseTable
 from gateway.store.migrate import migrate
 from gateway.store.people import PeopleStore
+from gateway.store.reviews import DAY_US, Review, ReviewStore
 from gateway.store.slices import Claim, LeaseHolder
+from gateway.store.teams import TeamStore
+from gateway.workers import Applied
 from tests.admin import seeding
 from tests.admin.chromium import Window, window
 from tests.admin.listener import Listener, browsing
@@ -67,12 +73,43 @@ async def fill(listener: Listener) -> str:
             await people.grant("mira", Grant(role, "*"))
     await _spend(listener)
     shown = await _ask(listener)
+    await _watch(listener)
     async with signed_in(listener, WRITER) as writer, signed_in(listener, APPROVER) as approver:
         place = await submitted(writer, POLICY, "works council, T-118")
         await stepped(approver, place, "approve")
         await stepped(approver, place, "publish")
         await submitted(writer, STRICTER, "confidential stays home too, T-140")
     return shown
+
+
+async def _watch(listener: Listener) -> None:
+    """What runs it and who looks at it: workers with an engine each sees, teams, a review due."""
+    async with listener.database() as database:
+        peppers = Peppers({1: pepper(listener.settings)})
+        revision = (await KeyStore(database, peppers, listener.clock).table()).revision
+    applied = (Applied(revision, listener.clock.utc_us() - 40_000_000),)
+    serving: dict[str, Any] = {"revision": revision, "applied": applied}
+    first = seeding.worker(listener, breakers={"claude": "half_open", "house": "closed"}, **serving)
+    away_us = first.seen_us - 900_000
+    second = seeding.worker(listener, "w1", host="gate-2", seen_us=away_us, **serving)
+    await seeding.report(listener, first, second)
+    now_us = listener.clock.utc_us()
+    async with listener.database() as database:
+        teams = TeamStore(database, listener.clock)
+        for name, title, owner in (
+            ("people", "People & culture", "mira"),
+            ("support", "Customer support", "mira"),
+            ("engineering", "Engineering", ""),
+        ):
+            team = await teams.team("acme", name)
+            assert team is not None
+            await teams.change("acme", name, title=title, owner=owner, revision=team.revision)
+        review = Review(
+            *("5e1f0c2d9a47", "acme", "Personal data that left the house", "traffic"),
+            *("pii:* route:managed", 7, "mira", "mira", now_us - 20 * DAY_US, None),
+            now_us - 8 * DAY_US,
+        )
+        await ReviewStore(database, listener.clock).make(review)
 
 
 async def _spend(listener: Listener) -> None:
@@ -148,6 +185,11 @@ async def main() -> None:
                 "keys": f"{home}/keys",
                 "audit": f"{home}/audit",
                 "integrity": f"{home}/integrity",
+                "reviews": f"{home}/compliance/reviews",
+                "teams": f"{home}/teams",
+                "engine": "/models/engine",
+                "models": "/models",
+                "workers": "/system",
             } | dict(pair.split("=", 1) for pair in sys.argv[1:])
             for theme in ("light", "dark"):
                 async with window(listener, theme=theme) as seen:
