@@ -105,9 +105,17 @@ async def _watch(listener: Listener) -> None:
             assert team is not None
             await teams.change("acme", name, title=title, owner=owner, revision=team.revision)
         review = Review(
-            *("5e1f0c2d9a47", "acme", "Personal data that left the house", "traffic"),
-            *("pii:* route:managed", 7, "mira", "mira", now_us - 20 * DAY_US, None),
-            now_us - 8 * DAY_US,
+            id="5e1f0c2d9a47",
+            organisation="acme",
+            name="Personal data that left the house",
+            room="traffic",
+            filter="pii:* route:managed",
+            every_days=7,
+            responsible="mira",
+            made_by="mira",
+            made_us=now_us - 20 * DAY_US,
+            ended_us=None,
+            looked_until_us=now_us - 8 * DAY_US,
         )
         await ReviewStore(database, listener.clock).make(review)
 
