@@ -61,7 +61,10 @@ async def test_a_broken_reference_is_an_error_on_both_databases(database_url: st
     database = open_database(database_url)
     with pytest.raises(IntegrityError):
         async with database.writing() as connection:
-            await connection.exec_driver_sql("INSERT INTO workspaces VALUES ('none', 'w', 'W', 0)")
+            await connection.exec_driver_sql(
+                "INSERT INTO workspaces (organisation, name, title, created_us)"
+                " VALUES ('none', 'w', 'W', 0)"
+            )
     await database.close()
 
 
