@@ -112,9 +112,10 @@ class PeopleStore:
         if by is not None and by.name == name:
             raise RequestInvalid("You cannot disable yourself.", parameter="name")
         async with self._database.writing() as connection:
-            await self._require(connection, name)
             if by is not None:
+                # First of all: a row that is locked before would be out of their one order.
                 await _require_another_admin(connection, name)
+            await self._require(connection, name)
             change = update(people).where(people.c.name == name, people.c.disabled_us.is_(None))
             await connection.execute(change.values(disabled_us=self._clock.utc_us()))
             await connection.execute(delete(admin_sessions).where(admin_sessions.c.person == name))
