@@ -84,6 +84,10 @@ class RecordedRequest(Struct, frozen=True):
         return msgspec.json.decode(self.body, type=dict[str, object])
 
 
+TURNS_OF_ACCEPTING = 4
+"""Of the event loop, from an accepted connection to whoever serves it."""
+
+
 class _ClientLeftError(Exception):
     pass
 
@@ -162,6 +166,7 @@ class RecordingUpstream:
     async def stop(self) -> None:
         """Stop listening and drop every connection: from now on connections are refused."""
         if self._server is not None:
+            await _finish_accepting(self._server)
             self._server.close()
         for task in tuple(self._tasks):
             task.cancel()
@@ -171,10 +176,16 @@ class RecordingUpstream:
             self._server = None
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None or not self._server.is_serving():
+            # It was in the kernel's queue when everybody else was dropped.
+            writer.transport.abort()
+            return
         self.connections += 1
         task = asyncio.create_task(self._serve(reader, writer, self.connections))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # Also of one that was cancelled before its first step and has no `finally` to come to.
+        task.add_done_callback(lambda _: writer.transport.abort())
 
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: int
@@ -193,8 +204,6 @@ class RecordingUpstream:
                 self._changed.notify_all()
         except asyncio.IncompleteReadError:
             pass
-        finally:
-            writer.transport.abort()
 
     async def _reply(
         self, request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -390,6 +399,18 @@ class _Reply:
         transport_socket: socket.socket = self._writer.get_extra_info("socket")
         transport_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._writer.transport.abort()
+
+
+async def _finish_accepting(server: asyncio.Server) -> None:
+    """Take nobody else, and let those be made that the kernel has handed over already.
+
+    A connection that is being made while its server closes is left open by Python 3.11.
+    """
+    loop = asyncio.get_running_loop()
+    for listening in server.sockets:
+        loop.remove_reader(listening.fileno())
+    for _ in range(TURNS_OF_ACCEPTING):
+        await asyncio.sleep(0)
 
 
 async def _read_request(reader: asyncio.StreamReader, connection: int) -> RecordedRequest | None:
