@@ -2,6 +2,10 @@
 // still works; it only makes them quicker.
 import htmx from "htmx.org";
 
+// htmx starts itself a task later, which may be after the page has loaded: a key or click in between
+// would leave the page where it should open the row beside it.
+htmx.initialize();
+
 document.addEventListener("htmx:config:request", (event) => {
   const headers = event.detail.ctx?.request?.headers;
   if (headers) headers["x-gatewright-csrf"] = document.body.dataset.csrf ?? "";

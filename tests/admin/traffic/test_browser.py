@@ -59,6 +59,20 @@ async def test_the_list_is_walked_by_keyboard(listener: Listener) -> None:
         assert seen.problems == []
 
 
+async def test_a_row_can_be_opened_beside_the_list_once_the_page_has_loaded(
+    listener: Listener,
+) -> None:
+    await _world(listener)
+    async with window(listener) as seen:
+        await seen.page.add_init_script(
+            "addEventListener('load', () => { window.atLoad = document"
+            ".querySelector('#rows tbody a')?.hasAttribute('data-htmx-powered'); })"
+        )
+        await seen.sign_in_with_token(listener.token)
+        await seen.open(LIST)
+        assert await seen.page.evaluate("window.atLoad") is True
+
+
 async def test_the_room_is_read_without_scripts(listener: Listener) -> None:
     ids = await _world(listener)
     async with window(listener, scripts=False) as seen:
