@@ -39,8 +39,9 @@ from benchmarks.admin_world import (
     request_id,
 )
 from gateway.cli.init import prepare
+from gateway.configuration import load_settings
 from gateway.credentials import admin_token
-from gateway.settings import Settings, load_settings
+from gateway.settings import Settings
 from gateway.store.engine import Database, open_database
 
 

@@ -22,11 +22,12 @@ from gateway.recall import record_facts
 from gateway.routing import TargetBoard
 from gateway.settings import Settings
 from gateway.store.audit_rows import COLUMNS, rows_of
+from gateway.store.audit_tables import audit_records, audit_sequences
 from gateway.store.engine import Database
 from gateway.store.leases import LeaseTable
 from gateway.store.policies import PolicyStore
 from gateway.store.rollup import Rollup
-from gateway.store.tables import audit_records, audit_sequences, projects, virtual_keys, workspaces
+from gateway.store.tables import projects, virtual_keys, workspaces
 from gateway.types import Attempt, AuditRecord, RecordedFacts, Usage
 from policies.examples import facts_from_example
 

@@ -5,7 +5,7 @@ life of its own in order, and stops it in the opposite order.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from functools import cached_property, partial
 
 from classifiers.complexity.model import load as load_complexity
@@ -31,6 +31,7 @@ from gateway.dialects.anthropic_messages.counting import AnthropicTokenCount
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.token_count import count_input_tokens
 from gateway.dispatch import Dispatcher
+from gateway.following import Board, Following
 from gateway.health import TargetHealth
 from gateway.identity import Peppers
 from gateway.inspection import Inspector, load_calibration, load_model_ability
@@ -104,12 +105,11 @@ class DataPlane:
         self.metrics = Metrics()
         self._peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
         self._database = open_database(settings.database_url)
-        self._keys = KeyStore(self._database, self._peppers, clock)
-        self._watcher = RevisionWatcher(self._database, clock)
         self._egress = make_egress(settings)
         self._providers = make_providers(settings, self._egress, clock.monotonic_s)
         self._hosts = model_hosts(self._providers)
         self._drains = DrainKeeper(DrainTable(self._database, clock), pools_among(self._providers))
+        watcher = RevisionWatcher(self._database, clock)
         self._prober = Prober(
             self._providers,
             hosts=self._hosts,
@@ -118,7 +118,7 @@ class DataPlane:
         )
         self._prices = PriceWatch(settings, self._prober.retarget)
         policies = PolicySet(load_policy(settings), visible_headers=visible_headers(settings))
-        self.snapshots = SnapshotKeeper(policies, self._prober.board(), self._watcher.age_s)
+        self.snapshots = SnapshotKeeper(policies, self._prober.board(), watcher.age_s)
         self._policies = PolicyStore(self._database, clock)
         self._trials, self._health = Trials(settings.policy.guard), TargetHealth()
         self._audit = make_audit_log(settings, clock)
@@ -132,7 +132,6 @@ class DataPlane:
         self._rates = make_rates(settings, clock)
         self._alerting = make_alerting(settings, self._egress, self._database, clock)
         self._rotation = self._make_rotation()
-        self._rate_limits = RateLimitTable(self._database)
         table = settings.inspection.calibration_file
         calibration = load_calibration(settings.path(table) if table else None)
         scorer, abilities = load_complexity(), settings.inspection.ability_file
@@ -143,8 +142,10 @@ class DataPlane:
         self._calibration = Calibration(count_input_tokens)
         self._threads = make_threads(settings, self._database, clock)
         self._presence = self._make_presence()
+        self._board = Board(self._prober, self.snapshots, self._health, self._policies)
+        self._following = self._make_following(watcher)
         self._upkeep = Upkeep(self._duties())
-        self._is_reporting, self._kept_board = True, ""
+        self._is_reporting = True
 
     def application(self) -> Application:
         """The ASGI application of this worker's listener."""
@@ -193,10 +194,10 @@ class DataPlane:
         await self._integration.open()
         await self._ledger.start()
         await self._rotation.refresh()
-        self._rates.publish(await self._rate_limits.all())
+        await self._following.publish_limits()
         await self._policies.keep(self.snapshots.policies.base)
-        await self._keep_board()
-        await self._publish()
+        await self._board.keep()
+        await self._following.publish()
         self._upkeep.start()
         self._inspector.warm()
         self._log.info(
@@ -241,6 +242,20 @@ class DataPlane:
             providers=self._providers,
             hosts=self._hosts,
             publish=self._publish_board,
+        )
+
+    def _make_following(self, watcher: RevisionWatcher) -> Following:
+        return Following(
+            watcher=watcher,
+            snapshots=self.snapshots,
+            keys=KeyStore(self._database, self._peppers, self._clock),
+            policies=self._policies,
+            ledger=self._ledger,
+            rates=self._rates,
+            rate_limits=RateLimitTable(self._database),
+            rotation=self._rotation,
+            drains=self._drains,
+            presence=self._presence,
         )
 
     def _make_presence(self) -> Presence:
@@ -315,8 +330,8 @@ class DataPlane:
         scheduler = Scheduler(self._database, self._policies, deeds, self._clock)
         duties = (
             Duty("credentials", refresh_s, refresh, Event.CREDENTIAL_UNAVAILABLE),
-            Duty("keys", rhythm.FOLLOW_RETRY_S, self._follow_keys, Event.SNAPSHOT_FAILED),
-            Duty("probe", rhythm.PROBE_S, self._probe, Event.PROBE_FAILED),
+            Duty("keys", rhythm.FOLLOW_RETRY_S, self._following.follow, Event.SNAPSHOT_FAILED),
+            Duty("probe", rhythm.PROBE_S, self._board.probe, Event.PROBE_FAILED),
             Duty("prices", rhythm.PRICES_S, self._prices.follow, Event.PRICES_REFUSED),
             Duty("guard", rhythm.GUARD_S, self._guard.tend, Event.GUARD_FAILED),
             Duty("schedule", rhythm.GUARD_S, scheduler.tend, Event.SCHEDULE_FAILED),
@@ -340,35 +355,6 @@ class DataPlane:
         if ship is not None:
             chosen += (Duty("sinks", rhythm.SINKS_S, ship, Event.SINK_FAILED),)
         return duties + self._batches.duties + chosen
-
-    async def _follow_keys(self) -> None:
-        """Publish keys and limits whenever the database says that they changed."""
-        async with aclosing(self._watcher.changes(self.snapshots.revision)) as changes:
-            async for _ in changes:
-                await self._publish()
-                await self._ledger.refresh()
-                self._rates.publish(await self._rate_limits.all())
-                await self._rotation.refresh()
-                self._log.info(Event.SNAPSHOT_PUBLISHED, version=self.snapshots.revision)
-
-    async def _publish(self) -> None:
-        """Keys and policies in one swap; no request sees one without the other. Then drains."""
-        self.snapshots.publish(await self._keys.table(), await self._policies.levels())
-        self._presence.published(self.snapshots.revision)
-        await self._drains.obey()
-
-    async def _probe(self) -> None:
-        await self._prober.probe()
-        if self.snapshots.policies.orders_by_speed:
-            self._prober.measured(self._health.first_token_ms())
-        await self._keep_board()
-
-    async def _keep_board(self) -> None:
-        """Keep what policy knows of the targets, so that its decisions can be replayed."""
-        board = self.snapshots.board
-        if board.digest != self._kept_board:
-            await self._policies.keep_board(board.digest, board.facts_for(None))
-            self._kept_board = board.digest
 
     async def _write_log(self) -> None:
         self._drain_log()

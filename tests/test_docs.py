@@ -14,6 +14,7 @@ from msgspec import NODEFAULT, Struct
 
 from gateway import errors
 from gateway.__main__ import commands, main
+from gateway.configuration import load_settings
 from gateway.configured_policy import load_policy
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import ConfigurationInvalid, GatewrightError, UpstreamRefused
@@ -21,7 +22,7 @@ from gateway.guarding import GuardRules
 from gateway.metrics import Metrics
 from gateway.pricing import configured_targets
 from gateway.providers.registry import KINDS
-from gateway.settings import ProviderSettings, Settings, TargetSettings, load_settings
+from gateway.settings import ProviderSettings, Settings, TargetSettings
 from gateway.telemetry import LOG_KEYS, Event
 from local_engine.serve.metrics import Metrics as EngineMetrics
 from policies.check import check

@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from gateway.configuration import load_settings
 from gateway.configured_policy import load_policy
 from gateway.credentials import (
     admin_token,
@@ -28,7 +29,7 @@ from gateway.credentials import (
 from gateway.disclosing import flat
 from gateway.errors import ConfigurationInvalid, GatewrightError
 from gateway.price_file import catalogue_in_force
-from gateway.settings import Settings, load_settings
+from gateway.settings import Settings
 from gateway.store.engine import Database
 from gateway.store.schema import require_newest_schema
 

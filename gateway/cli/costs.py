@@ -13,9 +13,10 @@ import click
 from gateway import costs as arithmetic
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
+from gateway.configuration import load_settings
 from gateway.errors import RequestInvalid
 from gateway.pricing import configured_targets
-from gateway.settings import Settings, load_settings
+from gateway.settings import Settings
 from gateway.store.engine import open_database
 from gateway.store.schema import require_newest_schema
 from gateway.store.spending import DIMENSIONS, Period, SpendingReader

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from gateway.cli.options import Refused, asynchronous
+from gateway.configuration import load_settings
 from gateway.secrets.envelope import create_key_file
-from gateway.settings import load_settings
 from gateway.store.migrate import migrate
 
 

@@ -8,9 +8,9 @@ import click
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.cli.rollout import load_file
 from gateway.clock import SystemClock
+from gateway.configuration import load_settings
 from gateway.configured_policy import load_policy
 from gateway.errors import RequestInvalid
-from gateway.settings import load_settings
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.engine import open_database
 from gateway.store.rehearsal import Rehearser

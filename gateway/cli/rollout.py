@@ -11,12 +11,13 @@ import msgspec
 from gateway.cli.deeds import former_policy, recorded
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
+from gateway.configuration import load_settings
 from gateway.errors import GatewrightError, RequestInvalid
 from gateway.guarding import GuardRules, guard_difference, guard_from, require_seen, wider
 from gateway.pricing import configured_targets
 from gateway.rollout import Action, PolicyVersion
 from gateway.routing import TargetBoard
-from gateway.settings import Settings, load_settings
+from gateway.settings import Settings
 from gateway.store.engine import open_database
 from gateway.store.policies import PolicyStore
 from gateway.store.schema import require_newest_schema

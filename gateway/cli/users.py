@@ -12,8 +12,8 @@ from gateway.access import EVERYWHERE, ROLE_PERMISSIONS, ROLES, Grant, Role
 from gateway.cli.deeds import former_person, recorded
 from gateway.cli.options import asynchronous, config_option
 from gateway.clock import SystemClock
+from gateway.configuration import load_settings
 from gateway.secrets.secret import Secret
-from gateway.settings import load_settings
 from gateway.store.engine import open_database
 from gateway.store.people import PeopleStore
 from gateway.store.schema import require_newest_schema

@@ -7,14 +7,10 @@ from msgspec import Struct
 from sqlalchemy import func, select
 
 from gateway.rollout import PolicyEvent
+from gateway.store.audit_tables import audit_cursors, audit_records, audit_sequences
 from gateway.store.custody_tables import audit_reveals
 from gateway.store.engine import Database
 from gateway.store.policy_tables import policy_events, policy_versions
-from gateway.store.tables import (
-    audit_cursors,
-    audit_records,
-    audit_sequences,
-)
 
 
 CHANGES: Final = ("publish", "roll_back", "canary", "shadow", "stop", "withdraw")

@@ -33,10 +33,10 @@ from gateway.audit.projection import START, Position, ProjectedRecord, Sequenced
 from gateway.audit.second import is_second
 from gateway.audit.segments import Place, read_entries
 from gateway.store.audit_rows import COLUMNS, INSERTS, INSERTS_OF_PLACES, chunks, clean, rows_of
+from gateway.store.audit_tables import audit_positions, audit_records
 from gateway.store.audit_tree import grow, save
 from gateway.store.engine import Database
 from gateway.store.second_rows import without_taken
-from gateway.store.tables import audit_positions, audit_records
 
 
 _PAGE = 500

@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.audit.integrator import Question, SignedCheckpoint, TreeDamaged
 from gateway.audit.merkle import TILE_HASHES, OpenTree, Tile, TileKey, split_hashes
 from gateway.audit.projection import ProjectedRecord
+from gateway.store.audit_tables import audit_checkpoints, audit_sequences, audit_tiles
 from gateway.store.engine import Database
-from gateway.store.tables import audit_checkpoints, audit_sequences, audit_tiles
 
 
 _T = TypeVar("_T")

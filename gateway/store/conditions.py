@@ -10,8 +10,8 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, and_, literal_column, not_, or_
 
 from gateway.searching import ERROR, NONE, Filter, Term, moment_us, number_of
+from gateway.store.audit_tables import audit_records
 from gateway.store.engine import DatabaseKind
-from gateway.store.tables import audit_records
 
 
 IN_HOUSE: Final = "in-house"

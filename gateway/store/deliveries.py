@@ -27,13 +27,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
 from gateway.store.attention import Attention
+from gateway.store.audit_tables import audit_cursors, audit_records, audit_second_records
 from gateway.store.engine import Database
-from gateway.store.tables import (
-    audit_cursors,
-    audit_records,
-    audit_second_records,
-    metadata,
-)
+from gateway.store.tables import metadata
 
 
 RUN_US: Final = 3_600_000_000

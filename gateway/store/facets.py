@@ -23,9 +23,9 @@ from sqlalchemy import (
     union_all,
 )
 
+from gateway.store.audit_tables import audit_records
 from gateway.store.conditions import IN_HOUSE
 from gateway.store.engine import DatabaseKind
-from gateway.store.tables import audit_records
 
 
 COUNTED: Final = ("route", "status", "model", "target", "class", "pii", "project", "key")

@@ -15,9 +15,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
+from gateway.store.audit_tables import audit_records, audit_sequences
 from gateway.store.engine import Database
 from gateway.store.rollup_tables import COUNTERS, rollup_cursors, traffic_days, traffic_hours
-from gateway.store.tables import audit_records, audit_sequences, organisations
+from gateway.store.tables import organisations
 
 
 BATCH_RECORDS: Final = 5_000

@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.audit.export import SealedContent
 from gateway.audit.keys import WrappedKey
 from gateway.audit.projection import ProjectedRecord
+from gateway.store.audit_tables import audit_second_keys, audit_second_records
 from gateway.store.engine import Database
-from gateway.store.tables import audit_second_keys, audit_second_records
 
 
 _AT_ONCE = 500

@@ -16,10 +16,10 @@ from sqlalchemy.exc import IntegrityError
 from gateway.audit.export import export_line
 from gateway.clock import Clock
 from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
+from gateway.store.audit_tables import audit_cursors, audit_shippers
 from gateway.store.audit_tree import DatabaseAuditTrees
 from gateway.store.deliveries import REFUSED, TAKEN, Run, note
 from gateway.store.engine import Database
-from gateway.store.tables import audit_cursors, audit_shippers
 from gateway.telemetry import Event, logger
 
 

@@ -7,9 +7,10 @@ from typing import Any, Final
 from msgspec import Struct
 from sqlalchemy import case, func, select
 
+from gateway.store.audit_tables import audit_records
 from gateway.store.engine import Database
 from gateway.store.rollup_tables import traffic_hours
-from gateway.store.tables import audit_records, virtual_keys
+from gateway.store.tables import virtual_keys
 
 
 HOUR_US: Final = 3_600_000_000

@@ -11,10 +11,11 @@ from sqlalchemy import ColumnElement, func, select
 from gateway.budgets import WindowKind
 from gateway.costs import CostRow
 from gateway.errors import RequestInvalid
+from gateway.store.audit_tables import audit_records
 from gateway.store.budget_rows import budget_of
 from gateway.store.engine import Database
 from gateway.store.slices import Budget
-from gateway.store.tables import audit_records, budgets, organisations
+from gateway.store.tables import budgets, organisations
 
 
 DIMENSIONS = (

@@ -13,6 +13,7 @@ from msgspec import Struct
 from sqlalchemy import Select, and_, or_, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.store.audit_tables import audit_records
 from gateway.store.conditions import IN_HOUSE, Search, conditions_of
 from gateway.store.engine import Database
 from gateway.store.facets import (
@@ -24,7 +25,6 @@ from gateway.store.facets import (
     counts_of,
     labels_of,
 )
-from gateway.store.tables import audit_records
 
 
 PAGE_ROWS: Final = 50

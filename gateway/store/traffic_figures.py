@@ -7,9 +7,9 @@ from msgspec import Struct
 from sqlalchemy import Table, func, select
 
 from gateway.errors import RequestInvalid
+from gateway.store.audit_tables import audit_records
 from gateway.store.engine import Database
 from gateway.store.rollup_tables import COUNTERS, traffic_days, traffic_hours
-from gateway.store.tables import audit_records
 
 
 DAY_DIMENSIONS: Final = (

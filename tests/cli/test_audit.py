@@ -14,8 +14,8 @@ from pyarrow import parquet
 from gateway.audit import offline
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import StoppedClock
+from gateway.configuration import load_settings
 from gateway.credentials import master_key
-from gateway.settings import load_settings
 from gateway.types import AuditRecord, Receipt
 from tests.cli.operator import Ended, Operator
 from tests.gateway.audit.samples import LIMITS

@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from moto.server import ThreadedMotoServer
 
 from gateway import credentials
+from gateway.configuration import load_settings
 from gateway.credentials import master_key
 from gateway.errors import ConfigurationInvalid
-from gateway.settings import load_settings
 from tests.cli.operator import Operator
 from tests.gateway.secrets.vault_stub import VaultStub
 

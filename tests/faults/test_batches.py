@@ -13,8 +13,8 @@ import pytest
 from openai.types import Batch
 from sqlalchemy import select
 
+from gateway.configuration import load_settings
 from gateway.errors import NotReady
-from gateway.settings import load_settings
 from gateway.store.batch_lines import LineStore
 from gateway.store.batch_tables import batch_lines, batches
 from gateway.store.engine import open_database

@@ -16,6 +16,7 @@ from gateway.audit.export import segment_rows
 from gateway.budgets import Limit
 from gateway.cli.init import prepare
 from gateway.clock import SystemClock
+from gateway.configuration import load_settings
 from gateway.credentials import pepper
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import BudgetExhausted
@@ -23,7 +24,6 @@ from gateway.identity import Peppers
 from gateway.passage import Arrival
 from gateway.pipeline import StreamedAnswer
 from gateway.relay import never_direct
-from gateway.settings import load_settings
 from gateway.store.engine import open_database
 from gateway.store.keys import KeyStore, NewKey, Place
 from gateway.store.leased_ledger import LeasedLedger

@@ -6,8 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gateway.configuration import parse_settings
 from gateway.disclosing import disclosed, flat, safe_url, settings_digest
-from gateway.settings import Settings, parse_settings
+from gateway.settings import Settings
 
 
 CANARY, PATH = "c4n4ry-5ecret", "p4th-5ecret"

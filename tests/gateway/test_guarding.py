@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
+from gateway.configuration import parse_settings
 from gateway.errors import ConfigurationInvalid, RequestInvalid
 from gateway.guarding import GuardRules, guard_difference, guard_from, require_seen, wider
-from gateway.settings import parse_settings
-from tests.gateway.test_settings import FOLDER
+from tests.gateway.test_configuration import FOLDER
 
 
 USUAL = GuardRules()

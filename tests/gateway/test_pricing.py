@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.configuration import parse_settings
 from gateway.errors import ConfigurationInvalid
 from gateway.price_file import PRICE_FILE_BYTES_MAX
 from gateway.pricing import PriceWatch, configured_targets
-from gateway.settings import Settings, parse_settings
+from gateway.settings import Settings
 from gateway.types import Target
 
 

@@ -12,8 +12,8 @@ from gateway.audit.entries import encode_record, entry_bytes
 from gateway.audit.projection import START, ProjectedRecord
 from gateway.audit.projector import Projector
 from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
+from gateway.store.audit_tables import audit_records
 from gateway.store.engine import Database, open_database
-from gateway.store.tables import audit_records
 from gateway.types import AuditRecord, Usage
 from tests.gateway.audit.samples import journeys, running
 

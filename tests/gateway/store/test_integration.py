@@ -18,7 +18,7 @@ from gateway.audit.offline import check_consistency, open_checkpoint, parse_key
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.audit_sink import AuditQuery
-from gateway.store.tables import (
+from gateway.store.audit_tables import (
     audit_checkpoints,
     audit_positions,
     audit_records,

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.configuration import load_settings, parse_settings
 from gateway.errors import ConfigurationInvalid
-from gateway.settings import Limits, Settings, load_settings, parse_settings
+from gateway.settings import Limits, Settings
 
 
 FOLDER = Path("/somewhere")
