@@ -25,6 +25,7 @@ from gateway.ports import Dialect
 from gateway.settings import Settings
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.batch_lines import LineStore
+from gateway.store.batch_turns import BatchTurns
 from gateway.store.batches import BatchStore
 from gateway.store.engine import Database
 from gateway.store.kept_files import FileStore
@@ -70,13 +71,14 @@ class Batches:
         keep_us = round(settings.batches.keep_days * US_PER_DAY)
         return BatchRunner(
             self._batches,
+            BatchTurns(means.database, means.clock),
             self._lines,
             LineJourneys(means.pipeline, means.snapshots, means.clock, means.dialects),
             BatchChores(
                 self._batches, self._lines, self._files, means.clock, settings.limits, keep_us
             ),
             means.clock,
-            means.metrics,
+            metrics=means.metrics,
             share=Share(settings.audit.worker, settings.batches.concurrent_lines, new_request_id),
         )
 

@@ -20,7 +20,8 @@ from gateway.errors import NotReady, Unauthenticated
 from gateway.metrics import Metrics
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batch_lines import Claim, LineStore
-from gateway.store.batches import BatchStore, Standing
+from gateway.store.batch_turns import BatchTurns, Standing
+from gateway.store.batches import BatchStore
 from gateway.telemetry import Event, logger, raised_at
 
 
@@ -47,15 +48,17 @@ class BatchRunner:
     def __init__(
         self,
         batches: BatchStore,
+        turns: BatchTurns,
         lines: LineStore,
         journeys: LineJourneys,
         chores: BatchChores,
         clock: Clock,
-        metrics: Metrics,
         *,
+        metrics: Metrics,
         share: Share,
     ) -> None:
         self._batches = batches
+        self._turns = turns
         self._lines = lines
         self._journeys = journeys
         self._do = chores
@@ -80,10 +83,10 @@ class BatchRunner:
         """Go on with everything that can go on now."""
         if not self._has_begun:
             await self._lines.free_earlier_lives(self._worker, self._holder)
-            await self._batches.leave_earlier_lives(self._worker, self._holder)
+            await self._turns.leave_earlier_lives(self._worker, self._holder)
             self._has_begun = True
         self._reap()
-        standings = await self._batches.active()
+        standings = await self._turns.active()
         ids = {each.batch_id for each in standings}
         self._known = {name: known for name, known in self._known.items() if name in ids}
         self._widths = {name: width for name, width in self._widths.items() if name in ids}
@@ -94,7 +97,7 @@ class BatchRunner:
     async def keep(self) -> None:
         """Say that this worker is alive, take over from those that are not, and count."""
         await self._lines.keep(self._holder)
-        await self._batches.keep_tending(self._holder)
+        await self._turns.keep_tending(self._holder)
         await self._lines.free_lapsed()
         waiting = await self._lines.waiting()
         self._metrics.waiting_lines(
@@ -110,7 +113,7 @@ class BatchRunner:
         await asyncio.gather(*tasks, return_exceptions=True)
         try:
             await self._lines.free(self._holder)
-            await self._batches.keep_tending(self._holder, is_leaving=True)
+            await self._turns.keep_tending(self._holder, is_leaving=True)
         except NotReady:
             # Then the leases lapse.
             return
@@ -147,7 +150,7 @@ class BatchRunner:
         batch_id = standing.batch_id
         is_new = standing.state == "validating"
         states = ("validating",) if is_new else ("finalizing", "cancelling")
-        if not await self._batches.take(batch_id, self._holder, states):
+        if not await self._turns.take(batch_id, self._holder, states):
             return
         batch = await self._batches.led(batch_id)
         if batch is None or batch.state != standing.state:
