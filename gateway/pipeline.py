@@ -18,21 +18,22 @@ from gateway.budgets import end_user_account, end_user_reference, end_user_subje
 from gateway.caching import CachingAnswers
 from gateway.catalogue import saved_by_cache
 from gateway.clock import Clock
-from gateway.conclusion import Concluded, Conclusion
+from gateway.conclusion import Conclusion
 from gateway.destinations import check_destinations
 from gateway.dispatch import Dispatcher
 from gateway.errors import ClientGone, ClosedByPolicy, GatewrightError
+from gateway.heads import Begin, answer_headers, begin_early, fail_late, ping_early
 from gateway.identity import Peppers, authenticate
 from gateway.inspection import Inspector
 from gateway.passage import UNMET, Arrival, Passage, unmet_format, unsound_whole
 from gateway.pings import Pings, Write
-from gateway.ports import AuditLog, Ledger, StreamEncoder
+from gateway.ports import AuditLog, Ledger
 from gateway.rates import NO_LIMITS, Permit, Rates
 from gateway.relay import Direct, Relay
 from gateway.settings import Settings
 from gateway.tally import content_bytes, with_estimates
 from gateway.threads import Threads, at_least, without_keeping
-from gateway.types import ChatRequest, Inspection, Principal, Receipt, Target, Usage
+from gateway.types import ChatRequest, Inspection, Principal, Usage
 from gateway.veil import Veil, veiled
 from policies.program import PolicyDocument
 
@@ -52,10 +53,6 @@ class StreamedAnswer(Struct, frozen=True):
 
     headers: Mapping[str, str]
     relay: Callable[[Write, Direct], Awaitable[bool]]
-
-
-Begin = Callable[[Mapping[str, str]], Write]
-"""Sends the head of a stream, with what is known of it, and says where to write the rest."""
 
 
 class Pipeline:
@@ -296,8 +293,8 @@ class Pipeline:
         attempts = AttemptLog()
         pings = Pings(
             self._limits.ping_every_s,
-            partial(_begin_early, passage, begin),
-            partial(_ping_early, passage),
+            partial(begin_early, passage, begin),
+            partial(ping_early, passage),
         )
         try:
             live = await self._answers.open_stream(passage, attempts)
@@ -306,7 +303,7 @@ class Pipeline:
             await self._conclusion.failed(passage, attempts, error)
             if not pings.have_begun:
                 raise
-            return StreamedAnswer({}, partial(_fail_late, passage, error))
+            return StreamedAnswer({}, partial(fail_late, passage, error))
         except BaseException as error:
             pings.cancel()
             await asyncio.shield(self._break_off(passage, attempts, error))
@@ -347,48 +344,3 @@ def _ended_by(error: BaseException) -> GatewrightError:
     if isinstance(error, asyncio.CancelledError):
         return ClientGone("The caller left before anything was sent.")
     return GatewrightError("The gateway failed before anything was sent.")
-
-
-def _begin_early(passage: Passage, begin: Begin) -> Write:
-    return begin(answer_headers(passage, None))
-
-
-def _ping_early(passage: Passage) -> bytes:
-    return _unsourced(passage).ping()
-
-
-async def _fail_late(passage: Passage, error: GatewrightError, write: Write, _: Direct) -> bool:
-    """Tell inside a stream what came too late for a status; whether it may end as if whole."""
-    encoder = _unsourced(passage)
-    await write(encoder.fail(error, passage.request.request_id))
-    return not encoder.is_cut_on_failure
-
-
-def _unsourced(passage: Passage) -> StreamEncoder:
-    """An encoder for what is said to a caller while no target has said anything."""
-    dialect = passage.arrival.dialect
-    return dialect.stream_encoder(passage.request, dialect.name)
-
-
-def answer_headers(
-    passage: Passage,
-    target: Target | None,
-    dropped: tuple[str, ...] = (),
-    concluded: Concluded | None = None,
-) -> dict[str, str]:
-    """What every answer says about itself; a stream announces its intent's receipt."""
-    receipt: Receipt = concluded.receipt if concluded else passage.intent
-    headers = {
-        "x-gatewright-decision": passage.ruling.plan.decision_digest,
-        "x-gatewright-receipt": str(receipt),
-    }
-    if target is not None:
-        headers["x-gatewright-target"] = target.name
-    if concluded:
-        headers["x-gatewright-cost-microusd"] = str(concluded.cost_microusd)
-    if passage.permit.standing is not None:
-        arrival = passage.arrival
-        headers |= arrival.dialect.encode_standing(passage.permit.standing, arrival.arrived_us)
-    if dropped and passage.principal.translation != "lenient":
-        headers["x-gatewright-dropped"] = ", ".join(dropped)
-    return headers
