@@ -25,6 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from tests.upstream_responses import openai_response, openai_response_events
+from tests.vendor_batches import VendorBatches
 
 
 Fault = Literal[
@@ -104,6 +105,7 @@ class RecordingUpstream:
         self._tls = tls
         self.is_ready = True
         self.models_status = 200
+        self.batches = VendorBatches(self._answer_to)
         self.texts: dict[str, str] = {}
         """What further paths answer to a GET."""
         self.requests: list[RecordedRequest] = []
@@ -209,11 +211,20 @@ class RecordingUpstream:
         self, request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         path = request.path.partition("?")[0]
+        found = self.batches.reply(request.method, request.path, request.headers, request.body)
+        if found is not None:
+            status, body, is_cut = found
+            more = (("content-length", str(len(body) + is_cut)),)
+            _write_whole(writer, status, body, more)
+            await writer.drain()
+            if is_cut:
+                writer.close()
+            return
         if request.method == "GET":
             status, tree = self._look_up(path)
-            found = self.texts.get(path)
-            body = msgspec.json.encode(tree) if found is None else found.encode()
-            _write_whole(writer, status if found is None else 200, body, ())
+            text = self.texts.get(path)
+            body = msgspec.json.encode(tree) if text is None else text.encode()
+            _write_whole(writer, status if text is None else 200, body, ())
             await writer.drain()
             return
         if not path.endswith(_ENDPOINTS):
@@ -222,6 +233,13 @@ class RecordingUpstream:
             return
         answer = self._next.popleft() if self._next else self._standing
         await _Reply(self, request, answer, reader, writer).send()
+
+    def _answer_to(self, path: str, body: dict[str, object]) -> dict[str, object]:
+        """What a line of a batch gets: what it would have got by itself."""
+        make = _anthropic_message if path.endswith("/messages") else _openai_completion
+        if path.endswith("/responses"):
+            make = openai_response
+        return make(self._standing, body.get("model", ""))
 
     def _look_up(self, path: str) -> tuple[int, object]:
         if path.endswith("/models"):

@@ -5,9 +5,11 @@ from typing import ClassVar
 
 from gateway.ports import UpstreamCall
 from gateway.providers import sdk
+from gateway.providers.anthropic_parcels import AnthropicParcels
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress, Route
 from gateway.providers.http_provider import HttpProvider
+from gateway.providers.parcel_post import ParcelPost
 from gateway.types import DialectName
 
 
@@ -28,7 +30,7 @@ class AnthropicProvider(HttpProvider):
 
     def __init__(self, config: ProviderConfig, egress: Egress) -> None:
         super().__init__(config, egress)
-        self._config = config
+        self.parcels = AnthropicParcels(ParcelPost(egress, self.way))
         self._routes: dict[tuple[str, tuple[str, ...], bool], Route] = {
             ("", (), False): self._route
         }

@@ -8,11 +8,11 @@ and never retries. What an upstream did wrong leaves here as one of our errors, 
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from yarl import URL
 
 from gateway.errors import (
@@ -133,6 +133,23 @@ class Egress:
         """A POST with nothing of any caller in it, hence without clearance; raises like `open`."""
         return await self._send(b"POST", route, body, deadline_s, fresh=True)
 
+    async def hand_over(
+        self, route: Route, calls: Sequence[UpstreamCall], body: bytes, deadline_s: float
+    ) -> "EgressReply":
+        """A POST with many callers' lines in it, each of them cleared by itself; like `open`."""
+        for call in calls:
+            check_clearance(route.endpoint.jurisdiction, call)
+        return await self._send(b"POST", route, body, deadline_s, fresh=True)
+
+    async def fetch(self, route: Route, deadline_s: float, bytes_max: int) -> "EgressReply":
+        """A GET whose answer may be longer than a reply to one caller is; raises like `open`."""
+        limits = structs.replace(self.limits, reply_bytes_max=bytes_max)
+        return await self._send(b"GET", route, None, deadline_s, fresh=True, limits=limits)
+
+    async def drop(self, route: Route, deadline_s: float) -> "EgressReply":
+        """A DELETE of something that an upstream keeps for us; raises like `open`."""
+        return await self._send(b"DELETE", route, None, deadline_s, fresh=True)
+
     async def _send(
         self,
         method: bytes,
@@ -141,6 +158,7 @@ class Egress:
         deadline_s: float,
         *,
         fresh: bool = False,
+        limits: EgressLimits | None = None,
     ) -> "EgressReply":
         now_s = asyncio.get_running_loop().time()
         headers_due = now_s + min(deadline_s, self.limits.first_byte_s)
@@ -150,7 +168,7 @@ class Egress:
         connection = None if fresh else pool.take_kept(origin)
         if connection is None:
             connection = await pool.take(origin, route.connect_timeout_s, headers_due, fresh=fresh)
-        reply = EgressReply(pool, origin, connection, self.limits, now_s + deadline_s)
+        reply = EgressReply(pool, origin, connection, limits or self.limits, now_s + deadline_s)
         try:
             connection.expect_until(headers_due)
             length = b"" if body is None else b"content-length: %d\r\n" % len(body)

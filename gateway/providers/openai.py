@@ -4,7 +4,11 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from gateway.providers import sdk
+from gateway.providers.config import ProviderConfig
+from gateway.providers.egress import Egress
 from gateway.providers.http_provider import HttpProvider
+from gateway.providers.openai_parcels import OpenAIParcels
+from gateway.providers.parcel_post import ParcelPost
 from gateway.types import ChatRequest, DialectName, Target
 
 
@@ -17,6 +21,10 @@ class OpenAIProvider(HttpProvider):
         "openai_responses": "/v1/responses",
         "openai_embeddings": "/v1/embeddings",
     }
+
+    def __init__(self, config: ProviderConfig, egress: Egress) -> None:
+        super().__init__(config, egress)
+        self.parcels = OpenAIParcels(ParcelPost(egress, self.way))
 
     def speaks(self, request: ChatRequest, target: Target) -> DialectName:
         """The caller's own dialect; but newer models take tools in responses only.

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from gateway.catalogue import Place
 from gateway.errors import ConfigurationInvalid
+from gateway.parcels import ParcelService
 from gateway.pool.provider import PoolProvider, Replica
 from gateway.ports import ModelHost, Provider
 from gateway.providers.anthropic import AnthropicProvider
@@ -106,6 +107,12 @@ def build_pool(
     if pool.jurisdiction != config.jurisdiction:
         raise ConfigurationInvalid(source, "jurisdiction", "is not that of its members")
     return pool
+
+
+def parcel_service(provider: Provider | None) -> ParcelService | None:
+    """The batch API of an upstream's vendor; None where it has none that we speak."""
+    kinds = OpenAIProvider | AnthropicProvider | ScriptedProvider
+    return provider.parcels if isinstance(provider, kinds) else None
 
 
 def is_pool(kind: str) -> bool:

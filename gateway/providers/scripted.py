@@ -14,6 +14,7 @@ from msgspec import Struct
 from gateway.errors import NO_RATE_LIMITS, ConfigurationInvalid, UpstreamFailed
 from gateway.ports import Take, UpstreamCall
 from gateway.providers.egress import check_clearance
+from gateway.providers.scripted_parcels import ScriptedParcels
 from gateway.types import ChatRequest, DialectName, Target
 
 
@@ -57,6 +58,9 @@ class ScriptedProvider:
         self.calls: list[UpstreamCall] = []
         self.cancelled = 0
         self._replies = deque(replies)
+        self.parcels = ScriptedParcels(
+            jurisdiction, dialect, lambda call: b"".join(good_reply(dialect, call).pieces)
+        )
 
     def speaks(self, request: ChatRequest, target: Target) -> DialectName:
         """Always the one dialect it was made with."""

@@ -1,0 +1,135 @@
+"""Parcels: lines that are handed to a vendor's own batch API together, and what comes back.
+
+A parcel holds lines of one batch for one target. Each was decided and written down by itself before
+it was put in; the egress looks at every one of them again before a byte of the parcel leaves.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from gateway.ports import UpstreamCall
+from gateway.types import DialectName
+
+
+PARCEL_PREFIX = "gwp-"
+VendorState = Literal["under_way", "ended", "gone"]
+ResultKind = Literal["answered", "refused", "unsent"]
+
+
+class ParcelLine(Struct, frozen=True):
+    """One line as the vendor gets it."""
+
+    custom_id: str
+    """Ours, never the caller's: the parcel's name and the line's number."""
+    call: UpstreamCall
+
+
+class Parcel(Struct, frozen=True):
+    """Lines for one target; all of their bodies are of one dialect."""
+
+    name: str
+    """Made for this parcel and never used again: by it the vendor's batch is found again."""
+    made_us: int
+    lines: tuple[ParcelLine, ...]
+
+    @property
+    def dialect(self) -> DialectName:
+        return self.lines[0].call.dialect
+
+
+class VendorBatch(Struct, frozen=True):
+    """A vendor's batch as the vendor describes it."""
+
+    vendor_id: str
+    state: VendorState
+    """`gone`: it failed as a whole, or its results are not kept any more."""
+    files: tuple[str, ...] = ()
+    """Where its results lie, at a vendor that has files."""
+    input_file: str = ""
+
+
+class VendorResult(Struct, frozen=True):
+    """What became of one line."""
+
+    custom_id: str
+    kind: ResultKind
+    """`unsent`: cancelled or expired before the vendor came to it; nothing is charged."""
+    status: int = 200
+    body: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"VendorResult({self.custom_id}, {self.kind})"  # The rest is content.
+
+
+class ParcelService(Protocol):
+    """A vendor's batch API. It retries nothing; every wait is bounded by `deadline_s`."""
+
+    dialects: frozenset[DialectName]
+    """In which lines can be handed over."""
+
+    async def submit(self, parcel: Parcel, deadline_s: float) -> str:
+        """Hand a parcel over; the vendor's id of the batch.
+
+        Raises:
+            SovereigntyViolation: before anything is sent, if one line is not cleared to go there.
+            UpstreamRefused: the vendor took nothing.
+            UpstreamFailed: nobody knows whether it did; `find` says so later.
+        """
+        ...
+
+    async def find(
+        self, name: str, count: int, made_us: int, deadline_s: float
+    ) -> VendorBatch | None:
+        """The batch that a parcel became, if the vendor has it.
+
+        Raises:
+            UpstreamFailed: it cannot be said yet.
+        """
+        ...
+
+    async def look(self, vendor_id: str, deadline_s: float) -> VendorBatch:
+        """How it stands; raises UpstreamFailed."""
+        ...
+
+    def results(self, batch: VendorBatch, deadline_s: float) -> AsyncIterator[VendorResult]:
+        """Results in the vendor's order, perhaps twice; raises UpstreamFailed where it is cut."""
+        ...
+
+    async def cancel(self, vendor_id: str, deadline_s: float) -> None:
+        """Ask for its end; what was answered by then is still there. Raises UpstreamFailed."""
+        ...
+
+    async def tidy(self, batch: VendorBatch, deadline_s: float) -> None:
+        """Have the vendor forget what it keeps of it; raises UpstreamFailed."""
+        ...
+
+
+async def json_lines(pieces: AsyncIterator[bytes], length_max: int) -> AsyncIterator[bytes]:
+    """Whole lines that are not empty; one that is too long is left out."""
+    rest, is_too_long = b"", False
+    async for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            if line.strip() and not is_too_long and len(line) <= length_max:
+                yield line
+            is_too_long = False
+        if len(rest) > length_max:
+            rest, is_too_long = b"", True
+    if rest.strip() and not is_too_long:
+        yield rest
+
+
+def number_of(custom_id: str, name: str) -> int:
+    """The line's number in its batch; 0 where the id is not of this parcel."""
+    head, _, number = custom_id.rpartition("-")
+    return int(number) if head == name and number.isascii() and number.isdigit() else 0
+
+
+def custom_id_of(name: str, number: int) -> str:
+    return f"{name}-{number}"
+
+
+def bytes_of(lines: Sequence[ParcelLine]) -> int:
+    return sum(len(line.call.body) for line in lines)

@@ -1,0 +1,194 @@
+"""OpenAI's batch API: a file of lines goes up, a batch is made of it, two files come back."""
+
+import secrets
+from collections.abc import AsyncIterator
+
+import msgspec
+from msgspec import Struct
+
+from gateway.errors import UpstreamRefused
+from gateway.parcels import Parcel, ResultKind, VendorBatch, VendorResult, VendorState
+from gateway.providers.parcel_post import ParcelPost, checked_id, read_wire
+from gateway.types import DialectName
+
+
+PATHS: dict[DialectName, str] = {
+    "openai_chat": "/v1/chat/completions",
+    "openai_responses": "/v1/responses",
+    "openai_embeddings": "/v1/embeddings",
+}
+MARK = "gatewright"
+"""The key of a batch's metadata that holds the parcel's name."""
+KEEP_S = 259_200
+"""Three days: when a file of ours goes that nobody has deleted."""
+PAGE = 100
+PAGES_MAX = 10
+US_PER_S = 1_000_000
+SKEW_S = 120
+_OVER = frozenset({"completed", "expired", "cancelled"})
+
+
+class _File(Struct, frozen=True):
+    id: str
+    filename: str = ""
+
+
+class _Files(Struct, frozen=True):
+    data: list[_File]
+
+
+class _Batch(Struct, frozen=True):
+    id: str
+    status: str
+    created_at: int
+    input_file_id: str = ""
+    output_file_id: str | None = None
+    error_file_id: str | None = None
+    metadata: dict[str, str] | None = None
+
+
+class _Batches(Struct, frozen=True):
+    data: list[_Batch]
+    has_more: bool = False
+
+
+class _Response(Struct, frozen=True):
+    status_code: int
+    body: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Result(Struct, frozen=True):
+    custom_id: str
+    response: _Response | None = None
+
+
+_FILE = msgspec.json.Decoder(_File)
+_FILES = msgspec.json.Decoder(_Files)
+_BATCH = msgspec.json.Decoder(_Batch)
+_BATCHES = msgspec.json.Decoder(_Batches)
+_RESULT = msgspec.json.Decoder(_Result)
+
+
+class OpenAIParcels:
+    """Implements `gateway.parcels.ParcelService`."""
+
+    dialects = frozenset(PATHS)
+
+    def __init__(self, post: ParcelPost) -> None:
+        self._post = post
+
+    async def submit(self, parcel: Parcel, deadline_s: float) -> str:
+        boundary = f"gatewright-{secrets.token_hex(16)}"
+        headers = {"content-type": f"multipart/form-data; boundary={boundary}"}
+        calls = [line.call for line in parcel.lines]
+        form = _form(parcel, boundary.encode())
+        raw = await self._post.hand_over("/v1/files", calls, form, deadline_s, headers)
+        order = {
+            "input_file_id": checked_id(read_wire(_FILE, raw).id),
+            "endpoint": PATHS[parcel.dialect],
+            "completion_window": "24h",
+            "metadata": {MARK: parcel.name},
+            "output_expires_after": {"anchor": "created_at", "seconds": KEEP_S},
+        }
+        made = await self._post.tell("/v1/batches", msgspec.json.encode(order), deadline_s)
+        return checked_id(read_wire(_BATCH, made).id)
+
+    async def find(
+        self, name: str, count: int, made_us: int, deadline_s: float
+    ) -> VendorBatch | None:
+        """By its metadata, among those made since; a file that no batch was made of goes."""
+        del count
+        after = ""
+        for _ in range(PAGES_MAX):
+            raw = await self._post.get(f"/v1/batches?limit={PAGE}{after}", deadline_s)
+            page = read_wire(_BATCHES, raw)
+            for each in page.data:
+                if (each.metadata or {}).get(MARK) == name:
+                    return _described(each)
+            last = page.data[-1] if page.data else None
+            if last is None or not page.has_more or _is_before(last.created_at, made_us):
+                break
+            after = f"&after={checked_id(last.id)}"
+        await self._forget_upload(name, deadline_s)
+        return None
+
+    async def look(self, vendor_id: str, deadline_s: float) -> VendorBatch:
+        raw = await self._post.get(f"/v1/batches/{checked_id(vendor_id)}", deadline_s)
+        return _described(read_wire(_BATCH, raw))
+
+    async def results(self, batch: VendorBatch, deadline_s: float) -> AsyncIterator[VendorResult]:
+        for file_id in batch.files:
+            async for line in self._post.lines(f"/v1/files/{file_id}/content", deadline_s):
+                yield _result(read_wire(_RESULT, line))
+
+    async def cancel(self, vendor_id: str, deadline_s: float) -> None:
+        try:
+            await self._post.tell(f"/v1/batches/{checked_id(vendor_id)}/cancel", b"{}", deadline_s)
+        except UpstreamRefused as error:
+            if error.upstream_status not in (400, 409):  # It is over already.
+                raise
+
+    async def tidy(self, batch: VendorBatch, deadline_s: float) -> None:
+        for file_id in (batch.input_file, *batch.files):
+            if file_id:
+                await self._post.drop(f"/v1/files/{checked_id(file_id)}", deadline_s)
+
+    async def _forget_upload(self, name: str, deadline_s: float) -> None:
+        raw = await self._post.get(f"/v1/files?purpose=batch&order=desc&limit={PAGE}", deadline_s)
+        for each in read_wire(_FILES, raw).data:
+            if each.filename == _file_name(name):
+                await self._post.drop(f"/v1/files/{checked_id(each.id)}", deadline_s)
+
+
+def _form(parcel: Parcel, boundary: bytes) -> bytes:
+    """The upload as a multipart form; the file's lines are bodies as they were encoded."""
+    url = PATHS[parcel.dialect]
+    lines = [
+        msgspec.json.encode(
+            {
+                "custom_id": line.custom_id,
+                "method": "POST",
+                "url": url,
+                "body": msgspec.Raw(line.call.body),
+            }
+        ).replace(b"\n", b" ")
+        for line in parcel.lines
+    ]
+    fields = {
+        "purpose": "batch",
+        "expires_after[anchor]": "created_at",
+        "expires_after[seconds]": str(KEEP_S),
+    }
+    parts = [
+        b'--%b\r\ncontent-disposition: form-data; name="%b"\r\n\r\n%b\r\n'
+        % (boundary, name.encode(), value.encode())
+        for name, value in fields.items()
+    ]
+    head = (
+        b'--%b\r\ncontent-disposition: form-data; name="file"; filename="%b"\r\n'
+        b"content-type: application/jsonl\r\n\r\n" % (boundary, _file_name(parcel.name).encode())
+    )
+    return b"".join([*parts, head, b"\n".join(lines), b"\r\n--%b--\r\n" % boundary])
+
+
+def _file_name(name: str) -> str:
+    return f"{name}.jsonl"
+
+
+def _is_before(created_s: int, made_us: int) -> bool:
+    return created_s < made_us // US_PER_S - SKEW_S
+
+
+def _described(wire: _Batch) -> VendorBatch:
+    files = tuple(checked_id(each) for each in (wire.output_file_id, wire.error_file_id) if each)
+    is_over = wire.status in _OVER
+    state: VendorState = "gone" if wire.status == "failed" else "ended" if is_over else "under_way"
+    return VendorBatch(checked_id(wire.id), state, files if is_over else (), wire.input_file_id)
+
+
+def _result(wire: _Result) -> VendorResult:
+    if wire.response is None:
+        return VendorResult(wire.custom_id, "unsent")
+    status, body = wire.response.status_code, bytes(wire.response.body)
+    kind: ResultKind = "answered" if status // 100 == 2 else "refused"  # noqa: PLR2004
+    return VendorResult(wire.custom_id, kind, status, body)

@@ -1,0 +1,111 @@
+"""What both vendors' batch APIs share: checked ids, bounded JSON, and results line by line."""
+
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from gateway.errors import UpstreamMalformed, UpstreamRefused
+from gateway.parcels import json_lines
+from gateway.ports import UpstreamCall
+from gateway.providers.egress import Egress, EgressReply, Route
+
+
+RESULT_BYTES_MAX = 1024 * 1024 * 1024
+"""Of a whole download; it is read line by line."""
+RESULT_LINE_BYTES_MAX = 16 * 1024 * 1024
+EMPTY = b"{}"
+_ID = re.compile(r"[A-Za-z0-9_-]{1,120}")
+Wire = TypeVar("Wire")
+
+MakeRoute = Callable[[str, Mapping[str, str]], Route]
+"""A path and headers beside the usual ones → the prepared way."""
+
+
+class ParcelPost:
+    """Calls to one vendor's batch API, over the one egress."""
+
+    def __init__(self, egress: Egress, make_route: MakeRoute) -> None:
+        self._egress = egress
+        self._make_route = make_route
+
+    async def hand_over(
+        self,
+        path: str,
+        calls: Sequence[UpstreamCall],
+        body: bytes,
+        deadline_s: float,
+        headers: Mapping[str, str],
+    ) -> bytes:
+        """Send what holds callers' lines; what the vendor says. Raises UpstreamFailed."""
+        route = self._make_route(path, headers)
+        return await _good(await self._egress.hand_over(route, calls, body, deadline_s))
+
+    async def get(self, path: str, deadline_s: float) -> bytes:
+        return await _good(await self._egress.ask(self._make_route(path, {}), deadline_s))
+
+    async def tell(self, path: str, body: bytes, deadline_s: float) -> bytes:
+        return await _good(await self._egress.tell(self._make_route(path, {}), body, deadline_s))
+
+    async def drop(self, path: str, deadline_s: float) -> None:
+        """Forget something; what is gone already is no error."""
+        try:
+            await _good(await self._egress.drop(self._make_route(path, {}), deadline_s))
+        except UpstreamRefused as error:
+            if error.upstream_status not in _GONE:
+                raise
+
+    async def lines(self, path: str, deadline_s: float) -> AsyncIterator[bytes]:
+        """A download as lines; raises UpstreamFailed, also where it is cut."""
+        route = self._make_route(path, {})
+        reply = await self._egress.fetch(route, deadline_s, RESULT_BYTES_MAX)
+        try:
+            if reply.status // 100 != 2:  # noqa: PLR2004
+                raise _refusal(reply)
+            async for line in json_lines(reply.chunks(), RESULT_LINE_BYTES_MAX):
+                yield line
+        finally:
+            await reply.close()
+
+
+_GONE = frozenset({404, 410})
+
+
+async def _good(reply: EgressReply) -> bytes:
+    try:
+        if reply.status // 100 != 2:  # noqa: PLR2004
+            await reply.read()
+            raise _refusal(reply)
+        return await reply.read()
+    finally:
+        await reply.close()
+
+
+def _refusal(reply: EgressReply) -> UpstreamRefused:
+    return UpstreamRefused(
+        "The upstream's batch service refused.",
+        upstream_status=reply.status,
+        retry_after_s=reply.retry_after_s,
+    )
+
+
+def read_wire(decoder: msgspec.json.Decoder[Wire], raw: bytes) -> Wire:
+    """Raises UpstreamMalformed unless it is what the vendor promised."""
+    try:
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise UpstreamMalformed(
+            "the upstream's batch service answered with something else"
+        ) from None
+
+
+def checked_id(vendor_id: str) -> str:
+    """An id of the vendor's, fit to stand in a path.
+
+    Raises:
+        UpstreamMalformed: it is none.
+    """
+    if _ID.fullmatch(vendor_id) is None:
+        raise UpstreamMalformed("the upstream's batch service named something oddly")
+    return vendor_id

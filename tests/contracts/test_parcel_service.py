@@ -1,0 +1,189 @@
+"""What every `ParcelService` promises, scripted or over a real socket: the same behaviour."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from gateway.errors import SovereigntyViolation, UpstreamFailed, UpstreamRefused
+from gateway.parcels import (
+    Parcel,
+    ParcelLine,
+    ParcelService,
+    VendorResult,
+    custom_id_of,
+)
+from gateway.providers.config import ProviderConfig
+from gateway.providers.egress import Egress
+from gateway.providers.registry import build_provider, parcel_service
+from gateway.providers.scripted import ScriptedProvider
+from gateway.providers.scripted_parcels import ParcelFaults
+from gateway.types import DialectName
+from tests.gateway.providers.samples import HOME, make_call, make_secret
+from tests.upstreams import RecordingUpstream
+
+
+pytestmark = pytest.mark.anyio
+
+IN_S = 10.0
+KINDS: dict[str, DialectName] = {"openai": "openai_chat", "anthropic": "anthropic_messages"}
+
+
+class Stage:
+    """A service, a way to make it misbehave, and what its vendor saw."""
+
+    def __init__(
+        self,
+        service: ParcelService,
+        dialect: DialectName,
+        misbehave: Callable[[ParcelFaults], None],
+        seen: Callable[[], list[str]],
+        forgotten: Callable[[], list[str]],
+    ) -> None:
+        self.service, self.dialect, self.misbehave = service, dialect, misbehave
+        self.seen, self.forgotten = seen, forgotten
+
+
+@pytest.fixture(params=["scripted_openai", "scripted_anthropic", "openai", "anthropic"])
+async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
+    kind: str = request.param
+    dialect = KINDS[kind.removeprefix("scripted_")]
+    if kind.startswith("scripted_"):
+        scripted = ScriptedProvider("scripted", HOME, dialect).parcels
+
+        def set_faults(faults: ParcelFaults) -> None:
+            scripted.faults = faults
+
+        def handed() -> list[str]:
+            taken = scripted.taken.values()
+            return [line.custom_id for each in taken for line in each.parcel.lines]
+
+        yield Stage(scripted, dialect, set_faults, handed, lambda: scripted.forgotten)
+        return
+    async with RecordingUpstream() as upstream:
+        egress = Egress()
+        config = ProviderConfig(
+            name="p", kind=kind, jurisdiction=HOME, base_url=upstream.url, credential=make_secret()
+        )
+        service = parcel_service(build_provider(config, egress))
+        assert service is not None
+
+        def set_vendor_faults(faults: ParcelFaults) -> None:
+            upstream.batches.faults = faults
+
+        def lines() -> list[str]:
+            return [line["custom_id"] for line in upstream.batches.lines]
+
+        yield Stage(service, dialect, set_vendor_faults, lines, lambda: upstream.batches.deleted)
+        await egress.close()
+
+
+def parcel_of(stage: Stage, count: int = 3, name: str = "gwp-a", **more: Any) -> Parcel:
+    body: dict[str, object] = {"model": "m", "messages": [{"role": "user", "content": "Hi\n"}]}
+    raw = msgspec.json.format(msgspec.json.encode(body))  # With line breaks of its own.
+    call = structs.replace(make_call(), dialect=stage.dialect, body=raw, stream=False, **more)
+    lines = [ParcelLine(custom_id_of(name, at), call) for at in range(1, count + 1)]
+    return Parcel(name, 0, tuple(lines))
+
+
+async def answers(stage: Stage, vendor_id: str) -> list[VendorResult]:
+    batch = await stage.service.look(vendor_id, IN_S)
+    assert batch.state == "ended"
+    return [each async for each in stage.service.results(batch, IN_S)]
+
+
+async def test_every_line_of_a_parcel_is_answered(stage: Stage) -> None:
+    vendor_id = await stage.service.submit(parcel_of(stage), IN_S)
+    found = await answers(stage, vendor_id)
+    assert [(each.custom_id, each.kind, each.status) for each in found] == [
+        (f"gwp-a-{at}", "answered", 200) for at in (1, 2, 3)
+    ]
+    assert all("usage" in msgspec.json.decode(each.body) for each in found)
+
+
+async def test_one_line_that_is_not_cleared_keeps_the_whole_parcel_at_home(stage: Stage) -> None:
+    parcel = parcel_of(stage)
+    barred = structs.replace(parcel.lines[1].call, clearance=frozenset({"elsewhere"}))
+    lines = (parcel.lines[0], structs.replace(parcel.lines[1], call=barred), parcel.lines[2])
+    with pytest.raises(SovereigntyViolation):
+        await stage.service.submit(structs.replace(parcel, lines=lines), IN_S)
+    assert stage.seen() == []
+
+
+async def test_a_parcel_is_found_whose_answer_never_came(stage: Stage) -> None:
+    stage.misbehave(ParcelFaults(hides_submit=True))
+    with pytest.raises(UpstreamFailed):
+        await stage.service.submit(parcel_of(stage), IN_S)
+    found = await stage.service.find("gwp-a", 3, 0, IN_S)
+    assert found is not None
+    assert len(await answers(stage, found.vendor_id)) == 3
+
+
+async def test_a_parcel_that_is_not_there_is_not_found(stage: Stage) -> None:
+    await stage.service.submit(parcel_of(stage, name="gwp-b"), IN_S)
+    assert await stage.service.find("gwp-a", 3, 0, IN_S) is None
+
+
+async def test_a_refused_parcel_is_refused_with_its_status(stage: Stage) -> None:
+    stage.misbehave(ParcelFaults(submit_status=429))
+    with pytest.raises(UpstreamRefused) as caught:
+        await stage.service.submit(parcel_of(stage), IN_S)
+    assert caught.value.upstream_status == 429
+    assert stage.seen() == []
+
+
+async def test_results_say_what_was_refused_what_was_not_sent_and_what_is_there_twice(
+    stage: Stage,
+) -> None:
+    faults = ParcelFaults(
+        refused=frozenset({1}),
+        overloaded=frozenset({2}),
+        unsent=frozenset({3}),
+        lost=frozenset({4}),
+        is_reversed=True,
+        is_doubled=True,
+    )
+    stage.misbehave(faults)
+    vendor_id = await stage.service.submit(parcel_of(stage, 5), IN_S)
+    found = await answers(stage, vendor_id)
+    assert len(found) == 8
+    kinds = {each.custom_id[-1]: each.kind for each in found}
+    assert kinds == {"1": "refused", "2": "refused", "3": "unsent", "5": "answered"}
+    statuses = {each.custom_id[-1]: each.status for each in found if each.kind == "refused"}
+    assert (statuses["1"], statuses["2"] >= 500) == (400, True)
+
+
+async def test_a_download_that_is_cut_is_no_end(stage: Stage) -> None:
+    vendor_id = await stage.service.submit(parcel_of(stage), IN_S)
+    await answers(stage, vendor_id)
+    stage.misbehave(ParcelFaults(cut_after=1))
+    read: list[str] = []
+
+    async def download() -> None:
+        async for each in stage.service.results(batch, IN_S):
+            read.append(each.custom_id)  # noqa: PERF401 - it raises in the middle
+
+    batch = await stage.service.look(vendor_id, IN_S)
+    with pytest.raises(UpstreamFailed):
+        await download()
+    assert read == ["gwp-a-1"]
+    assert len(await answers(stage, vendor_id)) == 3
+
+
+async def test_a_cancelled_batch_ends_and_can_be_cancelled_again(stage: Stage) -> None:
+    stage.misbehave(ParcelFaults(is_slow=True))
+    vendor_id = await stage.service.submit(parcel_of(stage), IN_S)
+    assert (await stage.service.look(vendor_id, IN_S)).state == "under_way"
+    await stage.service.cancel(vendor_id, IN_S)
+    assert {each.kind for each in await answers(stage, vendor_id)} == {"unsent"}
+    await stage.service.cancel(vendor_id, IN_S)
+
+
+async def test_what_the_vendor_keeps_is_forgotten_and_may_be_gone_before(stage: Stage) -> None:
+    vendor_id = await stage.service.submit(parcel_of(stage), IN_S)
+    batch = await stage.service.look(vendor_id, IN_S)
+    await stage.service.tidy(batch, IN_S)
+    assert stage.forgotten()
+    await stage.service.tidy(batch, IN_S)
