@@ -6,18 +6,16 @@ from typing import Final
 
 from msgspec import Struct
 
-from admin.costs.prices import priced_targets
-from admin.keys.lines import EXPIRING_US, Spending, spending_of
+from admin.keys.lines import Spending, spending_of
 from admin.overview.health import LATELY_US, Part, provider_parts
+from admin.overview.needs import WAITING_MAX, Need, NeedReader, is_visible, organisation_of
 from admin.services import Services
-from gateway.access import Permission, Person, allows
+from gateway.access import Person
 from gateway.credentials import credential_problem
 from gateway.rollout import PolicyEvent
 from gateway.store.attention import Attention
 from gateway.store.audit_sink import AuditQuery
-from gateway.store.reviews import ReviewStore
 from gateway.store.revisions import current
-from gateway.store.schedules import ScheduleTable
 from gateway.store.traffic_figures import Sums
 from gateway.types import AuditRecord
 
@@ -25,15 +23,11 @@ from gateway.types import AuditRecord
 HOUR_US: Final = 3_600_000_000
 HOURS: Final = 72
 DAY_HOURS: Final = 24
-MONTH_US: Final = 30 * 86_400_000_000
 SAMPLE: Final = 240
 """So many outcomes at most are looked into for how providers do."""
 ACTIVE_MAX: Final = 8
 RECENT_MAX: Final = 10
-WAITING_MAX: Final = 20
 ROLLUP_BATCHES: Final = 2
-TIGHT: Final = 0.8
-SINK_LATE_US: Final = 5 * 60 * 1_000_000
 
 
 class Figure(Struct, frozen=True):
@@ -52,17 +46,6 @@ class Hour(Struct, frozen=True):
     managed: int
     refused: int
     changes: tuple[PolicyEvent, ...] = ()
-
-
-class Need(Struct, frozen=True):
-    """Something that waits for somebody; `kind` says which sentence it is."""
-
-    kind: str
-    organisation: str
-    subject: str
-    count: int
-    at_us: int = 0
-    share: float = 0.0
 
 
 class Recent(Struct, frozen=True):
@@ -110,6 +93,7 @@ class OverviewReader:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._attention = Attention(services.database)
+        self._needs = NeedReader(services)
         settings = services.settings
         self._in_house = frozenset(
             each.jurisdiction for each in settings.providers.values() if each.kind == "engine"
@@ -141,7 +125,7 @@ class OverviewReader:
             found=_figure(rows, day, lambda sums: sum(s.found for s in sums)),
             refused=sum(row.refused for row in rows if row.group[0] > this_hour - 24 * HOUR_US),
             budget=_together(await self._spendings(visible)),
-            needs=tuple(await self._needs(person, visible, now_us)),
+            needs=tuple(await self._needs.read(person, visible, now_us)),
             hours=tuple(self._hours(rows, changes, since_us)),
             changes=tuple(changes),
             recent=tuple(map(self._recent, sample[:RECENT_MAX])),
@@ -203,7 +187,7 @@ class OverviewReader:
 
     async def _changes(self, visible: Collection[str] | None, since_us: int) -> list[PolicyEvent]:
         found = await self._attention.changes(since_us, WAITING_MAX)
-        return [each for each in found if _is_visible(_organisation_of(each.level), visible)]
+        return [each for each in found if is_visible(organisation_of(each.level), visible)]
 
     def _hours(
         self, rows: Sequence[Sums], changes: Sequence[PolicyEvent], since_us: int
@@ -233,110 +217,7 @@ class OverviewReader:
             for each in budgets
             if each.limit.account.startswith("org:")
             and each.limit.window == "month"
-            and _is_visible(each.limit.account.removeprefix("org:"), visible)
-        ]
-
-    async def _needs(
-        self, person: Person, visible: Collection[str] | None, now_us: int
-    ) -> list[Need]:
-        found = [
-            *await self._approvals(person, visible, now_us),
-            *await self._reviews(person, visible),
-            *await self._refused_schedules(person, visible, now_us),
-            *await self._late_sinks(person, now_us),
-            *await self._limits_and_keys(visible, now_us),
-            *await self._unpriced(visible, now_us),
-        ]
-        return found[:WAITING_MAX]
-
-    async def _approvals(
-        self, person: Person, visible: Collection[str] | None, now_us: int
-    ) -> list[Need]:
-        found = []
-        for draft in await self._attention.drafts(now_us - MONTH_US, WAITING_MAX):
-            organisation = _organisation_of(draft.level)
-            is_theirs = allows(person, Permission.POLICIES_APPROVE, organisation or None)
-            if draft.author != person.name and is_theirs and _is_visible(organisation, visible):
-                found.append(
-                    Need("draft", organisation, draft.author, draft.number, draft.created_us)
-                )
-        for asked in await self._attention.reveals(now_us - MONTH_US, WAITING_MAX):
-            is_theirs = allows(person, Permission.CONTENT_APPROVE_REVEAL, asked.organisation)
-            if asked.asked_by != person.name and is_theirs:
-                found.append(Need("reveal", asked.organisation, asked.asked_by, 1, asked.asked_us))
-        return found
-
-    async def _reviews(self, person: Person, visible: Collection[str] | None) -> list[Need]:
-        """Those due that they may sign; `count` is how many whole periods were missed."""
-        services = self._services
-        now_us = services.clock.utc_us()
-        return [
-            Need(
-                "review",
-                review.organisation,
-                review.name,
-                review.missed(now_us),
-                review.due_us,
-            )
-            for review in await ReviewStore(services.database, services.clock).due(visible)
-            if allows(person, Permission.REVIEWS_SIGN, review.organisation)
-        ]
-
-    async def _refused_schedules(
-        self, person: Person, visible: Collection[str] | None, now_us: int
-    ) -> list[Need]:
-        """Versions that were to act at a time and did not."""
-        table = ScheduleTable(self._services.database, self._services.clock)
-        found = []
-        for each in await table.open(now_us - MONTH_US):
-            organisation = _organisation_of(each.level)
-            is_theirs = allows(person, Permission.POLICIES_PUBLISH, organisation or None)
-            if each.state == "refused" and is_theirs and _is_visible(organisation, visible):
-                found.append(Need("schedule", organisation, each.said, each.number, each.ended_us))
-        return found
-
-    async def _late_sinks(self, person: Person, now_us: int) -> list[Need]:
-        if not allows(person, Permission.SYSTEM_READ):
-            return []
-        sinks = self._services.settings.sinks
-        return [
-            Need("sink", each.organisation, each.sink, each.records, each.oldest_us)
-            for each in await self._attention.delays(sinks, WAITING_MAX)
-            if now_us - each.oldest_us > SINK_LATE_US
-        ]
-
-    async def _limits_and_keys(self, visible: Collection[str] | None, now_us: int) -> list[Need]:
-        spendings = map(spending_of, await self._services.budgets.budgets())
-        tight = [each for each in spendings if each.share >= TIGHT]
-        named = [each.account.removeprefix("key:") for each in tight]
-        homes = await self._services.key_names.homes(named)
-        found = []
-        for each in tight:
-            organisation = _organisation_of(each.account)
-            if each.account.startswith("key:"):
-                organisation = homes.get(each.account.removeprefix("key:"), "")
-            if organisation and _is_visible(organisation, visible):
-                found.append(Need("budget", organisation, each.account, 1, share=each.share))
-        found.sort(key=lambda need: -need.share)
-        expiring = await self._services.key_names.expiring(now_us, now_us + EXPIRING_US)
-        return found + [
-            Need("keys", name, "", count, first_us)
-            for name, (count, first_us) in expiring.items()
-            if _is_visible(name, visible)
-        ]
-
-    async def _unpriced(self, visible: Collection[str] | None, now_us: int) -> list[Need]:
-        free = {
-            target.name
-            for target in priced_targets(self._services.settings)
-            if not target.price.output_microusd_per_mtok
-        }
-        since_us = now_us - DAY_HOURS * HOUR_US
-        rows = await self._services.figures.by_hour(visible, since_us, ["organisation", "target"])
-        return [
-            Need("unpriced", row.group[0], row.group[1], row.unpriced)
-            for row in rows
-            if row.unpriced and row.group[1] and row.group[1] not in free
+            and is_visible(each.limit.account.removeprefix("org:"), visible)
         ]
 
     def _recent(self, record: AuditRecord) -> Recent:
@@ -381,14 +262,3 @@ def _together(spendings: Sequence[Spending]) -> Spending | None:
         sum(each.used_microusd for each in spendings),
         sum(each.held_microusd for each in spendings),
     )
-
-
-def _is_visible(organisation: str, visible: Collection[str] | None) -> bool:
-    """What concerns the whole installation (no organisation) everybody is shown."""
-    return visible is None or not organisation or organisation in visible
-
-
-def _organisation_of(account: str) -> str:
-    """The organisation in the name of an account or a level; a key's name holds none."""
-    kind, _, path = account.partition(":")
-    return "" if kind == "key" else path.partition("/")[0]

@@ -1,0 +1,154 @@
+"""What waits for somebody, for the first page: approvals, reviews, late sinks, limits and keys."""
+
+from collections.abc import Collection
+from typing import Final
+
+from msgspec import Struct
+
+from admin.costs.prices import priced_targets
+from admin.keys.lines import EXPIRING_US, spending_of
+from admin.services import Services
+from gateway.access import Permission, Person, allows
+from gateway.store.attention import Attention
+from gateway.store.reviews import ReviewStore
+from gateway.store.schedules import ScheduleTable
+
+
+DAY_US: Final = 24 * 3_600_000_000
+MONTH_US: Final = 30 * 86_400_000_000
+WAITING_MAX: Final = 20
+TIGHT: Final = 0.8
+SINK_LATE_US: Final = 5 * 60 * 1_000_000
+
+
+class Need(Struct, frozen=True):
+    """Something that waits for somebody; `kind` says which sentence it is."""
+
+    kind: str
+    organisation: str
+    subject: str
+    count: int
+    at_us: int = 0
+    share: float = 0.0
+
+
+class NeedReader:
+    """For one person: what they may see, and do something about."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._attention = Attention(services.database)
+
+    async def read(
+        self, person: Person, visible: Collection[str] | None, now_us: int
+    ) -> list[Need]:
+        found = [
+            *await self._approvals(person, visible, now_us),
+            *await self._reviews(person, visible),
+            *await self._refused_schedules(person, visible, now_us),
+            *await self._late_sinks(person, now_us),
+            *await self._limits_and_keys(visible, now_us),
+            *await self._unpriced(visible, now_us),
+        ]
+        return found[:WAITING_MAX]
+
+    async def _approvals(
+        self, person: Person, visible: Collection[str] | None, now_us: int
+    ) -> list[Need]:
+        found = []
+        for draft in await self._attention.drafts(now_us - MONTH_US, WAITING_MAX):
+            organisation = organisation_of(draft.level)
+            is_theirs = allows(person, Permission.POLICIES_APPROVE, organisation or None)
+            if draft.author != person.name and is_theirs and is_visible(organisation, visible):
+                found.append(
+                    Need("draft", organisation, draft.author, draft.number, draft.created_us)
+                )
+        for asked in await self._attention.reveals(now_us - MONTH_US, WAITING_MAX):
+            is_theirs = allows(person, Permission.CONTENT_APPROVE_REVEAL, asked.organisation)
+            if asked.asked_by != person.name and is_theirs:
+                found.append(Need("reveal", asked.organisation, asked.asked_by, 1, asked.asked_us))
+        return found
+
+    async def _reviews(self, person: Person, visible: Collection[str] | None) -> list[Need]:
+        """Those due that they may sign; `count` is how many whole periods were missed."""
+        services = self._services
+        now_us = services.clock.utc_us()
+        return [
+            Need(
+                "review",
+                review.organisation,
+                review.name,
+                review.missed(now_us),
+                review.due_us,
+            )
+            for review in await ReviewStore(services.database, services.clock).due(visible)
+            if allows(person, Permission.REVIEWS_SIGN, review.organisation)
+        ]
+
+    async def _refused_schedules(
+        self, person: Person, visible: Collection[str] | None, now_us: int
+    ) -> list[Need]:
+        """Versions that were to act at a time and did not."""
+        table = ScheduleTable(self._services.database, self._services.clock)
+        found = []
+        for each in await table.open(now_us - MONTH_US):
+            organisation = organisation_of(each.level)
+            is_theirs = allows(person, Permission.POLICIES_PUBLISH, organisation or None)
+            if each.state == "refused" and is_theirs and is_visible(organisation, visible):
+                found.append(Need("schedule", organisation, each.said, each.number, each.ended_us))
+        return found
+
+    async def _late_sinks(self, person: Person, now_us: int) -> list[Need]:
+        if not allows(person, Permission.SYSTEM_READ):
+            return []
+        sinks = self._services.settings.sinks
+        return [
+            Need("sink", each.organisation, each.sink, each.records, each.oldest_us)
+            for each in await self._attention.delays(sinks, WAITING_MAX)
+            if now_us - each.oldest_us > SINK_LATE_US
+        ]
+
+    async def _limits_and_keys(self, visible: Collection[str] | None, now_us: int) -> list[Need]:
+        spendings = map(spending_of, await self._services.budgets.budgets())
+        tight = [each for each in spendings if each.share >= TIGHT]
+        named = [each.account.removeprefix("key:") for each in tight]
+        homes = await self._services.key_names.homes(named)
+        found = []
+        for each in tight:
+            organisation = organisation_of(each.account)
+            if each.account.startswith("key:"):
+                organisation = homes.get(each.account.removeprefix("key:"), "")
+            if organisation and is_visible(organisation, visible):
+                found.append(Need("budget", organisation, each.account, 1, share=each.share))
+        found.sort(key=lambda need: -need.share)
+        expiring = await self._services.key_names.expiring(now_us, now_us + EXPIRING_US)
+        return found + [
+            Need("keys", name, "", count, first_us)
+            for name, (count, first_us) in expiring.items()
+            if is_visible(name, visible)
+        ]
+
+    async def _unpriced(self, visible: Collection[str] | None, now_us: int) -> list[Need]:
+        free = {
+            target.name
+            for target in priced_targets(self._services.settings)
+            if not target.price.output_microusd_per_mtok
+        }
+        since_us = now_us - DAY_US
+        rows = await self._services.figures.by_hour(visible, since_us, ["organisation", "target"])
+        return [
+            Need("unpriced", row.group[0], row.group[1], row.unpriced)
+            for row in rows
+            if row.unpriced and row.group[1] and row.group[1] not in free
+        ]
+
+
+def is_visible(organisation: str, visible: Collection[str] | None) -> bool:
+    """What concerns the whole installation (no organisation) everybody is shown."""
+    return visible is None or not organisation or organisation in visible
+
+
+def organisation_of(account: str) -> str:
+    """The organisation in the name of an account or a level; a key's name holds none."""
+    kind, _, path = account.partition(":")
+    return "" if kind == "key" else path.partition("/")[0]
