@@ -22,6 +22,7 @@ from gateway.rates import RateLimit
 
 GROUPS_SHOWN: Final = 400
 """More lines than that no page needs: a file holds all of them."""
+UNUSUAL_SHOWN: Final = 30
 _P = Permission
 _PATH: Final = "/o/{organisation:str}/costs"
 _HTML: Final = MediaType.HTML
@@ -57,6 +58,7 @@ def _reading(services: Services) -> list[Any]:
             costs=found,
             groups=list(GROUPS),
             groups_shown=GROUPS_SHOWN,
+            unusual_shown=UNUSUAL_SHOWN,
             problem=problem,
             in_house=_in_house(services),
         )

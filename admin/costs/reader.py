@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from admin.costs.accounts import Branch, is_of, tree
 from admin.costs.prices import priced_targets
+from admin.costs.unusual import UnusualDay, UnusualReader
 from admin.keys.lines import Spending
 from admin.keys.reader import KeyReader
 from admin.services import Services
@@ -95,6 +96,8 @@ class CostSummary(Struct, frozen=True):
     tight: tuple[Spending, ...]
     """Limits of which four fifths are used."""
     alerts: tuple[SentAlert, ...]
+    unusual: tuple[UnusualDay, ...] = ()
+    """Days of the question that cost a group far more than its weekday does, newest first."""
 
 
 class CostReader:
@@ -104,6 +107,7 @@ class CostReader:
         self._services = services
         self._keys = KeyReader(services)
         self._alerts = AlertTable(services.database, services.clock)
+        self._unusual = UnusualReader(services)
 
     async def today(self, organisation: str) -> tuple[date, ZoneInfo]:
         """The day it is for an organisation."""
@@ -161,6 +165,7 @@ class CostReader:
             unpriced=tuple(_unpriced(by_target, {t.name: t for t in targets})),
             tight=tuple(s for s in spendings if s.share >= 0.8),  # noqa: PLR2004 - four fifths
             alerts=tuple(await self._sent(organisation)),
+            unusual=await self._unusual.found(organisation, question.since, question.until, zone),
         )
 
     async def tree(self, organisation: str) -> list[Branch]:

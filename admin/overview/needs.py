@@ -6,9 +6,11 @@ from typing import Final
 from msgspec import Struct
 
 from admin.costs.prices import priced_targets
+from admin.costs.unusual import UnusualReader, foremost
 from admin.keys.lines import EXPIRING_US, spending_of
 from admin.services import Services
 from gateway.access import Permission, Person, allows
+from gateway.anomalies import EXCESS_MIN_MICROUSD
 from gateway.store.attention import Attention
 from gateway.store.reviews import ReviewStore
 from gateway.store.schedules import ScheduleTable
@@ -18,6 +20,8 @@ DAY_US: Final = 24 * 3_600_000_000
 MONTH_US: Final = 30 * 86_400_000_000
 WAITING_MAX: Final = 20
 TIGHT: Final = 0.8
+WATCHED_MAX: Final = 8
+"""Of so many organisations at most, the dearest, days are compared."""
 SINK_LATE_US: Final = 5 * 60 * 1_000_000
 
 
@@ -38,6 +42,7 @@ class NeedReader:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._attention = Attention(services.database)
+        self._unusual = UnusualReader(services)
 
     async def read(
         self, person: Person, visible: Collection[str] | None, now_us: int
@@ -49,6 +54,7 @@ class NeedReader:
             *await self._late_sinks(person, now_us),
             *await self._limits_and_keys(visible, now_us),
             *await self._unpriced(visible, now_us),
+            *await self._dear_days(person, visible, now_us),
         ]
         return found[:WAITING_MAX]
 
@@ -127,6 +133,28 @@ class NeedReader:
             for name, (count, first_us) in expiring.items()
             if is_visible(name, visible)
         ]
+
+    async def _dear_days(
+        self, person: Person, visible: Collection[str] | None, now_us: int
+    ) -> list[Need]:
+        """Yesterday or today cost unusually much; of one organisation what says most of why."""
+        since_us = now_us - 2 * DAY_US
+        rows = await self._services.figures.by_hour(visible, since_us, ["organisation"])
+        dear = [row for row in rows if row.cost_microusd >= EXCESS_MIN_MICROUSD]
+        found = []
+        for row in sorted(dear, key=lambda row: -row.cost_microusd)[:WATCHED_MAX]:
+            name = row.group[0]
+            if not allows(person, Permission.COSTS_READ, name):
+                continue
+            every = await self._unusual.fresh(name)
+            most = foremost(every)
+            if most is not None:
+                whose = "" if most.kind == "organisation" else f"{most.kind} {most.label}: "
+                at_us = most.start_s * 1_000_000
+                found.append(
+                    Need("dear", name, f"{whose}{most.words}", len(every), at_us, most.times)
+                )
+        return found
 
     async def _unpriced(self, visible: Collection[str] | None, now_us: int) -> list[Need]:
         free = {

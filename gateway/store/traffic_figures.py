@@ -67,6 +67,50 @@ class TrafficFigures:
         ]
         return await self._grouped(traffic_days, by, DAY_DIMENSIONS, conditions)
 
+    async def dear_days(
+        self, organisation: str, days: tuple[str, str], dimension: str, least: int, count_max: int
+    ) -> list[Sums]:
+        """Groups of a dimension and a day that cost at least so many micro-dollars, dearest first.
+
+        From the first to the last of `days`; without a dimension the organisation as a whole.
+        """
+        columns = traffic_days.c
+        cost = func.sum(columns.cost_microusd)
+        groups = [columns.day, *([columns[dimension]] if dimension else [])]
+        query = (
+            select(*groups, cost)
+            .where(
+                columns.organisation == organisation,
+                columns.day >= days[0],
+                columns.day <= days[1],
+            )
+            .group_by(*groups)
+            .having(cost >= least)
+            .order_by(cost.desc(), *groups)
+            .limit(count_max)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return [Sums(tuple(row[:-1]), cost_microusd=int(row[-1])) for row in rows]
+
+    async def cost_on(
+        self, organisation: str, days: Collection[str], dimension: str, values: Collection[str]
+    ) -> dict[tuple[str, str], int]:
+        """Micro-dollars by day and value of a dimension; missing where nothing was asked.
+
+        Without a dimension the value is empty, and `values` says nothing.
+        """
+        columns = traffic_days.c
+        groups = [columns.day, *([columns[dimension]] if dimension else [])]
+        conditions = [columns.organisation == organisation, columns.day.in_(sorted(days))]
+        if dimension:
+            conditions.append(columns[dimension].in_(sorted(values)))
+        cost = func.sum(columns.cost_microusd)
+        query = select(*groups, cost).where(*conditions).group_by(*groups)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return {(row[0], row[1] if dimension else ""): int(row[-1]) for row in rows}
+
     async def last_used(self, organisation: str, key_id: str | None = None) -> dict[str, int]:
         """When each key of an organisation, or one, last asked; missing where it never did."""
         columns = traffic_days.c
