@@ -12,6 +12,7 @@ from classifiers.pii.decoded import Decoded
 from classifiers.pii.detect import Look, Scan, look
 from classifiers.pii.detect import warm as warm_rules
 from classifiers.pii.findings import Finding, without_overlaps
+from classifiers.pii.follow_up import followed
 from classifiers.pii.normalise import readable
 from classifiers.pii.normalise import warm as warm_tables
 from classifiers.pii.soft import soft_findings
@@ -55,7 +56,7 @@ class Scanner:
             except OutOfTimeError:
                 late = True
         patterns = without_overlaps(seen.findings)
-        found = merged(patterns, tagged) if patterns or tagged else patterns
+        found = followed(text, merged(patterns, tagged)) if tagged else patterns
         if self._soft:
             found = with_soft(found, text)
         return Scan(tuple(found), seen.complete and not late, late)

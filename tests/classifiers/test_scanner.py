@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from classifiers.pii import tagger
 from classifiers.pii.findings import Finding
+from classifiers.pii.follow_up import followed
 from classifiers.pii.labels import LABELS, SOFT
 from classifiers.pii.scanner import Scanner, load, merged
 from classifiers.units import Unit
@@ -58,6 +59,44 @@ def test_names_addresses_and_usernames_are_found(text: str, label: str, value: s
 )
 def test_texts_about_nobody_have_no_names(text: str) -> None:
     assert not labels(text).keys() & {"PERSON", "ADDRESS", "USERNAME"}
+
+
+def test_a_name_is_found_wherever_it_stands_again() -> None:
+    text = "This is Priya Raman. Best, Raman. Ramanathan Street and raman spectra stay."
+    again = text.index("Raman.", 20)
+    name = Finding(8, 19, "PERSON", 0.9, "tagger")
+    town = Finding(again, again + 5, "LOCATION", 0.5, "tagger")
+    assert [(f.start, f.end, f.label) for f in followed(text, [name, town])] == [
+        (8, 19, "PERSON"),
+        (again, again + 5, "PERSON"),
+    ]
+
+
+def test_a_part_of_a_word_is_nobodys_name_in_indian_scripts_either() -> None:
+    name = HINDI_NAME.split(maxsplit=1)[0]
+    text = f"{name} \u0914\u0930 {name}\u0940 \u0914\u0930 {name}"
+    found = followed(text, [Finding(0, len(name), "PERSON", 0.9, "tagger")])
+    assert [text[f.start : f.end + 1] for f in found] == [f"{name} ", name]
+
+
+@pytest.mark.parametrize(
+    ("behind", "code"),
+    [
+        (" 8001 is closed", "8001"),
+        (", 114 55.", "114 55"),
+        (" 3610-114 in", "3610-114"),
+        (" LS6 3AB\n", "LS6 3AB"),
+        (" 1998 was warm", ""),
+        (" 15:30", ""),
+        (" 4500%", ""),
+        (" 12345678", ""),
+    ],
+)
+def test_the_code_behind_a_town_belongs_to_an_address(behind: str, code: str) -> None:
+    town = Finding(3, 10, "LOCATION", 0.9, "tagger")
+    text = f"In Altdorf{behind}"
+    addresses = [f for f in followed(text, [town]) if f.label == "ADDRESS"]
+    assert [text[f.start : f.end] for f in addresses] == ([code] if code else [])
 
 
 def test_a_name_is_found_behind_invisible_characters_and_entities() -> None:
