@@ -3,18 +3,13 @@
 And every proof of what was recorded holds as before: it covers ciphertext.
 """
 
-import asyncio
 import json
-import os
 import shutil
-import sqlite3
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
 import pytest
-from sqlalchemy.engine import make_url
 
 from gateway.audit.disk import Disk
 from gateway.audit.export import export_records
@@ -23,58 +18,19 @@ from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.engine import open_database
 from gateway.store.second_rows import SecondContents
 from tests.faults.envelopes import Caller, ask
-from tests.faults.own_postgres import OwnPostgres, own_postgres
+from tests.faults.restoring import KINDS, Store, opened_store, types
 from tests.running_gateway import CLAUDE_TARGET, RunningGateway, Upstreams
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 WORDS = {"ann": "the heron nests behind the mill", "bob": "the otter sleeps under the bridge"}
-KINDS = os.environ.get("GATEWRIGHT_FAULT_DATABASES", "sqlite").split(",")
 GONE = "the content's key was destroyed"
 
 
-class Store:
-    """A database whose files can be looked into, copied and put back."""
-
-    def __init__(self, url: str, folder: Path, server: OwnPostgres | None) -> None:
-        self.url, self.folder, self._server = url, folder, server
-        self._backup = ""
-
-    def back_up(self) -> None:
-        if self._server is not None:
-            self._backup = self._server.create(make_url(self.url).database or "")
-            return
-        source, target = (sqlite3.connect(self.folder / name) for name in ("gateway.db", "old.db"))
-        source.backup(target)
-        source.close()
-        target.close()
-
-    def restore(self) -> None:
-        if self._server is not None:
-            self._server.drop(self.url)
-            name = make_url(self.url).database
-            old = make_url(self._backup).database
-            self._server._execute(f'CREATE DATABASE "{name}" TEMPLATE "{old}"')
-            return
-        for path in self.folder.glob("gateway.db*"):
-            path.unlink()
-        shutil.copyfile(self.folder / "old.db", self.folder / "gateway.db")
-
-    def files(self) -> Iterator[Path]:
-        roots = [self.folder]
-        if self._server is not None:
-            roots.append(Path(self._server._server.pgdata))
-        for root in roots:
-            yield from (path for path in root.rglob("*") if path.is_file())
-
-
 @pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    if request.param == "sqlite":
-        yield Store(request.getfixturevalue("sqlite_url"), tmp_path, None)
-        return
-    with own_postgres() as server:
-        yield Store(server.create_migrated(), tmp_path, server)
+def store(request: pytest.FixtureRequest, sqlite_url: str, tmp_path: Path) -> Iterator[Store]:
+    with opened_store(request.param, sqlite_url, tmp_path) as store:
+        yield store
 
 
 class BrokenDisk(Disk):
@@ -95,18 +51,6 @@ async def talk(gateway: RunningGateway, http: aiohttp.ClientSession, store: Stor
             assert reply.status == 200
             receipts.append(reply.headers["x-gatewright-receipt"])
     return receipts
-
-
-async def types(gateway: RunningGateway, *arguments: str) -> str:
-    """A command as an operator types it; its output."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway", *arguments, "--config", str(gateway.config_file)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    output, errors = await process.communicate()
-    assert process.returncode == 0, (output + errors).decode()
-    return output.decode()
 
 
 async def said(gateway: RunningGateway) -> str:
