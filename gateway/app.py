@@ -192,6 +192,7 @@ class DataPlane:
         await require_newest_schema(self._database)
         await self._audit.start()
         await self._integration.open()
+        await self._batches.open()
         await self._ledger.start()
         await self._rotation.refresh()
         await self._following.publish_limits()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Any
 
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Struct
@@ -19,6 +20,7 @@ from gateway.batch_runner import BatchRunner, Share
 from gateway.clock import Clock
 from gateway.credentials import master_key
 from gateway.dialects.anthropic_batches import ENDPOINT
+from gateway.errors import StartupRefused
 from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
 from gateway.ports import Dialect
@@ -28,8 +30,9 @@ from gateway.store.batch_lines import LineStore
 from gateway.store.batch_turns import BatchTurns
 from gateway.store.batches import BatchStore
 from gateway.store.engine import Database
+from gateway.store.kept_content import KeptContent
 from gateway.store.kept_files import FileStore
-from gateway.telemetry import Event
+from gateway.telemetry import Event, logger
 from gateway.threads import US_PER_DAY
 from gateway.upkeep import Duty
 
@@ -60,10 +63,26 @@ class Batches:
     def __init__(self, means: Means) -> None:
         self._means = means
         settings, database, clock = means.settings, means.database, means.clock
-        master = master_key(settings)
-        self._files = FileStore(database, master, clock)
-        self._batches = BatchStore(database, master, clock)
+        self._log: Any = logger()
+        self._master = master_key(settings)
+        self._files = FileStore(database, self._master, clock)
+        self._batches = BatchStore(database, self._master, clock)
         self._lines = LineStore(database, clock)
+
+    async def open(self) -> None:
+        """Destroy again what was erased, and what a restored backup brought back.
+
+        Raises:
+            StartupRefused: the list of it cannot be read.
+        """
+        means = self._means
+        kept = KeptContent(means.settings, means.database, self._master, means.clock)
+        try:
+            again = await kept.destroy_again()
+        except OSError as error:
+            raise StartupRefused(f"the list of erased content: {error.strerror}") from error
+        if again:
+            self._log.warning(Event.AUDIT_ERASED_AGAIN, count=again)
 
     @cached_property
     def _runner(self) -> BatchRunner:

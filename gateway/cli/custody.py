@@ -21,7 +21,10 @@ from gateway.settings import Settings
 from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.custody import Custody, CustodyRefused
 from gateway.store.engine import Database, open_database
+from gateway.store.erasing import in_numbers, require_settled
 from gateway.store.keeping import content_keys, destroy
+from gateway.store.kept_content import KeptContent
+from gateway.store.kept_holdings import Holdings
 from gateway.store.schema import require_newest_schema
 from gateway.store.second_rows import SecondContents
 
@@ -177,19 +180,38 @@ async def reveal_report(config_file: Path) -> None:
 async def erase(
     config_file: Path, organisation: str, reference: str | None, ticket: str, *, yes: bool
 ) -> None:
-    """Destroy the keys of an end user's, or an organisation's, content, for good."""
+    """Destroy an end user's, or an organisation's, content for good, wherever it is kept."""
     settings = load_settings(config_file)
     async with opened_custody(settings) as (custody, database):
         subject = subject_of(settings, organisation, reference)
         await custody.require_no_hold(organisation, subject)
         keys = await content_keys(settings, database, organisation, subject)
+        kept = KeptContent(settings, database, master_key(settings), SystemClock())
+        holding = await kept.find(organisation, subject, bytes_max=None)
+        said = in_words(holding.numbers)
         if not yes:
+            click.echo(said)
             click.echo(f"{len(keys)} keys would be destroyed; nothing was done without --yes")
             return
+        require_settled(holding.numbers)
         detail = {"ticket": ticket, "subject": subject or "", "keys": str(len(keys))}
+        detail |= in_numbers(holding.numbers)
         await custody.record(actor(), "content.erased", organisation, **detail)
+        await kept.destroy(holding)
         await destroy(settings, database, keys, SystemClock().utc_us())
+    click.echo(said)
     click.echo(f"{len(keys)} keys destroyed")
+
+
+def in_words(kept: Holdings) -> str:
+    """What files, batches and kept answers hold, and what of it nobody can attribute."""
+    found = (
+        f"{kept.lines} lines in {kept.batches} batches, {kept.file_lines} lines in {kept.files}"
+        f" files, {kept.answers} kept answers"
+    )
+    if kept.unnamed:
+        found += f"; {kept.unnamed} lines and answers name no end user and stay until they expire"
+    return found
 
 
 CUSTODY = (hold, reveal, erase)

@@ -41,13 +41,15 @@ batches = Table(
     Column("wrapped_key", LargeBinary, nullable=False),
     Column("sealed_told", LargeBinary, nullable=False),
     Column("sealed_flaws", LargeBinary, nullable=False),
+    Column("erased", Integer, nullable=False, server_default="0"),
     Index(None, "organisation", "workspace", "project", "created_us"),
     Index(None, "state"),
     Index(None, "keep_until_us"),
 )
 """Counts are of a batch that is over; before, its lines are counted. `due_us` is when it goes on
 after everything was full, `stalls` how often that was in a row, `served_us` when it last got a
-turn. `tender` is the worker that checks or finishes it, until `tended_until_us`."""
+turn. `tender` is the worker that checks or finishes it, until `tended_until_us`. `erased` counts
+lines that were destroyed because of whom they named."""
 
 batch_lines = Table(
     "batch_lines",

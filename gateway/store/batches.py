@@ -11,6 +11,8 @@ from sqlalchemy import (
     and_,
     delete,
     func,
+    not_,
+    or_,
     select,
     update,
 )
@@ -34,6 +36,7 @@ from gateway.secrets.content_keys import ContentKey, fresh_key, opened_key
 from gateway.secrets.envelope import MasterKey
 from gateway.store.batch_tables import batch_lines, batches
 from gateway.store.engine import Database
+from gateway.store.held import is_held
 from gateway.store.pages import page_of
 
 
@@ -190,16 +193,21 @@ class BatchStore:
             return bool(result.rowcount)
 
     async def forget(self, project: Project, batch_id: str, kind: BatchKind) -> bool:
-        """Whether there was one that is over."""
+        """Whether there was one that is over; while a hold is in force it is hidden, and stays."""
         seen = [batches.c.id == batch_id, *self._seen_by(project, kind)]
-        gone = delete(batches).where(*seen, batches.c.state.not_in(ACTIVE))
+        seen.append(batches.c.state.not_in(ACTIVE))
+        hidden = update(batches).where(*seen, is_held(batches))
         async with self._database.writing() as connection:
-            return bool((await connection.execute(gone)).rowcount)
+            kept = await connection.execute(hidden.values(keep_until_us=self._clock.utc_us()))
+            gone = await connection.execute(delete(batches).where(*seen, not_(is_held(batches))))
+            return bool(kept.rowcount + gone.rowcount)
 
     async def forget_expired(self) -> int:
         """How many were forgotten, with those whose lines never all came."""
         is_over = and_(
-            batches.c.keep_until_us <= self._clock.utc_us(), batches.c.state.not_in(ACTIVE)
+            batches.c.keep_until_us <= self._clock.utc_us(),
+            batches.c.state.not_in(ACTIVE),
+            or_(batches.c.state == RECEIVING, not_(is_held(batches))),
         )
         query = select(batches.c.id).where(is_over).limit(_FORGOTTEN_AT_ONCE)
         async with self._database.reading() as connection:

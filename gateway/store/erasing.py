@@ -16,10 +16,11 @@ from gateway.audit import offline
 from gateway.audit.checkpoints import verifier_keys
 from gateway.audit.export import export_records
 from gateway.audit.integrator import SignedCheckpoint
-from gateway.audit.keys import KeyWrapper, WrappedKey
+from gateway.audit.keys import WrappedKey
 from gateway.audit.merkle import inclusion_path
 from gateway.audit.projection import SequencedRecord
 from gateway.clock import Clock
+from gateway.secrets.envelope import MasterKey
 from gateway.settings import Settings
 from gateway.store.audit_sink import AuditQuery
 from gateway.store.custody import Custody, CustodyRefused
@@ -27,6 +28,8 @@ from gateway.store.custody_tables import erasure_cases
 from gateway.store.engine import Database
 from gateway.store.integration import Integration
 from gateway.store.keeping import DAY_US, content_keys, destroy
+from gateway.store.kept_content import KeptContent
+from gateway.store.kept_holdings import Holdings
 from gateway.store.second_rows import SecondContents
 
 
@@ -100,6 +103,8 @@ class Consequences(Struct, frozen=True):
     """Whether every record of these days was looked at."""
     holds: tuple[str, ...]
     """What forbids it."""
+    kept: Holdings = Holdings()
+    """What files, batches and kept answers hold."""
 
 
 class Erasures:
@@ -111,14 +116,15 @@ class Erasures:
         database: Database,
         custody: Custody,
         parts: Integration,
-        wrapper: KeyWrapper,
+        master: MasterKey,
         clock: Clock,
     ) -> None:
         self._settings = settings
         self._database = database
         self._custody = custody
         self._parts = parts
-        self._wrapper = wrapper
+        self._wrapper = master
+        self._kept = KeptContent(settings, database, master, clock)
         self._clock = clock
 
     async def open(
@@ -168,6 +174,7 @@ class Erasures:
             looked_at=looked_at,
             is_whole=is_whole,
             holds=tuple(holds),
+            kept=(await self._kept.find(organisation, subject)).numbers,
         )
 
     async def withdraw(self, actor: str, case: ErasureCase) -> None:
@@ -177,11 +184,13 @@ class Erasures:
         await self._close(case, actor, state="withdrawn")
 
     async def erase(self, actor: str, case: ErasureCase) -> ErasureCase:
-        """Destroy the keys, look whether the proofs still hold, and certify both.
+        """Destroy the keys and what is kept, look whether the proofs still hold, and certify it.
 
         Raises:
-            CustodyRefused: the case is not open, its notice still runs, or a hold forbids it.
+            CustodyRefused: the case is not open, its notice still runs, a hold forbids it, or a
+                batch is on its way from one place to another.
             AuditUnavailable: it cannot be recorded, so nothing is destroyed.
+            NotReady: not all of it could be destroyed; the case stays open, and does it again.
         """
         _require_open(case)
         if self._clock.utc_us() < case.noticed_us:
@@ -189,13 +198,16 @@ class Erasures:
         subject = case.subject or None
         await self._custody.require_no_hold(case.organisation, subject)
         keys = await content_keys(self._settings, self._database, case.organisation, subject)
+        kept = await self._kept.find(case.organisation, subject, bytes_max=None)
+        require_settled(kept.numbers)
         rows, looked_at, is_whole = await self._rows(case.organisation, keys)
         detail = {"case": case.id, "ticket": case.ticket, "subject": case.subject}
-        await self._custody.record(
-            actor, "content.erased", case.organisation, **detail, keys=str(len(keys))
-        )
+        detail |= {"keys": str(len(keys))} | in_numbers(kept.numbers)
+        await self._custody.record(actor, "content.erased", case.organisation, **detail)
         now_us = self._clock.utc_us()
+        await self._kept.destroy(kept)
         await destroy(self._settings, self._database, keys, now_us)
+        left = await self._kept.find(case.organisation, subject, bytes_max=None)
         said = {
             "case": case.id,
             "organisation": case.organisation,
@@ -208,6 +220,8 @@ class Erasures:
             "keys_destroyed": [key.key for key in keys],
             "records_looked_at": looked_at,
             "all_looked_at": is_whole,
+            "kept": kept.numbers,
+            "kept_left": left.numbers.things,
             **await self._checked(case.organisation, rows),
         }
         text = msgspec.json.encode(said).decode()
@@ -309,6 +323,26 @@ def _holds(proof: dict[str, Any], covering: SignedCheckpoint) -> bool:
     except offline.Wrong:
         return False
     return root == covering.root
+
+
+def require_settled(kept: Holdings) -> None:
+    """Raises CustodyRefused while lines are on their way from one place to another."""
+    if kept.busy:
+        batches = "a batch is" if kept.busy == 1 else f"{kept.busy} batches are"
+        raise CustodyRefused(
+            f"{batches} being taken in or finished: nothing was destroyed, try again in a minute"
+        )
+
+
+def in_numbers(kept: Holdings) -> dict[str, str]:
+    """As the record of an erasure says it."""
+    return {
+        "lines": str(kept.lines),
+        "file_lines": str(kept.file_lines),
+        "files": str(kept.files),
+        "answers": str(kept.answers),
+        "not_attributed": str(kept.unnamed),
+    }
 
 
 def _require_open(case: ErasureCase) -> None:

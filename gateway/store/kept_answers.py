@@ -14,13 +14,16 @@ from sqlalchemy import (
     String,
     Table,
     delete,
+    not_,
     select,
+    update,
 )
 
 from gateway.errors import NotReady
 from gateway.ports import KeptAnswer
 from gateway.secrets.envelope import KEY_BYTES, MasterKey, UnwrapFailed
 from gateway.store.engine import Database
+from gateway.store.held import is_held
 from gateway.store.tables import metadata
 
 
@@ -92,21 +95,25 @@ class DatabaseAnswers:
         )
 
     async def forget(self, project: tuple[str, str, str], answer_id: str) -> bool:
+        """Whether there was one; while a hold is in force it is hidden, and not destroyed."""
+        there = _is(project, answer_id)
+        is_shown = kept_answers.c.expires_us > 0
+        hidden = update(kept_answers).where(*there, is_shown, is_held(kept_answers))
         async with self._database.writing() as connection:
-            result = await connection.execute(delete(kept_answers).where(*_is(project, answer_id)))
-        return bool(result.rowcount)
+            kept = await connection.execute(hidden.values(expires_us=0))
+            gone = await connection.execute(delete(kept_answers).where(*there, _is_free()))
+        return bool(kept.rowcount + gone.rowcount)
 
     async def forget_expired(self, now_us: int) -> int:
-        expired = select(kept_answers.c.id).where(kept_answers.c.expires_us <= now_us)
+        is_over = kept_answers.c.expires_us <= now_us
+        expired = select(kept_answers.c.id).where(is_over, _is_free())
         async with self._database.reading() as connection:
             found = (await connection.execute(expired.limit(_FORGOTTEN_AT_ONCE))).scalars().all()
         if not found:
             return 0
         async with self._database.writing() as connection:
             result = await connection.execute(
-                delete(kept_answers).where(
-                    kept_answers.c.id.in_(found), kept_answers.c.expires_us <= now_us
-                )
+                delete(kept_answers).where(kept_answers.c.id.in_(found), is_over, _is_free())
             )
         return result.rowcount
 
@@ -150,6 +157,11 @@ def _place(project: tuple[str, str, str], answer_id: str) -> dict[str, str]:
 
 def _is(project: tuple[str, str, str], answer_id: str) -> list[ColumnElement[bool]]:
     return [kept_answers.c[name] == value for name, value in _place(project, answer_id).items()]
+
+
+def _is_free() -> ColumnElement[bool]:
+    """What no hold keeps from going."""
+    return not_(is_held(kept_answers))
 
 
 def _about(project: tuple[str, str, str], answer_id: str, data_class: str) -> bytes:

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from msgspec import structs
 from sqlalchemy import (
@@ -16,8 +17,10 @@ from sqlalchemy import (
     RowMapping,
     String,
     Table,
+    and_,
     delete,
     func,
+    not_,
     select,
     update,
 )
@@ -28,6 +31,7 @@ from gateway.errors import NotReady
 from gateway.secrets.content_keys import ContentKey, fresh_key, opened_key
 from gateway.secrets.envelope import MasterKey
 from gateway.store.engine import Database
+from gateway.store.held import is_held
 from gateway.store.pages import page_of
 from gateway.store.tables import metadata
 
@@ -88,25 +92,33 @@ class FileWriter:
 
     async def finish(self, name: str, expires_us: int) -> KeptFile:
         """The whole file, from now on its project's."""
-        if self._buffer:
-            await self._write_part(bytes(self._buffer))
+        await self.flush()
         self.file = structs.replace(
             self.file, name=name, size_bytes=self.size_bytes, expires_us=expires_us
         )
         changed = (
             update(kept_files)
             .where(kept_files.c.id == self.file.file_id)
-            .values(
-                size_bytes=self.size_bytes,
-                expires_us=expires_us,
-                is_whole=True,
-                sealed_name=self._key.seal(name.encode(), "name"),
-            )
+            .values(**self.as_written(name), expires_us=expires_us, is_whole=True)
         )
         async with self._database.writing() as connection:
             if not (await connection.execute(changed)).rowcount:
                 raise NotReady("the file took too long to arrive and was given up")
         return self.file
+
+    async def flush(self) -> None:
+        """Write what is left of the content."""
+        if self._buffer:
+            await self._write_part(bytes(self._buffer))
+            self._buffer.clear()
+
+    def as_written(self, name: str) -> dict[str, Any]:
+        """What the row of a file says of its content."""
+        return {
+            "size_bytes": self.size_bytes,
+            "wrapped_key": self._key.kept_as,
+            "sealed_name": self._key.seal(name.encode(), "name"),
+        }
 
     async def discard(self) -> None:
         """Forget what was written."""
@@ -143,6 +155,19 @@ class FileStore:
     def new_id(self) -> str:
         return f"file-{self._random_hex(ID_BYTES)}"
 
+    def unfinished_us(self) -> int:
+        """When a file that is begun now is given up."""
+        return self._clock.utc_us() + UNFINISHED_US
+
+    async def of_organisation(self, organisation: str) -> list[KeptFile]:
+        """Every whole file of an organisation, also those that its projects no longer see."""
+        query = select(kept_files).where(
+            kept_files.c.organisation == organisation, kept_files.c.is_whole
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [self._file_of(row) for row in rows]
+
     async def begin(
         self, project: Project, key_id: str, purpose: FilePurpose, file_id: str = ""
     ) -> FileWriter:
@@ -150,25 +175,10 @@ class FileStore:
         now_us = self._clock.utc_us()
         file_id = file_id or self.new_id()
         file = KeptFile(file_id, project, key_id, purpose, "", 0, now_us, now_us + UNFINISHED_US)
-        key = fresh_key(self._master, *_about(project, file_id))
-        organisation, workspace, name = project
-        row = {
-            "id": file_id,
-            "organisation": organisation,
-            "workspace": workspace,
-            "project": name,
-            "key_id": key_id,
-            "purpose": purpose,
-            "size_bytes": 0,
-            "created_us": now_us,
-            "expires_us": file.expires_us,
-            "is_whole": False,
-            "wrapped_key": key.kept_as,
-            "sealed_name": b"",
-        }
+        key = fresh_key(self._master, *about_file(project, file_id))
         async with self._database.writing() as connection:
             await connection.execute(delete(kept_files).where(kept_files.c.id == file_id))
-            await connection.execute(kept_files.insert(), row)
+            await connection.execute(kept_files.insert(), row_of_file(file, key))
         return FileWriter(self._database, file, key)
 
     async def find(self, project: Project, file_id: str) -> KeptFile | None:
@@ -203,7 +213,7 @@ class FileStore:
                 sealed = (await connection.execute(part)).scalar_one_or_none()
             if sealed is None:
                 break
-            key = opened_key(self._master, wrapped, *_about(file.project, file.file_id))
+            key = opened_key(self._master, wrapped, *about_file(file.project, file.file_id))
             piece = key.open(sealed, "part", number)
             read_bytes += len(piece)
             number += 1
@@ -212,14 +222,22 @@ class FileStore:
             raise NotReady("the file was deleted while it was read")
 
     async def forget(self, project: Project, file_id: str) -> bool:
-        """Whether there was one."""
-        gone = delete(kept_files).where(kept_files.c.id == file_id, *self._seen_by(project))
+        """Whether there was one; while a hold is in force it is hidden, and not destroyed."""
+        there = (kept_files.c.id == file_id, *self._seen_by(project))
+        hidden = update(kept_files).where(*there, is_held(kept_files))
         async with self._database.writing() as connection:
-            return bool((await connection.execute(gone)).rowcount)
+            kept = await connection.execute(hidden.values(expires_us=self._clock.utc_us()))
+            gone = await connection.execute(
+                delete(kept_files).where(*there, not_(is_held(kept_files)))
+            )
+            return bool(kept.rowcount + gone.rowcount)
 
     async def forget_expired(self) -> int:
         """How many were forgotten, with those that never became whole."""
-        is_over = kept_files.c.expires_us <= self._clock.utc_us()
+        is_over = and_(
+            kept_files.c.expires_us <= self._clock.utc_us(),
+            not_(and_(kept_files.c.is_whole, is_held(kept_files))),
+        )
         query = select(kept_files.c.id).where(is_over).limit(_FORGOTTEN_AT_ONCE)
         async with self._database.reading() as connection:
             found = (await connection.execute(query)).scalars().all()
@@ -248,7 +266,7 @@ class FileStore:
 
     def _file_of(self, row: RowMapping) -> KeptFile:
         project = (row["organisation"], row["workspace"], row["project"])
-        key = opened_key(self._master, row["wrapped_key"], *_about(project, row["id"]))
+        key = opened_key(self._master, row["wrapped_key"], *about_file(project, row["id"]))
         return KeptFile(
             file_id=row["id"],
             project=project,
@@ -261,5 +279,25 @@ class FileStore:
         )
 
 
-def _about(project: Project, file_id: str) -> tuple[str, ...]:
+def about_file(project: Project, file_id: str) -> tuple[str, ...]:
+    """What the key of a file is bound to."""
     return ("kept file", *project, file_id)
+
+
+def row_of_file(file: KeptFile, key: ContentKey) -> dict[str, Any]:
+    """A file that has just begun, as it is stored: not whole yet, and nobody's."""
+    organisation, workspace, name = file.project
+    return {
+        "id": file.file_id,
+        "organisation": organisation,
+        "workspace": workspace,
+        "project": name,
+        "key_id": file.key_id,
+        "purpose": file.purpose,
+        "size_bytes": 0,
+        "created_us": file.created_us,
+        "expires_us": file.expires_us,
+        "is_whole": False,
+        "wrapped_key": key.kept_as,
+        "sealed_name": b"",
+    }

@@ -1,0 +1,104 @@
+"""Whom kept content names: the end user of a line, a result or an answer. Pure."""
+
+import re
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct, structs
+
+from gateway.budgets import end_user_reference, end_user_subject
+
+
+_RESULT = re.compile(r"batch_req_(\w+)_(\d{1,9})")
+BATCH_PREFIX: Final = "batch_"
+
+
+class _Body(Struct, frozen=True):
+    """Where a request, and some answers, say whose they are."""
+
+    user: Any = None
+    safety_identifier: Any = None
+    metadata: Any = None
+
+
+class _Line(Struct, frozen=True):
+    body: _Body
+
+
+class _Response(Struct, frozen=True):
+    body: _Body = _Body()
+
+
+class _Result(Struct, frozen=True):
+    id: str
+    response: _Response | None = None
+
+
+_BODY = msgspec.json.Decoder(_Body)
+_LINE = msgspec.json.Decoder(_Line)
+_RESULT_LINE = msgspec.json.Decoder(_Result)
+
+
+class Whose:
+    """One end user of one organisation, by the digest that the log knows them by."""
+
+    def __init__(self, organisation: str, subject: str, digest: Callable[[str], bytes]) -> None:
+        self.organisation = organisation
+        self.subject = subject
+        self._digest = digest
+
+    def is_named(self, reference: str) -> bool:
+        named = end_user_subject(self.organisation, reference, self._digest)
+        return bool(reference) and named == self.subject
+
+
+def named_by_body(raw: bytes) -> str:
+    """Whom a request's or an answer's body names; empty where it names nobody, or is none."""
+    try:
+        return end_user_reference(structs.asdict(_BODY.decode(raw)))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+
+
+def named_by_line(raw: bytes) -> str:
+    """Likewise of a line of a batch's file."""
+    try:
+        return end_user_reference(structs.asdict(_LINE.decode(raw).body))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+
+
+def result_of(raw: bytes) -> tuple[str, int, str] | None:
+    """Of a line of results: its batch, its place there, whom its answer names; None of no line."""
+    try:
+        line = _RESULT_LINE.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    place = _RESULT.fullmatch(line.id)
+    if place is None:
+        return None
+    body = line.response.body if line.response is not None else _Body()
+    named = end_user_reference(structs.asdict(body))
+    return f"{BATCH_PREFIX}{place[1]}", int(place[2]), named
+
+
+async def cut_lines(
+    pieces: AsyncIterator[bytes], length_max: int
+) -> AsyncIterator[tuple[int, bytes, bool]]:
+    """Every byte of a file, line by line with its end: number from 1, bytes, and if it is whole.
+
+    A line that is longer than any line of a batch comes in several parts: it is none, and whose it
+    is cannot be said.
+    """
+    number, rest, is_part = 1, b"", False
+    async for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield number, line + b"\n", not is_part
+            number, is_part = number + 1, False
+        if len(rest) > length_max:
+            yield number, rest, False
+            rest, is_part = b"", True
+    if rest:
+        yield number, rest, not is_part
