@@ -22,6 +22,25 @@ Standing = Literal["serving", "refusing", "lost"]
 MemberState = Literal["up", "warming", "slow", "draining", "down", "unknown"]
 
 
+class EngineMemory(Struct, frozen=True):
+    """Where an engine's memory is; of several devices, on each. None where it does not say."""
+
+    weight_bytes: int | None = None
+    kv_bytes: int | None = None
+    """The pool of keys and values, of which `kv_used_bytes` are in blocks that are held."""
+    kv_used_bytes: int | None = None
+    kv_block_tokens: int | None = None
+    kv_token_bytes: int | None = None
+    kv_tokens: int | None = None
+    """So many tokens fit into the pool."""
+    host_bytes: int | None = None
+    """Space on the host for blocks that were put out of the pool."""
+    host_used_bytes: int | None = None
+    longest_context_tokens: int | None = None
+    device_bytes: int | None = None
+    device_free_bytes: int | None = None
+
+
 class MemberReport(Struct, frozen=True):
     """One in-house engine as one worker sees it; None where the engine does not say."""
 
@@ -54,6 +73,7 @@ class MemberReport(Struct, frozen=True):
     """What a token of its answers takes, as this worker measured it."""
     figures_age_s: float | None = None
     """How old its own figures are; None when it never gave any."""
+    memory: EngineMemory = EngineMemory()
 
 
 class Applied(Struct, frozen=True):

@@ -147,7 +147,7 @@ def test_operations_documents_no_setting_that_is_not_there() -> None:
 
 def test_every_event_log_key_and_metric_stands_in_operations() -> None:
     text, table = page("docs/operations.md"), rows("docs/operations.md")
-    families = [*Metrics().registry.collect(), *EngineMetrics()._registry.collect()]
+    families = [*Metrics().registry.collect(), *EngineMetrics({})._registry.collect()]
     names = [
         f"{family.name}_total" if family.type == "counter" else family.name for family in families
     ]

@@ -11,7 +11,11 @@ from msgspec import Struct
 
 
 class Capability(Struct, frozen=True):
-    """One kind of engine. Metric names are Prometheus families, or one label of them."""
+    """One kind of engine.
+
+    Metric names are Prometheus families, one label of them (`family{label="value"}`), or the number
+    that is a label's value (`family{label}`).
+    """
 
     waiting_metric: str = ""
     running_metric: str = ""
@@ -19,6 +23,8 @@ class Capability(Struct, frozen=True):
     """Share of the KV cache in use, 0 to 1."""
     blocks_metric: str = ""
     """Blocks of the KV cache in all."""
+    memory_metrics: Mapping[str, str] = {}
+    """Fields of `gateway.workers.EngineMemory`, each with its metric."""
     prefix_query_metric: str = ""
     """Tokens looked up in the prefix cache, counted since the start, like those below."""
     prefix_hit_metric: str = ""
@@ -45,6 +51,19 @@ ENGINES: Final[Mapping[str, Capability]] = {
         running_metric="gatewright_engine_num_requests_running",
         cache_use_metric="gatewright_engine_kv_cache_usage_ratio",
         blocks_metric="gatewright_engine_kv_blocks",
+        memory_metrics={
+            "weight_bytes": "gatewright_engine_weight_bytes",
+            "kv_bytes": "gatewright_engine_kv_bytes",
+            "kv_used_bytes": "gatewright_engine_kv_used_bytes",
+            "kv_block_tokens": "gatewright_engine_kv_block_tokens",
+            "kv_token_bytes": "gatewright_engine_kv_token_bytes",
+            "kv_tokens": "gatewright_engine_kv_tokens",
+            "host_bytes": "gatewright_engine_kv_host_bytes",
+            "host_used_bytes": "gatewright_engine_kv_host_used_bytes",
+            "longest_context_tokens": "gatewright_engine_longest_context_tokens",
+            "device_bytes": "gatewright_engine_device_bytes",
+            "device_free_bytes": "gatewright_engine_device_free_bytes",
+        },
         prefix_query_metric="gatewright_engine_prefix_cache_query_tokens",
         prefix_hit_metric="gatewright_engine_prefix_cache_hit_tokens",
         read_metric="gatewright_engine_prompt_tokens_total",
@@ -60,6 +79,8 @@ ENGINES: Final[Mapping[str, Capability]] = {
         waiting_metric="vllm:num_requests_waiting",
         running_metric="vllm:num_requests_running",
         cache_use_metric="vllm:kv_cache_usage_perc",
+        blocks_metric="vllm:cache_config_info{num_gpu_blocks}",
+        memory_metrics={"kv_block_tokens": "vllm:cache_config_info{block_size}"},
         prefix_query_metric="vllm:prefix_cache_queries_total",
         prefix_hit_metric="vllm:prefix_cache_hits_total",
         read_metric="vllm:prompt_tokens_total",
@@ -73,6 +94,7 @@ ENGINES: Final[Mapping[str, Capability]] = {
         waiting_metric="sglang:num_queue_reqs",
         running_metric="sglang:num_running_reqs",
         cache_use_metric="sglang:token_usage",
+        memory_metrics={"kv_tokens": "sglang:max_total_num_tokens"},
         read_metric="sglang:prompt_tokens_total",
         generated_metric="sglang:generation_tokens_total",
     ),

@@ -4,9 +4,15 @@ Figures are seconds old and hold what others sent there too. What is ours among 
 the pool itself, exactly and at once; scraped figures only ever add the rest.
 """
 
+from typing import Final
+
 from msgspec import Struct
 
 from gateway.pool.capabilities import Capability
+from gateway.workers import EngineMemory
+
+
+DIGITS_MAX: Final = 20
 
 
 class Figures(Struct, frozen=True):
@@ -25,33 +31,65 @@ class Figures(Struct, frozen=True):
     read_tokens: float | None = None
     generated_tokens: float | None = None
     preemptions: float | None = None
+    memory: EngineMemory = EngineMemory()
 
 
 def figures_of(text: str, able: Capability) -> Figures:
     """The figures of an engine of this kind; 0 or None where the text does not have them."""
-    samples: dict[str, list[float]] = {}
-    wanted = (able.waiting_metric, able.running_metric, able.cache_use_metric)
-    told = (
+    samples = _samples(text, able)
+    waiting, running = _found(samples, able.waiting_metric), _found(samples, able.running_metric)
+
+    def total(metric: str) -> float | None:
+        # Engines with several models or ranks have a sample for each.
+        found = _found(samples, metric)
+        return sum(found) if found else None
+
+    # Memory is told per device, and the devices of one engine are alike.
+    memory = {
+        field: round(max(seen))
+        for field, metric in able.memory_metrics.items()
+        if (seen := _found(samples, metric))
+    }
+    return Figures(
+        waiting=sum(waiting),
+        running=sum(running),
+        # Of several caches the fullest one counts.
+        cache_use=max(_found(samples, able.cache_use_metric), default=0.0),
+        blocks=total(able.blocks_metric),
+        prefix_query_tokens=total(able.prefix_query_metric),
+        prefix_hit_tokens=total(able.prefix_hit_metric),
+        read_tokens=total(able.read_metric),
+        generated_tokens=total(able.generated_metric),
+        preemptions=total(able.preemptions_metric),
+        memory=EngineMemory(**memory),
+    )
+
+
+def _samples(text: str, able: Capability) -> dict[str, list[float]]:
+    """The numbers of the families that this kind of engine is asked for."""
+    wanted = (
+        able.waiting_metric,
+        able.running_metric,
+        able.cache_use_metric,
         able.blocks_metric,
         able.prefix_query_metric,
         able.prefix_hit_metric,
         able.read_metric,
         able.generated_metric,
         able.preemptions_metric,
+        *able.memory_metrics.values(),
     )
-    names = {metric.partition("{")[0] for metric in (*wanted, *told) if metric}
+    names = {metric.partition("{")[0] for metric in wanted if metric}
+    samples: dict[str, list[float]] = {}
     for line in text.splitlines():
         name = line.partition("{")[0].partition(" ")[0]
         if name in names:
             _note(samples, name, line[len(name) :])
-    waiting, running, cache_use = (_found(samples, metric) for metric in wanted)
-    # Engines with several models or ranks have a sample for each; the fullest cache counts.
-    more = (sum(found) if (found := _found(samples, metric)) else None for metric in told)
-    return Figures(sum(waiting), sum(running), max(cache_use, default=0.0), *more)
+    return samples
 
 
 def _note(samples: dict[str, list[float]], name: str, rest: str) -> None:
-    """A sample under its name, and under its name with each of its labels."""
+    """A sample under its name, and under its name with each of its labels; numbers in labels."""
     labels, _, value = rest.rpartition("}")
     fields = (value if labels else rest).split()
     try:
@@ -63,6 +101,9 @@ def _note(samples: dict[str, list[float]], name: str, rest: str) -> None:
     samples.setdefault(name, []).append(number)
     for label in labels.lstrip("{").split(","):
         samples.setdefault(f"{name}{{{label.strip()}}}", []).append(number)
+        key, _, text = label.strip().partition("=")
+        if (said := text.strip('"')).isdecimal() and len(said) < DIGITS_MAX:
+            samples.setdefault(f"{name}{{{key}}}", []).append(float(said))
 
 
 def _found(samples: dict[str, list[float]], metric: str) -> list[float]:

@@ -57,6 +57,7 @@ class Observations:
             "generated_tokens_per_s": _rate(generated, took_s),
             "preemptions": _whole(told.preemptions),
             "figures_age_s": max(now_s - last.at_s, 0.0),
+            "memory": told.memory,
         }
 
 

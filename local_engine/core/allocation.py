@@ -46,6 +46,11 @@ class BlockAllocation:
         self._host = HostCache(num_host_blocks) if num_host_blocks else None
         self._copies: list[BlockCopy] = []
 
+    @property
+    def num_host_blocks_used(self) -> int:
+        """Evicted blocks that are kept in host memory."""
+        return 0 if self._host is None else self._host.num_used
+
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 

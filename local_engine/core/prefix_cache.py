@@ -44,6 +44,10 @@ class HostCache:
         self.num_slots = num_slots
         self._slots: OrderedDict[bytes, int] = OrderedDict()
 
+    @property
+    def num_used(self) -> int:
+        return len(self._slots)
+
     def put(self, content_hash: bytes) -> int | None:
         """The slot to copy a block into, or `None` if its content is there already."""
         if content_hash in self._slots:

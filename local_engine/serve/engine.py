@@ -116,7 +116,7 @@ class Engine:
         self.tokenizer: ChatTokenizer = chat_tokenizer(
             ready.tokenizer_json, ready.tokenizer_config, ready.chat_template
         )
-        self.metrics = Metrics()
+        self.metrics = Metrics(ready.memory)
         self._link = link
 
     @property

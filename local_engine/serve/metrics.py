@@ -1,5 +1,7 @@
 """What the engine process counts, in Prometheus text form."""
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from local_engine.serve.wire import Stats
@@ -16,13 +18,26 @@ _GAUGES = {
     "prefix_cache_hit_tokens": "Prompt tokens found there, since the worker started.",
     "draft_tokens": "Tokens guessed by speculation, since the worker started.",
     "accepted_draft_tokens": "Guesses that were right, since the worker started.",
+    "weight_bytes": "Weights as they were loaded, before any are kept in fewer bits.",
+    "kv_block_tokens": "Tokens in a block of keys and values.",
+    "kv_bytes": "The pool of keys and values.",
+    "kv_used_bytes": "Of it, in blocks that sequences hold.",
+    "kv_token_bytes": "Keys and values of one token.",
+    "kv_tokens": "Tokens that fit into the pool.",
+    "kv_host_bytes": "Space on the host for blocks that were put out of the pool.",
+    "kv_host_used_bytes": "Of it, taken.",
+    "longest_context_tokens": "The longest sequence that the pool can hold.",
+    "device_bytes": "Memory of the device in all; on a CPU, what the worker may hold.",
+    "device_free_bytes": "Of it, free; on a CPU, what the worker does not hold yet.",
 }
 
 
 class Metrics:
     """Own registry, so that several engines in one process (tests) do not collide."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Mapping[str, int]) -> None:
+        """`memory` is the arithmetic of the start, by the fields of `KvBudget`."""
+        self._memory = memory
         self._registry = CollectorRegistry()
         self._sequences = Counter(
             "gatewright_engine_requests",
@@ -70,7 +85,27 @@ class Metrics:
             "prefix_cache_hit_tokens": stats.cached_tokens,
             "draft_tokens": stats.draft_tokens,
             "accepted_draft_tokens": stats.accepted_tokens,
+            **self._bytes(stats, used),
         }
         for name, value in values.items():
             self._gauges[name].set(value)
         return generate_latest(self._registry)
+
+    def _bytes(self, stats: Stats, num_used: int) -> dict[str, float]:
+        """Where memory is: by the arithmetic of the start, and by what is taken now."""
+        planned = self._memory
+        token_bytes, block_tokens = planned["kv_bytes_per_token"], planned["block_size"]
+        block_bytes = token_bytes * block_tokens
+        return {
+            "weight_bytes": planned["weight_bytes"],
+            "kv_block_tokens": block_tokens,
+            "kv_bytes": planned["num_blocks"] * block_bytes,
+            "kv_used_bytes": num_used * block_bytes,
+            "kv_token_bytes": token_bytes,
+            "kv_tokens": planned["num_blocks"] * block_tokens,
+            "kv_host_bytes": planned["num_host_blocks"] * block_bytes,
+            "kv_host_used_bytes": stats.num_host_blocks_used * block_bytes,
+            "longest_context_tokens": planned["longest_context_tokens"],
+            "device_bytes": stats.device_bytes,
+            "device_free_bytes": stats.device_free_bytes,
+        }

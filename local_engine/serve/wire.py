@@ -91,6 +91,9 @@ class Stats(msgspec.Struct, frozen=True, array_like=True):
     cached_tokens: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0
+    num_host_blocks_used: int = 0
+    device_bytes: int = 0
+    device_free_bytes: int = 0
 
 
 class Updates(msgspec.Struct, frozen=True, tag=True):

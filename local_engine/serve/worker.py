@@ -17,6 +17,7 @@ from local_engine.core.scheduler import NeverFits, QueueFull, Scheduler, Step
 from local_engine.core.sequence import PromptTooLong, Sequence
 from local_engine.core.tiers import tier_named
 from local_engine.runner.model_runner import ModelRunner, Prepared, Result
+from local_engine.runner.occupancy import Gauge
 from local_engine.runner.overlap import Computed, Lane
 from local_engine.runner.sampler import SampledToken
 from local_engine.runner.speculative import MAX_SPECULATING, Drafter, may_speculate
@@ -98,6 +99,7 @@ class Worker:
             runner.spec.context_window, scheduler.limits.num_blocks * scheduler.limits.block_size
         )
         self._frames = Frames.for_worker()
+        self._occupancy = Gauge(runner.device)
         self._sequences: dict[str, Sequence] = {}
         self._compiling: dict[str, Future[Grammar]] = {}
         self._compilers = ThreadPoolExecutor(1, thread_name_prefix="grammar")
@@ -119,6 +121,9 @@ class Worker:
     def run(self) -> None:
         """Loop until the other side hangs up or says `Stop`."""
         try:
+            self._send(
+                Updates([], self.stats())
+            )  # An engine that nobody asked yet has figures too.
             while not self._is_stopping:
                 self._drain(is_idle=not self._advance())
         except (BrokenPipeError, ConnectionResetError):
@@ -140,6 +145,8 @@ class Worker:
             self._cached_tokens,
             self._draft_tokens,
             self._accepted_tokens,
+            scheduler.blocks.num_host_blocks_used,
+            *self._occupancy.read(),
         )
 
     def _advance(self) -> bool:

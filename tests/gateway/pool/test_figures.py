@@ -5,6 +5,8 @@ import pytest
 
 from gateway.pool.capabilities import ENGINES
 from gateway.pool.figures import Figures, figures_of
+from gateway.workers import EngineMemory
+from local_engine.runner.memory import KvBudget
 from local_engine.serve.metrics import Metrics as EngineMetrics
 from local_engine.serve.wire import Stats
 
@@ -68,10 +70,47 @@ vllm:num_preemptions_total{engine="0"} 3.0
 
 
 def test_our_own_engine_says_all_of_it() -> None:
-    text = EngineMetrics().render(Stats(num_blocks=40, num_free_blocks=10)).decode()
+    planned = KvBudget(7_000, 32, 16, 40, 5, 640, 1)
+    stats = Stats(
+        num_blocks=40,
+        num_free_blocks=10,
+        num_host_blocks_used=2,
+        device_bytes=90_000,
+        device_free_bytes=60_000,
+    )
+    text = EngineMetrics(msgspec.to_builtins(planned)).render(stats).decode()
     found = figures_of(text, ENGINES["gatewright"])
     assert (found.blocks, found.cache_use) == (40.0, 0.75)
     assert None not in msgspec.structs.astuple(found)
+    assert found.memory == EngineMemory(
+        weight_bytes=7_000,
+        kv_bytes=40 * 16 * 32,
+        kv_used_bytes=30 * 16 * 32,
+        kv_block_tokens=16,
+        kv_token_bytes=32,
+        kv_tokens=640,
+        host_bytes=5 * 16 * 32,
+        host_used_bytes=2 * 16 * 32,
+        longest_context_tokens=640,
+        device_bytes=90_000,
+        device_free_bytes=60_000,
+    )
+
+
+def test_other_engines_tell_of_their_memory_what_they_do_and_no_more() -> None:
+    text = """vllm:cache_config_info{block_size="16",num_gpu_blocks="1200",cache_dtype="auto"} 1.0
+sglang:max_total_num_tokens{model_name="m"} 471258.0
+"""
+    vllm = figures_of(text, ENGINES["vllm"])
+    assert (vllm.blocks, vllm.memory) == (1_200.0, EngineMemory(kv_block_tokens=16))
+    assert figures_of(text, ENGINES["sglang"]).memory == EngineMemory(kv_tokens=471_258)
+    assert figures_of(text, ENGINES["tensorrt-llm"]).memory == EngineMemory()
+
+
+@pytest.mark.parametrize("said", ["None", "-5", "9" * 400, "1e99", ""])
+def test_a_label_that_is_no_count_is_passed_over(said: str) -> None:
+    text = f'vllm:cache_config_info{{num_gpu_blocks="{said}",block_size="{said}"}} 1.0'
+    assert figures_of(text, ENGINES["vllm"]) == Figures()
 
 
 def test_engines_without_metrics_have_none() -> None:

@@ -1,0 +1,87 @@
+"""How full a worker's device is: its memory in all and what is free of it, looked at now and then.
+
+On a GPU that is what the driver says, whoever fills it. On a CPU it is what this process may hold
+(the limit of its container, else the machine's memory) and what it does not hold yet of that.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import torch
+
+
+EVERY_S: Final = 1.0
+"""Asking a driver takes time from steps."""
+_GROUPS: Final = Path("/sys/fs/cgroup")
+_OWN: Final = Path("/proc/self")
+
+
+class Occupancy(NamedTuple):
+    """Of one device, in bytes."""
+
+    total_bytes: int
+    free_bytes: int
+
+
+class Gauge:
+    """Looks at one device at most once a second; between looks it says what it saw."""
+
+    def __init__(self, device: torch.device, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._device = device
+        self._clock_s = clock_s
+        self._seen = _look(device)
+        self._seen_s = clock_s()
+
+    def read(self) -> Occupancy:
+        now_s = self._clock_s()
+        if now_s - self._seen_s >= EVERY_S:
+            self._seen, self._seen_s = _look(self._device), now_s
+        return self._seen
+
+
+def _look(device: torch.device) -> Occupancy:
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        return Occupancy(total, free)
+    limit = min(_limits(_OWN, _GROUPS))
+    return Occupancy(limit, max(limit - _held_bytes(), 0))
+
+
+def _held_bytes() -> int:
+    """Resident memory of this process; 0 where the system does not say."""
+    try:
+        pages = int((_OWN / "statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _limits(own: Path, groups: Path) -> Iterator[int]:
+    """All bounds on this process: the machine's memory, and that of each group it is in."""
+    yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        lines = (own / "cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, place = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        top = groups / controllers
+        name = "memory.limit_in_bytes" if controllers else "memory.max"
+        inside = Path(place.lstrip("/"))
+        for folder in (inside, *inside.parents):
+            # Inside a container its own group is the top, whatever it is called outside.
+            if found := _number(top / folder / name):
+                yield found
+
+
+def _number(file: Path) -> int | None:
+    try:
+        text = file.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None
