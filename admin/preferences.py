@@ -37,6 +37,7 @@ LOCALES: Final = (
 Theme = Literal["system", "light", "dark"]
 THEMES: Final[tuple[Theme, ...]] = get_args(Theme)
 CENT: Final = 10_000
+KIBI: Final = 1_024
 
 
 class Preferences(Struct, frozen=True):
@@ -55,6 +56,16 @@ class Preferences(Struct, frozen=True):
     def percent(self, share: float) -> str:
         """A share of one, to a tenth of a percent."""
         return format_percent(share, "#,##0.#%", locale=self.locale)
+
+    def size(self, length_bytes: int) -> str:
+        """A length in the unit that leaves one to four digits before the point."""
+        amount, unit = float(length_bytes), "B"
+        for larger in ("KiB", "MiB", "GiB", "TiB"):
+            if amount < KIBI:
+                break
+            amount, unit = amount / KIBI, larger
+        digits = 0 if unit == "B" or amount >= 100 else 1  # noqa: PLR2004 - three digits are enough
+        return f"{format_decimal(round(amount, digits), locale=self.locale)} {unit}"
 
     def money(self, microusd: int) -> str:
         """An amount in the reader's currency: the smaller, the more digits."""

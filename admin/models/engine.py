@@ -15,6 +15,7 @@ from msgspec import Struct
 from admin.access import needs, session_of
 from admin.bodies import body_of
 from admin.forms import form_of
+from admin.models.room import Room, room_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from gateway.access import Permission, Person
@@ -70,6 +71,11 @@ class EngineLine(Struct, frozen=True):
     calls: int
     """Of all workers, under way there."""
     drain: Drain | None
+
+    @property
+    def room(self) -> Room | None:
+        """The arithmetic of its memory; None where it does not tell enough of it."""
+        return None if self.newest is None else room_of(self.newest.seen.memory)
 
     @property
     def figures_age_s(self) -> float | None:

@@ -18,7 +18,7 @@ from gateway.store.schema import newest_schema
 from gateway.store.sealed_secrets import SealedSecretTable
 from gateway.store.workers import WorkerTable
 from gateway.types import AuditRecord, Usage
-from gateway.workers import Applied, MemberReport, WorkerReport
+from gateway.workers import Applied, EngineMemory, MemberReport, WorkerReport
 from tests.admin.listener import Listener
 
 
@@ -120,6 +120,19 @@ def worker(listener: Listener, name: str = "w0", **changes: object) -> WorkerRep
         read_tokens_per_s=5_210.0,
         generated_tokens_per_s=812.4,
         figures_age_s=1.2,
+        memory=EngineMemory(
+            weight_bytes=15_240_000_000,
+            kv_bytes=32_212_254_720,
+            kv_used_bytes=9_751_756_800,
+            kv_block_tokens=16,
+            kv_token_bytes=1_966_080,
+            kv_tokens=16_384,
+            host_bytes=8 << 30,
+            host_used_bytes=3 << 30,
+            longest_context_tokens=8_192,
+            device_bytes=80 << 30,
+            device_free_bytes=33_500_000_000,
+        ),
     )
     fields: dict[str, object] = {
         "worker": name,

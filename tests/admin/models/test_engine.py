@@ -10,7 +10,7 @@ from msgspec import structs
 
 from gateway.store.pool_drains import DrainTable
 from gateway.store.workers import WorkerTable
-from gateway.workers import MemberReport, WorkerReport
+from gateway.workers import EngineMemory, MemberReport, WorkerReport
 from tests.admin import seeding
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener
@@ -51,6 +51,19 @@ LEFT = MemberReport(
     generated_tokens_per_s=120.5,
     token_ms=8.3,
     figures_age_s=1.0,
+    memory=EngineMemory(
+        weight_bytes=15 << 30,
+        kv_bytes=40 << 30,
+        kv_used_bytes=30 << 30,
+        kv_block_tokens=16,
+        kv_token_bytes=128 << 10,
+        kv_tokens=327_680,
+        host_bytes=0,
+        host_used_bytes=0,
+        longest_context_tokens=32_768,
+        device_bytes=80 << 30,
+        device_free_bytes=20 << 30,
+    ),
 )
 RIGHT = structs.replace(
     LEFT,
@@ -64,6 +77,7 @@ RIGHT = structs.replace(
     read_tokens_per_s=None,
     generated_tokens_per_s=None,
     figures_age_s=None,
+    memory=EngineMemory(),
     calls=0,
     state="down",
     reason="it is not ready (HTTP 503)",
@@ -123,6 +137,26 @@ async def test_an_engine_stands_with_all_that_it_said_and_with_how_old_it_is(
     assert "Waiting 4 in all queues" in text
     assert "75% 750 of 1,000" in text
     assert "No worker tells of 1 of 3 engines" in text
+
+
+async def test_memory_stands_as_a_sum_and_what_an_engine_does_not_tell_is_said(
+    listener: Listener, browser: Browser
+) -> None:
+    foreign = structs.replace(
+        RIGHT, engine="vllm", blocks_total=1_200, memory=EngineMemory(kv_block_tokens=16)
+    )
+    await said(listener, "w0", LEFT, foreign)
+    await browser.sign_in()
+    _, page = await browser.send("GET", AT)
+    memory = page.partition('aria-label="Memory"')[2].partition("</table>")[0]
+    rows = [text_of(row) for row in re.findall(r"<tr>.*?</tr>", memory, re.DOTALL)]
+    (left,) = [row for row in rows if row.startswith("left")]
+    wanted = ("60 GiB of 80 GiB, 20 GiB free", "30 GiB of 40 GiB, 10 GiB free", "none")
+    assert [each for each in wanted if each not in left] == []
+    assert "15 GiB weights + 40 GiB pool (327,680 tokens of 128 KiB) = 55 GiB" in left
+    assert "10 at once of the longest, 32,768 tokens" in left
+    (right,) = [row for row in rows if row.startswith("right")]
+    assert right == "right not told not told 19,200 tokens not told not told"
 
 
 async def test_old_figures_are_said_to_be_stale_and_those_of_a_lost_worker_are_not_shown(
