@@ -30,12 +30,12 @@ class PoolRules(Struct, frozen=True):
     """Beyond the bound: with a handful of calls under way the mean says little."""
     work_kept_s: float = 120.0
     """How long work counts that a member was given."""
-    excess_cost: float = 0.15
+    excess_cost: float = 0.1
     """What a token of work beyond the members' mean counts as, in tokens to wait for.
 
     Being busier than the others outweighs a short common beginning, not a long one.
     """
-    displacement: float = 0.5
+    displacement: float = 3.0
     """What a token that has to be read counts beyond itself.
 
     It takes the place of one that was cached, which may be read again later.

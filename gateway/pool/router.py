@@ -182,16 +182,23 @@ class Router:
         self._decay_s = now_s + WORK_LOOK_S
 
     def _home(self, first: int, places: Sequence[int]) -> int:
-        """The member a prefix belongs to when nobody remembers it, by rendezvous.
+        """Where a prefix belongs when nobody remembers it: of two by rendezvous, who had less work.
 
         Engines keep prefixes longer than we believe they do: asked at the same place again, an old
-        one is often still there, and a new one has a place where it will be looked for.
+        one is often still there, and all workers look for it at the same two. Who was given less
+        lately has dropped less of its cache, and loses least by a new one.
         """
-        salts, home, highest = self._salts, -1, -1
+        salts, home, second, highest, next_highest = self._salts, -1, -1, -1, -1
         for place in places:
             drawn = ((first ^ salts[place]) * _ODD) & _MASK
             if drawn > highest:
+                second, next_highest = home, highest
                 home, highest = place, drawn
+            elif drawn > next_highest:
+                second, next_highest = place, drawn
+        members = self.members
+        if second >= 0 and members[second].work_tokens < members[home].work_tokens:
+            return second
         return home
 
     def _within_bound(self, places: list[int], now_s: float, tier: str) -> list[int]:

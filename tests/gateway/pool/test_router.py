@@ -49,6 +49,21 @@ def test_new_prompts_spread_and_load_is_counted_at_the_choice() -> None:
     assert all(member.prefill_tokens == member.decode_tokens == 0 for member in pool.members)
 
 
+@pytest.mark.parametrize("number", range(8))
+def test_a_new_prefix_goes_to_the_less_worked_of_the_same_two_members(number: int) -> None:
+    def chosen(*worked: str) -> str:
+        pool = router(8)
+        for member in pool.members:
+            member.work_tokens = 10.0 if member.name in worked else 1.0
+        return choose(pool, prompt(number)).member.name
+
+    home = chosen()
+    other = chosen(home)
+    assert other != home
+    assert chosen(other) == home
+    assert chosen(home, other) in {home, other}
+
+
 def test_a_hot_prefix_is_answered_by_more_than_one_member() -> None:
     pool = router(8)
     counts = Counter(choose(pool, prompt(1)).member.name for _ in range(80))

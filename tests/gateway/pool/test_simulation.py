@@ -12,6 +12,7 @@ def test_prefixes_are_found_three_times_as_often_and_answers_begin_early(seed: i
 
     assert 0.69 < blind.busy < 0.71
     assert 3.0 * blind.hit_share <= ours.hit_share <= ceiling(trace)
+    assert ours.hit_share >= 0.984 * ceiling(trace)
     assert ours.p90_first_s <= 0.3 * blind.p90_first_s
     assert ours.busiest <= 1.25
     assert ours.refused <= blind.refused == 0
