@@ -5,6 +5,7 @@ hedges, refuses, stops short or misses its form. Bounded work; no word of either
 """
 
 import re
+from collections import Counter
 from math import log1p
 
 from msgspec import Struct
@@ -17,16 +18,14 @@ NAMES = (
     "wrong_sums",
     "any_wrong_sum",
     "repeated_wrongly",
-    "unsupported_operands",
+    "numbers_reused",
     "unused_results",
     "any_unused_result",
     "final_is_a_result",
     "final_is_last_result",
-    "final_in_prompt",
     "final_not_whole",
     "final_zero",
     "decimal_results",
-    "negative_result",
     "no_sums",
     "sums_less_numbers",
     "distinct_results",
@@ -35,11 +34,11 @@ NAMES = (
     "any_prompt_number_unused",
     "number_words_unused",
     "log_words",
-    "lines",
-    "words_per_line",
-    "blank_lines",
+    "last_line_words",
+    "question_taken_up",
     "doubts",
     "no_final_mark",
+    "stops_in_a_sum",
     "prompt_log_words",
     "prompt_sentences",
     "prompt_numbers",
@@ -48,6 +47,7 @@ NAMES = (
     "alarms",
 )
 _MARK = "####"
+_OPEN_LENGTH = 80
 _VALUES = {
     "two": 2,
     "three": 3,
@@ -77,7 +77,11 @@ _CUT_OFF_FROM = 200
 _BARE_NUMBER_LENGTH = 40
 _COMPARABLE_WORDS = 3
 _WORD = re.compile(r"[a-z]+")
+_OPEN_SUM = re.compile(r"<<[\d(.$][^<>\n]*$")
+_OPEN_OPERATION = re.compile(r"[\d)] ?[-+*/=\u00d7\u00f7] ?\$?\s*$")
+_LONG_WORD = re.compile(r"[a-z]{4,}")
 _SENTENCE = re.compile(r"[.?!]\s")
+_SENTENCE_END = re.compile(r"(?<=[.?!])\s+")
 _DOUBT = re.compile(
     r"\b(however|but|assum\w{1,4}|let|because|since|cannot|not|unknown|information|unclear)\b"
 )
@@ -110,11 +114,13 @@ def look(prompt: str, answer: str) -> Seen:
     prompt, answer = prompt[:ANSWER_LENGTH_MAX], answer[:ANSWER_LENGTH_MAX]
     body, _, end = answer.partition(_MARK)
     sums = equations(answer)
+    unfinished = _stops_in_a_sum(answer)
     given = set(numbers(prompt))
     finals = numbers(end) if end.strip() else numbers(answer)[-1:]
     values = [
         *_sums_seen(prompt, body, sums, given, finals[0] if finals else 0.0),
-        *_style_seen(body, marked=_MARK in answer),
+        *_style_seen(prompt, body, marked=_MARK in answer),
+        unfinished,
         *_prompt_seen(prompt, given),
     ]
     by_name = dict(zip(NAMES, values, strict=False))
@@ -124,28 +130,33 @@ def look(prompt: str, answer: str) -> Seen:
     stripped = answer.rstrip()
     return Seen(
         tuple(map(float, values)),
-        calculates=bool(sums) or _MARK in answer,
+        calculates=bool(sums) or _MARK in answer or unfinished,
         refuses=bool(_REFUSAL.search(low[:_REFUSAL_WITHIN])),
         empty=not stripped,
-        cut_off=len(stripped) > _CUT_OFF_FROM
-        and not stripped.endswith(_CLOSING)
-        and _MARK not in answer,
+        cut_off=unfinished
+        or (
+            len(stripped) > _CUT_OFF_FROM
+            and not stripped.endswith(_CLOSING)
+            and _MARK not in answer
+        ),
     )
+
+
+def _stops_in_a_sum(answer: str) -> bool:
+    """Whether a marked sum at the end is not closed, or an operation waits for its number."""
+    if _MARK in answer:
+        return False
+    end = answer[-_OPEN_LENGTH:]
+    return bool(_OPEN_SUM.search(end) or _OPEN_OPERATION.search(end))
 
 
 def _sums_seen(
     prompt: str, body: str, sums: list[Equation], given: set[float], final: float
 ) -> list[float]:
     spoken = {float(_VALUES[word]) for word in _WORD.findall(prompt.lower()) if word in _VALUES}
-    known = given | spoken | {1.0, 100.0}
-    used: set[float] = set()
-    results: list[float] = []
-    unsupported = 0
-    for sum_ in sums:
-        used.update(sum_.operands)
-        unsupported += sum(not _among(number, known) for number in sum_.operands)
-        known.add(abs(sum_.stated))
-        results.append(sum_.stated)
+    operands = Counter(number for sum_ in sums for number in sum_.operands)
+    used = set(operands)
+    results = [sum_.stated for sum_ in sums]
     distinct = set(results)
     idle = sum(not near(value, final) and not _among(value, used) for value in distinct)
     wrong = sum(sum_.wrong for sum_ in sums)
@@ -155,16 +166,14 @@ def _sums_seen(
         min(wrong, 3),
         wrong > 0,
         any(s.repeated is not None and not near(s.repeated, abs(s.stated)) for s in sums),
-        min(unsupported, 5),
+        min(sum(operands[number] - 1 for number in given & used), 4),
         min(idle, 4),
         idle > 0,
         _among(final, distinct),
         bool(results) and near(results[-1], final),
-        final in given,
         abs(final - round(final)) > _WHOLE_WITHIN,
         final == 0,
         min(sum(abs(value - round(value)) > _WHOLE_WITHIN for value in results), 4),
-        any(value < 0 for value in results),
         not sums,
         max(-6, min(6, len(distinct) - len(given | spoken))),
         len(distinct) / (len(results) or 1),
@@ -175,17 +184,23 @@ def _sums_seen(
     ]
 
 
-def _style_seen(body: str, *, marked: bool) -> list[float]:
-    words = len(body.split())
-    lines = sum(1 for line in body.split("\n") if line.strip()) or 1
+def _style_seen(prompt: str, body: str, *, marked: bool) -> list[float]:
+    """How it is said, and how much of what was asked its last line takes up."""
+    last = body.rstrip().rpartition("\n")[2].lower()
+    asked = set(_LONG_WORD.findall(_question(prompt)))
     return [
-        log1p(words),
-        min(lines, 12),
-        min(words / lines, 60),
-        min(body.count("\n\n"), 6),
+        log1p(len(body.split())),
+        min(len(last.split()), 60),
+        len(asked.intersection(_LONG_WORD.findall(last))) / (len(asked) or 1),
         min(len(_DOUBT.findall(body.lower())), 5),
         not marked,
     ]
+
+
+def _question(prompt: str) -> str:
+    """The last sentence that asks, or the last one."""
+    sentences = _SENTENCE_END.split(prompt.strip())
+    return next((s for s in reversed(sentences) if "?" in s), sentences[-1]).lower()
 
 
 def _prompt_seen(prompt: str, given: set[float]) -> list[float]:

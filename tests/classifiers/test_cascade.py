@@ -47,6 +47,32 @@ def test_what_is_no_plain_arithmetic_has_no_value(written: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("answer", "stops"),
+    [
+        ("She buys 3 * 4 = <<3*", True),
+        ("She has 12 + 6 +", True),
+        ("He pays 4 x $", False),
+        ("That leaves 64 + 30 = <<64+30=94>>94 meals.", False),
+        ("It is done.\n#### 7", False),
+        ("std::cout << value << std::endl;", False),
+        ("a = 1 <<3\nprint(a)", False),
+    ],
+)
+def test_an_answer_that_stops_in_a_sum_is_cut_off_and_worth_less(answer: str, stops: bool) -> None:
+    assert look(PROMPT, answer).cut_off == stops
+    assert not stops or _judged(PROMPT, answer).score > _judged(PROMPT, RIGHT).score + 0.3
+
+
+def test_an_answer_that_takes_up_the_question_and_its_numbers_is_worth_more() -> None:
+    values = dict(zip(NAMES, look(PROMPT, RIGHT).values, strict=True))
+    absent = dict(zip(NAMES, look(PROMPT, "Three bags.\n#### 3").values, strict=True))
+    assert values["question_taken_up"] == 0
+    told = look(PROMPT, "3 * 4 = 12 and 12 + 12 = 24: 24 apples she has now, many.")
+    assert dict(zip(NAMES, told.values, strict=True))["question_taken_up"] == 1
+    assert values["numbers_reused"] > absent["numbers_reused"] == 0
+
+
+@pytest.mark.parametrize(
     ("text", "wrong"),
     [
         ("so 12 (first batch) + 6 (from work) = 18 cakes", 0),
