@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.errors import ConfigurationInvalid
-from gateway.sections import EXPLORATION_MAX
+from gateway.sections import EXPLORATION_MAX, WINDOW_LEAST
 from gateway.settings import ProviderSettings, Settings, TargetSettings
 
 
@@ -194,6 +194,11 @@ def _check_currencies(settings: Settings) -> None:
             raise ConfigurationInvalid(settings.source, f"{key}.as_of", "must be a date")
     if not all(0 < percent <= 1000 for percent in settings.alerts.percents):  # noqa: PLR2004
         raise ConfigurationInvalid(settings.source, "alerts.percents", "must be above 0")
+    if not 0 < settings.drift.index_least <= 10:  # noqa: PLR2004
+        raise ConfigurationInvalid(settings.source, "drift.index_least", "from above 0 to 10")
+    if settings.drift.requests_least < WINDOW_LEAST:
+        reason = f"must be {WINDOW_LEAST} at least"
+        raise ConfigurationInvalid(settings.source, "drift.requests_least", reason)
 
 
 def _check_references(settings: Settings) -> None:

@@ -9,6 +9,8 @@ from gateway.guarding import GuardRules
 
 
 EXPLORATION_MAX = 0.05
+WINDOW_LEAST = 50
+"""A day, or an hour, with fewer requests is no part of a reference."""
 
 
 class InspectionSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,6 +128,18 @@ class AlertSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Sent as a bearer token."""
     allow_plain_http: bool = False
     percents: tuple[int, ...] = (50, 80, 100)
+
+
+class DriftSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Profiles of prompts and answers, compared with the four weeks before; counts only."""
+
+    enabled: bool = True
+    index_least: float = 0.1
+    """Population stability index from which a difference beyond chance is a drift."""
+    requests_least: int = 200
+    """In a window of an hour, six or twenty-four; fewer are not judged."""
+    withdraws_guarantee: bool = True
+    """While a route's prompts drift, its calibration promises nothing: no request is `cheap`."""
 
 
 class PriceSettings(Struct, frozen=True, forbid_unknown_fields=True):

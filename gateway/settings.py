@@ -14,6 +14,7 @@ from gateway.sections import (
     AwsSettings,
     BatchSettings,
     CurrencySettings,
+    DriftSettings,
     InspectionSettings,
     OidcSettings,
     PolicySettings,
@@ -154,6 +155,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     aws: AwsSettings = AwsSettings()
     oidc: OidcSettings = OidcSettings()
     alerts: AlertSettings = AlertSettings()
+    drift: DriftSettings = DriftSettings()
     prices: PriceSettings = PriceSettings()
     currencies: Mapping[str, CurrencySettings] = {}
     retention: RetentionSettings = RetentionSettings()
