@@ -11,6 +11,7 @@ from gateway.store.kept_answers import kept_answers
 from gateway.store.kept_files import kept_files
 from gateway.store.policy_tables import policy_versions
 from gateway.store.pool_drains import pool_drains
+from gateway.store.profile_tables import profile_hours
 from gateway.store.reviews import reviews
 from gateway.store.rollup_tables import rollup_cursors
 from gateway.store.setup_links import setup_links
@@ -27,6 +28,7 @@ tables = (
     kept_files,
     policy_versions,
     pool_drains,
+    profile_hours,
     provider_checkups,
     reviews,
     rollup_cursors,
