@@ -1,5 +1,6 @@
-"""Tells operators by web hook when so much of a budget is used up; each alert once."""
+"""Tells operators by web hook of used-up budgets and of drifts; each alert once."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -50,24 +51,40 @@ class Message(Struct, frozen=True):
     window: str
 
 
-class Alerting:
-    """Sends what is due; what was not taken is due again after a minute."""
+class DriftDue(Protocol):
+    """A drift as the store has it."""
 
-    def __init__(self, alerts: Alerts, hook: Hook) -> None:
-        self._alerts = alerts
-        self._hook = hook
-        self._log = logger()
+    @property
+    def id(self) -> str: ...
+    @property
+    def organisation(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def scope(self) -> str: ...
+    @property
+    def began_us(self) -> int: ...
+    @property
+    def said(self) -> str: ...
+    @property
+    def guarantee(self) -> str: ...
 
-    async def perform(self) -> None:
-        for alert in await self._alerts.due():
-            if await self._hook.post(_message(alert)):
-                await self._alerts.sent(alert)
-                self._log.info(Event.ALERT_SENT, component="alerts")
-            else:
-                self._log.warning(Event.ALERT_NOT_TAKEN, component="alerts")
+
+class DriftMessage(Struct, frozen=True):
+    """What a web hook gets of a drift: names and shares, nothing of any request."""
+
+    event: str
+    id: str
+    organisation: str
+    kind: str
+    scope: str
+    since_us: int
+    said: str
+    withdraws_guarantee: bool
 
 
-def _message(alert: Due) -> bytes:
+def budget_message(alert: Due) -> bytes:
+    """Of a budget."""
     message = Message(
         event="budget.used",
         account=alert.account,
@@ -78,3 +95,38 @@ def _message(alert: Due) -> bytes:
         window=alert.window,
     )
     return msgspec.json.encode(message)
+
+
+def drift_message(drift: DriftDue) -> bytes:
+    """Of a drift."""
+    message = DriftMessage(
+        event="profile.drifts",
+        id=drift.id,
+        organisation=drift.organisation,
+        kind=drift.kind,
+        scope=drift.scope,
+        since_us=drift.began_us,
+        said=drift.said,
+        withdraws_guarantee=bool(drift.guarantee),
+    )
+    return msgspec.json.encode(message)
+
+
+class Alerting:
+    """Sends what is due; what was not taken is due again after a minute."""
+
+    def __init__(
+        self, alerts: Alerts, hook: Hook, message: Callable[[Any], bytes] = budget_message
+    ) -> None:
+        self._alerts = alerts
+        self._hook = hook
+        self._message = message
+        self._log = logger()
+
+    async def perform(self) -> None:
+        for alert in await self._alerts.due():
+            if await self._hook.post(self._message(alert)):
+                await self._alerts.sent(alert)
+                self._log.info(Event.ALERT_SENT, component="alerts")
+            else:
+                self._log.warning(Event.ALERT_NOT_TAKEN, component="alerts")

@@ -31,13 +31,14 @@ from gateway.dialects.anthropic_messages.counting import AnthropicTokenCount
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.token_count import count_input_tokens
 from gateway.dispatch import Dispatcher
+from gateway.drifting import drift_watch
 from gateway.following import Board, Following
 from gateway.health import TargetHealth
 from gateway.identity import Peppers
 from gateway.inspection import Inspector, load_calibration, load_model_ability
 from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
-from gateway.places import Rotation, make_alerting, make_rates, make_shipping
+from gateway.places import Rotation, make_alerting, make_hook, make_rates, make_shipping
 from gateway.presence import Parts, Presence
 from gateway.pricing import PriceWatch, configured_targets
 from gateway.probing import Prober
@@ -341,6 +342,13 @@ class DataPlane:
             Duty("answers", rhythm.ANSWERS_S, self._threads.forget_expired, Event.UPKEEP_FAILED),
             Duty("cache", rhythm.ANSWERS_S, self._tidy_cache, Event.UPKEEP_FAILED),
             Duty("health", rhythm.HEALTH_S, self._report_health, Event.UPKEEP_FAILED),
+            *drift_watch(
+                *(self._settings.drift, self._database, self._integration.sink, deeds),
+                self._clock,
+                inspector=self._inspector,
+                metrics=self.metrics,
+                hook=make_hook(self._settings, self._egress),
+            ),
             *self._presence.duties,
             connection_tests(
                 *(self._settings, self._database, self._evidence, self._clock),

@@ -113,7 +113,7 @@ class Inspector:
         self._masked_from = DataClass[settings.output_masked_from]
         self._scorer = scorer
         self._scanner = scanner
-        self._calibration = calibration
+        self._calibration = self._table = calibration
         self._verdicts: Remembered[Verdict] = Remembered(settings.verdicts_kept)
         self._reads_injection = settings.injection
         self._injections: Remembered[float] = Remembered(settings.verdicts_kept)
@@ -247,6 +247,16 @@ class Inspector:
             # What a call says is not for the gate: only the prompt speaks.
             return 1.0 - complexity.weak_suffices
         return judge_answer(self._scorer.gate, complexity, prompt, [("", answer)], {}).score
+
+    def promised(self, organisation: str, route: str) -> str:
+        """Names what the table of the settings promises of a route; empty where it is nothing."""
+        found = self._table.promised(Scope(organisation, route))
+        return "" if found is None else _digest_of(msgspec.json.encode(found).decode()).hex()
+
+    def withdraw(self, routes: Collection[tuple[str, str]]) -> None:
+        """Promise nothing of these routes of organisations, and all that is promised of others."""
+        scopes = {Scope(*route) for route in routes}
+        self._calibration = self._table.without(scopes) if scopes else self._table
 
     def warm(self) -> None:
         """Build tables that the first requests would wait for, beside the loop.

@@ -147,6 +147,9 @@ class Metrics:
             "Lines of batches that have not ended, on all workers, by state.",
             "state",
         )
+        self._drifts = self._gauge(
+            "gatewright_drifts_open", "Profiles that drift, of all organisations, by kind.", "kind"
+        )
         self._batch_oldest = self._gauge(
             "gatewright_batch_oldest_waiting_seconds",
             "Age of the oldest batch with a line that waits.",
@@ -168,6 +171,10 @@ class Metrics:
         for state in ("waiting", "running"):
             self._batch_lines.labels(state).set(by_state.get(state, 0))
         self._batch_oldest.set(oldest_s)
+
+    def drifts_open(self, kind: str, count: int) -> None:
+        """How many profiles of that kind drift now."""
+        self._drifts.labels(kind).set(count)
 
     def count_line(self, state: str) -> None:
         """A line of a batch that this worker has sent and ended."""

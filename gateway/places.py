@@ -158,6 +158,23 @@ class Rotation:
         self._log.warning(Event.CREDENTIAL_UNAVAILABLE, provider=provider, reason=reason)
 
 
+def make_hook(settings: Settings, egress: Egress) -> WebHook | None:
+    """The web hook of alerts; None where none is configured.
+
+    Raises:
+        ConfigurationInvalid: its address is none that the egress may call.
+    """
+    if not settings.alerts.url:
+        return None
+    return WebHook(
+        "alerts",
+        settings.alerts.url,
+        alerts_credential(settings),
+        egress,
+        allow_plain_http=settings.alerts.allow_plain_http,
+    )
+
+
 def make_alerting(
     settings: Settings, egress: Egress, database: Database, clock: Clock
 ) -> Alerting | None:
@@ -166,15 +183,9 @@ def make_alerting(
     Raises:
         ConfigurationInvalid: its address is none that the egress may call.
     """
-    if not settings.alerts.url:
+    hook = make_hook(settings, egress)
+    if hook is None:
         return None
-    hook = WebHook(
-        "alerts",
-        settings.alerts.url,
-        alerts_credential(settings),
-        egress,
-        allow_plain_http=settings.alerts.allow_plain_http,
-    )
     table = AlertTable(database, clock)
     return Alerting(
         BudgetAlerts(LeaseTable(database, clock), table, settings.alerts.percents), hook

@@ -4,13 +4,20 @@ Maps lean on each other (a route on its organisation, that one on everybody); gu
 what is promised of a route was shown on that route's own traffic.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
 from classifiers.calibration.maps import ChanceMap, Label, fit_map
-from classifiers.calibration.threshold import DRIFT_LIMIT, Guarantee, Infeasible, drift, guarantee
+from classifiers.calibration.threshold import (
+    DRIFT_LIMIT,
+    Guarantee,
+    Infeasible,
+    Threshold,
+    drift,
+    guarantee,
+)
 
 
 class Scope(Struct, frozen=True):
@@ -66,6 +73,30 @@ class CalibrationTable(Struct, frozen=True):
             return Verdict(cheap=False, p_weak=chance, reason=promised.reason)
         cheap = p_weak >= promised.p_weak_least
         return Verdict(cheap, chance, "guaranteed" if cheap else "below_threshold")
+
+    def promised(self, scope: Scope) -> Threshold | None:
+        """What is promised of a scope's cheap tier; None where nothing is."""
+        entry = next((entry for entry in self.entries if entry.scope == scope), None)
+        found = None if entry is None else entry.guarantee
+        return found if isinstance(found, Threshold) else None
+
+    def without(self, scopes: Collection[Scope]) -> "CalibrationTable":
+        """The same table, which promises nothing of these scopes: their traffic is another now."""
+        return CalibrationTable(
+            self.classifier_version,
+            tuple(
+                Entry(entry.scope, entry.map, _drifted(entry.guarantee))
+                if entry.scope in scopes
+                else entry
+                for entry in self.entries
+            ),
+        )
+
+
+def _drifted(promised: Guarantee) -> Guarantee:
+    if isinstance(promised, Infeasible):
+        return promised
+    return Infeasible("drift", promised.alpha, promised.delta, promised.sent)
 
 
 NOTHING_PROMISED = CalibrationTable("", ())
