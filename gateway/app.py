@@ -110,7 +110,7 @@ class DataPlane:
         self._providers = make_providers(settings, self._egress, clock.monotonic_s)
         self._hosts = model_hosts(self._providers)
         self._drains = DrainKeeper(DrainTable(self._database, clock), pools_among(self._providers))
-        watcher = RevisionWatcher(self._database, clock)
+        self._watcher = RevisionWatcher(self._database, clock)
         self._prober = Prober(
             self._providers,
             hosts=self._hosts,
@@ -119,7 +119,7 @@ class DataPlane:
         )
         self._prices = PriceWatch(settings, self._prober.retarget)
         policies = PolicySet(load_policy(settings), visible_headers=visible_headers(settings))
-        self.snapshots = SnapshotKeeper(policies, self._prober.board(), watcher.age_s)
+        self.snapshots = SnapshotKeeper(policies, self._prober.board(), self._watcher.age_s)
         self._policies = PolicyStore(self._database, clock)
         self._trials, self._health = Trials(settings.policy.guard), TargetHealth()
         self._audit = make_audit_log(settings, clock)
@@ -144,7 +144,7 @@ class DataPlane:
         self._threads = make_threads(settings, self._database, clock)
         self._presence = self._make_presence()
         self._board = Board(self._prober, self.snapshots, self._health, self._policies)
-        self._following = self._make_following(watcher)
+        self._following = self._make_following()
         self._upkeep = Upkeep(self._duties())
         self._is_reporting = True
 
@@ -246,9 +246,9 @@ class DataPlane:
             publish=self._publish_board,
         )
 
-    def _make_following(self, watcher: RevisionWatcher) -> Following:
+    def _make_following(self) -> Following:
         return Following(
-            watcher=watcher,
+            watcher=self._watcher,
             snapshots=self.snapshots,
             keys=KeyStore(self._database, self._peppers, self._clock),
             policies=self._policies,
@@ -294,6 +294,7 @@ class DataPlane:
                 self._clock,
                 self.metrics,
                 self.snapshots,
+                self._watcher.waiting,
                 self._pipeline(BatchPipeline),
                 {path: DIALECTS[name] for path, name in ENDPOINTS.items()},
             )
@@ -336,7 +337,13 @@ class DataPlane:
             Duty("probe", rhythm.PROBE_S, self._board.probe, Event.PROBE_FAILED),
             Duty("prices", rhythm.PRICES_S, self._prices.follow, Event.PRICES_REFUSED),
             Duty("guard", rhythm.GUARD_S, self._guard.tend, Event.GUARD_FAILED),
-            Duty("schedule", rhythm.GUARD_S, scheduler.tend, Event.SCHEDULE_FAILED),
+            Duty(
+                "schedule",
+                rhythm.GUARD_S,
+                scheduler.tend,
+                Event.SCHEDULE_FAILED,
+                due=self._watcher.waiting.schedules,
+            ),
             *self._integration.duties,
             Duty("log", rhythm.LOG_S, self._write_log, Event.UPKEEP_FAILED),
             Duty("answers", rhythm.ANSWERS_S, self._threads.forget_expired, Event.UPKEEP_FAILED),
@@ -354,6 +361,7 @@ class DataPlane:
                 *(self._settings, self._database, self._evidence, self._clock),
                 providers=self._providers,
                 board=self._prober.board,
+                due=self._watcher.waiting.checkups,
             ),
         )
         chosen: tuple[Duty, ...] = ()

@@ -1,7 +1,7 @@
 """The parts of files and batches, put together: their addresses, and what is done for them."""
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from litestar.handlers import HTTPRouteHandler
@@ -30,6 +30,7 @@ from gateway.store.batch_lines import LineStore
 from gateway.store.batch_turns import BatchTurns
 from gateway.store.batches import BatchStore
 from gateway.store.engine import Database
+from gateway.store.glance import Waiting
 from gateway.store.kept_content import KeptContent
 from gateway.store.kept_files import FileStore
 from gateway.telemetry import Event, logger
@@ -52,6 +53,7 @@ class Means(Struct, frozen=True):
     clock: Clock
     metrics: Metrics
     snapshots: SnapshotKeeper
+    waiting: Waiting
     pipeline: Pipeline
     dialects: Mapping[str, Dialect]
     """By endpoint."""
@@ -132,11 +134,12 @@ class Batches:
         )
         if not self._means.settings.batches.enabled:
             return forgetting
-        runner = self._runner
+        runner, waiting, failed = self._runner, self._means.waiting, Event.BATCH_FAILED
+        lately = partial(waiting.batches_lately, 2 * LEASE_PERIOD_S)
         return (
             *forgetting,
-            Duty("batches", TEND_PERIOD_S, runner.tend, Event.BATCH_FAILED, runner.wake),
-            Duty("batch leases", LEASE_PERIOD_S, runner.keep, Event.BATCH_FAILED),
+            Duty("batches", TEND_PERIOD_S, runner.tend, failed, runner.wake, waiting.batches),
+            Duty("batch leases", LEASE_PERIOD_S, runner.keep, failed, due=lately),
         )
 
     async def close(self) -> None:

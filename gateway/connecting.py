@@ -39,6 +39,7 @@ def connection_tests(
     *,
     providers: Mapping[str, Provider],
     board: Board,
+    due: Callable[[], bool] | None = None,
 ) -> Duty:
     """What a worker does about ordered tests, as one of its duties."""
     tests = ConnectionTests(
@@ -50,7 +51,7 @@ def connection_tests(
         audit=audit,
         clock=clock,
     )
-    return Duty("connections", PERIOD_S, tests.perform, Event.UPKEEP_FAILED)
+    return Duty("connections", PERIOD_S, tests.perform, Event.UPKEEP_FAILED, due=due)
 
 
 class ConnectionTests:

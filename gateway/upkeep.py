@@ -14,13 +14,17 @@ from gateway.telemetry import Event, logger, raised_at
 
 
 class Duty(Struct, frozen=True):
-    """Something to be done every `period_s` seconds; `wake` may ask for it earlier."""
+    """Something to be done every `period_s` seconds; `wake` may ask for it earlier.
+
+    Where there is a `due`, a period in which it says that there is nothing to do goes by.
+    """
 
     name: str
     period_s: float
     perform: Callable[[], Awaitable[object]]
     failed: Event
     wake: asyncio.Event | None = None
+    due: Callable[[], bool] | None = None
 
 
 class Upkeep:
@@ -56,12 +60,20 @@ class Upkeep:
 
 
 async def _rest(duty: Duty) -> None:
+    while not await _woken(duty):
+        if duty.due is None or duty.due():
+            return
+
+
+async def _woken(duty: Duty) -> bool:
+    """Whether somebody asked for it before its period was over."""
     if duty.wake is None:
         await asyncio.sleep(duty.period_s)
-        return
+        return False
     try:
         async with asyncio.timeout(duty.period_s):
             await duty.wake.wait()
     except TimeoutError:
-        return
+        return False
     duty.wake.clear()
+    return True

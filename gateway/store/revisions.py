@@ -2,7 +2,8 @@
 
 Whatever a worker keeps in memory is raised by `bump` in the transaction that changes it. Workers
 look at the counter several times a second; on PostgreSQL a NOTIFY wakes them at once. So a revoked
-key is dead everywhere within a second, also when the bell is broken.
+key is dead everywhere within a second, also when the bell is broken. The same look tells what else
+waits for them (`glance.py`).
 """
 
 import asyncio
@@ -17,14 +18,21 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
 from gateway.errors import NotReady
-from gateway.store.engine import Database
+from gateway.store.engine import Database, driver_of
+from gateway.store.glance import Waiting, question
 from gateway.store.tables import revisions
 
 
 POLL_S = 0.25
 _CHANNEL = "gatewright_revision"
-_READ_SQLITE = str(select(revisions.c.revision))
-_LOST = (DBAPIError, OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+_LOST = (
+    DBAPIError,
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # What a connection says that was told to end, while it ends.
+)
 
 
 async def bump(connection: AsyncConnection) -> None:
@@ -56,8 +64,12 @@ class RevisionWatcher:
         self._database = database
         self._clock = clock
         self._poll_s = poll_s
+        self._question = question(database)
         self._rung = asyncio.Event()
-        self._bell: AsyncConnection | None = None
+        self._line: AsyncConnection | None = None
+        """Kept for the looks alone: taking a connection from the pool costs more than a look."""
+        self._driver: Any = None
+        self.waiting = Waiting(clock)
         self._seen_s = clock.monotonic_s()
 
     def age_s(self) -> float:
@@ -73,7 +85,7 @@ class RevisionWatcher:
         try:
             while True:
                 self._rung.clear()
-                await self._hang_bell()
+                await self._keep_line()
                 with suppress(NotReady):
                     revision = await self._read()
                     self._seen_s = self._clock.monotonic_s()
@@ -84,38 +96,43 @@ class RevisionWatcher:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._rung.wait(), self._poll_s)
         finally:
-            await self._take_bell_down()
+            await self._cut_line()
 
     async def _read(self) -> int:
-        """The counter now; SQLite's own way is one turn of its thread instead of fifteen."""
-        if self._database.kind == "postgresql":
-            return await current(self._database)
-        (row,) = await self._database.peek(_READ_SQLITE)
-        return int(row[0])
+        """The counter now, and with it what waits."""
+        try:
+            (row,) = await self._database.peek(self._question, self._driver)
+        except _LOST as error:
+            await self._cut_line()
+            raise NotReady("the database does not answer", retry_after_s=1.0) from error
+        except NotReady:
+            await self._cut_line()
+            raise
+        return self.waiting.see(row)
 
-    async def _hang_bell(self) -> None:
-        """Listen, where the database can call; without a bell the poll goes on alone."""
-        if self._database.kind != "postgresql":
+    async def _keep_line(self) -> None:
+        """A connection of its own; without one each look takes one of the pool."""
+        if self._driver is not None:
             return
-        if self._bell is not None:
-            if not (await _driver_of(self._bell)).is_closed():
-                return
-            await self._take_bell_down()
+        await self._cut_line()
         with suppress(*_LOST):
-            self._bell = await self._database.engine.connect()
-            await (await _driver_of(self._bell)).add_listener(_CHANNEL, self._ring)
+            self._line = await self._database.engine.connect()
+            driver = await driver_of(self._line)
+            if self._database.kind == "postgresql":
+                await self._hang_bell(driver)
+            self._driver = driver
+
+    async def _hang_bell(self, driver: Any) -> None:
+        """Listen, where the database can call; without a bell the poll goes on alone."""
+        await driver.add_listener(_CHANNEL, self._ring)
 
     def _ring(self, *_: object) -> None:
         self._rung.set()
 
-    async def _take_bell_down(self) -> None:
-        if self._bell is None:
+    async def _cut_line(self) -> None:
+        line, self._line, self._driver = self._line, None, None
+        if line is None:
             return
-        bell, self._bell = self._bell, None
         with suppress(*_LOST):
-            await bell.invalidate()  # Not back to the pool, where it would go on listening.
-        await bell.close()
-
-
-async def _driver_of(connection: AsyncConnection) -> Any:
-    return (await connection.get_raw_connection()).driver_connection
+            await line.invalidate()  # Not back to the pool, where it would go on listening.
+        await line.close()

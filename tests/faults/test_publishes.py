@@ -119,7 +119,7 @@ async def until(caller: Caller, status: int) -> None:
 async def test_a_worker_that_hears_no_bell_still_hears_that_a_key_is_dead(
     own_gateway: RunningGateway, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def no_bell(_: object) -> None:
+    async def no_bell(*_: object) -> None:
         """Whatever the database calls out, nobody listens."""
 
     monkeypatch.setattr("gateway.store.revisions.RevisionWatcher._hang_bell", no_bell)

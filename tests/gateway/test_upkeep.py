@@ -67,6 +67,31 @@ async def test_a_wake_up_comes_before_the_period() -> None:
     assert work.done == 2
 
 
+async def test_a_duty_rests_while_nothing_is_due_and_wakes_all_the_same() -> None:
+    asked, is_due, wake = 0, False, asyncio.Event()
+    asked_often = asyncio.Event()
+
+    def due() -> bool:
+        nonlocal asked
+        asked += 1
+        if asked % 3 == 0:
+            asked_often.set()
+        return is_due
+
+    work = Work(failures=0, until=3)
+    upkeep = Upkeep((Duty("x", 0.001, work, Event.PROBE_FAILED, wake, due),))
+    upkeep.start()
+    await asked_often.wait()
+    assert work.done == 1, "the first time, and then nothing was due"
+    asked_often.clear()
+    wake.set()
+    await asked_often.wait()
+    assert work.done == 2
+    is_due = True
+    await work.enough.wait()
+    await upkeep.close()
+
+
 async def test_nothing_is_done_after_closing() -> None:
     work = Work(failures=0, until=1)
     upkeep = Upkeep((Duty("x", 0.0, work, Event.PROBE_FAILED),))

@@ -1,0 +1,77 @@
+"""What waits for workers in the database, seen in one query together with the revision.
+
+Batches, schedules and connection tests lie still most of the time. A worker that asked for each of
+them on its own rhythm spent more on questions than on everything else it does when idle.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Select, exists, func, select
+
+from gateway.batches import ACTIVE
+from gateway.clock import Clock
+from gateway.store.batch_tables import batches
+from gateway.store.checkups import CLAIM_WITHIN_US, provider_checkups
+from gateway.store.engine import Database
+from gateway.store.policy_tables import policy_schedules
+from gateway.store.tables import revisions
+
+
+def question(database: Database) -> str:
+    """The query, as text: it is asked several times a second and never differs."""
+    query: Select[Any] = select(
+        revisions.c.revision,
+        exists().where(batches.c.state.in_(ACTIVE)),
+        _newest_order.scalar_subquery(),
+        _first_schedule.scalar_subquery(),
+    )
+    compiled = query.compile(
+        dialect=database.engine.dialect, compile_kwargs={"literal_binds": True}
+    )
+    return str(compiled)
+
+
+_newest_order = select(func.max(provider_checkups.c.asked_us)).where(
+    provider_checkups.c.claimed_us == 0
+)
+_first_schedule = select(func.min(policy_schedules.c.at_us)).where(
+    policy_schedules.c.state == "waiting"
+)
+
+
+class Waiting:
+    """What waits, as the database said last; before it said anything, everything might."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._batches_s = clock.monotonic_s()
+        self._has_batches = True
+        self._ordered_us: int | None = clock.utc_us()
+        self._scheduled_us: int | None = 0
+
+    def see(self, row: Sequence[Any]) -> int:
+        """Take in an answer to `question`; the revision in it."""
+        revision, has_batches, self._ordered_us, self._scheduled_us = row
+        self._has_batches = bool(has_batches)
+        if has_batches:
+            self._batches_s = self._clock.monotonic_s()
+        return int(revision)
+
+    def batches(self) -> bool:
+        """Whether a batch is not over."""
+        return self._has_batches
+
+    def batches_lately(self, within_s: float) -> bool:
+        """Whether a batch was not over a moment ago: what is counted of them must end at zero."""
+        return self._clock.monotonic_s() - self._batches_s < within_s
+
+    def checkups(self) -> bool:
+        """Whether somebody waits for a connection test."""
+        ordered_us = self._ordered_us
+        return ordered_us is not None and self._clock.utc_us() - ordered_us < CLAIM_WITHIN_US
+
+    def schedules(self) -> bool:
+        """Whether the time of a scheduled version has come."""
+        scheduled_us = self._scheduled_us
+        return scheduled_us is not None and scheduled_us <= self._clock.utc_us()

@@ -1,0 +1,107 @@
+"""One look at the database tells a worker whether anything waits for it."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Integer, LargeBinary, Table, delete, insert, update
+from sqlalchemy.types import Float
+
+from gateway.clock import StoppedClock
+from gateway.store.batch_tables import batches
+from gateway.store.checkups import CLAIM_WITHIN_US, CheckupTable
+from gateway.store.engine import Database, open_database
+from gateway.store.glance import Waiting, question
+from gateway.store.policy_tables import policy_schedules
+from gateway.store.revisions import current
+
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = open_database(database_url)
+    yield database
+    await database.close()
+
+
+class Looking:
+    """A worker that looks when it is told to."""
+
+    def __init__(self, database: Database) -> None:
+        self.database, self.clock = database, StoppedClock()
+        self.waiting = Waiting(self.clock)
+
+    async def look(self) -> int:
+        (row,) = await self.database.peek(question(self.database))
+        return self.waiting.see(row)
+
+    async def write(self, statement: Any) -> None:
+        async with self.database.writing() as connection:
+            await connection.execute(statement)
+        await self.look()
+
+
+def filled(table: Table, **values: object) -> Any:
+    """A row of a table; columns nobody cares for are empty."""
+    blank = {column.name: _blank(column.type) for column in table.columns}
+    return insert(table).values(blank | values)
+
+
+def _blank(kind: object) -> object:
+    if isinstance(kind, LargeBinary):
+        return b""
+    return 0 if isinstance(kind, Integer | Float) else ""
+
+
+async def test_a_look_tells_the_revision_and_that_nothing_waits(database: Database) -> None:
+    looking = Looking(database)
+    waiting = looking.waiting
+    assert waiting.batches(), "nothing is known yet"
+    assert waiting.schedules(), "nothing is known yet"
+    assert waiting.checkups(), "nothing is known yet"
+    assert await looking.look() == await current(database)
+    assert not any((waiting.batches(), waiting.schedules(), waiting.checkups()))
+
+
+async def test_a_batch_is_seen_until_it_is_over(database: Database) -> None:
+    looking = Looking(database)
+    await looking.write(filled(batches, id="b", state="in_progress"))
+    looking.clock.advance(100.0)
+    assert looking.waiting.batches()
+    await looking.look()
+    await looking.write(update(batches).values(state="ended"))
+    assert not looking.waiting.batches()
+    assert looking.waiting.batches_lately(10.0)
+    looking.clock.advance(10.0)
+    assert not looking.waiting.batches_lately(10.0)
+
+
+async def test_a_test_of_a_connection_is_seen_until_it_is_taken_or_too_old(
+    database: Database,
+) -> None:
+    looking = Looking(database)
+    table = CheckupTable(database, looking.clock)
+    await table.ask("t1", "home", "", "ann")
+    await looking.look()
+    assert looking.waiting.checkups()
+    looking.clock.advance(CLAIM_WITHIN_US / 1_000_000)
+    assert not looking.waiting.checkups()
+    await table.ask("t2", "home", "", "ann")
+    await looking.look()
+    assert looking.waiting.checkups()
+    await table.claim("w1", ["home"])
+    await looking.look()
+    assert not looking.waiting.checkups()
+
+
+async def test_a_schedule_is_seen_when_its_time_has_come(database: Database) -> None:
+    looking = Looking(database)
+    soon_us = looking.clock.utc_us() + 5_000_000
+    await looking.write(filled(policy_schedules, id="s", state="waiting", at_us=soon_us))
+    assert not looking.waiting.schedules()
+    looking.clock.advance(5.0)
+    assert looking.waiting.schedules()
+    await looking.write(delete(policy_schedules))
+    assert not looking.waiting.schedules()
