@@ -30,6 +30,7 @@ from gateway.pings import Pings, Write
 from gateway.ports import AuditLog, Ledger
 from gateway.rates import NO_LIMITS, Permit, Rates
 from gateway.relay import Direct, Relay
+from gateway.rollout import Governing
 from gateway.settings import Settings
 from gateway.tally import content_bytes, with_estimates
 from gateway.threads import Threads, at_least, without_keeping
@@ -109,14 +110,15 @@ class Pipeline:
                 request = await self._threads.resume(arrival, principal, request)
             check_destinations(request, self._requests)
             check_bounds(request, self._limits)
-            governed = arrival.snapshot.policies.document_for(principal)
+            governing = arrival.snapshot.policies.governing(principal)
+            governed = governing.document_for(principal)
             routing.check_model(request, arrival.snapshot.board, governed)
             accounts = principal.accounts
             if reference := end_user_reference(request.tree):
                 request = self._told_apart(principal, request, reference)
                 accounts = self._accounts(principal, reference)
             permit = await self._rates.admit(accounts, _most_tokens(request))
-            reads = arrival.snapshot.policies.facts_read(principal, governed)
+            reads = governing.facts_read(governed)
             inspection = at_least(
                 await self._inspector.inspect(request, principal.organisation, reads), request
             )
@@ -125,6 +127,7 @@ class Pipeline:
                 principal,
                 request,
                 inspection,
+                governing,
                 governed,
                 accounts=accounts,
                 permit=permit,
@@ -153,6 +156,7 @@ class Pipeline:
         principal: Principal,
         request: ChatRequest,
         inspection: Inspection,
+        governing: Governing,
         governed: PolicyDocument,
         *,
         accounts: tuple[str, ...],
@@ -171,7 +175,7 @@ class Pipeline:
             warm=self._conclusion.warm(snapshot.policies, principal, request),
         )
         ruling = routing.rule(governed, facts, request, snapshot.board, self._limits)
-        self._conclusion.decided(snapshot.policies.governing(principal), ruling)
+        self._conclusion.decided(governing, ruling)
         content: bytes | None = request.raw
         if ruling.plan.audit_content != "encrypted":
             request, content = await self._less(arrival, principal, request, ruling)

@@ -151,6 +151,18 @@ class Governing(Struct, frozen=True):
     trials: tuple["Trial", ...] = ()
     shadow: PolicyDocument | None = None
 
+    def document_for(self, principal: Principal) -> PolicyDocument:
+        """The one document that decides for a key of the project."""
+        for trial in self.trials:
+            if trial.takes(principal):
+                return trial.document
+        return self.document
+
+    def facts_read(self, governed: PolicyDocument) -> frozenset[str]:
+        """What the document that decides looks at, and the one in its shadow."""
+        shadow = self.shadow
+        return governed.facts_read if shadow is None else governed.facts_read | shadow.facts_read
+
 
 class Trial(Struct, frozen=True):
     """A canary: whom it gets, and the whole document with it in its level's place."""
@@ -229,11 +241,7 @@ class PolicySet:
 
     def document_for(self, principal: Principal) -> PolicyDocument:
         """The one document that decides for a key."""
-        governing = self.governing(principal)
-        for trial in governing.trials:
-            if trial.takes(principal):
-                return trial.document
-        return governing.document
+        return self.governing(principal).document_for(principal)
 
     def governing(self, principal: Principal) -> Governing:
         """The composed documents of a principal's project."""
@@ -246,11 +254,6 @@ class PolicySet:
         if known is None:
             known = self._governing[project] = self._compose(accounts[:3])
         return known
-
-    def facts_read(self, principal: Principal, governed: PolicyDocument) -> frozenset[str]:
-        """What the governing document looks at, and the one in its shadow."""
-        shadow = self.governing(principal).shadow
-        return governed.facts_read if shadow is None else governed.facts_read | shadow.facts_read
 
     def watched(self) -> list[Governing]:
         """What was composed so far and has something on trial."""

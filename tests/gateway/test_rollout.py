@@ -282,9 +282,9 @@ def test_what_a_shadow_looks_at_is_found_out_as_well() -> None:
     wary = document({"name": "wary", "when": "injection_suspected", "cap_output_tokens": 9})
     alone = PolicySet(OPEN, {})
     shadowed = PolicySet(OPEN, {"": Level(live=OPEN, shadow=wary)})
-    assert "injection_suspected" not in alone.facts_read(principal(), OPEN)
-    assert "injection_suspected" in shadowed.facts_read(principal(), OPEN)
-    assert "injection_suspected" in alone.facts_read(principal(), wary)
+    assert "injection_suspected" not in alone.governing(principal()).facts_read(OPEN)
+    assert "injection_suspected" in shadowed.governing(principal()).facts_read(OPEN)
+    assert "injection_suspected" in alone.governing(principal()).facts_read(wary)
 
 
 def tried(trials: TargetTrials, canary: bool, times: int, **ended: Any) -> None:
