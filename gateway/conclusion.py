@@ -82,7 +82,7 @@ class Conclusion:
         self._clock = clock
         self._metrics = metrics
         self._warmth = Warmth()
-        self._log = logger()
+        self._log = logger().bind()
 
     def warm(self, policies: PolicySet, principal: Principal, request: ChatRequest) -> Warm:
         """Where the conversation is cached, where a policy asks for it."""
@@ -355,13 +355,13 @@ async def _nothing_of(_request: ChatRequest, _organisation: str, _answer: bytes)
 def _cost(passage: Passage, attempts: AttemptLog, target: Target, usage: Usage) -> int:
     """What a request costs: its answer, and what was paid beside it."""
     answer = cost(target.price, usage, is_batch=passage.has_batch_price(target))
+    if not (attempts.spent or attempts.hedged):
+        return answer
     return answer + _thrown_away(passage, attempts, target)
 
 
 def _thrown_away(passage: Passage, attempts: AttemptLog, target: Target) -> int:
     """What is paid beside the answer: input that another attempt has read, and whole answers."""
-    if not (attempts.spent or attempts.hedged):
-        return 0
     input_tokens = passage.request.input_tokens_estimate
     spent = sum(cost(other.price, usage) for other, usage in attempts.spent)
     others = [each for pair in attempts.hedged for each in pair if each.target.name != target.name]
