@@ -4,7 +4,8 @@ Bounded: when the projection falls behind, all of it is let go and the segments 
 """
 
 from collections import deque
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gateway.audit.projection import Position, ProjectedRecord
 
@@ -13,7 +14,7 @@ _RECORDS_MAX = 20_000
 _BYTES_MAX = 32 * 1024 * 1024
 
 
-class _Group(NamedTuple):
+class _Group(Struct, frozen=True):
     """What one commit made durable, from the end of the one before to its own."""
 
     before: Position
@@ -36,7 +37,7 @@ class RecentRecords:
     def add(self, before: Position, after: Position, records: list[ProjectedRecord]) -> None:
         """Keep a group that is durable; `before` is where the one before it ended."""
         self._records += len(records)
-        self._bytes += sum(len(record.raw_json) for record in records)
+        self._bytes += sum([len(record.raw_json) for record in records])
         self._groups.append(_Group(before, after, records))
         if self._records > self._records_max or self._bytes > self._bytes_max:
             self._groups.clear()

@@ -9,7 +9,6 @@ from collections import deque
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -45,7 +44,9 @@ class WriterStats(Struct, frozen=True):
     offset_bytes: int
 
 
-class _Waiting(NamedTuple):
+class _Waiting(Struct, frozen=True):
+    """One record of a group, and who waits for it."""
+
     future: asyncio.Future[Receipt]
     record: AuditRecord
     record_json: bytes
@@ -53,7 +54,7 @@ class _Waiting(NamedTuple):
     length_bytes: int
 
 
-class _Group(NamedTuple):
+class _Group(Struct, frozen=True):
     """What one turn of the loop handed over."""
 
     born_s: float
@@ -220,7 +221,7 @@ class SegmentedAuditLog:
             if written is None:
                 self._refuse(group)
         self._pending_records -= len(members)
-        self._pending_bytes -= sum(waiting.length_bytes for waiting in members)
+        self._pending_bytes -= sum([waiting.length_bytes for waiting in members])
         if written is None:
             self._failures_total += len(members)
         elif written:
