@@ -114,9 +114,9 @@ def end_user_reference(tree: Mapping[str, object]) -> str:
     word: it can split a key's money among users, never add to it.
     """
     metadata = tree.get("metadata")
-    named = metadata.get("user_id") if isinstance(metadata, Mapping) else None
+    named = metadata.get("user_id") if isinstance(metadata, dict) else None
     for found in (tree.get("safety_identifier"), tree.get("user"), named):
-        if isinstance(found, str) and found:
+        if found and isinstance(found, str):
             return found[:_REFERENCE_LENGTH_MAX]
     return ""
 

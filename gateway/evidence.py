@@ -5,6 +5,7 @@ encrypted bytes that the audit log keeps beside the record.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -85,17 +86,21 @@ def intent(
         inspection_complete=inspection.complete,
         complexity_ppm=round(inspection.complexity * PPM),
         classifier=inspection.classifier_version,
-        complexity_parts_ppm={
-            name: round(value * PPM) for name, value in inspection.complexity_parts
-        },
+        complexity_parts_ppm=_in_ppm(inspection.complexity_parts),
         calibration=inspection.calibration,
-        candidates=tuple(candidate.target.name for candidate in plan.candidates),
+        candidates=tuple([candidate.target.name for candidate in plan.candidates]),
         clearance=tuple(sorted(plan.clearance)),
         reserved_microusd=reservation.amount_microusd,
         subject=request.end_user,
         facts=record_facts(ruling.facts, arrival.snapshot.board.digest, principal.models),
         detail=arrival.detail,
     )
+
+
+@lru_cache(maxsize=1024)
+def _in_ppm(parts: tuple[tuple[str, float], ...]) -> Mapping[str, int]:
+    """Millionths of each part; a prompt that was scored before has the same ones."""
+    return {name: round(value * PPM) for name, value in parts}
 
 
 def outcome(passage: Passage, ending: Ending, *, utc_us: int) -> AuditRecord:

@@ -42,6 +42,7 @@ from gateway.sections import InspectionSettings
 from gateway.telemetry import Event, logger, raised_at
 from gateway.types import ChatRequest, Inspection, Tier
 from policies.document import OutputScanning
+from policies.facts import DATA_CLASSES
 
 
 MOST_SENSITIVE = "S4"
@@ -278,7 +279,7 @@ class Inspector:
         complexity = self._score(extraction.newest_user_text(), organisation)
         tier, promise = self._tier(complexity, Scope(organisation, request.model))
         return Inspection(
-            data_class=result.data_class.name,
+            data_class=DATA_CLASSES[result.data_class],
             findings=result.counts,
             complete=result.complete,
             incomplete_reasons=result.reasons,

@@ -88,6 +88,8 @@ class Passage(Struct, frozen=True):
     @property
     def rewriting(self) -> AnswerRewriter | None:
         """What happens to the answer: scanned in the upstream's words, then unveiled."""
+        if self.output is None and self.veil is None:
+            return None
         return in_turn(self.output, self.veil)
 
 

@@ -70,6 +70,8 @@ class TargetBoard:
         self.unavailable = unavailable
         self.first_token_ms = first_token_ms or {}
         """Measured lately; empty where no policy orders by it."""
+        self.purposes = {name: target.purpose for name, target in targets.items()}
+        """What each target is for."""
         self._by_scope: dict[tuple[Scope, Purpose | None], tuple[TargetFacts, ...]] = {}
 
     @cached_property
@@ -211,15 +213,15 @@ def check_model(request: ChatRequest, board: TargetBoard, document: PolicyDocume
     """
     model = request.model
     route = model.removeprefix(ROUTE_PREFIX) if model.startswith(ROUTE_PREFIX) else None
-    if model != AUTO and model not in board.targets and route not in document.routes:
+    purpose = board.purposes.get(model)
+    if purpose is None and model != AUTO and route not in document.routes:
         raise ModelUnknown(
             f"There is no model `{model}` here. `GET /v1/models` lists what this key may use.",
             parameter="model",
         )
-    target = board.targets.get(model)
-    if target is not None and target.purpose != request.purpose:
+    if purpose is not None and purpose != request.purpose:
         raise FeatureUnsupported(
-            f"The model `{model}` does not do this: it is for {_PURPOSES[target.purpose]}.",
+            f"The model `{model}` does not do this: it is for {_PURPOSES[purpose]}.",
             parameter="model",
         )
 

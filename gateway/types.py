@@ -181,9 +181,9 @@ class Plan(Struct, frozen=True):
     @property
     def worst_cost_microusd(self) -> int:
         """Of the dearest candidate; in a race or a cascade two are asked, and both are paid."""
-        worst = sorted((each.worst_cost_microusd for each in self.candidates), reverse=True)
+        worst = [each.worst_cost_microusd for each in self.candidates]
         asks_one = self.hedge_after_s is None and self.cascade_above is None
-        return worst[0] if asks_one else sum(worst[:2])
+        return max(worst) if asks_one else sum(sorted(worst, reverse=True)[:2])
 
 
 class Reservation(Struct, frozen=True):

@@ -60,9 +60,10 @@ class CalibrationTable(Struct, frozen=True):
         self, scope: Scope, p_weak: float, classifier_version: str, *, familiar: bool
     ) -> Verdict | None:
         """What the table says of a request; None where nobody asked for a guarantee."""
-        entry = next((entry for entry in self.entries if entry.scope == scope), None)
-        if entry is None:
+        entries = [entry for entry in self.entries if entry.scope == scope] if self.entries else ()
+        if not entries:
             return None
+        entry = entries[0]
         chance = entry.map(p_weak)
         promised = entry.guarantee
         if classifier_version != self.classifier_version:

@@ -69,12 +69,13 @@ class Door:
     async def call(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One ASGI call, whatever comes of it."""
         exchange = Exchange(scope, receive, send, self._bounds)
-        request_id = new_request_id(self._clock.utc_us())
+        arrived_us = self._clock.utc_us()
+        request_id = new_request_id(arrived_us)
         try:
             if exchange.method != "POST":
                 raise MethodRefused("Send a POST request.", allowed="POST")
             with self._load:
-                await self._serve(exchange, request_id)
+                await self._serve(exchange, request_id, arrived_us)
         except GatewrightError as error:
             await self._refuse(exchange, request_id, error)
         except asyncio.CancelledError:
@@ -94,13 +95,13 @@ class Door:
         finally:
             exchange.close()
 
-    async def _serve(self, exchange: Exchange, request_id: str) -> None:
+    async def _serve(self, exchange: Exchange, request_id: str, arrived_us: int) -> None:
         arrival = Arrival(
             request_id=request_id,
             endpoint=self.endpoint,
             dialect=self._dialect,
             headers=exchange.headers,
-            arrived_us=self._clock.utc_us(),
+            arrived_us=arrived_us,
             snapshot=self._snapshots.current(),
         )
 

@@ -173,7 +173,8 @@ class LeasedLedger:
     def left_microusd(self, accounts: tuple[str, ...]) -> int | None:
         """See the port; what other workers hold is as last heard."""
         slices = self._paths.get(accounts) or self._path(accounts)
-        return min([part.left + part.free for part in slices], default=None)
+        left = [part.left + part.amount - part.spent - part.reserved for part in slices]
+        return min(left, default=None)
 
     async def flush(self) -> None:
         """Report what was spent and give back what lies idle.
