@@ -53,13 +53,14 @@ class Splitter:
 
         None leaves the read to `feed`.
         """
+        length = len(data)
         if (
-            data.startswith(b"data: ")
-            and data.find(b"\n") == len(data) - 2
-            and data.endswith(b"\n\n")
+            data.find(b"\n") == length - 2
+            and data[-1:] == b"\n"
+            and data[:6] == b"data: "
             and not self._rest
             and b"\r" not in data
-            and len(data) <= EVENT_BYTES_MAX
+            and length <= EVENT_BYTES_MAX
         ):
             return data[6:-2]
         return None

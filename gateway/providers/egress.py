@@ -277,13 +277,13 @@ class EgressReply:
         length = self._connection.headers.get("content-length", "")
         if length.isdigit() and int(length) > self._limits.reply_bytes_max:
             await self.close()
-            raise UpstreamMalformed("the upstream's reply is too large")
+            raise _too_large()
         if self._connection.is_complete and not self._is_closed:
             # A small answer came with its head: no waiting, no counting in pieces.
             whole = self._connection.take()
             await self.close()
             if len(whole) > self._limits.reply_bytes_max:
-                raise UpstreamMalformed("the upstream's reply is too large")
+                raise _too_large()
             return whole
         pieces = [piece async for piece in self]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -312,8 +312,13 @@ class EgressReply:
         if self._is_closed:
             return
 
+        bytes_max = self._limits.reply_bytes_max
+
         def count(piece: bytes) -> bool:
-            self._count(piece)
+            # As `_count` does, without a call of its own for every piece of a stream.
+            self._received_bytes += len(piece)
+            if self._received_bytes > bytes_max:
+                raise _too_large()
             return take(piece)
 
         await self._connection.flow(count)
@@ -321,12 +326,16 @@ class EgressReply:
     def _count(self, piece: bytes) -> None:
         self._received_bytes += len(piece)
         if self._received_bytes > self._limits.reply_bytes_max:
-            raise UpstreamMalformed("the upstream's reply is too large")
+            raise _too_large()
 
     async def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
             self._pool.give_back(self._origin, self._connection)
+
+
+def _too_large() -> UpstreamMalformed:
+    return UpstreamMalformed("the upstream's reply is too large")
 
 
 def _host_header(endpoint: Endpoint) -> str:
