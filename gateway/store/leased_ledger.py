@@ -173,8 +173,7 @@ class LeasedLedger:
     def left_microusd(self, accounts: tuple[str, ...]) -> int | None:
         """See the port; what other workers hold is as last heard."""
         slices = self._paths.get(accounts) or self._path(accounts)
-        left = [part.left + part.amount - part.spent - part.reserved for part in slices]
-        return min(left, default=None)
+        return min([p.left + p.amount - p.spent - p.reserved for p in slices], default=None)
 
     async def flush(self) -> None:
         """Report what was spent and give back what lies idle.
@@ -383,7 +382,8 @@ class LeasedLedger:
     async def _flush_forever(self) -> None:
         while not self._is_closing:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), self._flush_every_s)
+                async with asyncio.timeout(self._flush_every_s):
+                    await self._hurry.wait()
             self._hurry.clear()
             try:
                 await self.flush()

@@ -94,7 +94,8 @@ class RevisionWatcher:
                         yield revision
                         continue
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._rung.wait(), self._poll_s)
+                    async with asyncio.timeout(self._poll_s):
+                        await self._rung.wait()
         finally:
             await self._cut_line()
 
