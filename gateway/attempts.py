@@ -56,7 +56,7 @@ class AttemptLog:
 class RunningAttempt:
     """One upstream call while it lasts."""
 
-    __slots__ = ("_clock", "_first_byte_s", "_health", "_log", "_started_s", "_status", "_target")
+    __slots__ = ("_clock", "_first_byte_s", "_health", "_log", "_status", "_target", "started_s")
 
     def __init__(self, target: str, log: AttemptLog, health: TargetHealth, clock: Clock) -> None:
         self._target = target
@@ -65,11 +65,7 @@ class RunningAttempt:
         health.began(target)
         self._clock = clock
         self._status = 0
-        self._started_s = self._first_byte_s = clock.monotonic_s()
-
-    @property
-    def started_s(self) -> float:
-        return self._started_s
+        self.started_s = self._first_byte_s = clock.monotonic_s()
 
     def heard(self, status: int) -> None:
         """The upstream's head has arrived."""
@@ -81,14 +77,14 @@ class RunningAttempt:
             return
         log, self._log = self._log, None
         ended_s = self._clock.monotonic_s()
-        self._health.ended(self._target, ended_s, self._first_byte_s - self._started_s, error)
+        self._health.ended(self._target, ended_s, self._first_byte_s - self.started_s, error)
         log.add(
             Attempt(
                 target=self._target,
                 status=self._status,
                 error=end_code(error) if error is not None else "",
-                duration_us=round((ended_s - self._started_s) * 1e6),
-                first_byte_us=round((self._first_byte_s - self._started_s) * 1e6),
+                duration_us=round((ended_s - self.started_s) * 1e6),
+                first_byte_us=round((self._first_byte_s - self.started_s) * 1e6),
             )
         )
 

@@ -100,19 +100,20 @@ class TargetHealth:
         self._room_rules = room or RoomRules()
         self._speeds: dict[str, Speed] = {}
         self._rooms: dict[str, Room] = {}
+        self._unused = Room(self._room_rules.start)
         self._told_ms: dict[str, int] = {}
         self._shares = dict(zip(SERVICE_TIERS, self._room_rules.shares, strict=True))
 
     def began(self, target: str) -> None:
         """A call is under way; `ended` must follow, however it ends."""
-        room = self._room(target)
+        room = self._rooms.get(target) or self._unused
         self._rooms[target] = Room(room.limit, room.under_way + 1, room.shrunk_s)
 
     def ended(
         self, target: str, now_s: float, first_byte_s: float, error: BaseException | None
     ) -> None:
         """A call is over. What is no error of our tree says nothing about the target."""
-        room = self._room(target)
+        room = self._rooms.get(target) or self._unused
         room = Room(room.limit, max(room.under_way - 1, 0), room.shrunk_s)
         if error is None or isinstance(error, GatewrightError):
             self.breakers.record(target, now_s, error)
@@ -150,6 +151,3 @@ class TargetHealth:
             if not told or abs(log2(measured / told)) > 0.5:  # noqa: PLR2004 - a factor of 1.4
                 self._told_ms[target] = round(2.0 ** (round(log2(measured) * 2) / 2))
         return dict(self._told_ms)
-
-    def _room(self, target: str) -> Room:
-        return self._rooms.get(target) or Room(self._room_rules.start)

@@ -125,12 +125,12 @@ def is_unenforced(dropped: Iterable[str]) -> bool:
     return any(name.startswith("response_format") for name in dropped)
 
 
-def unmet_format(passage: Passage, dropped: Iterable[str], text: str) -> str:
+def unmet_format(passage: Passage, dropped: tuple[str, ...], text: str) -> str:
     """Where an answer differs from the format that its request asked for and no upstream enforced.
 
     A path in ASCII without line breaks; empty where it is as asked.
     """
-    if not is_unenforced(dropped):
+    if not dropped or not is_unenforced(dropped):
         return ""
     path = passage.arrival.dialect.unmet(passage.request, text)
     return "".join(each if each.isascii() and each.isprintable() else "*" for each in path)[:100]

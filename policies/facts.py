@@ -91,14 +91,15 @@ class Facts(msgspec.Struct, frozen=True):
 def data_class_rank(facts: Facts) -> int:
     """Place of the request's data class; incomplete inspection counts as the most sensitive."""
     if not facts.inspection_complete:
-        return len(DATA_CLASSES) - 1
-    return _DATA_CLASS_RANKS.get(facts.data_class, len(DATA_CLASSES) - 1)
+        return _MOST_SENSITIVE
+    return _DATA_CLASS_RANKS.get(facts.data_class, _MOST_SENSITIVE)
 
 
 def tier_rank(tier: str) -> int:
     """Place of a tier on the ladder; an unknown tier counts as the strongest."""
-    return _TIER_RANKS.get(tier, len(TIERS) - 1)
+    return _TIER_RANKS.get(tier, _STRONGEST)
 
 
+_MOST_SENSITIVE, _STRONGEST = len(DATA_CLASSES) - 1, len(TIERS) - 1
 _DATA_CLASS_RANKS: Final = {name: rank for rank, name in enumerate(DATA_CLASSES)}
 _TIER_RANKS: Final = {name: rank for rank, name in enumerate(TIERS)}

@@ -39,6 +39,9 @@ class BoundedProtocol(HttpToolsProtocol):
     _is_head_complete = False
     _is_read_short = False
     _head_timer: asyncio.TimerHandle | None = None
+    fixed_of: list[tuple[bytes, bytes]] | None = None
+    """The server's own headers that `fixed` holds as they are sent."""
+    fixed = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -190,8 +193,13 @@ class CallerLine:
             raise ValueError("a response header holds a line break")
         if not cycle.keep_alive:
             framing += "connection: close\r\n"
-        fixed = b"".join([b"%b: %b\r\n" % header for header in cycle.default_headers])
-        return b"%b%b%b\r\n" % (STATUS_LINE[status], fixed, f"{lines}{framing}".encode("latin-1"))
+        protocol = self._protocol
+        if protocol.fixed_of is not cycle.default_headers:
+            # The server makes new ones once a second, for the date.
+            protocol.fixed_of = cycle.default_headers
+            protocol.fixed = b"".join([b"%b: %b\r\n" % header for header in protocol.fixed_of])
+        said = f"{lines}{framing}".encode("latin-1")
+        return b"%b%b%b\r\n" % (STATUS_LINE[status], protocol.fixed, said)
 
     def _complete(self) -> None:
         cycle = self._cycle
