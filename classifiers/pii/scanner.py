@@ -11,6 +11,7 @@ from typing import Final
 from classifiers.pii.decoded import Decoded
 from classifiers.pii.detect import Look, Scan, look
 from classifiers.pii.detect import warm as warm_rules
+from classifiers.pii.everyday import named_part
 from classifiers.pii.findings import Finding, without_overlaps
 from classifiers.pii.follow_up import followed
 from classifiers.pii.normalise import readable
@@ -76,10 +77,17 @@ class Scanner:
     def _words(self, text: str, expired: Callable[[], bool]) -> list[Finding]:
         assert self._tagger is not None
         view = readable(text)
-        return [
-            Finding(view.origin(t.start), view.origin_end(t.end), t.label, t.score, "tagger")
-            for t in self._tagger.find(view.text, expired)
-        ]
+        found = []
+        for tagged in self._tagger.find(view.text, expired):
+            start, end = tagged.start, tagged.end
+            if tagged.label == "PERSON":
+                part = named_part(view.text, start, end)
+                if part is None:
+                    continue
+                start, end = part
+            start, end = view.origin(start), view.origin_end(end)
+            found.append(Finding(start, end, tagged.label, tagged.score, "tagger"))
+        return found
 
     def _behind(self, view: Decoded, expired: Callable[[], bool]) -> list[Finding]:
         found = []

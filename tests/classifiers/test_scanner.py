@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from classifiers.pii import tagger
+from classifiers.pii.everyday import named_part
 from classifiers.pii.findings import Finding
 from classifiers.pii.follow_up import followed
 from classifiers.pii.labels import LABELS, SOFT
@@ -97,6 +98,27 @@ def test_the_code_behind_a_town_belongs_to_an_address(behind: str, code: str) ->
     text = f"In Altdorf{behind}"
     addresses = [f for f in followed(text, [town]) if f.label == "ADDRESS"]
     assert [text[f.start : f.end] for f in addresses] == ([code] if code else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "supposed", "left"),
+    [
+        ("Die Wahl wurde von der Partei entschieden.", "wurde von der", None),
+        ("De wedstrijd in Tilburg is laat.", "De wedstrijd", None),
+        ("Toen kwam Els de Wit echter.", "kwam Els de Wit echter", "Els de Wit"),
+        ("Beste van Dijk, tot morgen.", "van Dijk", "van Dijk"),
+        ("The Halden Orchestra plays.", "Orchestra", None),
+        ("Meet Sofia Marchetti there.", "Sofia Marchetti", "Sofia Marchetti"),
+        ("Wir fragen Frau Neue morgen.", "Neue", "Neue"),
+        ("12.", "12", "12"),
+    ],
+)
+def test_everyday_words_of_other_languages_are_nobody(
+    text: str, supposed: str, left: str | None
+) -> None:
+    start = text.index(supposed)
+    part = named_part(text, start, start + len(supposed))
+    assert (part and text[slice(*part)]) == left
 
 
 def test_a_name_is_found_behind_invisible_characters_and_entities() -> None:

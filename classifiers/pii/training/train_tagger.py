@@ -52,7 +52,7 @@ class Recipe(msgspec.Struct, frozen=True):
 
 
 # Chosen on the dev part: a missed name costs more than a needless one.
-LOWER_THRESHOLDS = {"PERSON": 0.3, "ADDRESS": 0.3}
+LOWER_THRESHOLDS = {"PERSON": 0.2, "ADDRESS": 0.2}
 CARD_FILE = "tagger-card.json"
 SIZE_FIRST = 1 << 18
 SIZE_LAST = 1 << 21

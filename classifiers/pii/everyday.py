@@ -1,0 +1,168 @@
+"""Words of eight languages that name nobody: what the tagger took for a name is held against them.
+
+It learned most from English; what it has not seen it easily takes for a name. Only words that are
+no first names of the gazetteer are listed.
+"""
+
+# ruff: noqa: RUF001 - Russian words are written in Russian letters.
+
+import re
+from typing import Final
+
+
+# What English bodies are called, which is written with a capital and is no name of a person.
+_ENGLISH_BODIES = """
+orchestra university hospital township museum stadium airport festival tournament championship
+committee ministry parliament government hurricane dynasty republic cathedral
+"""
+# They also stand in front of surnames.
+_BEFORE_SURNAMES = """
+a al da das de del della den der di do dos du e el i la le ten van von y zu zum
+"""
+_GERMAN = """
+der die das und in den von zu mit sich des auf für ist im dem nicht ein eine als auch es an werden
+aus er hat dass sie nach wird bei einer um am sind noch wie einem über einen so zum war haben nur
+oder aber vor zur bis mehr durch man sein wurde sei prozent hatte kann gegen vom können schon wenn
+habe seine ihre dann unter wir soll ich eines jahr zwei jahren diese dieser wieder keine uhr
+seiner worden zwischen immer millionen was sagte gibt alle seit muss wurden beim doch jetzt waren
+drei jahre neue neuen damit bereits da ihr seinen müssen ab ihrer ohne sondern selbst ersten nun
+etwa heute ihm weil menschen deutschland anderen rund ihn ende jedoch zeit sollen ins dies einmal
+stadt während später weitere weiteren wenige sowie dessen deren dabei dort zunächst gemeinsam
+ebenfalls erstmals insgesamt liegt grenzt gehört spielte erhielt wohnt besuchte gewann verlor
+starb heiratete wechselte ernannt gewählt gegründet entwickelt erbaut bekannt befindet osten
+westen norden süden sitz bevölkerung familie familien einkommen haushalt gemeinde ortsteil verein
+karriere saison mannschaft gegner trainer spieler vorsitzender mitglied kandidat kandidatin wahl
+partei regierung minister gruppe runde platz album lied film rolle regie werk kirche schule
+ausbildung studium anwalt lehrer krieg kaiser könig herzog bruder tochter sohn vater mutter frau
+mann kind kinder fluss berg insel wald dorf straße bahnhof strecke rechnung vertrag bestellung
+lieferung anfrage termin kunde kündigung sitzung weiterleitung begriffsklärung siehe liste hohe
+kleine große alte junge erste zweite dritte letzte
+"""
+_FRENCH = """
+le la les de du un une et en à dans est que qui par pour au aux sur il elle ne pas se ce cette son
+sa ses avec plus ou sont mais comme on nous vous ils été était être avoir fait deux trois ans
+année années après avant depuis entre sous sans contre vers chez aussi très même tout tous toute
+toutes leur leurs où dont si alors ainsi puis encore peu bien premier première second dernière
+grand grande petit petite nouveau nouvelle jour temps ville commune département région canton
+arrondissement village rivière fleuve montagne île lac forêt gare église château école université
+équipe joueur entraîneur match but championnat coupe finale tour groupe chanson rôle livre auteur
+acteur peintre reine duc comte évêque ministre président député parti élection guerre bataille
+armée loi histoire vie mort naissance fils fille frère sœur père mère femme enfant famille
+habitants population espèce genre plante insecte situé située né née morte marié nommé élu fondé
+fondée créé publié joué remporté devient commence habite travaille redirection homonymie voir
+article facture contrat commande livraison client demande réunion
+"""
+_SPANISH = """
+el los las del y a al una unos unas por con no para su sus lo como más pero fue ha este esta ese
+esa cuando muy sin sobre también me hasta hay donde quien desde todo todos nos durante uno ni
+contra otros ante ellos e esto antes algunos qué yo otro luego después era eran tiene tenía había
+está están sido ser hace año años día dos tres primera primer última nuevo nueva ciudad municipio
+provincia distrito departamento pueblo río lago estación estadio iglesia catedral palacio escuela
+universidad colegio equipo jugador entrenador partido gol temporada copa torneo campeonato final
+grupo canción álbum disco película papel serie novela libro autor actor actriz pintor duque conde
+obispo ministro presidente alcalde diputado elecciones guerra batalla ejército ley historia muerte
+hijo hija hermano hermana padre madre esposa familia habitantes población especie género planta
+nacido nacida casado nombrado elegido fundado fundada publicado grabó ganó perdió cayó jugó vive
+trabaja gestiona escuelas públicas mundial selección fútbol organización territorial redirección
+anexo véase lista factura contrato pedido entrega cliente reunión
+"""
+_ITALIAN = """
+i gli di della dello dei degli delle nel nella nei che alla ai è per non dal dalla sul sulla come
+più ma fu sono questo questa tra fra quando molto senza anche fino dove chi tutto tutti contro
+altri prima dopo poi erano aveva stato stata essere anno giorno due tre seconda ultima nuovo nuova
+città comune regione frazione paese fiume isola porto stazione stadio chiesa duomo castello
+palazzo scuola università squadra giocatore allenatore partita stagione campionato coppa turno
+gruppo canzone ruolo romanzo autore attore attrice pittore re duca conte vescovo sindaco deputato
+elezioni battaglia esercito legge storia nascita figlio figlia fratello sorella moglie famiglia
+abitanti popolazione specie genere pianta nata sposò nominato eletto fondato fondata pubblicato
+vinse perse giocò lavora situato situata redirect rinvia disambigua vedi fattura contratto ordine
+consegna richiesta appuntamento riunione
+"""
+_DUTCH = """
+het een van is dat op te zijn voor met niet aan om ook bij nog uit maar door over hij zij ze hun
+haar men naar tot heeft had wordt werd kan kunnen zou meer geen wel of toen tegen onder tussen na
+sinds tijdens deze dit zo veel eerste tweede laatste nieuwe grote oude latere eerdere jaar jaren
+dag tijd twee drie stad gemeente provincie dorp plaats deelgemeente rivier eiland bos station kerk
+kasteel school universiteit ploeg speler wedstrijd doelpunt seizoen competitie beker toernooi
+ronde groep rol boek schrijver actrice schilder koning koningin hertog graaf bisschop president
+burgemeester partij verkiezing oorlog leger soldaten wet geschiedenis leven dood zoon dochter
+broer zus vader moeder vrouw gezin inwoners bevolking soort geslacht taal komt wonen woont werkt
+speelt gespeeld gezongen gewonnen verloren geboren overleden getrouwd benoemd gekozen gesticht
+gevestigd ligt kwam kwamen uiteindelijk echter prijs eigendom nationaliteit vertaling eveneens
+doorverwijzing lijst zie factuur contract bestelling levering klant afspraak vergadering
+"""
+_POLISH = """
+w z do się nie jest to że o od po za dla jak przez był była było były być są oraz jego jej który
+która które tym tego także tylko ale przy już może lub czy jako pod nad przed między gdy gdzie
+następnie obecnie później podczas roku lat dzień dwa trzy pierwszy pierwsza drugi ostatni nowy
+nowa wielki mały miasto miasta mieście gmina gminie powiat powiecie województwo województwie wieś
+wsi rzeka rzeki jezioro góra góry wyspa stacja kościół zamek pałac szkoła szkole uniwersytet
+uczelnia drużyna drużyny zawodnik trener mecz bramka sezon puchar turniej finał runda rundzie
+grupa zespół piosenka rola serial powieść książka aktor aktorka malarz król królowa książę hrabia
+biskup prezydent burmistrz poseł partia wybory wojna bitwa armia ustawa życie śmierć syn córka
+brat siostra ojciec matka żona mąż dziecko rodzina mieszkańców ludności gatunek rodzaj roślina
+urodzony zmarł żonaty wybrany założony położony studiował mieszka pracuje pracę grał wygrał
+przegrał rozpoczął tam zwycięstwo kolejnej najlepszy przebywał asystent patrz przekierowanie
+faktura umowa zamówienie dostawa klient spotkanie zebranie
+"""
+_PORTUGUESE = """
+os as em nas uma é pelo pela com não seu sua seus mas foi são ao muito sem também até há onde quem
+outros depois eram tem tinha ano anos dois três primeiro primeira novo cidade município freguesia
+concelho estado aldeia vale ilha estação estádio igreja castelo palácio escola universidade equipa
+time jogador treinador jogo taça torneio fase canção filme série romance livro ator atriz rei
+rainha bispo prefeito deputado eleições batalha exército história nascimento filho filha irmão
+irmã pai mãe família população espécie gênero nascido nascida nomeado eleito venceu perdeu jogou
+trabalha localizado localizada redirecionamento ver fatura consulta reunião
+"""
+_RUSSIAN = """
+и в во не на с со что он она они как к по но из у за от о об же для это этот эта его её их был
+была было были быть есть также только или если когда где который которая которые после до при под
+над между через время затем позже сейчас году года год лет день два три первый первая второй
+последний новый новая большой малый город города городе район районе область области село деревня
+посёлок река реки озеро гора остров лес станция церковь собор замок дворец школа школе университет
+институт команда команды игрок тренер матч гол сезон лига кубок турнир финал раунд группа песня
+альбом фильм роль сериал роман книга автор актёр актриса художник писатель король королева герцог
+граф епископ министр президент мэр депутат партия выборы война битва армия закон история жизнь
+смерть сын дочь брат сестра отец мать жена муж ребёнок семья население жителей вид род растение
+родился родилась умер умерла женился избран основан расположен находится живёт работает играл
+выиграл проиграл учился окончил получил награждён перенаправление список счёт договор заказ
+доставка клиент встреча совещание
+"""
+
+_EVERYDAY = (_GERMAN, _FRENCH, _SPANISH, _ITALIAN, _DUTCH, _POLISH, _PORTUGUESE, _RUSSIAN)
+_WORDS: Final = frozenset(word for words in _EVERYDAY for word in words.split())
+_BODIES: Final = frozenset(_ENGLISH_BODIES.split())
+_PARTICLES: Final = frozenset(_BEFORE_SURNAMES.split())
+_WORD: Final = re.compile(r"[^\W\d_]+")
+_BEGINS: Final = re.compile(r"(?:^|[.?!:\n])[ \"'(\[*\u00ab\u201c\u201e-]*$")
+_BEFORE_LENGTH = 8
+
+
+def named_part(text: str, start: int, end: int) -> tuple[int, int] | None:
+    """What is left of a supposed name without the everyday words around it; None if nothing is."""
+    words = [match.span() for match in _WORD.finditer(text, start, end)]
+    common = [_is_everyday(text, *word) for word in words]
+    if not words or not any(common):
+        return start, end
+    if all(common):
+        return None
+    first, last = 0, len(words) - 1
+    while common[first] and text[slice(*words[first])].lower() not in _PARTICLES:
+        first += 1
+    while common[last]:
+        last -= 1
+    if first > last:
+        return None
+    return words[first][0] if first else start, words[last][1] if last < len(words) - 1 else end
+
+
+def _is_everyday(text: str, start: int, end: int) -> bool:
+    """In small letters, or with the capital that begins a sentence."""
+    word = text[start:end]
+    lowered = word.lower()
+    if lowered in _BODIES:
+        return True
+    if lowered not in _WORDS:
+        return False
+    before = text[max(0, start - _BEFORE_LENGTH) : start]
+    return word.islower() or _BEGINS.search(before) is not None
