@@ -15,7 +15,6 @@ from gateway.api.application import Application, build_application
 from gateway.api.door import Door, Load
 from gateway.api.front import Front
 from gateway.api.responses import response_routes
-from gateway.batch_lines import BatchPipeline
 from gateway.batch_parts import Batches, Means
 from gateway.caching import CachingAnswers
 from gateway.calibration import Calibration
@@ -289,14 +288,13 @@ class DataPlane:
     def _batches(self) -> Batches:
         return Batches(
             Means(
-                self._settings,
-                self._database,
-                self._clock,
-                self.metrics,
-                self.snapshots,
+                *(self._settings, self._database, self._clock, self.metrics, self.snapshots),
                 self._watcher.waiting,
-                self._pipeline(BatchPipeline),
+                self._pipeline,
                 {path: DIALECTS[name] for path, name in ENDPOINTS.items()},
+                self._providers,
+                self._ledger,
+                self._integration.sink.outcome,
             )
         )
 

@@ -9,32 +9,33 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
+from gateway.batch_pipeline import BatchPipeline
 from gateway.batches import Batch, Line, LineEnd
 from gateway.clock import Clock
 from gateway.errors import (
+    AuditUnavailable,
     BudgetExhausted,
     Exhausted,
     FeatureUnsupported,
     GatewrightError,
+    NotReady,
     PoolBusy,
     Unauthenticated,
     Unavailable,
     UpstreamFailed,
     UpstreamRefused,
 )
-from gateway.passage import Arrival, Errand
-from gateway.pings import Write
-from gateway.pipeline import Pipeline, StreamedAnswer
+from gateway.parcels import VendorResult
+from gateway.parking import Ticket, resumed, ticket_of
+from gateway.passage import Arrival, Errand, Passage
+from gateway.pipeline import WholeAnswer
 from gateway.ports import Dialect
 from gateway.snapshot import SnapshotKeeper
-from gateway.types import Principal
+from gateway.types import AuditRecord, Reservation
 
 
-TIER_PREFIX = "tier:"
-BATCH_TIER = "tier:batch"
-KEY_OVER = "The key that made this batch is not valid any more."
 FULL_STATUSES = frozenset({429, 503, 529})
 """What upstreams answer when they have no room."""
 SERVER_ERROR_MIN = 500
@@ -53,17 +54,11 @@ class Later(Struct, frozen=True):
     """What it ends with where it is not to be tried again."""
 
 
-class BatchPipeline(Pipeline):
-    """A `Pipeline` for lines: who asks is known by the batch, and no header is believed."""
+class Parked(Struct, frozen=True):
+    """A line that is to be handed to a vendor with others; its intent is written down."""
 
-    def _identify(self, arrival: Arrival) -> Principal:
-        errand = arrival.errand
-        record = arrival.snapshot.keys.records.get(errand.key_id) if errand is not None else None
-        if record is None or not record.is_live(arrival.arrived_us):
-            raise Unauthenticated(KEY_OVER)
-        principal = record.principal
-        labels = [each for each in principal.labels if not each.startswith(TIER_PREFIX)]
-        return structs.replace(principal, labels=(*labels, BATCH_TIER))
+    passage: Passage
+    ticket: Ticket
 
 
 class LineJourneys:
@@ -71,18 +66,20 @@ class LineJourneys:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        pipeline: BatchPipeline,
         snapshots: SnapshotKeeper,
         clock: Clock,
         dialects: Mapping[str, Dialect],
     ) -> None:
-        """`pipeline` is a `BatchPipeline`; `dialects` are by endpoint."""
+        """`dialects` are by endpoint."""
         self._pipeline = pipeline
         self._snapshots = snapshots
         self._clock = clock
         self._dialects = dialects
 
-    async def send(self, batch: Batch, line: Line, request_id: str) -> LineEnd | Later:
+    async def send(
+        self, batch: Batch, line: Line, request_id: str, *, may_park: bool = False
+    ) -> LineEnd | Later | Parked:
         """The answer or the error of one line, or that it has to wait."""
         dialect = self._dialects[batch.endpoint]
 
@@ -91,39 +88,100 @@ class LineJourneys:
             return line.body
 
         try:
-            arrival = Arrival(
-                request_id=request_id,
-                endpoint=batch.endpoint,
-                dialect=dialect,
-                headers=list(batch.told.headers),
-                arrived_us=self._clock.utc_us(),
-                snapshot=self._snapshots.current(),
-                errand=Errand(batch.batch_id, line.number, batch.key_id),
-            )
-            answer = await self._pipeline.serve(arrival, read_body, _never)
+            until_us = batch.expires_us if may_park else 0
+            errand = Errand(batch.batch_id, line.number, batch.key_id, until_us)
+            arrival = self._arrival(batch, errand, request_id, self._clock.utc_us())
+            passage = await self._pipeline.let_through(arrival, read_body)
+            waiting = self._pipeline.parked(passage)
+            if waiting is not None:
+                return Parked(waiting, ticket_of(waiting, self._pipeline.dialect_of(waiting)))
+            answer = await self._pipeline.complete(passage)
         except GatewrightError as error:
-            status, body = dialect.encode_error(error, request_id)
-            end = LineEnd("errored", status, request_id, body)
+            end = _errored(dialect, error, request_id)
             return later_of(error, end) or end
-        if isinstance(answer, StreamedAnswer):
-            raise TypeError("a line asked for no stream and got one")
-        headers = answer.headers
-        return LineEnd(
-            "succeeded",
-            200,
-            request_id,
-            answer.body,
-            target=headers.get("x-gatewright-target", ""),
-            decision=headers.get("x-gatewright-decision", ""),
-            receipt=headers.get("x-gatewright-receipt", ""),
-            cost_microusd=int(headers.get("x-gatewright-cost-microusd", "0")),
+        return _succeeded(answer, request_id)
+
+    def resume(
+        self,
+        batch: Batch,
+        line: Line,
+        ticket: Ticket,
+        reservation: Reservation,
+        vendor_batch: str,
+    ) -> Passage:
+        """The passage of a line that was parked, perhaps in another process."""
+        errand = Errand(
+            batch.batch_id, line.number, batch.key_id, is_parked=True, vendor_batch=vendor_batch
+        )
+        arrival = self._arrival(batch, errand, ticket.request_id, ticket.arrived_us)
+        return resumed(ticket, arrival, line.body, reservation)
+
+    async def deliver(
+        self,
+        passage: Passage,
+        ticket: Ticket,
+        result: VendorResult,
+        record: AuditRecord | None = None,
+    ) -> LineEnd | Later:
+        """What a vendor's answer makes of a line; `record` is its outcome, where there is one.
+
+        Raises:
+            AuditUnavailable, NotReady: it is to be delivered again.
+        """
+        try:
+            if record is None:
+                answer = await self._pipeline.deliver(passage, ticket.dialect, result)
+            else:
+                answer = self._pipeline.delivered(passage, ticket.dialect, result, record)
+        except (AuditUnavailable, NotReady):
+            # Nothing is on record yet, and the vendor's answer is still there.
+            raise
+        except GatewrightError as error:
+            end = _errored(passage.arrival.dialect, error, ticket.request_id)
+            if self._pipeline.is_mendable(passage, ticket.dialect, error):
+                return Later(None, is_full=False, end=end)
+            return later_of(error, end) or end
+        return _succeeded(answer, ticket.request_id)
+
+    async def undelivered(self, passage: Passage, error: GatewrightError) -> None:
+        """A vendor never came to this line; it is written down, and nothing is charged."""
+        await self._pipeline.undelivered(passage, error)
+
+    def _arrival(self, batch: Batch, errand: Errand, request_id: str, arrived_us: int) -> Arrival:
+        return Arrival(
+            request_id=request_id,
+            endpoint=batch.endpoint,
+            dialect=self._dialects[batch.endpoint],
+            headers=list(batch.told.headers),
+            arrived_us=arrived_us,
+            snapshot=self._snapshots.current(),
+            errand=errand,
         )
 
     def crashed(self, batch: Batch, request_id: str) -> Later:
         """What becomes of a line at which we failed."""
         error = GatewrightError("The gateway failed to serve this request.")
-        status, body = self._dialects[batch.endpoint].encode_error(error, request_id)
-        return Later(None, is_full=False, end=LineEnd("errored", status, request_id, body))
+        end = _errored(self._dialects[batch.endpoint], error, request_id)
+        return Later(None, is_full=False, end=end)
+
+
+def _errored(dialect: Dialect, error: GatewrightError, request_id: str) -> LineEnd:
+    status, body = dialect.encode_error(error, request_id)
+    return LineEnd("errored", status, request_id, body)
+
+
+def _succeeded(answer: WholeAnswer, request_id: str) -> LineEnd:
+    headers = answer.headers
+    return LineEnd(
+        "succeeded",
+        200,
+        request_id,
+        answer.body,
+        target=headers.get("x-gatewright-target", ""),
+        decision=headers.get("x-gatewright-decision", ""),
+        receipt=headers.get("x-gatewright-receipt", ""),
+        cost_microusd=int(headers.get("x-gatewright-cost-microusd", "0")),
+    )
 
 
 class _Peek(Struct):
@@ -147,10 +205,6 @@ def check_whole(body: bytes) -> None:
         return
     if asked:
         raise FeatureUnsupported("A line of a batch is answered whole: leave `stream` out.")
-
-
-def _never(_: Mapping[str, str]) -> Write:
-    raise TypeError("a line of a batch has nobody to stream to")
 
 
 def later_of(error: GatewrightError, end: LineEnd) -> Later | None:

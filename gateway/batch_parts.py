@@ -1,6 +1,6 @@
 """The parts of files and batches, put together: their addresses, and what is done for them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -16,14 +16,19 @@ from gateway.api.refusals import error_handlers
 from gateway.api.uploads import Uploads
 from gateway.batch_chores import BatchChores
 from gateway.batch_lines import LineJourneys
-from gateway.batch_runner import BatchRunner, Share
+from gateway.batch_pipeline import BatchPipeline
+from gateway.batch_runner import BatchRunner, Share, Stores
 from gateway.clock import Clock
 from gateway.credentials import master_key
 from gateway.dialects.anthropic_batches import ENDPOINT
 from gateway.errors import StartupRefused
 from gateway.metrics import Metrics
+from gateway.parcel_runner import ParcelRunner, ParcelShare
+from gateway.parcels import ParcelService
+from gateway.parked_lines import OutcomeOf, ParkedLines
 from gateway.pipeline import Pipeline
-from gateway.ports import Dialect
+from gateway.ports import Dialect, Ledger, Provider
+from gateway.providers.registry import parcel_service
 from gateway.settings import Settings
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.batch_lines import LineStore
@@ -33,13 +38,18 @@ from gateway.store.engine import Database
 from gateway.store.glance import Waiting
 from gateway.store.kept_content import KeptContent
 from gateway.store.kept_files import FileStore
+from gateway.store.parcels import ParcelStore
 from gateway.telemetry import Event, logger
 from gateway.threads import US_PER_DAY
 from gateway.upkeep import Duty
+from gateway.wiring import taking_parcels
 
 
 EXPIRY_PERIOD_S = 600.0
 TEND_PERIOD_S = 0.5
+PARCELS_PERIOD_S = 2.0
+TIDYING_S = 120.0
+"""How long after the last batch vendors are still asked to forget."""
 LEASE_PERIOD_S = 5.0
 """A sixth of a lease: several renewals may fail."""
 HEADERS = frozenset({b"anthropic-version", b"anthropic-beta"})
@@ -54,9 +64,12 @@ class Means(Struct, frozen=True):
     metrics: Metrics
     snapshots: SnapshotKeeper
     waiting: Waiting
-    pipeline: Pipeline
+    make_pipeline: Callable[[Callable[..., Pipeline]], Pipeline]
     dialects: Mapping[str, Dialect]
     """By endpoint."""
+    providers: Mapping[str, Provider]
+    ledger: Ledger
+    outcome_of: OutcomeOf
 
 
 class Batches:
@@ -87,18 +100,56 @@ class Batches:
             self._log.warning(Event.AUDIT_ERASED_AGAIN, count=again)
 
     @cached_property
+    def _journeys(self) -> LineJourneys:
+        means = self._means
+        takes = taking_parcels(means.settings, means.providers)
+        pipeline = means.make_pipeline(partial(BatchPipeline, takes_parcels=takes))
+        assert isinstance(pipeline, BatchPipeline)
+        return LineJourneys(pipeline, means.snapshots, means.clock, means.dialects)
+
+    @cached_property
+    def _parked(self) -> ParkedLines:
+        means = self._means
+        return ParkedLines(
+            ParcelStore(means.database, means.clock),
+            self._journeys,
+            means.ledger,
+            means.clock,
+            metrics=means.metrics,
+            outcome_of=means.outcome_of,
+        )
+
+    @cached_property
+    def _parcels(self) -> ParcelRunner:
+        means, settings = self._means, self._means.settings.batches
+        worker = self._means.settings.audit.worker
+        return ParcelRunner(
+            ParcelStore(means.database, means.clock),
+            self._batches,
+            self._parked,
+            self._service,
+            means.clock,
+            share=ParcelShare(
+                worker, self._runner.holder, settings.native_lines_max, settings.native_poll_s
+            ),
+            wake=self._runner.has_parked,
+        )
+
+    def _service(self, provider: str) -> ParcelService | None:
+        return parcel_service(self._means.providers.get(provider))
+
+    @cached_property
     def _runner(self) -> BatchRunner:
         means, settings = self._means, self._means.settings
         keep_us = round(settings.batches.keep_days * US_PER_DAY)
         return BatchRunner(
-            self._batches,
-            BatchTurns(means.database, means.clock),
-            self._lines,
-            LineJourneys(means.pipeline, means.snapshots, means.clock, means.dialects),
+            Stores(self._batches, BatchTurns(means.database, means.clock), self._lines),
+            self._journeys,
             BatchChores(
                 self._batches, self._lines, self._files, means.clock, settings.limits, keep_us
             ),
             means.clock,
+            parked=self._parked,
             metrics=means.metrics,
             share=Share(settings.audit.worker, settings.batches.concurrent_lines, new_request_id),
         )
@@ -136,12 +187,17 @@ class Batches:
             return forgetting
         runner, waiting, failed = self._runner, self._means.waiting, Event.BATCH_FAILED
         lately = partial(waiting.batches_lately, 2 * LEASE_PERIOD_S)
+        parcels, tidying = self._parcels, partial(waiting.batches_lately, TIDYING_S)
+        parcels_s = min(PARCELS_PERIOD_S, self._means.settings.batches.native_poll_s)
         return (
             *forgetting,
             Duty("batches", TEND_PERIOD_S, runner.tend, failed, runner.wake, waiting.batches),
             Duty("batch leases", LEASE_PERIOD_S, runner.keep, failed, due=lately),
+            Duty("parcels", parcels_s, parcels.tend, failed, parcels.wake, tidying),
+            Duty("parcel leases", LEASE_PERIOD_S, parcels.keep, failed, due=tidying),
         )
 
     async def close(self) -> None:
         if self._means.settings.batches.enabled:
             await self._runner.close()
+            await self._parcels.close()

@@ -13,11 +13,12 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.batch_chores import BatchChores
-from gateway.batch_lines import FAILURES_MAX, Later, LineJourneys
+from gateway.batch_lines import FAILURES_MAX, Later, LineJourneys, Parked
 from gateway.batches import Batch, LineEnd
 from gateway.clock import Clock
 from gateway.errors import NotReady, Unauthenticated
 from gateway.metrics import Metrics
+from gateway.parked_lines import ParkedLines
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batch_lines import Claim, LineStore
 from gateway.store.batch_turns import BatchTurns, Standing
@@ -42,33 +43,40 @@ class Share(Struct, frozen=True):
     new_request_id: Callable[[int], str]
 
 
+class Stores(Struct, frozen=True):
+    """What of batches is in the database."""
+
+    batches: BatchStore
+    turns: BatchTurns
+    lines: LineStore
+
+
 class BatchRunner:
     """One worker's share of all batches."""
 
     def __init__(
         self,
-        batches: BatchStore,
-        turns: BatchTurns,
-        lines: LineStore,
+        stores: Stores,
         journeys: LineJourneys,
         chores: BatchChores,
         clock: Clock,
         *,
+        parked: ParkedLines,
         metrics: Metrics,
         share: Share,
     ) -> None:
-        self._batches = batches
-        self._turns = turns
-        self._lines = lines
+        self._batches, self._turns, self._lines = stores.batches, stores.turns, stores.lines
+        self._parked = parked
         self._journeys = journeys
         self._do = chores
         self._clock = clock
         self._metrics = metrics
         self._worker = share.worker
-        self._holder = f"{share.worker}.{secrets.token_hex(8)}"
+        self.holder = self._holder = f"{share.worker}.{secrets.token_hex(8)}"
         self._slots = share.concurrent_lines
         self._new_request_id = share.new_request_id
         self.wake = asyncio.Event()
+        self.has_parked = asyncio.Event()
         self._sending: dict[asyncio.Task[None], Claim] = {}
         self._chores: dict[str, asyncio.Task[None]] = {}
         self._known: dict[str, tuple[Batch, ContentKey]] = {}
@@ -193,8 +201,13 @@ class BatchRunner:
 
     async def _send(self, claim: Claim, key: ContentKey) -> None:
         request_id = self._new_request_id(self._clock.utc_us())
-        outcome = await self._journeys.send(claim.batch, claim.line, request_id)
-        if isinstance(outcome, Later):
+        outcome = await self._journeys.send(
+            claim.batch, claim.line, request_id, may_park=not claim.failures
+        )
+        if isinstance(outcome, Parked):
+            self._widen(claim.batch.batch_id)
+            await self._park(claim, key, outcome)
+        elif isinstance(outcome, Later):
             await self._put_off(claim, key, outcome)
         else:
             self._widen(claim.batch.batch_id)
@@ -218,6 +231,21 @@ class BatchRunner:
         await self._insist(
             lambda: self._lines.put_back(claim, due_us, failures=failures, rests_until_us=due_us)
         )
+
+    async def _park(self, claim: Claim, key: ContentKey, parked: Parked) -> None:
+        """Whole or not at all: who leaves in the middle would not know whether it waits."""
+        while True:
+            parking = asyncio.ensure_future(self._parked.park(claim, key, parked))
+            try:
+                await asyncio.shield(parking)
+            except NotReady:
+                await asyncio.sleep(AGAIN_S)
+            except asyncio.CancelledError:
+                await asyncio.wait([parking])
+                raise
+            else:
+                self.has_parked.set()
+                return
 
     def _widen(self, batch_id: str) -> None:
         width = self._widths.get(batch_id)

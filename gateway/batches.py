@@ -27,7 +27,7 @@ BatchState = Literal[
     "cancelled",
 ]
 Ending = Literal["completed", "expired", "cancelled"]
-LineState = Literal["waiting", "running", "succeeded", "errored", "canceled", "expired"]
+LineState = Literal["waiting", "running", "parked", "succeeded", "errored", "canceled", "expired"]
 
 ID_BYTES = 24
 """192 bits: nobody guesses an id, and who learns one still needs a key of its project."""
@@ -137,6 +137,8 @@ class LineCounts(Struct, frozen=True):
     errored: int = 0
     canceled: int = 0
     expired: int = 0
+    parked: int = 0
+    """With a vendor's own batch API, or about to be."""
 
     @property
     def unsent(self) -> int:
@@ -145,7 +147,7 @@ class LineCounts(Struct, frozen=True):
 
     @property
     def open(self) -> int:
-        return self.waiting + self.running
+        return self.waiting + self.running + self.parked
 
     @property
     def total(self) -> int:

@@ -175,9 +175,14 @@ class ReservationBook:
         """No open reservation ends before this."""
 
     def open(
-        self, pots: Iterable[Pot], accounts: tuple[str, ...], amount: int, now_us: int
+        self,
+        pots: Iterable[Pot],
+        accounts: tuple[str, ...],
+        amount: int,
+        now_us: int,
+        lease_s: float,
     ) -> Reservation:
-        until_us = now_us + self._lease_us
+        until_us = now_us + max(self._lease_us, round(lease_s * _SECOND_US))
         name = self._run + str(self._number())
         for pot in pots:
             pot.reserved += amount
@@ -250,7 +255,9 @@ class MemoryLedger:
         self._pots: dict[BudgetKey, Pot] = {}
         self._paths: dict[tuple[str, ...], list[Pot]] = {}
 
-    async def reserve(self, accounts: tuple[str, ...], amount_microusd: int) -> Reservation:
+    async def reserve(
+        self, accounts: tuple[str, ...], amount_microusd: int, lease_s: float = 0.0
+    ) -> Reservation:
         assert amount_microusd >= 0
         now_us = self._clock.utc_us()
         self._book.expire(now_us)
@@ -260,10 +267,10 @@ class MemoryLedger:
         for pot in pots:
             if now_us >= pot.valid_until_us:
                 self._paths.clear()
-                return await self.reserve(accounts, amount_microusd)
+                return await self.reserve(accounts, amount_microusd, lease_s)
             if pot.amount - pot.spent - pot.reserved < amount_microusd:
                 raise exhausted(pot.account)
-        return self._book.open(pots, accounts, amount_microusd, now_us)
+        return self._book.open(pots, accounts, amount_microusd, now_us, lease_s)
 
     def settle(self, reservation: Reservation, cost_microusd: int) -> Settlement:
         self._book.close(reservation, cost_microusd)

@@ -144,6 +144,15 @@ def _check(settings: Settings) -> None:
             raise ConfigurationInvalid(source, "policy.headers", reason)
     _check_currencies(settings)
     _check_targets(settings)
+    _check_retention(settings)
+
+
+def _check_retention(settings: Settings) -> None:
+    """What a vendor batches it keeps for a while: nobody may promise the opposite beside it."""
+    for name, provider in settings.providers.items():
+        if provider.native_batches and "no_retention" in provider.assurances:
+            reason = "a vendor keeps its batches for days, which `no_retention` rules out"
+            raise ConfigurationInvalid(settings.source, f"providers.{name}.native_batches", reason)
 
 
 def _check_targets(settings: Settings) -> None:

@@ -35,8 +35,11 @@ class Unpaid:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    async def reserve(self, accounts: tuple[str, ...], amount_microusd: int) -> Reservation:
+    async def reserve(
+        self, accounts: tuple[str, ...], amount_microusd: int, lease_s: float = 0.0
+    ) -> Reservation:
         """On no account: who has used up a budget may still count."""
+        del lease_s
         del accounts, amount_microusd
         return await self._ledger.reserve((), 0)
 

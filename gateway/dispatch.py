@@ -215,6 +215,12 @@ class Dispatcher:
             )
         raise refusal or FeatureUnsupported("No target is left.")
 
+    def first_body(self, request: ChatRequest, plan: Plan) -> tuple[DialectName, UpstreamBody]:
+        """The request as the plan's first candidate would get it; raises FeatureUnsupported."""
+        candidate = plan.candidates[0]
+        dialect = self._dialect_of(request, candidate)
+        return dialect.name, self._encode(dialect, request, candidate, plan)
+
     def _dialect_of(self, request: ChatRequest, candidate: Candidate) -> Dialect:
         provider = self._providers[candidate.target.provider]
         return self._dialects[provider.speaks(request, candidate.target)]

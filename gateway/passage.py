@@ -27,12 +27,21 @@ from gateway.types import (
 from gateway.veil import Veil
 
 
+NATIVE = "native_batch"
+"""In a record: which way a line took, and as which batch of its vendor's."""
+
+
 class Errand(Struct, frozen=True):
     """What is sent for somebody who is not there: a line of a batch, for the key that made it."""
 
     batch_id: str
     line: int
     key_id: str
+    waits_until_us: int = 0
+    """Until when it may wait for an answer of a vendor's own batch API; 0 where it may not."""
+    is_parked: bool = False
+    """Whether it does; it was decided and written down like any other before."""
+    vendor_batch: str = ""
 
 
 class Arrival(Struct, frozen=True):
@@ -53,7 +62,12 @@ class Arrival(Struct, frozen=True):
         """What records say of it beside their own fields."""
         if self.errand is None:
             return {}
-        return {"batch": self.errand.batch_id, "line": str(self.errand.line)}
+        detail = {"batch": self.errand.batch_id, "line": str(self.errand.line)}
+        if self.errand.is_parked:
+            detail["path"] = NATIVE
+        if self.errand.vendor_batch:
+            detail[NATIVE] = self.errand.vendor_batch
+        return detail
 
     def __repr__(self) -> str:
         return f"Arrival({self.request_id}, {self.endpoint})"

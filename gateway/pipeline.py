@@ -20,7 +20,7 @@ from gateway.catalogue import saved_by_cache
 from gateway.clock import Clock
 from gateway.conclusion import Conclusion
 from gateway.destinations import check_destinations
-from gateway.dispatch import Dispatcher
+from gateway.dispatch import Answered, Dispatcher
 from gateway.errors import ClientGone, ClosedByPolicy, GatewrightError
 from gateway.heads import Begin, answer_headers, begin_early, fail_late, ping_early
 from gateway.identity import Peppers, authenticate
@@ -34,7 +34,7 @@ from gateway.rollout import Governing
 from gateway.settings import Settings
 from gateway.tally import content_bytes, with_estimates
 from gateway.threads import Threads, at_least, without_keeping
-from gateway.types import ChatRequest, Inspection, Principal, Usage
+from gateway.types import ChatRequest, Completion, Inspection, Principal, Usage
 from gateway.veil import Veil, veiled
 from policies.program import PolicyDocument
 
@@ -97,6 +97,14 @@ class Pipeline:
         Raises:
             GatewrightError: the answer is an error; its outcome has been recorded.
         """
+        passage = await self.let_through(arrival, read_body)
+        is_stream = passage.request.stream
+        return await (self._stream(passage, begin) if is_stream else self._complete(passage))
+
+    async def let_through(
+        self, arrival: Arrival, read_body: Callable[[], Awaitable[bytes]]
+    ) -> Passage:
+        """The first half: up to the intent. Raises like `serve`."""
         principal: Principal | None = None
         request: ChatRequest | None = None
         inspection: Inspection | None = None
@@ -122,7 +130,7 @@ class Pipeline:
             inspection = at_least(
                 await self._inspector.inspect(request, principal.organisation, reads), request
             )
-            passage = await self._admit(
+            return await self._admit(
                 arrival,
                 principal,
                 request,
@@ -143,7 +151,6 @@ class Pipeline:
                 self._conclusion.refused(arrival, principal, request, inspection, ended)
             )
             raise
-        return await (self._stream(passage, begin) if request.stream else self._complete(passage))
 
     def _identify(self, arrival: Arrival) -> Principal:
         """Who asks; raises Unauthenticated."""
@@ -186,7 +193,10 @@ class Pipeline:
         sent = request if veil is None else veil.request
         plan = self._dispatcher.prepare(sent, ruling.plan, principal.translation)
         ruling = structs.replace(ruling, plan=plan) if plan is not ruling.plan else ruling
-        reservation = await self._ledger.reserve(accounts, plan.worst_cost_microusd)
+        arrival, ruling = self._set_aside(arrival, principal, sent, ruling)
+        reservation = await self._ledger.reserve(
+            accounts, ruling.plan.worst_cost_microusd, ruling.plan.reserved_for_s
+        )
         try:
             record = evidence.intent(
                 principal, request, inspection, ruling, reservation, arrival=arrival, utc_us=now_us
@@ -208,6 +218,13 @@ class Pipeline:
             record.subject,
             self._inspector.output_scan(request, obligations.scan_output),
         )
+
+    def _set_aside(
+        self, arrival: Arrival, principal: Principal, request: ChatRequest, ruling: routing.Ruling
+    ) -> tuple[Arrival, routing.Ruling]:
+        """What is to be done, where it need not be done now; a caller who waits gets it now."""
+        del principal, request
+        return arrival, ruling
 
     async def _less(
         self,
@@ -256,22 +273,23 @@ class Pipeline:
         return (*principal.accounts, account)
 
     async def _complete(self, passage: Passage) -> WholeAnswer:
-        request, attempts = passage.request, AttemptLog()
+        attempts = AttemptLog()
+        return await self._end(passage, attempts, lambda: self._answers.complete(passage, attempts))
+
+    async def _end(
+        self, passage: Passage, attempts: AttemptLog, answer: Callable[[], Awaitable[Answered]]
+    ) -> WholeAnswer:
+        """Read an answer and conclude; whatever happens, there is an outcome afterwards."""
         try:
-            answered = await self._answers.complete(passage, attempts)
-            completion = answered.completion
-            written = 0 if completion.usage.output_tokens else content_bytes(completion)
-            usage = with_estimates(completion.usage, request.input_tokens_estimate, written)
-            if usage is not completion.usage:
-                completion = structs.replace(completion, usage=usage)
-            body = passage.arrival.dialect.encode_reply(completion, answered.source, request)
+            answered = await answer()
+            completion, body = self._encoded(passage, answered)
         except GatewrightError as error:
             await self._conclusion.failed(passage, attempts, error)
             raise
         except BaseException as error:
             await asyncio.shield(self._break_off(passage, attempts, error))
             raise
-        target = answered.candidate.target
+        target, usage = answered.candidate.target, completion.usage
         unmet = unmet_format(passage, answered.dropped, completion.text)
         concluded = await self._conclusion.answered(
             passage,
@@ -292,6 +310,17 @@ class Pipeline:
         if saved := saved_by_cache(target.price, usage):
             headers["x-gatewright-cache-saved-microusd"] = str(saved)
         return WholeAnswer(body, headers)
+
+    def _encoded(self, passage: Passage, answered: Answered) -> tuple[Completion, bytes]:
+        """The answer with a usage in any case, and as its caller gets it."""
+        completion, request = answered.completion, passage.request
+        written = 0 if completion.usage.output_tokens else content_bytes(completion)
+        usage = with_estimates(completion.usage, request.input_tokens_estimate, written)
+        if usage is not completion.usage:
+            completion = structs.replace(completion, usage=usage)
+        return completion, passage.arrival.dialect.encode_reply(
+            completion, answered.source, request
+        )
 
     async def _stream(self, passage: Passage, begin: Begin) -> StreamedAnswer:
         attempts = AttemptLog()

@@ -299,8 +299,12 @@ class Dialect(Protocol):
 class Ledger(Protocol):
     """Budgets: reserve → settle | release, in integer micro-dollars, on every level of the tree."""
 
-    async def reserve(self, accounts: tuple[str, ...], amount_microusd: int) -> Reservation:
+    async def reserve(
+        self, accounts: tuple[str, ...], amount_microusd: int, lease_s: float = 0.0
+    ) -> Reservation:
         """Set the amount aside on every account that has a limit, or on none.
+
+        It stays aside for `lease_s`, or for as long as requests usually may take.
 
         Raises:
             BudgetExhausted: it does not fit; the message names the level, not the

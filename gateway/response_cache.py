@@ -13,9 +13,11 @@ from msgspec import Struct
 
 from gateway.likeness import Likenesses
 from gateway.passage import Passage
+from gateway.rollout import PolicySet
 from gateway.sections import ResponseCacheSettings
 from gateway.threads import project_of
-from gateway.types import Candidate, Completion, DialectName, StreamEvent, Target
+from gateway.types import Candidate, Completion, DialectName, Principal, StreamEvent, Target
+from policies.decision import Decision
 
 
 OVERHEAD_BYTES: Final = 2048
@@ -143,11 +145,16 @@ def leave_for(passage: Passage) -> Leave:
     person's: it is never kept.
     """
     policies, decision = passage.arrival.snapshot.policies, passage.ruling.decision
+    if not policies.keeps_answers or passage.subject or passage.rewriting is not None:
+        return NO_LEAVE
+    return granted(policies, passage.principal, decision)
+
+
+def granted(policies: PolicySet, principal: Principal, decision: Decision) -> Leave:
+    """What the rules say of keeping answers, whatever is in them."""
     if not policies.keeps_answers or decision.obligations.no_cache:
         return NO_LEAVE
-    if passage.subject or passage.rewriting is not None:
-        return NO_LEAVE
-    body = policies.document_for(passage.principal).body
+    body = policies.document_for(principal).body
     name = decision.matched_preference
     rule = next((each for each in body.preferences if each.name == name), None)
     keeps_s, like = body.defaults.cache_s, body.defaults.cache_like_percent

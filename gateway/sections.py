@@ -199,6 +199,10 @@ class BatchSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Lines that a worker has under way at once."""
     window_hours: float = 24.0
     """How long a batch may take; lines that were not sent by then expire."""
+    native_lines_max: int = 10_000
+    """Lines that are handed to a vendor's own batch API together."""
+    native_poll_s: float = 15.0
+    """How soon a vendor is asked how its batch stands; later up to twenty times as rarely."""
     keep_days: float = 30.0
     """How long files, and batches with their results, can be read."""
 

@@ -112,6 +112,8 @@ class ProviderSettings(Struct, frozen=True, forbid_unknown_fields=True):
     connect_timeout_s: float = 5.0
     assurances: tuple[str, ...] = ()
     """What its contract promises: `no_training`, `no_retention`."""
+    native_batches: bool = False
+    """Whether lines of batches are handed to its vendor's own batch API, at the batch price."""
     members: tuple[str, ...] = ()
     """Of a pool: names of providers of kind `engine`, all in the pool's jurisdiction."""
     engine: str = "gatewright"

@@ -58,6 +58,8 @@ class Event(StrEnum):
     BATCH_ENDED = "batch:ended"
     BATCH_STOPPED = "batch:stopped"
     BATCH_FAILED = "batch:failed"
+    BATCH_HANDED = "batch:handed"
+    BATCH_FETCHED = "batch:fetched"
     AUDIT_ERASED_AGAIN = "audit:erased_again"
     AUDIT_CHECKPOINT_FAILED = "audit:checkpoint_failed"
     AUDIT_CHECK_FAILED = "audit:check_failed"

@@ -174,9 +174,9 @@ class Plan(Struct, frozen=True):
     cascade_above: float | None = None
     """An answer of the first tier that fails more likely than this goes one tier up."""
     service_tier: str = "standard"
-    tenant: str = ""
-    """Whose prompts may share a replica's cache."""
+    tenant: str = ""  # Whose prompts may share a replica's cache.
     data_class: str = ""
+    reserved_for_s: float = 0.0  # How long its money is set aside; 0 as for any request.
 
     @property
     def worst_cost_microusd(self) -> int:

@@ -1,16 +1,17 @@
 """Settings → parts of a worker that are built from nothing else: egress, upstreams, audit log."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from gateway.audit.device import AuditLimits
 from gateway.audit.second import TwoDeviceLog
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.credentials import master_key, provider_credential
+from gateway.errors import ConfigurationInvalid
 from gateway.ports import Provider
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress, EgressLimits
-from gateway.providers.registry import build_pool, build_provider, is_pool
+from gateway.providers.registry import build_pool, build_provider, is_pool, parcel_service
 from gateway.secrets.secret import Secret
 from gateway.settings import ProviderSettings, Settings
 from gateway.store.engine import Database
@@ -19,6 +20,7 @@ from gateway.store.leased_ledger import LeasedLedger
 from gateway.store.leases import LeaseTable
 from gateway.store.second_device import DatabaseDevice
 from gateway.threads import Threads
+from gateway.types import DialectName
 
 
 ALONE_FLUSH_S = 1.0
@@ -52,10 +54,27 @@ def make_providers(
         for name, config in configs.items()
         if name not in pools
     }
+    for name, provider in providers.items():
+        if settings.providers[name].native_batches and parcel_service(provider) is None:
+            reason = "its kind has no batch API that we speak"
+            raise ConfigurationInvalid(f"providers.{name}", "native_batches", reason)
     for name, config in pools.items():
         members = settings.providers[name].members
         providers[name] = build_pool(config, members, providers, monotonic_s)
     return providers
+
+
+def taking_parcels(
+    settings: Settings, providers: Mapping[str, Provider]
+) -> Callable[[str, DialectName], bool]:
+    """Whether a provider's own batch API may be used, for bodies of a dialect."""
+
+    def takes(provider: str, dialect: DialectName) -> bool:
+        service = parcel_service(providers.get(provider))
+        is_chosen = settings.providers[provider].native_batches
+        return is_chosen and service is not None and dialect in service.dialects
+
+    return takes
 
 
 def make_audit_log(settings: Settings, clock: Clock) -> SegmentedAuditLog:

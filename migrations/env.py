@@ -9,6 +9,7 @@ from gateway.store.deliveries import sink_deliveries
 from gateway.store.invitations import invitations
 from gateway.store.kept_answers import kept_answers
 from gateway.store.kept_files import kept_files
+from gateway.store.parcel_tables import parcels
 from gateway.store.policy_tables import policy_versions
 from gateway.store.pool_drains import pool_drains
 from gateway.store.profile_tables import profile_hours
@@ -26,6 +27,7 @@ tables = (
     invitations,
     kept_answers,
     kept_files,
+    parcels,
     policy_versions,
     pool_drains,
     profile_hours,

@@ -58,11 +58,13 @@ kind = "anthropic"
 base_url = "{anthropic_url}"
 jurisdiction = "us"
 credential = {{ file = "var/upstream.key" }}
+{managed}
 [providers.openai]
 kind = "openai"
 base_url = "{openai_url}/v1"
 jurisdiction = "us"
 credential = {{ file = "var/upstream.key" }}
+{managed}
 [targets.house-model]
 provider = "engine"
 model = "fake-model"
@@ -112,6 +114,7 @@ class RunningGateway:
         upstreams: Upstreams,
         *,
         more: str = "",
+        managed: str = "",
         worker: str = "w0",
     ) -> None:
         self.folder = folder
@@ -131,6 +134,7 @@ class RunningGateway:
                 openai_url=upstreams.openai.url,
                 worker=worker,
                 more=more,
+                managed=managed,
             )
         )
         self._server: uvicorn.Server | None = None

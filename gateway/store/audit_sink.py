@@ -37,6 +37,7 @@ from gateway.store.audit_tables import audit_positions, audit_records
 from gateway.store.audit_tree import grow, save
 from gateway.store.engine import Database
 from gateway.store.second_rows import without_taken
+from gateway.types import AuditRecord
 
 
 _PAGE = 500
@@ -214,6 +215,12 @@ class DatabaseAuditSink:
         async with self._database.reading() as connection:
             rows = (await connection.execute(page.limit(limit))).mappings().all()
         return [row for row in await self._records_of(rows) if row.projected.raw_json]
+
+    async def outcome(self, organisation: str, request_id: str) -> AuditRecord | None:
+        """How a request ended; None where that is not here, or not here yet."""
+        query = AuditQuery(organisation=organisation, stage="outcome", request_id=request_id)
+        found = await self.newest(query, 1)
+        return found[0].projected.record if found else None
 
     async def _records_of(self, rows: Sequence[RowMapping]) -> list[SequencedRecord]:
         """A record that is damaged or not in its segment any more comes without its bytes."""

@@ -119,13 +119,12 @@ class LineStore:
     async def end(self, claim: Claim, key: ContentKey, end: LineEnd) -> bool:
         """Write down how a line ended; False where it is not this claim's any more."""
         number = claim.line.number
-        sealed = key.seal(msgspec.msgpack.encode(end), "end", number)
-        values = {"state": end.state, "holder": "", "sealed_end": sealed}
+        values = ending_of(key, number, end)
         goes_on = and_(batches.c.id == claim.batch.batch_id, batches.c.stalls > 0)
         async with self._database.writing() as connection:
             # Batch before lines, as in `claim`: two workers never wait for each other.
             await connection.execute(update(batches).where(goes_on).values(stalls=0, due_us=0))
-            result = await connection.execute(_of(claim).values(**values))
+            result = await connection.execute(is_claimed(claim).values(**values))
             return bool(result.rowcount)
 
     async def put_back(
@@ -142,7 +141,7 @@ class LineStore:
         async with self._database.writing() as connection:
             if rests_until_us:
                 await connection.execute(rests)
-            return bool((await connection.execute(_of(claim).values(**values))).rowcount)
+            return bool((await connection.execute(is_claimed(claim).values(**values))).rowcount)
 
     async def stalls(self, batch_id: str) -> int:
         """How often in a row a batch had to rest."""
@@ -226,7 +225,7 @@ class LineStore:
         counted = (
             select(batch_lines.c.state, func.count(), func.min(batches.c.created_us))
             .join(batches, joined)
-            .where(is_active, batch_lines.c.state.in_(("waiting", "running")))
+            .where(is_active, batch_lines.c.state.in_(("waiting", "running", "parked")))
             .group_by(batch_lines.c.state)
         )
         async with self._database.reading() as connection:
@@ -246,7 +245,7 @@ def _running() -> tuple[ColumnElement[bool], ...]:
     return batch_lines.c.batch_id.in_(active), batch_lines.c.state == "running"
 
 
-def _of(claim: Claim) -> Update:
+def is_claimed(claim: Claim) -> Update:
     """A change of the line, as long as it is this claim's."""
     return update(batch_lines).where(
         batch_lines.c.batch_id == claim.batch.batch_id,
@@ -255,6 +254,12 @@ def _of(claim: Claim) -> Update:
         batch_lines.c.holder == claim.holder,
         batch_lines.c.claims == claim.claims,
     )
+
+
+def ending_of(key: ContentKey, number: int, end: LineEnd) -> dict[str, Any]:
+    """What the end of a line changes in its row."""
+    sealed = key.seal(msgspec.msgpack.encode(end), "end", number)
+    return {"state": end.state, "holder": "", "sealed_end": sealed}
 
 
 def _claim_of(row: Any, batch: Batch, key: ContentKey, holder: str) -> Claim:

@@ -24,6 +24,7 @@ class Standing(Struct, frozen=True):
     expires_us: int
     has_waiting: bool
     has_running: bool
+    """Lines under way, also at a vendor that answers them later."""
     key_is_over: bool
     """Whether the key that made it was revoked or has expired."""
 
@@ -39,9 +40,9 @@ class BatchTurns:
         """Batches that are not over, those that waited longest for their turn first."""
         now_us = self._clock.utc_us()
 
-        def has(state: str) -> ColumnElement[bool]:
+        def has(*states: str) -> ColumnElement[bool]:
             return exists().where(
-                batch_lines.c.batch_id == batches.c.id, batch_lines.c.state == state
+                batch_lines.c.batch_id == batches.c.id, batch_lines.c.state.in_(states)
             )
 
         keys = virtual_keys.c
@@ -52,7 +53,7 @@ class BatchTurns:
                 batches.c.state,
                 batches.c.expires_us,
                 has("waiting").label("has_waiting"),
-                has("running").label("has_running"),
+                has("running", "parked").label("has_running"),
                 or_(
                     keys.id.is_(None), keys.revoked_us.is_not(None), keys.expires_us <= now_us
                 ).label("key_is_over"),

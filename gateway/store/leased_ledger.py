@@ -45,13 +45,11 @@ class LeasedLedger:
     """Budgets of one worker among several.
 
     Args:
-        leases: the database's side.
-        clock: for windows and leases.
+        leases: the database's side; `clock` is for windows and leases.
         worker: a name that no other running worker has and that survives restarts.
         slice_microusd: how much to lease ahead while there is plenty.
         reservation_lease_s: after it a reservation that nobody ended goes back.
-        flush_every_s: how often spending is reported.
-        patience_s: how long a request waits for money that lies idle in other workers.
+        flush_every_s: how often spending is reported; `patience_s`: a request's wait for more.
     """
 
     def __init__(
@@ -134,7 +132,9 @@ class LeasedLedger:
             self._paths.clear()
             await self._exchange(changed)
 
-    async def reserve(self, accounts: tuple[str, ...], amount_microusd: int) -> Reservation:
+    async def reserve(
+        self, accounts: tuple[str, ...], amount_microusd: int, lease_s: float = 0.0
+    ) -> Reservation:
         """See the port.
 
         Raises:
@@ -154,7 +154,7 @@ class LeasedLedger:
             ):
                 slices = await self._fill(accounts, amount_microusd)
                 break
-        return self._book.open(slices, accounts, amount_microusd, now_us)
+        return self._book.open(slices, accounts, amount_microusd, now_us, lease_s)
 
     def limits_end_users(self, organisation: str) -> bool:
         """Whether each end user of this organisation has a limit."""

@@ -105,7 +105,15 @@ async def _is_ready(http: aiohttp.ClientSession, url: str) -> bool:
         return False
 
 
-async def configured(folder: Path, database_url: str, upstreams: Upstreams, port: int) -> Path:
+async def configured(
+    folder: Path,
+    database_url: str,
+    upstreams: Upstreams,
+    port: int,
+    *,
+    more: str = "",
+    managed: str = "",
+) -> Path:
     (folder / "var").mkdir()
     key_file = folder / "var" / "upstream.key"
     key_file.touch(mode=0o600)
@@ -116,7 +124,8 @@ async def configured(folder: Path, database_url: str, upstreams: Upstreams, port
         anthropic_url=upstreams.anthropic.url,
         openai_url=upstreams.openai.url,
         worker="w0",
-        more="[inspection]\ndeadline_s = 30.0",
+        more=f"[inspection]\ndeadline_s = 30.0\n{more}",
+        managed=managed,
     )
     config_file = folder / "gatewright.toml"
     config_file.write_text(text.replace("port = 0", f"port = {port}"))
