@@ -47,7 +47,8 @@ def ask(
 class Contestant:
     """One gateway under test, from a file in the format of benchmarks/gatewright.toml."""
 
-    def __init__(self, file: Path, work: Path, upstream_port: int) -> None:
+    def __init__(self, file: Path, work: Path, upstream_port: int, project: Path = PROJECT) -> None:
+        """`project` is the checkout that is measured."""
         self.name = file.stem
         self.plan: dict[str, Any] = tomllib.loads(file.read_text())
         self.port = free_port()
@@ -59,7 +60,7 @@ class Contestant:
             "UP": f"http://127.0.0.1:{upstream_port}",
             "UPPORT": str(upstream_port),
             "WORK": str(work),
-            "PROJECT": str(PROJECT),
+            "PROJECT": str(project),
         }
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -68,9 +69,9 @@ class Contestant:
         self._work.mkdir(parents=True)
         for name, text in self.plan.get("files", {}).items():
             (self._work / name).write_text(self._filled(text))
-        environment = os.environ | {
-            name: self._filled(value) for name, value in self.plan.get("env", {}).items()
-        }
+        environment = os.environ | {"PYTHONPATH": self._names["PROJECT"]}
+        for name, value in self.plan.get("env", {}).items():
+            environment[name] = self._filled(value)
         for line in self.plan.get("prepare", ()):
             command = ["sh", "-c", self._filled(line)]
             subprocess.run(

@@ -76,11 +76,20 @@ BODIES: dict[str, bytes] = {
 }
 
 
-def put_load(case: str, port: int, path: str, headers: dict[str, str], work: Path) -> Figures:
-    """Run the load generator for one case; what it saw."""
+def put_load(
+    case: str,
+    port: int,
+    path: str,
+    headers: dict[str, str],
+    work: Path,
+    *,
+    seconds: float | None = None,
+) -> Figures:
+    """Run the load generator for one case, as long as that takes or so long; what it saw."""
+    plan = CASES[case] if seconds is None else {**CASES[case], "seconds": seconds}
     body_file = work / f"{case}.json"
     body_file.write_bytes(BODIES[case])
-    options = [part for name, value in CASES[case].items() for part in (f"--{name}", str(value))]
+    options = [part for name, value in plan.items() for part in (f"--{name}", str(value))]
     command = [sys.executable, "-m", "benchmarks.load", "--port", str(port), "--path", path]
     command += ["--body", str(body_file), "--headers", json.dumps(headers), *options]
     done = subprocess.run(pinned(command, 1), cwd=PROJECT, check=True, capture_output=True)
