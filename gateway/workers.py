@@ -52,6 +52,8 @@ class MemberReport(Struct, frozen=True):
     state: MemberState = "unknown"
     reason: str = ""
     models: tuple[str, ...] = ()
+    differs: bool = False
+    """Whether it answers greedy questions otherwise than its peers of the same weights."""
     calls: int = 0
     """Of this worker, under way there."""
     weight: float = 1.0

@@ -87,6 +87,7 @@ class PoolProvider:
         self._down: dict[str, str] = {}
         self._observed = Observations()
         self.following = Following(self._hosts, self.router.prefixes)
+        self._differing: frozenset[str] = frozenset()
         self._figures_s = self._parity_s = float("-inf")
         self._comparing: asyncio.Task[None] | None = None
 
@@ -220,6 +221,7 @@ class PoolProvider:
                 state=state_of(each, now_s) if each.name in self._down else "unknown",
                 reason=self._down.get(each.name, ""),
                 models=tuple(model.id for model in self._served.get(each.name, ())),
+                differs=each.name in self._differing,
                 calls=each.calls,
                 weight=each.weight,
                 token_ms=self.speeds.token_ms(each),
@@ -281,10 +283,13 @@ class PoolProvider:
             self._comparing = asyncio.create_task(self._compare(alike))
 
     async def _compare(self, alike: Sequence[tuple[str, Sequence[str]]]) -> None:
+        found: set[str] = set()
         for model, names in alike:
             replicas = {name: self._hosts[name] for name in names}
             for name in await differing(model, replicas):
+                found.add(name)
                 self._log.error(Event.MEMBER_DRIFTS, provider=self.name, reason=name)
+        self._differing = frozenset(found)
 
     def _tell_windows_apart(self) -> None:
         """Members with a longer window than others are kept for the prompts that need it."""

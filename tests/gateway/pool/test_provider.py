@@ -256,6 +256,7 @@ async def drifting(pool: Pool) -> list[str]:
     await pool.provider.probe()
     if pool.provider._comparing is not None:
         await pool.provider._comparing
+    assert [each.member for each in pool.provider.seen() if each.differs] == named
     return named
 
 
