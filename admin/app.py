@@ -36,6 +36,7 @@ from admin.system.routes import system_routes
 from admin.teams.routes import team_routes
 from admin.traffic.api import traffic_api_routes
 from admin.traffic.pages import traffic_routes
+from admin.traffic.profiles import profile_routes
 from admin.viewing import viewing_routes
 from gateway.clock import Clock, SystemClock
 from gateway.credentials import admin_token, oidc_secret
@@ -57,6 +58,7 @@ ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     policy_routes,
     traffic_routes,
     traffic_api_routes,
+    profile_routes,
     audit_routes,
     record_routes,
     integrity_routes,

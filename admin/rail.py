@@ -39,7 +39,10 @@ ROOMS: Final = (
     Room(
         "traffic",
         "Traffic",
-        (Screen("traffic", "Requests", "/o/{organisation}/traffic", _P.TRAFFIC_READ),),
+        (
+            Screen("traffic", "Requests", "/o/{organisation}/traffic", _P.TRAFFIC_READ),
+            Screen("profiles", "Profiles", "/o/{organisation}/traffic/profiles", _P.TRAFFIC_READ),
+        ),
     ),
     Room(
         "policies",

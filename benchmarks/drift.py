@@ -2,7 +2,7 @@
 
 Hours of requests are drawn by laws with a daily rhythm, week-ends, moods of days and conversations,
 and judged every hour as the watch does. It prints alarms per profile and month on traffic that
-stays as it is, and after how many hours true shifts are found.
+stays as it is, and after how many hours true shifts are found; `-` is not within a day.
 """
 
 import random

@@ -12,8 +12,11 @@ from admin.services import Services
 from gateway.access import Permission, Person, allows
 from gateway.anomalies import EXCESS_MIN_MICROUSD
 from gateway.store.attention import Attention
+from gateway.store.drifts import DriftTable
 from gateway.store.reviews import ReviewStore
 from gateway.store.schedules import ScheduleTable
+from gateway.store.workers import WorkerTable
+from gateway.workers import standing
 
 
 DAY_US: Final = 24 * 3_600_000_000
@@ -34,6 +37,8 @@ class Need(Struct, frozen=True):
     count: int
     at_us: int = 0
     share: float = 0.0
+    said: str = ""
+    """Of a drift: what moved. Of a replica: what is wrong with it."""
 
 
 class NeedReader:
@@ -51,6 +56,8 @@ class NeedReader:
             *await self._approvals(person, visible, now_us),
             *await self._reviews(person, visible),
             *await self._refused_schedules(person, visible, now_us),
+            *await self._drifts(visible),
+            *await self._replicas(person, now_us),
             *await self._late_sinks(person, now_us),
             *await self._limits_and_keys(visible, now_us),
             *await self._unpriced(visible, now_us),
@@ -103,6 +110,36 @@ class NeedReader:
             if each.state == "refused" and is_theirs and is_visible(organisation, visible):
                 found.append(Need("schedule", organisation, each.said, each.number, each.ended_us))
         return found
+
+    async def _drifts(self, visible: Collection[str] | None) -> list[Need]:
+        """Profiles that drift; `count` says whether something was promised of one."""
+        table = DriftTable(self._services.database, self._services.clock)
+        return [
+            Need(
+                each.kind,
+                each.organisation,
+                each.scope,
+                int(bool(each.guarantee)),
+                each.began_us,
+                said=each.said,
+            )
+            for each in await table.open(visible, WAITING_MAX)
+        ]
+
+    async def _replicas(self, person: Person, now_us: int) -> list[Need]:
+        """Members of pools that became slow or answer otherwise; each once, whoever saw it."""
+        if not allows(person, Permission.SYSTEM_READ):
+            return []
+        found: dict[tuple[str, str], Need] = {}
+        for worker in await WorkerTable(self._services.database).all():
+            members = () if standing(worker, now_us) == "lost" else worker.members
+            for each in members:
+                place = (each.provider, each.member)
+                if each.differs:
+                    found[place] = Need("replica", "", each.member, 1, said="answers otherwise")
+                elif each.state == "slow" and place not in found:
+                    found[place] = Need("replica", "", each.member, 1, 0, each.weight, "slow")
+        return list(found.values())
 
     async def _late_sinks(self, person: Person, now_us: int) -> list[Need]:
         if not allows(person, Permission.SYSTEM_READ):

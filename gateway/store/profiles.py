@@ -148,6 +148,12 @@ class ProfileHours:
                 await connection.execute(insert(profile_hours), rows)
         return True
 
+    async def until_us(self, organisation: str) -> int:
+        """The end of the last hour that was profiled; 0 where none was."""
+        query = select(_C.next_us).where(_C.organisation == organisation)
+        async with self._database.reading() as connection:
+            return int((await connection.execute(query)).scalar_one_or_none() or 0)
+
     async def tidy(self, organisation: str) -> None:
         """Forget hours that no reference reaches."""
         first_us = self._clock.utc_us() - KEPT_US

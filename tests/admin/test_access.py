@@ -41,6 +41,7 @@ BODIES: dict[str, dict[str, object]] = {
     "holds": {"reason": "why"},
     "erasures": {"ticket": "T-1"},
     "subjects": {"user": "somebody"},
+    "accept": {"reason": "why"},
     "packs": {"log": "requests", "since_us": 0, "until_us": 1, "recipient": "somebody"},
 }
 

@@ -32,6 +32,7 @@ from tests.admin import seeding
 from tests.admin.chromium import Window, window
 from tests.admin.crawl import follow_links, patterns_of
 from tests.admin.listener import Browser, Listener
+from tests.admin.profiling import profiles
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
@@ -86,6 +87,9 @@ async def _fill(listener: Listener) -> None:
         await store.draft("org:acme", document, "somebody", seeding.HOSTILE[0])
         await _entrust(listener, database)
         await seeding.models(listener, database)
+    for text in seeding.HOSTILE:
+        await profiles(listener, text, said=text)
+    await profiles(listener, "gone", state="accepted", ended_by="root", reason=seeding.HOSTILE[0])
     await _report(listener)
 
 
