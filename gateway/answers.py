@@ -13,6 +13,9 @@ from gateway.types import Completion, StreamEvent
 
 REFUSED: Final = frozenset({"content_filter", "refusal"})
 CUT: Final = "length"
+REFUSAL: Final = "refusal"
+UNUSUAL: Final = REFUSED | {CUT}
+"""Reasons to stop that a record names; those of a whole answer, or of a call, go without."""
 
 
 class AnswerTraits(Struct):
@@ -51,6 +54,12 @@ class AnswerTraits(Struct):
             for check in checks
             if (unmet() if check == "format" and not self.has_calls else found.get(check, False))
         )
+
+
+def stopped_by(completion: Completion) -> str:
+    """Why a whole answer ended, also where only its text says that it refuses."""
+    is_said = completion.stop_reason in UNUSUAL
+    return REFUSAL if completion.refusal and not is_said else completion.stop_reason
 
 
 def traits_of(completion: Completion) -> AnswerTraits:

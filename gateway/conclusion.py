@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from msgspec import Struct
 
 from gateway import evidence
+from gateway.answers import UNUSUAL
 from gateway.attempts import AttemptLog
 from gateway.calibration import Calibration
 from gateway.catalogue import cost, worst_cost
@@ -105,9 +106,10 @@ class Conclusion:
         content: bytes,
         dropped: tuple[str, ...],
         *,
+        stop_reason: str = "",
         unsound: Callable[[tuple[str, ...]], tuple[str, ...]] = _sound,
     ) -> Concluded:
-        """A whole answer is ready, or a stream reached its terminal event.
+        """A whole answer is ready, or a stream reached its terminal event, for a reason.
 
         `unsound` gives those of some checks that the answer fails.
         """
@@ -127,6 +129,7 @@ class Conclusion:
             usage=usage,
             cost_microusd=_cost(passage, attempts, target, usage),
             dropped=dropped,
+            stop_reason=stop_reason if stop_reason in UNUSUAL else "",
         )
         return await self._conclude(passage, ending, content, unsound)
 

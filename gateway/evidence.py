@@ -46,6 +46,8 @@ class Ending(Struct, frozen=True):
     cascade: Mapping[str, str] = {}
     repeats: Mapping[str, str] = {}
     """Of an answer that was given before: when, and to which request."""
+    stop_reason: str = ""
+    """Of an answer that was refused or cut."""
     counted: str = ""
     """Of a count of tokens: by whom."""
 
@@ -145,7 +147,8 @@ def outcome(passage: Passage, ending: Ending, *, utc_us: int) -> AuditRecord:
 def _detail(target: Target | None, ending: Ending) -> dict[str, str]:
     digest = {"model_digest": target.digest} if target and target.digest else {}
     counted = {"counted": ending.counted} if ending.counted else {}
-    return {**digest, **ending.cascade, **ending.repeats, **counted}
+    stop = {"stop_reason": ending.stop_reason} if ending.stop_reason else {}
+    return {**digest, **ending.cascade, **ending.repeats, **counted, **stop}
 
 
 def refusal(

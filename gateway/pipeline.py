@@ -12,6 +12,7 @@ from functools import partial
 from msgspec import Struct, structs
 
 from gateway import evidence, routing
+from gateway.answers import stopped_by
 from gateway.attempts import AttemptLog, end_code
 from gateway.bounds import check_bounds
 from gateway.budgets import end_user_account, end_user_reference, end_user_subject
@@ -298,6 +299,7 @@ class Pipeline:
             usage,
             completion.raw[: self._limits.audited_reply_bytes_max],
             (*answered.dropped, UNMET) if unmet else answered.dropped,
+            stop_reason=stopped_by(completion),
             unsound=partial(unsound_whole, passage, completion),
         )
         await self._threads.keep(passage, body)

@@ -69,6 +69,7 @@ FEATURES: Final[Mapping[Kind, tuple[Feature, ...]]] = {
             (10, 50, 100, 250, 500, 1_000, 2_000, 4_000, 8_000),
             "tokens",
         ),
+        Feature("stop", "Refused or cut", "answers that stop by"),
         Feature("format", "Format asked for", "answers whose format is"),
         Feature("findings", "Findings in answers", "found in answers,"),
     ),
@@ -168,6 +169,7 @@ def _count_answer(profile: Profile, record: AuditRecord) -> None:
         return
     if record.usage is not None:
         profile.mark("tokens", _bin_of("answers", "tokens", record.usage.output_tokens))
+    profile.mark("stop", record.detail.get("stop_reason", "themselves"))
     if any(name.startswith(_FORMAT) for name in record.dropped):
         profile.mark("format", "missed" if _UNMET in record.dropped else "kept")
     for label in record.output_findings or (NOTHING,):

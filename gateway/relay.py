@@ -137,6 +137,7 @@ class Relay:
             usage,
             self._tally.content,
             (*dropped, UNMET) if unmet else dropped,
+            stop_reason=self._tally.stop_reason,
             unsound=partial(unsound, passage, self._traits or AnswerTraits(), text),
         )
         told = self._told_late()

@@ -15,12 +15,17 @@ BYTES_PER_TOKEN = 4
 class Tally:
     """What a stream has amounted to so far."""
 
-    __slots__ = ("_content_bytes", "_kept", "_kept_bytes", "_kept_bytes_max", "_said", "_usage")
+    __slots__ = (
+        *("_content_bytes", "_kept", "_kept_bytes", "_kept_bytes_max", "_said", "_usage"),
+        "stop_reason",
+    )
 
     def __init__(self, kept_bytes_max: int, *, by_channel: bool = False) -> None:
         """`by_channel` keeps the words of a stream together, where they come in pieces."""
         self._usage: Usage | None = None
         self._content_bytes = 0
+        self.stop_reason = ""
+        """Why the answer ended, as the upstream said it; empty before."""
         self._kept: list[bytes] = []
         self._kept_bytes = 0
         self._kept_bytes_max = kept_bytes_max
@@ -32,7 +37,10 @@ class Tally:
             for delta in event.deltas:
                 if delta.usage is not None:
                     self._usage = add_usage(self._usage, delta.usage)
-                self._content_bytes += len(delta.text)
+                if delta.text:
+                    self._content_bytes += len(delta.text)
+                elif delta.stop_reason:
+                    self.stop_reason = delta.stop_reason
                 if self._said is not None and (delta.text or delta.name):
                     place = (delta.kind, delta.index)
                     self._said.setdefault(place, []).append(delta.text or delta.name)

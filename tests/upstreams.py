@@ -65,6 +65,8 @@ class Answer(Struct, frozen=True, kw_only=True):
     input_tokens: int = 11
     output_tokens: int = 7
     cache_read_tokens: int = 0
+    stop: str = ""
+    """Why it ends, in the dialect's words; because it is whole without one."""
     gap_s: float = 0.0
     """A pause before each event."""
     hold: asyncio.Event | None = None
@@ -498,7 +500,14 @@ def _openai_completion(answer: Answer, model: object) -> dict[str, object]:
         "object": "chat.completion",
         "created": 1,
         "model": model,
-        "choices": [{"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}],
+        "choices": [
+            {
+                "index": 0,
+                "message": message,
+                "finish_reason": answer.stop or "stop",
+                "logprobs": None,
+            }
+        ],
         "usage": _openai_usage(answer),
     }
 
@@ -513,7 +522,7 @@ def _openai_events(answer: Answer, request: dict[str, object]) -> list[bytes]:
 
     events = [event({"role": "assistant", "content": ""})]
     events += [event({"content": piece}) for piece in _pieces(answer.text)]
-    events.append(event({}, "stop"))
+    events.append(event({}, answer.stop or "stop"))
     options = request.get("stream_options")
     if isinstance(options, dict) and options.get("include_usage"):
         last = {**shell, "choices": [], "usage": _openai_usage(answer)}
@@ -538,7 +547,7 @@ def _anthropic_message(answer: Answer, model: object) -> dict[str, object]:
         "role": "assistant",
         "model": model,
         "content": [{"type": "text", "text": answer.text}],
-        "stop_reason": "end_turn",
+        "stop_reason": answer.stop or "end_turn",
         "stop_sequence": None,
         "usage": _anthropic_usage(answer, answer.output_tokens),
     }
@@ -565,7 +574,7 @@ def _anthropic_events(answer: Answer, request: dict[str, object]) -> list[bytes]
         {"type": "content_block_stop", "index": 0},
         {
             "type": "message_delta",
-            "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+            "delta": {"stop_reason": answer.stop or "end_turn", "stop_sequence": None},
             "usage": {"output_tokens": answer.output_tokens},
         },
         {"type": "message_stop"},

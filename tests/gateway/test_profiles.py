@@ -74,11 +74,13 @@ def test_an_answer_counts_for_its_target_and_a_failure_for_who_was_asked_last() 
         attempts=(Attempt("claude", 500, "upstream_failed", 1, 0),),
     )  # fmt: skip
     unmet = outcome(dropped=("response_format", "response_format.unmet"))
-    found = profiled([outcome(), failed, unmet, outcome(output_findings={"IBAN": 1})])
+    iban = outcome(output_findings={"IBAN": 1}, detail={"stop_reason": "refusal"})
+    found = profiled([outcome(), failed, unmet, iban])
 
     assert found["answers", "house"].bins == {
         "ending": {"well": 3},
         "tokens": {"3": 3},
+        "stop": {"themselves": 2, "refusal": 1},
         "format": {"missed": 1},
         "findings": {"nothing": 2, "IBAN": 1},
     }
