@@ -6,6 +6,7 @@ text: every word looks at most fifteen words far to each side.
 
 import hashlib
 from collections.abc import Callable, Iterator
+from math import log
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -14,7 +15,7 @@ import msgspec
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from classifiers.pii.tokens import Lexicon, NameFilter, words_of
+from classifiers.pii.tokens import Lexicon, NameFilter, split
 
 
 ARTEFACT_DIRECTORY = Path(__file__).parent / "artefact"
@@ -24,6 +25,7 @@ DISTANCES: Final = (1, 2, 4, 8)
 REACH: Final = sum(DISTANCES)
 _CHUNK_WORDS = 1024
 _KEPT_WORDS = 32_768
+_ROUNDING = 1e-3
 # `numpy.typing` says the same, and takes longer to import than this artefact to load.
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -121,6 +123,10 @@ class Tagger:
         self._head = artefact.head.read()
         self._head_bias = np.array(artefact.head_bias, np.float32)
         self._thresholds = artefact.thresholds
+        self._least = min(self._thresholds.values(), default=0.5)
+        # One of the other tags is at least so far above "nothing" where all of them reach that.
+        others = len(self._head_bias) - 1
+        self._margin = log(self._least / (1 - self._least) / others) - _ROUNDING
         self._lock = Lock()
         self._seen = _Vectors(self._table.shape[1])
 
@@ -130,18 +136,19 @@ class Tagger:
         Raises:
             OutOfTimeError: `expired` said so, between two stretches of words.
         """
-        places = words_of(text)
+        words, starts, ends = split(text)
         found: list[Tagged] = []
-        for low, high in _chunks(len(places)):
+        for low, high in _chunks(len(words)):
             if expired():
                 raise OutOfTimeError
-            begin, stop = max(0, low - REACH), min(len(places), high + REACH)
-            scores = self._scores([text[a:b] for a, b in places[begin:stop]])
-            found += self._spans(scores[low - begin : high - begin], places[low:high])
+            begin, stop = max(0, low - REACH), min(len(words), high + REACH)
+            logits = self._logits(words[begin:stop])[low - begin : high - begin]
+            for first, last, label, score in self._spans(logits):
+                found.append(Tagged(starts[low + first], ends[low + last], label, score))
         return found
 
-    def _scores(self, words: list[str]) -> Floats:
-        """Probability of every tag for every word: T by K."""
+    def _logits(self, words: list[str]) -> Floats:
+        """What speaks for every tag for every word: T by K."""
         x = self._vectors(words)
         length, width = x.shape
         # Before, itself and behind, side by side: one product, whose result lies in one piece.
@@ -157,13 +164,9 @@ class Tagger:
             hidden += bias
             np.maximum(hidden, 0, out=hidden)
             x += hidden
-        logits = x @ self._head
+        logits: Floats = x @ self._head
         logits += self._head_bias
-        logits -= logits.max(axis=1, keepdims=True)
-        np.exp(logits, out=logits)
-        logits /= logits.sum(axis=1, keepdims=True)
-        scores: Floats = logits
-        return scores
+        return logits
 
     def _vectors(self, words: list[str]) -> Floats:
         """The sum of the embedding rows of each word; those of words seen before are kept."""
@@ -187,32 +190,43 @@ class Tagger:
         vectors: Floats = seen.values[indices]
         return vectors
 
-    def _spans(self, scores: Floats, places: list[tuple[int, int]]) -> Iterator[Tagged]:
-        """Runs of words of one label whose chance of being nothing is small enough."""
-        nothing = scores[:, 0]
-        likely = np.flatnonzero(nothing < 1 - min(self._thresholds.values(), default=0.5))
-        if not likely.size:
+    def _spans(self, logits: Floats) -> Iterator[tuple[int, int, str, float]]:
+        """Runs of words of one label whose chance of being nothing is small enough.
+
+        Each as its first and last word, label and score.
+        """
+        # Most words are nothing by far: only the others are worth a probability.
+        worth = np.flatnonzero(logits[:, 1:].max(axis=1) - logits[:, 0] > self._margin)
+        if not worth.size:
             return
+        scores = _probabilities(logits[worth])
         inside = scores[:, 1::2] + scores[:, 2::2]
+        labels = inside.argmax(axis=1).tolist()
         open_label, first, last, weight = -1, 0, -2, 0.0
-        for index in likely.tolist():
-            label = int(inside[index].argmax())
-            chance = float(inside[index, label])
-            begins = scores[index, 2 * label + 1] > scores[index, 2 * label + 2]
-            goes_on = index == last + 1 and label == open_label and not begins
-            if not goes_on:
-                yield from self._closed(open_label, places, first, last, weight)
-                open_label, first, weight = label, index, chance
-            else:
+        for at in np.flatnonzero(scores[:, 0] < 1 - self._least).tolist():
+            word, label = int(worth[at]), labels[at]
+            chance = float(inside[at, label])
+            begins = scores[at, 2 * label + 1] > scores[at, 2 * label + 2]
+            if word == last + 1 and label == open_label and not begins:
                 weight = max(weight, chance)
-            last = index
-        yield from self._closed(open_label, places, first, last, weight)
+            else:
+                yield from self._closed(open_label, first, last, weight)
+                open_label, first, weight = label, word, chance
+            last = word
+        yield from self._closed(open_label, first, last, weight)
 
     def _closed(
-        self, label: int, places: list[tuple[int, int]], first: int, last: int, score: float
-    ) -> Iterator[Tagged]:
+        self, label: int, first: int, last: int, score: float
+    ) -> Iterator[tuple[int, int, str, float]]:
         if label >= 0 and score >= self._thresholds.get(self._tags[label], 0.5):
-            yield Tagged(places[first][0], places[last][1], self._tags[label], score)
+            yield first, last, self._tags[label], score
+
+
+def _probabilities(logits: Floats) -> Floats:
+    logits -= logits.max(axis=1, keepdims=True)
+    np.exp(logits, out=logits)
+    logits /= logits.sum(axis=1, keepdims=True)
+    return logits
 
 
 class _Vectors:

@@ -14,6 +14,7 @@ from classifiers.pii.findings import Finding
 from classifiers.pii.follow_up import followed
 from classifiers.pii.labels import LABELS, SOFT
 from classifiers.pii.scanner import Scanner, load, merged
+from classifiers.pii.tokens import split, words_of
 from classifiers.units import Unit
 from classifiers.verdicts import judge
 from tests.classifiers import samples
@@ -226,3 +227,11 @@ def test_time_that_runs_out_leaves_what_patterns_found_and_says_so() -> None:
     verdict = judge(Unit(long), SCANNER, second_time)
     assert verdict.reasons == ("deadline",)
     assert len(asked) == 3
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=200))
+def test_splitting_finds_the_words_where_they_stand(text: str) -> None:
+    words, starts, ends = split(text)
+    assert list(zip(starts, ends, strict=True)) == words_of(text)
+    assert words == [text[a:b] for a, b in words_of(text)]
