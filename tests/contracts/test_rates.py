@@ -6,9 +6,6 @@ one and says so, so that they cannot be left out there.
 
 import asyncio
 import os
-import shutil
-import socket
-from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,53 +16,16 @@ from gateway.errors import Exhausted
 from gateway.ports import Standing
 from gateway.rates import LocalRates, Permit, RateLimit, Rates
 from gateway.store.shared_rates import RETRY_S, SharedRates
+from tests.redis_server import SERVER, Server
 
 
 pytestmark = pytest.mark.anyio
-SERVER = shutil.which("valkey-server") or shutil.which("redis-server")
 KINDS = ["memory", "shared"] if SERVER else ["memory"]
 PATH = ("org:acme", "key:abc")
 
 
 def test_continuous_integration_leaves_the_shared_limits_in() -> None:
     assert SERVER or "GATEWRIGHT_TEST_SERVERS" not in os.environ
-
-
-class Server:
-    """A server on loopback that can be stopped and started again."""
-
-    def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self._folder = folder
-        self._process: Process | None = None
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
-
-    async def start(self) -> None:
-        assert SERVER
-        self._process = await asyncio.create_subprocess_exec(
-            *(SERVER, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""),
-            *("--dir", str(self._folder)),
-            stdout=DEVNULL,
-        )
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-            except OSError:
-                await asyncio.sleep(0.01)
-                continue
-            writer.close()
-            return
-
-    async def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            await self._process.wait()
-            self._process = None
 
 
 @pytest.fixture
