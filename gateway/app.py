@@ -37,7 +37,7 @@ from gateway.identity import Peppers
 from gateway.inspection import Inspector, load_calibration, load_model_ability
 from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
-from gateway.places import Rotation, make_alerting, make_hook, make_rates, make_shipping
+from gateway.places import Rotation, make_alerting, make_cache, make_hook, make_rates, make_shipping
 from gateway.presence import Parts, Presence
 from gateway.pricing import PriceWatch, configured_targets
 from gateway.probing import Prober
@@ -224,6 +224,7 @@ class DataPlane:
             parts.callback(self._inspector.close)
             parts.push_async_callback(self._ledger.close)
             parts.push_async_callback(self._rates.close)
+            parts.push_async_callback(self._cache.close)
             parts.push_async_callback(self._integration.drain)
             parts.push_async_callback(self._audit.close)
             parts.push_async_callback(self._presence.leave)
@@ -300,7 +301,7 @@ class DataPlane:
 
     @cached_property
     def _cache(self) -> ResponseCache:
-        return ResponseCache(self._settings.response_cache)
+        return make_cache(self._settings, self._clock, self.metrics.count_cache)
 
     def _pipeline(self, make: Callable[..., Pipeline] = Pipeline) -> Pipeline:
         dispatcher = Dispatcher(self._providers, DIALECTS, self._health, self._clock)

@@ -70,6 +70,7 @@ class CachingAnswers:
         self._vectors = vectors
         self._clock = clock
         self._metrics = metrics
+        self._shared = cache.shared
 
     def complete(self, passage: Passage, log: AttemptLog) -> Awaitable[Answered]:
         """A whole answer. Raises GatewrightError as the cascade does."""
@@ -129,7 +130,8 @@ class CachingAnswers:
             leave,
             wishes_of(passage.arrival.headers),
         )
-        if (found := self._find(passage, place, place.key)) is not None:
+        found = self._find(passage, place, place.key) or await self._fetched(passage, place)
+        if found is not None:
             return place, self._told(log, found, "hit", {"cache": "hit"})
         if leave.like_percent and passage.request.purpose == "answer":
             place = await self._compared(passage, place, start)
@@ -168,6 +170,21 @@ class CachingAnswers:
         candidate = None if reply is None else candidate_for(passage, reply)
         return None if reply is None or candidate is None else _Found(candidate, reply)
 
+    async def _fetched(self, passage: Passage, place: _Place) -> _Found | None:
+        """The same out of the place that workers share; from then on it lies here too."""
+        if self._shared is None or place.wishes.age_s_max < 0:
+            return None
+        reply = await self._shared.find(place.organisation, place.key)
+        if reply is None:
+            return None
+        known = self._cache.find(place.organisation, place.key, float("-inf"))
+        if known is None or known.kept_s < reply.kept_s:
+            self._cache.keep(place.organisation, place.key, reply)
+        found = self._find(passage, place, place.key)
+        if found is not None:
+            self._metrics.count_cache("shared")
+        return found
+
     def _told(self, log: AttemptLog, found: _Found, told: str, note: dict[str, str]) -> _Found:
         """What the caller and the record hear of it."""
         age_s = str(int(self._clock.monotonic_s() - found.reply.kept_s))
@@ -196,5 +213,7 @@ class CachingAnswers:
         )
         kept = self._cache.keep(place.organisation, place.key, reply)
         self._metrics.count_cache("kept" if kept else "too_long")
+        if kept and self._shared is not None:
+            self._shared.keep(place.organisation, place.key, reply, place.leave.keeps_s)
         if kept and place.question is not None and place.vector is not None:
             self._cache.likenesses.keep(place.question, place.vector, place.key)

@@ -220,16 +220,11 @@ def _check_references(settings: Settings) -> None:
         for name, provider in settings.providers.items()
         if provider.credential
     }
-    if settings.rates.password:
-        references["rates.password"] = settings.rates.password
-    if settings.rates.url and not settings.rates.url.startswith(("redis://", "rediss://")):
-        raise ConfigurationInvalid(
-            settings.source, "rates.url", "must start with redis:// or rediss://"
-        )
-    if "@" in settings.rates.url:
-        reason = "must not hold a password; name one with `rates.password`"
-        raise ConfigurationInvalid(settings.source, "rates.url", reason)
+    _check_server(settings, "rates", settings.rates.url)
+    _check_server(settings, "response_cache", settings.response_cache.url)
     for key, optional in (
+        ("rates.password", settings.rates.password),
+        ("response_cache.password", settings.response_cache.password),
         ("oidc.client_secret", settings.oidc.client_secret),
         ("alerts.credential", settings.alerts.credential),
     ):
@@ -245,3 +240,13 @@ def _check_references(settings: Settings) -> None:
             # What opens the other places cannot itself be kept in them.
             reason = "needs exactly one of `env` and `file`"
             raise ConfigurationInvalid(settings.source, key, reason)
+
+
+def _check_server(settings: Settings, section: str, url: str) -> None:
+    """The address of a Valkey or Redis that workers share."""
+    if url and not url.startswith(("redis://", "rediss://")):
+        reason = "must start with redis:// or rediss://"
+        raise ConfigurationInvalid(settings.source, f"{section}.url", reason)
+    if "@" in url:
+        reason = f"must not hold a password; name one with `{section}.password`"
+        raise ConfigurationInvalid(settings.source, f"{section}.url", reason)

@@ -68,6 +68,16 @@ def rates_password(settings: Settings) -> Secret[str] | None:
     return source_of(settings, reference, "rates.password").load() if reference else None
 
 
+def answers_password(settings: Settings) -> Secret[str] | None:
+    """The password of the server that keeps shared answers; None when it has none.
+
+    Raises:
+        ConfigurationInvalid: it cannot be read.
+    """
+    reference, key = settings.response_cache.password, "response_cache.password"
+    return source_of(settings, reference, key).load() if reference else None
+
+
 def oidc_secret(settings: Settings) -> Secret[str] | None:
     """What we prove ourselves with to the OpenID provider; None for a public client.
 

@@ -11,6 +11,7 @@ from gateway.alerting import Alerting
 from gateway.clock import Clock
 from gateway.credentials import (
     alerts_credential,
+    answers_password,
     master_key,
     provider_credential,
     rates_password,
@@ -22,6 +23,8 @@ from gateway.providers.egress import Egress
 from gateway.providers.registry import build_provider, model_hosts
 from gateway.providers.webhook import WebHook
 from gateway.rates import LocalRates, Rates
+from gateway.response_cache import AnswerPlace, ResponseCache
+from gateway.sealed_replies import ReplySeal
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.keeper import LocalPlace, SecretKeeper, SecretPlace
 from gateway.secrets.secret import Secret
@@ -216,12 +219,7 @@ def make_rates(settings: Settings, clock: Clock) -> Rates:
     """
     if not settings.rates.url:
         return LocalRates(clock)
-    try:
-        # An optional package: whoever runs one node does not need it.
-        module = import_module("gateway.store.shared_rates")
-    except ImportError as error:
-        reason = "needs an optional package: pip install 'gatewright[redis]'"
-        raise ConfigurationInvalid(settings.source, "rates.url", reason) from error
+    module = _with_redis(settings, "shared_rates", "rates.url")
     password = rates_password(settings)
     shared: Rates = module.SharedRates(
         settings.rates.url,
@@ -230,3 +228,32 @@ def make_rates(settings: Settings, clock: Clock) -> Rates:
         permit_lease_s=2 * settings.limits.request_deadline_s,
     )
     return shared
+
+
+def make_cache(settings: Settings, clock: Clock, count: Callable[[str], None]) -> ResponseCache:
+    """The answers of this worker, and behind them those that workers share, if a server is named.
+
+    `count` hears of what could not be read there.
+
+    Raises:
+        ConfigurationInvalid: the optional package is missing, or a secret cannot be read.
+    """
+    cache = settings.response_cache
+    if not cache.url or not cache.memory_bytes_max:
+        return ResponseCache(cache)
+    module = _with_redis(settings, "shared_answers", "response_cache.url")
+    password = answers_password(settings)
+    seal = ReplySeal(master_key(settings), clock)
+    shared: AnswerPlace = module.SharedAnswers(
+        cache, seal, clock, count, password.reveal() if password else ""
+    )
+    return ResponseCache(cache, shared)
+
+
+def _with_redis(settings: Settings, module: str, key: str) -> Any:
+    """A module of the store that needs an optional package: who runs one node does without."""
+    try:
+        return import_module(f"gateway.store.{module}")
+    except ImportError as error:
+        reason = "needs an optional package: pip install 'gatewright[redis]'"
+        raise ConfigurationInvalid(settings.source, key, reason) from error

@@ -7,7 +7,7 @@ dialect, and every byte of the request. Nothing here is needed: all of it can be
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -47,6 +47,20 @@ class KeptReply(Struct, frozen=True):
         return OVERHEAD_BYTES + COPIES * (said + sum(len(event.raw) for event in self.events))
 
 
+class AnswerPlace(Protocol):
+    """Where workers share answers, behind their own memories. Nobody waits for it."""
+
+    async def find(self, organisation: str, key: bytes) -> KeptReply | None:
+        """What lies there, as old as it is; None also where the place does not answer in time."""
+        ...
+
+    def keep(self, organisation: str, key: bytes, reply: KeptReply, keeps_s: int) -> None:
+        """Keep a reply for so long, beside what the caller does next."""
+        ...
+
+    async def close(self) -> None: ...
+
+
 class CacheTotals(Struct, frozen=True):
     """How much is kept."""
 
@@ -60,7 +74,9 @@ class ResponseCache:
     Belongs to one event loop.
     """
 
-    def __init__(self, settings: ResponseCacheSettings) -> None:
+    def __init__(self, settings: ResponseCacheSettings, shared: AnswerPlace | None = None) -> None:
+        self.shared = shared
+        """The second level, where there is one; asked by who may wait, closed by `close`."""
         self._settings = settings
         self._replies: dict[str, OrderedDict[bytes, KeptReply]] = {}
         self._held_bytes: dict[str, int] = {}
@@ -112,6 +128,11 @@ class ResponseCache:
         for organisation, key in stale:
             self._forget(organisation, key)
         return len(stale)
+
+    async def close(self) -> None:
+        """Leave what is shared."""
+        if self.shared is not None:
+            await self.shared.close()
 
     def _forget_oldest(self, organisation: str) -> None:
         self._forget(organisation, next(iter(self._replies[organisation])))

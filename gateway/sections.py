@@ -46,21 +46,6 @@ class ResponsesSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """0 keeps none; requests that want to continue one are then refused."""
 
 
-class ResponseCacheSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Answers that policy lets be given again; in this worker's memory, lost with it."""
-
-    memory_bytes_max: int = 64 * 1024 * 1024
-    """0 keeps none, whatever policies say."""
-    organisation_bytes_max: int = 16 * 1024 * 1024
-    """What one organisation's answers may take of it."""
-    reply_bytes_max: int = 512 * 1024
-    """A longer answer is not kept."""
-    embeddings: str = ""
-    """An in-house target that makes vectors, for policies that compare questions."""
-    vectors_max: int = 4096
-    """Questions that can be compared; each takes four bytes for every dimension."""
-
-
 class SecretReference(Struct, frozen=True, forbid_unknown_fields=True):
     """Where a secret is kept; exactly one of these."""
 
@@ -205,6 +190,26 @@ class BatchSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How soon a vendor is asked how its batch stands; later up to twenty times as rarely."""
     keep_days: float = 30.0
     """How long files, and batches with their results, can be read."""
+
+
+class ResponseCacheSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Answers that policy lets be given again: in memory, and where workers share them."""
+
+    memory_bytes_max: int = 64 * 1024 * 1024
+    """0 keeps none, whatever policies say."""
+    organisation_bytes_max: int = 16 * 1024 * 1024
+    """What one organisation's answers may take of it."""
+    reply_bytes_max: int = 512 * 1024
+    """A longer answer is not kept."""
+    embeddings: str = ""
+    """An in-house target that makes vectors, for policies that compare questions."""
+    vectors_max: int = 4096
+    """Questions that can be compared; each takes four bytes for every dimension."""
+    url: str = ""
+    """`redis://host:port/number` of a place that workers share; `rediss://` with TLS."""
+    password: SecretReference | None = None
+    deadline_s: float = 0.005
+    """A shared place that has not answered by then has nothing."""
 
 
 class RatesSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -38,6 +38,8 @@ class Event(StrEnum):
     ALERT_NOT_TAKEN = "alert:not_taken"
     RATES_DEGRADED = "rates:degraded"
     RATES_RECOVERED = "rates:recovered"
+    CACHE_DEGRADED = "cache:degraded"
+    CACHE_RECOVERED = "cache:recovered"
     CANARY_WITHDRAWN = "policy:canary_withdrawn"
     CANARY_HALTED = "policy:canary_halted"
     CANARY_WORSE = "policy:canary_worse"

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from gateway.errors import ConfigurationInvalid
 from gateway.secrets.secret import Secret
@@ -29,7 +31,7 @@ class UnwrapFailed(ValueError):
 class MasterKey:
     """An AES-256-GCM key-encryption key; it never leaves this object."""
 
-    __slots__ = ("_cipher", "_marking_key", "key_id")
+    __slots__ = ("_cipher", "_deriving_key", "_marking_key", "key_id")
 
     def __init__(self, key: Secret[bytes]) -> None:
         """Raises ValueError unless the key has 32 bytes."""
@@ -39,6 +41,7 @@ class MasterKey:
         self._cipher = AESGCM(raw)
         self.key_id = hmac.new(raw, b"gatewright master key id", hashlib.sha256).hexdigest()[:16]
         self._marking_key = hmac.new(raw, b"gatewright fingerprints", hashlib.sha256).digest()
+        self._deriving_key = hmac.new(raw, b"gatewright derived secrets", hashlib.sha256).digest()
 
     def __repr__(self) -> str:
         return f"MasterKey({self.key_id})"
@@ -47,6 +50,10 @@ class MasterKey:
         """Tells two secrets apart for people; without this key it says nothing about either."""
         text = value.reveal().encode()
         return hmac.new(self._marking_key, text, hashlib.sha256).hexdigest()[:FINGERPRINT_LENGTH]
+
+    def derived(self, purpose: bytes) -> bytes:
+        """A secret of 32 bytes for one purpose, the same for ever (HKDF, RFC 5869)."""
+        return HKDF(SHA256(), KEY_BYTES, salt=None, info=purpose).derive(self._deriving_key)
 
     def wrap(self, key: bytes, aad: bytes) -> bytes:
         """Version, nonce, ciphertext, tag; `aad` says what the key is for."""

@@ -58,6 +58,10 @@ WRONG: dict[str, tuple[str, str]] = {
     PROVIDER + "connect_timeout_s = 0.0": ("providers.p.connect_timeout_s", "greater than zero"),
     PROVIDER + "credential = {}": ("providers.p.credential", "exactly one"),
     PROVIDER + "api_key = 'x'": ("providers.p.api_key", "unknown field"),
+    '[response_cache]\nurl = "http://h"': ("response_cache.url", "must start with redis://"),
+    '[rates]\nurl = "redis://u:p@h"': ("rates.url", "must not hold a password"),
+    "[response_cache]\ndeadline_s = 0.0": ("response_cache.deadline_s", "greater than zero"),
+    '[response_cache.password]\ndb = "x"': ("response_cache.password", "exactly one of"),
 }
 
 

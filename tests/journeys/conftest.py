@@ -6,7 +6,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.redis_server import SERVER
 from tests.running_gateway import RunningGateway, Upstreams
+
+
+collect_ignore = [] if SERVER else ["test_application_team_asks_another_worker.py"]
 
 
 @pytest.fixture

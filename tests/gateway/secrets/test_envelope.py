@@ -44,6 +44,13 @@ def test_another_purpose_or_key_opens_nothing() -> None:
         MasterKey(Secret(b"l" * 32)).unwrap(wrapped, b"one")
 
 
+def test_a_secret_of_one_purpose_is_no_secret_of_another_and_stays_the_same() -> None:
+    again, other = MasterKey(Secret(b"k" * 32)), MasterKey(Secret(b"l" * 32))
+    derived = KEY.derived(b"one")
+    assert derived == again.derived(b"one")
+    assert len({derived, KEY.derived(b"two"), other.derived(b"one"), b"k" * 32}) == 4
+
+
 def test_wrapping_twice_gives_different_bytes() -> None:
     assert KEY.wrap(b"d", b"") != KEY.wrap(b"d", b"")
 
