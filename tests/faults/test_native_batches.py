@@ -13,6 +13,7 @@ import pytest
 
 from gateway.audit.export import segment_rows
 from gateway.configuration import load_settings
+from gateway.errors import ConfigurationInvalid
 from gateway.providers.scripted_parcels import ParcelFaults
 from gateway.types import AuditRecord
 from tests.conformance.test_batches import ended, line, make, results
@@ -253,6 +254,52 @@ async def test_a_cancelled_batch_is_cancelled_at_its_vendor_too(
     assert upstreams.openai.batches.cancelled[0] == "batch_v1"
     assert [each.cost_microusd for each in outcomes(records)] == [0, 0, 0]
     assert left is None
+
+
+async def test_money_for_parked_lines_is_set_aside_at_half_and_a_restart_ends_nothing(
+    tmp_path: Path, database_url: str, upstreams: Upstreams
+) -> None:
+    vendor = upstreams.openai.batches
+    vendor.faults = ParcelFaults(is_slow=True)
+    async with running(tmp_path, database_url, upstreams) as (gateway, key):
+        await gateway.limit("org:acme", 100_000_000)
+        async with speaking(gateway.url, key) as client:
+            batch = await make(client, asking(3))
+            while not vendor.looks:
+                await asyncio.sleep(0.02)
+            intents = [each for each in await gateway.records() if each.stage == "intent"]
+            left = gateway.plane.budget_left(("org:acme",))
+    assert left == 100_000_000 - sum(each.reserved_microusd for each in intents)
+    vendor.faults = ParcelFaults()
+    async with RunningGateway(
+        tmp_path, database_url, upstreams, more=MORE, managed=NATIVE
+    ) as gateway:
+        async with speaking(gateway.url, key) as client:
+            batch = await ended(client, await client.batches.retrieve(batch.id))
+            found = await all_results(client, batch)
+        records = await gateway.records()
+        after = gateway.plane.budget_left(("org:acme",))
+    assert len(found) == 3
+    assert (vendor.made, live_calls(upstreams)) == (1, [])
+    ends = outcomes(records)
+    assert {each.request_id for each in ends} == {each.request_id for each in intents}
+    assert after == 100_000_000 - sum(each.cost_microusd for each in ends)
+
+
+@pytest.mark.parametrize(
+    ("managed", "reason"),
+    [
+        (f'{NATIVE}\nassurances = ["no_retention"]', "no_retention"),
+        ("native_batches = 7", "native_batches"),
+    ],
+)
+async def test_a_promise_to_keep_nothing_rules_out_a_vendors_batches(
+    tmp_path: Path, sqlite_url: str, upstreams: Upstreams, managed: str, reason: str
+) -> None:
+    gateway = RunningGateway(tmp_path, sqlite_url, upstreams, managed=managed)
+    with pytest.raises(ConfigurationInvalid, match=reason):
+        load_settings(gateway.config_file)
+    gateway._socket.close()
 
 
 @pytest.mark.parametrize("vendor", ["openai", "anthropic"])
