@@ -101,6 +101,7 @@ ROOMS: Final = (
                 *("audit-installation", "Audit, installation", "/audit", _P.AUDIT_READ),
                 is_everywhere=True,
             ),
+            Screen("incidents", "Incidents", f"{_C}/incidents", _P.AUDIT_READ),
             Screen("reveals", "Break-glass", f"{_C}/reveals", _P.AUDIT_READ),
             Screen("holds", "Holds", f"{_C}/holds", _P.AUDIT_READ),
             Screen("retention", "Retention", f"{_C}/retention", _P.AUDIT_READ),

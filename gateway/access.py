@@ -45,6 +45,7 @@ class Permission(StrEnum):
     CONTENT_ERASE = "content:erase"
     HOLDS_SET = "holds:set"
     REVIEWS_SIGN = "reviews:sign"
+    INCIDENTS_LEAD = "incidents:lead"
     PEOPLE_READ = "people:read"
     PEOPLE_MANAGE = "people:manage"
     SECRETS_SET = "secrets:set"
@@ -62,13 +63,14 @@ ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     "app_owner": _READING | {_P.KEYS_ISSUE},
     "policy_editor": _READING | {_P.POLICIES_EDIT},
     "approver": _READING | {_P.POLICIES_APPROVE, _P.POLICIES_PUBLISH, _P.CONTENT_APPROVE_REVEAL},
-    # Reads everything and changes nothing but holds, reveals, erasures and reviews.
+    # Reads everything and changes nothing but holds, reveals, erasures, reviews and incidents.
     "compliance": _READING
     | {_P.AUDIT_READ, _P.AUDIT_EXPORT, _P.PEOPLE_READ}
     | {_P.CONTENT_REVEAL, _P.CONTENT_APPROVE_REVEAL, _P.CONTENT_ERASE, _P.HOLDS_SET}
-    | {_P.REVIEWS_SIGN},
+    | {_P.REVIEWS_SIGN, _P.INCIDENTS_LEAD},
     "security_admin": _READING
-    | {_P.AUDIT_READ, _P.PEOPLE_READ, _P.PEOPLE_MANAGE, _P.SECRETS_SET, _P.KEYS_ISSUE},
+    | {_P.AUDIT_READ, _P.PEOPLE_READ, _P.PEOPLE_MANAGE, _P.SECRETS_SET, _P.KEYS_ISSUE}
+    | {_P.INCIDENTS_LEAD},
     # Runs the platform; content, holds and the approval of others' work are not its to give.
     "platform_admin": _READING
     | {_P.KEYS_ISSUE, _P.BUDGETS_SET, _P.SECRETS_SET, _P.SYSTEM_CONFIGURE, _P.POLICIES_EDIT}

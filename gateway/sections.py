@@ -6,6 +6,7 @@ from typing import Literal
 from msgspec import Struct
 
 from gateway.guarding import GuardRules
+from gateway.obligations import Regime
 
 
 EXPLORATION_MAX = 0.05
@@ -156,6 +157,17 @@ class RetentionSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The class of organisations that have none of their own."""
     organisations: Mapping[str, str] = {}
     """Classes by organisation."""
+
+
+class ObligationSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """By which rules organisations say they are bound: clocks and the checklist follow from it."""
+
+    default: tuple[Regime, ...] = ()
+    """Of organisations that are not named."""
+    organisations: Mapping[str, tuple[Regime, ...]] = {}
+
+    def of(self, organisation: str) -> tuple[Regime, ...]:
+        return self.organisations.get(organisation, self.default)
 
 
 class CurrencySettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -16,6 +16,7 @@ from gateway.sections import (
     CurrencySettings,
     DriftSettings,
     InspectionSettings,
+    ObligationSettings,
     OidcSettings,
     PolicySettings,
     PriceSettings,
@@ -161,6 +162,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     prices: PriceSettings = PriceSettings()
     currencies: Mapping[str, CurrencySettings] = {}
     retention: RetentionSettings = RetentionSettings()
+    obligations: ObligationSettings = ObligationSettings()
     sinks: Mapping[str, SinkSettings] = {}
     admin_url: str = ""
     """Where browsers reach the admin listener, e.g. behind a proxy."""

@@ -6,6 +6,7 @@ from gateway.store.batch_tables import batches
 from gateway.store.checkups import provider_checkups
 from gateway.store.custody_tables import audit_holds
 from gateway.store.deliveries import sink_deliveries
+from gateway.store.incidents import incidents
 from gateway.store.invitations import invitations
 from gateway.store.kept_answers import kept_answers
 from gateway.store.kept_files import kept_files
@@ -24,6 +25,7 @@ from gateway.store.workers import workers
 tables = (
     audit_holds,
     batches,
+    incidents,
     invitations,
     kept_answers,
     kept_files,

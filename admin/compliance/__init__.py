@@ -1,9 +1,10 @@
-"""The compliance room: what is due, break-glass, holds, retention, erasure and evidence packs."""
+"""The compliance room: what is due, break-glass, holds, retention, erasure, incidents, packs."""
 
 from typing import Any
 
 from admin.compliance.api import api_routes
 from admin.compliance.erasures import erasure_routes
+from admin.compliance.incidents import incident_api_routes, incident_routes
 from admin.compliance.keeping import keeping_routes
 from admin.compliance.office import Office
 from admin.compliance.packs import pack_routes
@@ -17,6 +18,6 @@ def compliance_routes(services: Services) -> list[Any]:
     office = Office(services)
     rooms = (
         *(keeping_routes, reveal_routes, erasure_routes, pack_routes, api_routes),
-        *(review_routes, review_api_routes),
+        *(review_routes, review_api_routes, incident_routes, incident_api_routes),
     )
     return [handler for routes in rooms for handler in routes(services, office)]

@@ -12,6 +12,7 @@ from litestar.exceptions import NotFoundException
 from msgspec import Struct
 
 from admin.compliance.desk import PackDesk
+from admin.compliance.incident_room import IncidentLine
 from admin.services import Services
 from gateway.audit.export import export_records
 from gateway.audit.integrator import SignedCheckpoint
@@ -22,6 +23,7 @@ from gateway.identity import Peppers
 from gateway.store.audit_sink import AuditQuery
 from gateway.store.custody import Custody, CustodyRefused, Hold, Reveal
 from gateway.store.erasing import Consequences, ErasureCase, Erasures
+from gateway.store.incidents import IncidentStore
 from gateway.store.integration import Integration
 from gateway.store.keeping import DAY_US, Expired, expired_of, retention_of
 from gateway.store.packing import EvidencePack
@@ -53,6 +55,8 @@ class Standing(Struct, frozen=True):
     """0 keeps content for ever."""
     reviews: Sequence[Review]
     """What is to be signed now, the longest due first."""
+    incidents: Sequence[IncidentLine]
+    """Those that are open, with their clocks."""
 
 
 class Revealed(Struct, frozen=True):
@@ -82,6 +86,7 @@ class Office:
             settings, services.database, self.custody, self.parts, self._wrapper, clock
         )
         self.desk = PackDesk(services, self.parts)
+        self._incidents = IncidentStore(services.database, clock)
 
     async def standing(self, organisation: str) -> Standing:
         """What the home of the room shows."""
@@ -103,6 +108,10 @@ class Office:
             retention_class=name,
             retention_days=days,
             reviews=await ReviewStore(services.database, services.clock).due([organisation]),
+            incidents=[
+                IncidentLine(each, tuple(running))
+                for each, running in await self._incidents.standing([organisation])
+            ],
         )
 
     async def reveals(self, organisation: str) -> list[Reveal]:

@@ -5,6 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from admin.compliance.incident_room import incidents_due
 from admin.costs.prices import priced_targets
 from admin.costs.unusual import UnusualReader, foremost
 from admin.keys.lines import EXPIRING_US, spending_of
@@ -54,6 +55,7 @@ class NeedReader:
     ) -> list[Need]:
         found = [
             *await self._approvals(person, visible, now_us),
+            *await self._incidents(person, visible),
             *await self._reviews(person, visible),
             *await self._refused_schedules(person, visible, now_us),
             *await self._drifts(visible),
@@ -81,6 +83,11 @@ class NeedReader:
             if asked.asked_by != person.name and is_theirs:
                 found.append(Need("reveal", asked.organisation, asked.asked_by, 1, asked.asked_us))
         return found
+
+    async def _incidents(self, person: Person, visible: Collection[str] | None) -> list[Need]:
+        """Open ones that they lead; `count` is how many reports are due by now."""
+        found = await incidents_due(self._services, person, visible)
+        return [Need("incident", *each) for each in found]
 
     async def _reviews(self, person: Person, visible: Collection[str] | None) -> list[Need]:
         """Those due that they may sign; `count` is how many whole periods were missed."""

@@ -25,6 +25,7 @@ BODIES: dict[str, dict[str, object]] = {
     "keys": {"workspace": "research", "project": "bot", "name": "new"},
     "people": {"name": "new-{organisation}"},
     "reviews": {"name": "new", "every_days": 7},
+    "incidents": {"title": "new"},
     "teams": {"name": "made", "title": "Made here"},
     "budgets": {"account": "org:{organisation}", "limit_microusd": 5},
     "removed": {"account": "org:{organisation}", "window": "day"},

@@ -20,6 +20,7 @@ from gateway.store.custody import Custody
 from gateway.store.custody_tables import erasure_cases
 from gateway.store.engine import Database
 from gateway.store.erasing import ErasureCase
+from gateway.store.incidents import Incident, IncidentStore
 from gateway.store.invitations import Invitations
 from gateway.store.packing import EvidencePack, EvidencePacks
 from gateway.store.people import PeopleStore
@@ -125,6 +126,11 @@ async def _entrust(listener: Listener, database: Database) -> None:
         *(False, text, 1, "0" * 64, now_us),
     )
     await reviews.sign(signed)
+    incident = Incident(
+        *("0" * 12, "acme", text, "loss", text, "", now_us - 1, 0, now_us - DAY_US, "gdpr dpdp"),
+        *(text, now_us, text, text),
+    )
+    await IncidentStore(database, listener.clock).open(incident)
     packs = EvidencePacks(database, listener.folder, listener.clock)
     pack = EvidencePack(
         "0" * 12,

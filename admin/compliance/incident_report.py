@@ -1,0 +1,87 @@
+"""The report of an incident as text: a template filled from evidence, blanks where none is. Pure.
+
+It says numbers, names of keys and targets, and times; nothing that anybody wrote to a model.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from admin.compliance.incident_room import Counted, IncidentDetail
+from gateway.obligations import TITLES
+from gateway.store.incidents import Running
+
+
+BLANK = "[to be filled in]"
+_SHOWN = 20
+
+
+def report_text(detail: IncidentDetail) -> str:
+    """Plain text in UTC, for whoever sends it on."""
+    incident, scope = detail.incident, detail.scope
+    at_least = "" if scope.is_all else "at least "
+    lines = [
+        f"INCIDENT REPORT {incident.id}",
+        f"Made {_at(detail.now_us)} from the audit log; figures are counted, not estimated.",
+        "",
+        f"Organisation: {incident.organisation}",
+        f"Contact: {BLANK}",
+        f"What: {incident.title} ({incident.kind})",
+        f"Ticket: {incident.ticket or '-'}",
+        f"Noticed: {_at(incident.noticed_us)}",
+        f"Concerns records from {_at(incident.since_us)} to "
+        + (_at(incident.until_us) if incident.until_us else "now; it may still go on"),
+        f"Which of them: {incident.filter or 'all'}",
+        "",
+        "WHOM AND WHAT IT CONCERNS",
+        f"Requests: {at_least}{scope.requests}",
+        f"End users named by them: {at_least}{scope.subjects} (keyed digests)",
+        f"Requests that name no end user: {at_least}{scope.unnamed}",
+        *_list("Keys", scope.keys),
+        *_list("Answered by", scope.targets),
+        *_list("Where that is", scope.jurisdictions),
+        *_list("Kinds of personal data found", scope.findings),
+        f"Likely consequences: {BLANK}",
+        f"Cause: {BLANK}",
+        "",
+        "WHAT WAS DONE",
+        *(f"{_at(row.utc_us)}  {row.action}  {row.actor}" for row in reversed(detail.deeds)),
+        f"What will be done: {BLANK}",
+        f"What came of it: {incident.conclusion or BLANK}",
+        "",
+        "REPORTS",
+        *(_clock(each) for each in detail.clocks),
+        *([] if detail.clocks else ["No rule with a clock is configured for this organisation."]),
+        "",
+        "EVIDENCE",
+        f"The log was signed for {detail.checkpoint_size} records, {_at(detail.checkpoint_us)}"
+        if detail.checkpoint_size
+        else "The log was not signed yet.",
+        f"Root: {detail.checkpoint_root or '-'}",
+        "",
+        "The hours above are engineering figures with their sources; counsel confirms them.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _list(title: str, found: Sequence[Counted]) -> list[str]:
+    shown = [f"  {each.name}: {each.requests}" for each in found[:_SHOWN]]
+    more = [f"  and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+    return [f"{title}:" if found else f"{title}: none", *shown, *more]
+
+
+def _clock(running: Running) -> str:
+    clock, report = running.clock, running.report
+    due = f"due {_at(running.due_us)}" if running.due_us else "due without delay"
+    said = f"- {TITLES[clock.regime]}: to {clock.to}, {due} ({clock.source})"
+    if clock.to_be_confirmed:
+        said += f"; to be confirmed: {clock.to_be_confirmed}"
+    if report is not None:
+        reference = f", {report.reference}" if report.reference else ""
+        said += f"; {running.state} {_at(report.reported_us)}{reference}"
+    else:
+        said += f"; {running.state}"
+    return said
+
+
+def _at(utc_us: int) -> str:
+    return datetime.fromtimestamp(utc_us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

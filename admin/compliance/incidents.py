@@ -1,0 +1,261 @@
+"""Incidents in the browser and as JSON: clocks, whom they concern, what was done, and a report."""
+
+from typing import Any, Final
+
+from litestar import MediaType, Request, Response, get, post, route
+from litestar.params import FromPath
+from litestar.response import Redirect
+
+from admin.access import needs, session_of
+from admin.bodies import body_of
+from admin.compliance.incident_report import report_text
+from admin.compliance.incident_room import (
+    CloseOrder,
+    IncidentDetail,
+    IncidentLine,
+    IncidentOrder,
+    IncidentRoom,
+    ReportOrder,
+    Scope,
+)
+from admin.compliance.office import Office
+from admin.costs.limits import ChangedMeanwhile
+from admin.forms import Form, form_of
+from admin.services import Services
+from admin.sign_in import READING, SEE_OTHER
+from gateway.access import Permission
+from gateway.errors import RequestInvalid
+from gateway.obligations import TITLES
+from gateway.searching import moment_us
+from gateway.store.incidents import KINDS, Incident, Report
+
+
+AT: Final = "/o/{organisation:str}/compliance/incidents"
+ONE: Final = AT + "/{incident:str}"
+API: Final = "/api/organisations/{organisation:str}/compliance/incidents"
+CONFLICT: Final = 409
+NO_CONTENT: Final = 204
+MEANWHILE: Final = "Somebody was faster; nothing was done. This is how it stands now."
+_P = Permission
+_HTML: Final = MediaType.HTML
+_READS: Final = needs(_P.AUDIT_READ)
+_LEADS: Final = needs(_P.INCIDENTS_LEAD)
+_OPENS: Final = needs(_P.INCIDENTS_LEAD, records="incident.opened")
+_MARKS: Final = needs(_P.INCIDENTS_LEAD, records="incident.reported")
+_CLOSES: Final = needs(_P.INCIDENTS_LEAD, records="incident.closed")
+_KEEPS: Final = needs(_P.INCIDENTS_LEAD, records="incident.kept_open")
+Asked = Request[Any, Any, Any]
+
+
+def incident_routes(services: Services, _: Office) -> list[Any]:
+    """The list, opening one, one with its report, and what is done to it."""
+    room = IncidentRoom(services)
+    return [*_reading(services, room), *_opening(services, room), *_leading(services, room)]
+
+
+def incident_api_routes(services: Services, _: Office) -> list[Any]:
+    """The same as JSON."""
+    room = IncidentRoom(services)
+    return [*_api_reading(room), *_api_leading(room)]
+
+
+def _api_reading(room: IncidentRoom) -> list[Any]:
+    @get(API, opt=_READS)
+    async def list_incidents(organisation: FromPath[str]) -> list[IncidentLine]:
+        return await room.lines(organisation)
+
+    @get(API + "/{incident:str}", opt=_READS)
+    async def show_incident(organisation: FromPath[str], incident: FromPath[str]) -> IncidentDetail:
+        return await room.detail(organisation, incident)
+
+    return [list_incidents, show_incident]
+
+
+def _api_leading(room: IncidentRoom) -> list[Any]:
+    @post(API, opt=_OPENS)
+    async def open_incident(request: Asked, organisation: FromPath[str]) -> Incident:
+        order = await body_of(request, IncidentOrder)
+        return await room.open(session_of(request).person, organisation, order)
+
+    @post(API + "/{incident:str}/reports", opt=_MARKS)
+    async def mark_reported(
+        request: Asked, organisation: FromPath[str], incident: FromPath[str]
+    ) -> Report:
+        found = await room.incident(organisation, incident)
+        order = await body_of(request, ReportOrder)
+        return await room.mark(session_of(request).person, found, order)
+
+    @post(API + "/{incident:str}/close", opt=_CLOSES)
+    async def close_incident(
+        request: Asked, organisation: FromPath[str], incident: FromPath[str]
+    ) -> Incident:
+        found = await room.incident(organisation, incident)
+        order = await body_of(request, CloseOrder)
+        return await room.close(session_of(request).person, found, order.conclusion)
+
+    @post(API + "/{incident:str}/keep-open", opt=_KEEPS, status_code=NO_CONTENT)
+    async def keep_incident_open(
+        request: Asked, organisation: FromPath[str], incident: FromPath[str]
+    ) -> None:
+        found = await room.incident(organisation, incident)
+        await room.keep_open(session_of(request).person, found)
+
+    return [open_incident, mark_reported, close_incident, keep_incident_open]
+
+
+async def _page(
+    services: Services,
+    room: IncidentRoom,
+    request: Asked,
+    place: tuple[str, str],
+    *,
+    wrong: str = "",
+    form: Form | None = None,
+    status: int = 200,
+) -> Response[str]:
+    detail = await room.detail(*place)
+    return await services.shell.page(
+        request,
+        "compliance/incident.html",
+        "incidents",
+        400 if wrong and status < CONFLICT else status,
+        detail=detail,
+        incident=detail.incident,
+        regimes=TITLES,
+        wrong=wrong,
+        form=form or Form(),
+    )
+
+
+def _reading(services: Services, room: IncidentRoom) -> list[Any]:
+    @route(AT, http_method=READING, media_type=_HTML, opt=_READS)
+    async def incidents_page(request: Asked, organisation: FromPath[str]) -> Response[str]:
+        return await services.shell.page(
+            request,
+            "compliance/incidents.html",
+            "incidents",
+            lines=await room.lines(organisation),
+            rules=[TITLES[name] for name in services.settings.obligations.of(organisation)],
+        )
+
+    @route(ONE, http_method=READING, media_type=_HTML, opt=_READS)
+    async def incident_page(
+        request: Asked, organisation: FromPath[str], incident: FromPath[str]
+    ) -> Response[str]:
+        return await _page(services, room, request, (organisation, incident))
+
+    @get(ONE + "/report", media_type=MediaType.TEXT, opt=_READS)
+    async def report(organisation: FromPath[str], incident: FromPath[str]) -> Response[str]:
+        detail = await room.detail(organisation, incident)
+        name = f'attachment; filename="incident-{detail.incident.id}.txt"'
+        headers = {"content-disposition": name, "x-content-type-options": "nosniff"}
+        return Response(report_text(detail), media_type=MediaType.TEXT, headers=headers)
+
+    return [incidents_page, incident_page, report]
+
+
+def _opening(services: Services, room: IncidentRoom) -> list[Any]:
+    async def form_page(
+        request: Asked,
+        organisation: str,
+        form: Form,
+        wrong: dict[str, str] | None = None,
+        scope: Scope | None = None,
+    ) -> Response[str]:
+        return await services.shell.page(
+            request,
+            "compliance/incident_new.html",
+            "incidents",
+            400 if wrong else 200,
+            form=form,
+            wrong=wrong or {},
+            scope=scope,
+            kinds=[(name, name) for name in KINDS],
+            rules=[TITLES[name] for name in services.settings.obligations.of(organisation)],
+        )
+
+    async def ordered(request: Asked, form: Form) -> IncidentOrder:
+        zone = (await services.shell.frame(request, "incidents")).way.zone
+        now_us = services.clock.utc_us()
+        return IncidentOrder(
+            title=form.text("title"),
+            kind=form.text("kind", "other"),
+            ticket=form.text("ticket"),
+            filter=form.text("q"),
+            **{f"{name}_us": _moment(form, name, now_us, zone) for name in _TIMES},
+        )
+
+    # An incident's id is drawn in hexadecimal digits, so none is ever called so.
+    @route(AT + "/new", http_method=READING, media_type=_HTML, opt=_LEADS)
+    async def new_incident(request: Asked, organisation: FromPath[str]) -> Response[str]:
+        given = Form({name: [value] for name, value in request.query_params.items()})
+        return await form_page(request, organisation, given)
+
+    @post(AT + "/new", media_type=_HTML, opt=_OPENS, status_code=SEE_OTHER)
+    async def open_incident(request: Asked, organisation: FromPath[str]) -> Response[Any]:
+        form = await form_of(request)
+        try:
+            order = await ordered(request, form)
+            made = await room.open(session_of(request).person, organisation, order)
+        except RequestInvalid as error:
+            named = {error.parameter or "title": error.message}
+            return await form_page(request, organisation, form, named)
+        return Redirect(f"/o/{organisation}/compliance/incidents/{made.id}", status_code=SEE_OTHER)
+
+    return [new_incident, open_incident]
+
+
+_TIMES: Final = ("noticed", "since", "until")
+
+
+def _moment(form: Form, name: str, now_us: int, zone: str) -> int:
+    """A time of the form in microseconds UTC; 0 where it is empty. Raises RequestInvalid."""
+    text = form.text(name)
+    try:
+        return moment_us(text, now_us, zone) if text else 0
+    except ValueError:
+        raise RequestInvalid("this is no date and time", parameter=name) from None
+
+
+def _leading(services: Services, room: IncidentRoom) -> list[Any]:
+    async def done(request: Asked, organisation: str, incident: str, step: str) -> Response[Any]:
+        place, person = (organisation, incident), session_of(request).person
+        form, found = await form_of(request), await room.incident(organisation, incident)
+        try:
+            if step == "report":
+                zone = (await services.shell.frame(request, "incidents")).way.zone
+                at_us = _moment(form, "reported", services.clock.utc_us(), zone)
+                order = ReportOrder(form.text("clock"), at_us, form.text("reference"))
+                await room.mark(person, found, order)
+            elif step == "close":
+                await room.close(person, found, form.text("conclusion"))
+            else:
+                await room.keep_open(person, found)
+        except RequestInvalid as error:
+            said = f"{error.message}.".capitalize()
+            return await _page(services, room, request, place, wrong=said, form=form)
+        except ChangedMeanwhile:
+            return await _page(
+                services, room, request, place, wrong=MEANWHILE, form=form, status=CONFLICT
+            )
+        return Redirect(f"/o/{organisation}/compliance/incidents/{incident}", status_code=SEE_OTHER)
+
+    @post(ONE + "/reports", media_type=_HTML, opt=_MARKS, status_code=SEE_OTHER)
+    async def mark(
+        request: Asked, organisation: FromPath[str], incident: FromPath[str]
+    ) -> Response[Any]:
+        return await done(request, organisation, incident, "report")
+
+    @post(ONE + "/close", media_type=_HTML, opt=_CLOSES, status_code=SEE_OTHER)
+    async def close(
+        request: Asked, organisation: FromPath[str], incident: FromPath[str]
+    ) -> Response[Any]:
+        return await done(request, organisation, incident, "close")
+
+    @post(ONE + "/keep-open", media_type=_HTML, opt=_KEEPS, status_code=SEE_OTHER)
+    async def keep_open(
+        request: Asked, organisation: FromPath[str], incident: FromPath[str]
+    ) -> Response[Any]:
+        return await done(request, organisation, incident, "keep")
+
+    return [mark, close, keep_open]

@@ -1,0 +1,163 @@
+"""Incidents: clocks from when it was noticed, whom it concerns from the log, closed by two."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.admin import seeding
+from tests.admin.chromium import window
+from tests.admin.compliance.archive import PASSWORD, deeds, person
+from tests.admin.listener import Browser, Listener
+
+
+pytestmark = pytest.mark.anyio
+AT = "/o/acme/compliance/incidents"
+API = "/api/organisations/acme/compliance/incidents"
+RULES = '[obligations]\ndefault = ["gdpr"]\n[obligations.organisations]\n'
+ACME = 'acme = ["cert-in", "dpdp", "gdpr"]\n'
+HOSTILE = "<script>alert(1)</script>\"'>"
+
+
+@pytest.fixture
+async def bound(tmp_path: Path, sqlite_url: str) -> AsyncIterator[Listener]:
+    """A listener whose organisation says by which rules it is bound."""
+    async with Listener(tmp_path, sqlite_url, f"{RULES}{ACME}") as listener:
+        await listener.issue_key("first")
+        yield listener
+
+
+async def opened(browser: Browser, **form: str) -> str:
+    given = {"title": "A key was in a public repository", "kind": "access", "q": ""} | form
+    answer, page = await browser.send("POST", f"{AT}/new", given)
+    assert answer.status == 303, page
+    return answer.headers["location"]
+
+
+async def states(browser: Browser, one: str) -> dict[str, str]:
+    path = one.replace("/o/", "/api/organisations/")
+    _, text = await browser.send("GET", path)
+    return {each["clock"]["name"]: each["state"] for each in msgspec.json.decode(text)["clocks"]}
+
+
+async def test_clocks_run_from_when_it_was_noticed_and_stop_when_it_was_reported(
+    bound: Listener,
+) -> None:
+    key = await bound.issue_key("night")
+    await bound.record(*seeding.requests(bound, key, 1))
+    async with person(bound, "cora") as cora:
+        one = await opened(cora, noticed="5h")
+        assert await states(cora, one) == {
+            "cert-in-report": "running",
+            "dpdp-notice": "due now",
+            "dpdp-details": "running",
+            "gdpr-authority": "running",
+        }
+        bound.clock.advance(2 * 3600)
+        await cora.sign_in_as("cora", PASSWORD)
+        assert (await states(cora, one))["cert-in-report"] == "overdue"
+        _, home = await cora.send("GET", "/o/acme/compliance")
+        assert "2 reports of incidents are due now or overdue" in home
+        _, overview = await cora.send("GET", "/")
+        assert "2 reports are due now or overdue" in overview
+        form = {"clock": "cert-in-report", "reported": "90m", "reference": "CERT-7"}
+        assert (await cora.send("POST", f"{one}/reports", form))[0].status == 303
+        again, page = await cora.send("POST", f"{one}/reports", form)
+        assert (again.status, "Somebody was faster" in page) == (409, True)
+        await cora.send("POST", f"{one}/reports", {"clock": "dpdp-notice"})
+        found = await states(cora, one)
+        assert (found["cert-in-report"], found["dpdp-notice"]) == ("reported", "reported")
+        bound.clock.advance(80 * 3600)
+        await cora.sign_in_as("cora", PASSWORD)
+        await cora.send("POST", f"{one}/reports", {"clock": "gdpr-authority"})
+        assert (await states(cora, one))["gdpr-authority"] == "reported late"
+        for wrong in ({"clock": "none"}, {"clock": "dpdp-details", "reported": "100d"}):
+            answer, page = await cora.send("POST", f"{one}/reports", wrong)
+            assert (answer.status, 'role="alert"' in page) == (400, True)
+
+
+async def test_whom_it_concerns_is_counted_from_the_log(bound: Listener) -> None:
+    key, other = await bound.issue_key("night"), await bound.issue_key("day")
+    mine = seeding.requests(bound, key, 6, over_us=seeding.HOUR_US)
+    named = [
+        msgspec.structs.replace(each, subject=f"s{number // 2}" if number < 4 else "")
+        for number, each in enumerate(mine)
+    ]
+    await bound.record(*named, *seeding.requests(bound, other, 3, over_us=seeding.HOUR_US))
+    async with person(bound, "cora") as cora:
+        one = await opened(cora, q=f"key:{key}", title=f"Lost {HOSTILE}")
+        _, page = await cora.send("GET", one)
+        assert "<script>alert(1)" not in page
+        assert re.search(r"<strong>6 requests</strong> of 2 named end users; 2 of them name", page)
+        _, text = await cora.send("GET", f"{one}/report")
+    assert "Requests: 6" in text
+    assert "End users named by them: 2 (keyed digests)" in text
+    assert f"  {key}: 6" in text
+    assert other not in text
+    assert "Cause: [to be filled in]" in text
+    assert "CERT-In directions of 28 April 2022" in text
+
+
+async def test_two_people_close_it_and_each_step_is_a_deed(bound: Listener) -> None:
+    async with person(bound, "cora") as cora, person(bound, "dan") as dan:
+        one = await opened(cora)
+        silent, _ = await cora.send("POST", f"{one}/close", {"conclusion": " "})
+        assert silent.status == 400
+        said = {"conclusion": "The key was revoked; it was never used."}
+        assert (await cora.send("POST", f"{one}/close", said))[0].status == 303
+        alone, page = await cora.send("POST", f"{one}/close")
+        assert (alone.status, "second person" in page) == (400, True)
+        await dan.send("POST", f"{one}/keep-open")
+        declined, _ = await dan.send("POST", f"{one}/keep-open")
+        assert declined.status == 409
+        await cora.send("POST", f"{one}/close", said)
+        assert (await dan.send("POST", f"{one}/close"))[0].status == 303
+        _, page = await dan.send("GET", one)
+        assert "as cora asked" in page
+        over, _ = await cora.send("POST", f"{one}/reports", {"clock": "gdpr-authority"})
+        assert over.status == 409
+    done = [each for each in await deeds(bound) if each[1].startswith("incident.")]
+    assert done == [
+        ("cora", "incident.opened"),
+        ("cora", "incident.close_asked"),
+        ("dan", "incident.kept_open"),
+        ("cora", "incident.close_asked"),
+        ("dan", "incident.closed"),
+    ]
+
+
+async def test_what_makes_no_sense_is_said_beside_its_field(bound: Listener) -> None:
+    async with person(bound, "cora") as cora:
+        for wrong in (
+            {"title": " "},
+            {"kind": "x"},
+            {"q": "nonsense:("},
+            {"noticed": "2999-01-01T00:00"},
+            {"noticed": "soon"},
+            {"since": "1h", "until": "2h"},
+        ):
+            answer, page = await cora.send(
+                "POST", f"{AT}/new", {"title": "t", "kind": "loss"} | wrong
+            )
+            assert (answer.status, "Open an incident" in page) == (400, True), wrong
+        assert (await cora.send("GET", f"{AT}/000000000000"))[0].status == 404
+        _, text = await cora.send("GET", API)
+        assert msgspec.json.decode(text) == []
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 820), ("light", 390)])
+async def test_its_pages_stand_at_every_width(bound: Listener, theme: str, width: int) -> None:
+    key = await bound.issue_key("night")
+    await bound.record(*seeding.requests(bound, key, 6, over_us=seeding.HOUR_US))
+    async with person(bound, "cora") as cora:
+        one = await opened(cora, title=f"{HOSTILE}{'x' * 80}", noticed="7h", ticket=HOSTILE)
+    async with window(bound, theme=theme, width=width) as seen:
+        await seen.sign_in("cora", PASSWORD)
+        for path in (AT, f"{AT}/new", one, "/o/acme/compliance", "/"):
+            assert await seen.open(path) == 200, path
+            assert await seen.violations() == [], path
+            wide = await seen.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert wide <= 0, (path, wide)
+        assert seen.problems == []
