@@ -13,6 +13,7 @@ from admin.api import api_routes
 from admin.audit.integrity import integrity_routes
 from admin.audit.pages import audit_routes
 from admin.audit.records import record_routes
+from admin.batches.routes import batch_routes
 from admin.compliance import compliance_routes
 from admin.costs.routes import cost_routes
 from admin.finding.pages import finding_routes
@@ -59,6 +60,7 @@ ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     traffic_routes,
     traffic_api_routes,
     profile_routes,
+    batch_routes,
     audit_routes,
     record_routes,
     integrity_routes,

@@ -42,6 +42,8 @@ ROOMS: Final = (
         (
             Screen("traffic", "Requests", "/o/{organisation}/traffic", _P.TRAFFIC_READ),
             Screen("profiles", "Profiles", "/o/{organisation}/traffic/profiles", _P.TRAFFIC_READ),
+            Screen("batches", "Batches", "/o/{organisation}/batches", _P.TRAFFIC_READ),
+            Screen("files", "Files", "/o/{organisation}/files", _P.TRAFFIC_READ),
         ),
     ),
     Room(

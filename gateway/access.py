@@ -46,6 +46,7 @@ class Permission(StrEnum):
     HOLDS_SET = "holds:set"
     REVIEWS_SIGN = "reviews:sign"
     INCIDENTS_LEAD = "incidents:lead"
+    BATCHES_MANAGE = "batches:manage"
     PEOPLE_READ = "people:read"
     PEOPLE_MANAGE = "people:manage"
     SECRETS_SET = "secrets:set"
@@ -60,7 +61,7 @@ _READING = frozenset(
 )
 ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     "viewer": _READING,
-    "app_owner": _READING | {_P.KEYS_ISSUE},
+    "app_owner": _READING | {_P.KEYS_ISSUE, _P.BATCHES_MANAGE},
     "policy_editor": _READING | {_P.POLICIES_EDIT},
     "approver": _READING | {_P.POLICIES_APPROVE, _P.POLICIES_PUBLISH, _P.CONTENT_APPROVE_REVEAL},
     # Reads everything and changes nothing but holds, reveals, erasures, reviews and incidents.
@@ -74,6 +75,7 @@ ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     # Runs the platform; content, holds and the approval of others' work are not its to give.
     "platform_admin": _READING
     | {_P.KEYS_ISSUE, _P.BUDGETS_SET, _P.SECRETS_SET, _P.SYSTEM_CONFIGURE, _P.POLICIES_EDIT}
+    | {_P.BATCHES_MANAGE}
     | {_P.AUDIT_READ, _P.PEOPLE_READ, _P.PEOPLE_MANAGE},
 }
 

@@ -30,6 +30,7 @@ from gateway.store.teams import TeamStore
 from gateway.workers import MemberReport
 from policies.loading import load_document
 from tests.admin import seeding
+from tests.admin.batches import seeding as batches
 from tests.admin.chromium import Window, window
 from tests.admin.crawl import follow_links, patterns_of
 from tests.admin.listener import Browser, Listener
@@ -87,6 +88,9 @@ async def _fill(listener: Listener) -> None:
         document = load_document(POLICY)
         await store.draft("org:acme", document, "somebody", seeding.HOSTILE[0])
         await _entrust(listener, database)
+        owner = await seeding.issue(listener, "nightly")
+        await batches.batch(listener, database, owner)
+        await batches.file(listener, database, owner)
         await seeding.models(listener, database)
     for text in seeding.HOSTILE:
         await profiles(listener, text, said=text)

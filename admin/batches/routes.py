@@ -1,0 +1,176 @@
+"""Batches and files: their pages, and the JSON behind them."""
+
+from typing import Any, Final
+
+from litestar import MediaType, Request, Response, get, post, route
+from litestar.params import FromPath
+from litestar.response import Redirect
+
+from admin.access import needs, session_of
+from admin.batches.desk import BatchDesk, BatchDetail, matching
+from admin.costs.limits import ChangedMeanwhile
+from admin.services import Services
+from admin.sign_in import READING, SEE_OTHER
+from gateway.access import Permission
+from gateway.store.batch_lists import BatchRow, FileRow
+from gateway.store.custody import Custody
+
+
+AT: Final = "/o/{organisation:str}/batches"
+ONE: Final = AT + "/{batch:str}"
+FILES: Final = "/o/{organisation:str}/files"
+API: Final = "/api/organisations/{organisation:str}/batches"
+API_FILES: Final = "/api/organisations/{organisation:str}/files"
+CONFLICT: Final = 409
+NO_CONTENT: Final = 204
+FILTER_CHARS_MAX: Final = 200
+SHOWN_MAX: Final = 200
+_P = Permission
+_HTML: Final = MediaType.HTML
+_READS: Final = needs(_P.TRAFFIC_READ)
+_CANCELS: Final = needs(_P.BATCHES_MANAGE, records="batch.cancelled")
+_DELETES: Final = needs(_P.BATCHES_MANAGE, records="file.deleted")
+Asked = Request[Any, Any, Any]
+
+
+def batch_routes(services: Services) -> list[Any]:
+    """Pages and the JSON behind them."""
+    desk = BatchDesk(services)
+    pages = [*_listing(services, desk), *_pages(services, desk), *_files(services, desk)]
+    return [*pages, *_api(desk), *_api_deeds(desk)]
+
+
+def _api(desk: BatchDesk) -> list[Any]:
+    @get(API, opt=_READS)
+    async def list_batches(organisation: FromPath[str]) -> list[BatchRow]:
+        return await desk.lists.batches(organisation)
+
+    @get(API + "/{batch:str}", opt=_READS)
+    async def show_batch(organisation: FromPath[str], batch: FromPath[str]) -> BatchDetail:
+        return await desk.detail(organisation, batch)
+
+    @get(API_FILES, opt=_READS)
+    async def list_files(organisation: FromPath[str]) -> list[FileRow]:
+        return await desk.lists.files(organisation)
+
+    return [list_batches, show_batch, list_files]
+
+
+def _api_deeds(desk: BatchDesk) -> list[Any]:
+    @post(API + "/{batch:str}/cancel", opt=_CANCELS, status_code=NO_CONTENT)
+    async def cancel_batch(
+        request: Asked, organisation: FromPath[str], batch: FromPath[str]
+    ) -> None:
+        await desk.cancel(session_of(request).person, organisation, batch)
+
+    @post(API_FILES + "/{file:str}/delete", opt=_DELETES, status_code=NO_CONTENT)
+    async def delete_file(request: Asked, organisation: FromPath[str], file: FromPath[str]) -> None:
+        await desk.forget_file(session_of(request).person, organisation, file)
+
+    return [cancel_batch, delete_file]
+
+
+def _pages(services: Services, desk: BatchDesk) -> list[Any]:
+    shell = services.shell
+
+    async def one(
+        request: Asked, organisation: str, batch: str, wrong: str = "", status: int = 200
+    ) -> Response[str]:
+        detail = await desk.detail(organisation, batch)
+        names = await services.key_names.names(organisation, [detail.batch.key_id])
+        return await shell.page(
+            request,
+            "batches/batch.html",
+            "batches",
+            status,
+            detail=detail,
+            batch=detail.batch,
+            names=names,
+            wrong=wrong,
+        )
+
+    @route(ONE, http_method=READING, media_type=_HTML, opt=_READS)
+    async def batch_page(
+        request: Asked, organisation: FromPath[str], batch: FromPath[str]
+    ) -> Response[str]:
+        return await one(request, organisation, batch)
+
+    @post(ONE + "/cancel", media_type=_HTML, opt=_CANCELS, status_code=SEE_OTHER)
+    async def cancel(
+        request: Asked, organisation: FromPath[str], batch: FromPath[str]
+    ) -> Response[Any]:
+        try:
+            await desk.cancel(session_of(request).person, organisation, batch)
+        except ChangedMeanwhile:
+            wrong = "It ended meanwhile, or is being ended: there is nothing to cancel."
+            return await one(request, organisation, batch, wrong, CONFLICT)
+        return Redirect(f"/o/{organisation}/batches/{batch}", status_code=SEE_OTHER)
+
+    return [batch_page, cancel]
+
+
+def _listing(services: Services, desk: BatchDesk) -> list[Any]:
+    @route(AT, http_method=READING, media_type=_HTML, opt=_READS)
+    async def batches_page(request: Asked, organisation: FromPath[str]) -> Response[str]:
+        text = request.query_params.get("q", "")[:FILTER_CHARS_MAX].strip()
+        rows = await desk.lists.batches(organisation)
+        names = await services.key_names.names(organisation, {row.key_id for row in rows})
+        found = matching(rows, text, names)
+        states: dict[str, int] = {}
+        for row in rows:
+            states[row.state] = states.get(row.state, 0) + 1
+        return await services.shell.page(
+            request,
+            "batches/batches.html",
+            "batches",
+            rows=found[:SHOWN_MAX],
+            found=len(found),
+            total=len(rows),
+            states=sorted(states.items()),
+            names=names,
+            text=text,
+        )
+
+    return [batches_page]
+
+
+def _files(services: Services, desk: BatchDesk) -> list[Any]:
+    shell = services.shell
+
+    @route(FILES, http_method=READING, media_type=_HTML, opt=_READS)
+    async def files_page(request: Asked, organisation: FromPath[str]) -> Response[str]:
+        rows = await desk.lists.files(organisation)
+        names = await services.key_names.names(organisation, {row.key_id for row in rows})
+        return await shell.page(
+            request,
+            "batches/files.html",
+            "files",
+            rows=rows[:SHOWN_MAX],
+            total=len(rows),
+            length_bytes=sum(row.size_bytes for row in rows),
+            names=names,
+        )
+
+    @route(FILES + "/{file:str}", http_method=READING, media_type=_HTML, opt=_READS)
+    async def file_page(
+        request: Asked, organisation: FromPath[str], file: FromPath[str]
+    ) -> Response[str]:
+        found = await desk.file(organisation, file)
+        names = await services.key_names.names(organisation, [found.key_id])
+        held = await held_by(services, organisation)
+        return await shell.page(
+            request, "batches/file.html", "files", file=found, names=names, held=held
+        )
+
+    @post(FILES + "/{file:str}/delete", opt=_DELETES, status_code=SEE_OTHER)
+    async def delete(request: Asked, organisation: FromPath[str], file: FromPath[str]) -> Redirect:
+        await desk.forget_file(session_of(request).person, organisation, file)
+        return Redirect(f"/o/{organisation}/files", status_code=SEE_OTHER)
+
+    return [files_page, file_page, delete]
+
+
+async def held_by(services: Services, organisation: str) -> bool:
+    """Whether a hold is in force there, so that nothing that is kept is destroyed."""
+    custody = Custody(services.database, services.log, services.clock)
+    return bool(await custody.holds(organisation))

@@ -1,0 +1,134 @@
+"""Batches and files on their pages: numbers and states, cancelled and deleted, never opened."""
+
+import msgspec
+import pytest
+
+from gateway.batches import LineCounts
+from gateway.types import AuditRecord
+from tests.admin import seeding as people
+from tests.admin.batches import seeding
+from tests.admin.chromium import window
+from tests.admin.compliance.archive import deeds
+from tests.admin.listener import Browser, Listener
+
+
+pytestmark = pytest.mark.anyio
+AT = "/o/acme/batches"
+FILES = "/o/acme/files"
+
+
+async def owner(listener: Listener, browser: Browser) -> None:
+    await people.person(listener, "olga", "app_owner", "acme")
+    await browser.sign_in_as("olga", people.PASSWORD)
+
+
+async def test_the_list_is_filtered_and_says_how_far_each_is(
+    listener: Listener, browser: Browser
+) -> None:
+    key = await listener.issue_key("nightly summaries")
+    async with listener.database() as database:
+        running = await seeding.batch(listener, database, key)
+        over = await seeding.batch(listener, database, key, lines=5)
+        await seeding.end(listener, database, over, LineCounts(succeeded=3, errored=2))
+    await owner(listener, browser)
+    _, page = await browser.send("GET", AT)
+    assert running[:18] in page
+    assert over[:18] in page
+    assert "nightly summaries" in page
+    _, page = await browser.send("GET", f"{AT}?q=state:completed")
+    assert (running[:18] in page, over[:18] in page) == (False, True)
+    _, page = await browser.send("GET", f"{AT}?q=nightly+state:failed")
+    assert "No batch matches this filter" in page
+    _, page = await browser.send("GET", f"{AT}/{over}")
+    assert "3 of 5 lines were answered, 2 were not" in page
+    _, text = await browser.send("GET", f"/api/organisations/acme/batches/{running}")
+    found = msgspec.json.decode(text)
+    assert (found["batch"]["waiting"], len(found["lines"])) == (3, 3)
+    for path in (AT, f"{AT}/{running}", f"/api/organisations/acme/batches/{running}"):
+        assert "secret" not in (await browser.send("GET", path))[1]
+
+
+async def test_its_requests_are_linked_and_their_cost_is_added_up(
+    listener: Listener, browser: Browser
+) -> None:
+    key = await listener.issue_key("nightly")
+    async with listener.database() as database:
+        batch = await seeding.batch(listener, database, key)
+    records = [
+        AuditRecord(
+            stage="outcome",
+            request_id=f"req_{line}",
+            organisation="acme",
+            utc_us=listener.clock.utc_us(),
+            key_id=key,
+            status="ok",
+            cost_microusd=1_500_000,
+            detail={"batch": name, "line": str(line)},
+        )
+        for line, name in ((2, batch), (1, batch), (1, "batch_other"))
+    ]
+    await listener.record(*records)
+    await owner(listener, browser)
+    _, text = await browser.send("GET", f"/api/organisations/acme/batches/{batch}")
+    found = msgspec.json.decode(text)
+    assert [each["request_id"] for each in found["sent"]] == ["req_1", "req_2"]
+    assert (found["cost_microusd"], found["is_all"]) == (3_000_000, True)
+    _, page = await browser.send("GET", f"{AT}/{batch}")
+    assert "/o/acme/traffic/req_2" in page
+
+
+async def test_cancelling_says_in_numbers_what_it_does_and_is_a_deed(
+    listener: Listener, browser: Browser
+) -> None:
+    key = await listener.issue_key("nightly")
+    async with listener.database() as database:
+        batch = await seeding.batch(listener, database, key)
+    await owner(listener, browser)
+    _, page = await browser.send("GET", f"{AT}/{batch}")
+    assert "3 lines that wait are not sent any more" in page
+    assert (await browser.send("POST", f"{AT}/{batch}/cancel"))[0].status == 303
+    again, page = await browser.send("POST", f"{AT}/{batch}/cancel")
+    assert (again.status, "nothing to cancel" in page) == (409, True)
+    _, text = await browser.send("GET", "/api/organisations/acme/batches")
+    assert [each["state"] for each in msgspec.json.decode(text)] == ["cancelling"]
+    assert ("olga", "batch.cancelled") in await deeds(listener)
+    assert (await browser.send("GET", f"{AT}/batch_none"))[0].status == 404
+
+
+async def test_a_file_is_deleted_by_who_may_and_shows_no_name(
+    listener: Listener, browser: Browser
+) -> None:
+    key = await listener.issue_key("nightly")
+    async with listener.database() as database:
+        file = await seeding.file(listener, database, key)
+    await people.person(listener, "vic", "viewer", "acme")
+    await browser.sign_in_as("vic", people.PASSWORD)
+    _, page = await browser.send("GET", f"{FILES}/{file}")
+    assert "Delete the file" not in page
+    assert (await browser.send("POST", f"{FILES}/{file}/delete"))[0].status == 403
+    await owner(listener, browser)
+    for path in (FILES, f"{FILES}/{file}"):
+        _, page = await browser.send("GET", path)
+        assert "2.5 KiB" in page
+        assert "secret" not in page
+    assert (await browser.send("POST", f"{FILES}/{file}/delete"))[0].status == 303
+    _, text = await browser.send("GET", "/api/organisations/acme/files")
+    assert msgspec.json.decode(text) == []
+    assert ("olga", "file.deleted") in await deeds(listener)
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 820), ("light", 390)])
+async def test_its_pages_stand_at_every_width(listener: Listener, theme: str, width: int) -> None:
+    key = await listener.issue_key("<script>alert(1)</script>" + "x" * 90)
+    async with listener.database() as database:
+        batch = await seeding.batch(listener, database, key)
+        file = await seeding.file(listener, database, key)
+    await people.person(listener, "olga", "app_owner", "acme")
+    async with window(listener, theme=theme, width=width) as seen:
+        await seen.sign_in("olga", people.PASSWORD)
+        for path in (AT, f"{AT}/{batch}", FILES, f"{FILES}/{file}"):
+            assert await seen.open(path) == 200, path
+            assert await seen.violations() == [], path
+            wide = await seen.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert wide <= 0, (path, wide)
+        assert seen.problems == []
