@@ -59,6 +59,7 @@ from gateway.store.scheduler import Scheduler
 from gateway.store.schema import require_newest_schema
 from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event, logger
+from gateway.timekeeping import clock_duties
 from gateway.trials import Trials
 from gateway.types import DialectName
 from gateway.upkeep import Duty, Upkeep
@@ -337,10 +338,7 @@ class DataPlane:
             Duty("prices", rhythm.PRICES_S, self._prices.follow, Event.PRICES_REFUSED),
             Duty("guard", rhythm.GUARD_S, self._guard.tend, Event.GUARD_FAILED),
             Duty(
-                "schedule",
-                rhythm.GUARD_S,
-                scheduler.tend,
-                Event.SCHEDULE_FAILED,
+                *("schedule", rhythm.GUARD_S, scheduler.tend, Event.SCHEDULE_FAILED),
                 due=self._watcher.waiting.schedules,
             ),
             *self._integration.duties,
@@ -363,7 +361,7 @@ class DataPlane:
                 due=self._watcher.waiting.checkups,
             ),
         )
-        chosen: tuple[Duty, ...] = ()
+        chosen = clock_duties(deeds, self._settings.audit)
         if self._alerting is not None:
             perform = self._alerting.perform
             chosen += (Duty("alerts", rhythm.ALERTS_S, perform, Event.ALERT_NOT_TAKEN),)

@@ -12,3 +12,4 @@ CHECKPOINTS_S = 5.0
 """How often it is asked whether a checkpoint is due; when, `audit.checkpoint_period_s` says."""
 PRICES_S = 5.0
 ANSWERS_S = 600.0
+CLOCK_S = 3600.0

@@ -59,6 +59,8 @@ class AuditSettings(Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint_period_s: float = 30.0
     pack_directory: str = "var/packs"
     """Where evidence packs wait to be fetched."""
+    clock_source: str = ""
+    """What the machines' clocks follow; named, every worker states it and its offset each hour."""
     second_device: Literal["auto", "database", "none"] = "auto"
     """Whether the database takes records while the disk cannot: `auto` where it is PostgreSQL."""
 

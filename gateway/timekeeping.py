@@ -1,0 +1,112 @@
+"""What keeps this machine's clock, and how far off it is: as the kernel tells it, else not told.
+
+Nothing is changed and no program is started. The kernel knows whether something keeps its clock and
+by how much that thinks it is off; which program that is shows at best in what it leaves behind.
+"""
+
+import ctypes
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from gateway import rhythm
+from gateway.deeds import Deeds
+from gateway.settings import AuditSettings
+from gateway.telemetry import Event
+from gateway.upkeep import Duty
+
+
+NOT_TOLD: Final = "not told"
+UNSYNCHRONISED: Final = 0x0040
+IN_NANOSECONDS: Final = 0x2000
+_ERROR_STATE: Final = 5
+_SIGNS: Final = (
+    (Path("/run/chrony/chronyd.pid"), "chrony"),
+    (Path("/run/systemd/timesync/synchronized"), "systemd-timesyncd"),
+    (Path("/run/ntpd.pid"), "ntpd"),
+)
+"""What programs that keep a clock leave where it can be seen."""
+
+
+class ClockReading(Struct, frozen=True):
+    """The kernel's word on its clock."""
+
+    is_kept: bool
+    offset_us: int
+    error_max_us: int
+    """By its own estimate it is off by no more."""
+
+
+class _Timex(ctypes.Structure):
+    """Linux's `struct timex`, as far as it is read; the rest is room for what is written there."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_long * 32),
+    )
+
+
+def kernel_clock() -> ClockReading | None:
+    """None where the system has no such word."""
+    if sys.platform != "linux":
+        return None
+    said = _Timex()
+    try:
+        state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(said))
+    except (OSError, AttributeError):
+        return None
+    if state < 0:
+        return None
+    offset_us = said.offset // 1_000 if said.status & IN_NANOSECONDS else said.offset
+    is_kept = state != _ERROR_STATE and not said.status & UNSYNCHRONISED
+    return ClockReading(is_kept, offset_us, said.maxerror)
+
+
+def keeper() -> str:
+    """The program that keeps the clock, if it shows."""
+    return next((name for path, name in _SIGNS if path.exists()), NOT_TOLD)
+
+
+class ClockStatements:
+    """Writes into the log what the clock of this worker's machine follows."""
+
+    def __init__(
+        self,
+        deeds: Deeds,
+        worker: str,
+        source: str,
+        read: Callable[[], ClockReading | None] = kernel_clock,
+    ) -> None:
+        """`source` is the operator's word for it; it is recorded beside what the system tells."""
+        self._deeds = deeds
+        self._worker = worker
+        self._source = source
+        self._read = read
+
+    async def state(self) -> None:
+        """One record; raises AuditUnavailable."""
+        found = self._read()
+        said = {
+            "source": self._source,
+            "keeper": keeper(),
+            "kept": NOT_TOLD if found is None else "yes" if found.is_kept else "no",
+            "offset_us": NOT_TOLD if found is None else str(found.offset_us),
+            "error_max_us": NOT_TOLD if found is None else str(found.error_max_us),
+        }
+        await self._deeds.record(f"worker:{self._worker}", "clock.stated", "", **said)
+
+
+def clock_duties(deeds: Deeds, settings: AuditSettings) -> tuple[Duty, ...]:
+    """None where the operator does not say what the clock follows."""
+    if not settings.clock_source:
+        return ()
+    stated = ClockStatements(deeds, settings.worker, settings.clock_source)
+    return (Duty("clock", rhythm.CLOCK_S, stated.state, Event.UPKEEP_FAILED),)
