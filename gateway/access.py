@@ -71,11 +71,11 @@ ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     | {_P.REVIEWS_SIGN, _P.INCIDENTS_LEAD},
     "security_admin": _READING
     | {_P.AUDIT_READ, _P.PEOPLE_READ, _P.PEOPLE_MANAGE, _P.SECRETS_SET, _P.KEYS_ISSUE}
-    | {_P.INCIDENTS_LEAD},
+    | {_P.INCIDENTS_LEAD, _P.BATCHES_MANAGE},
     # Runs the platform; content, holds and the approval of others' work are not its to give.
     "platform_admin": _READING
     | {_P.KEYS_ISSUE, _P.BUDGETS_SET, _P.SECRETS_SET, _P.SYSTEM_CONFIGURE, _P.POLICIES_EDIT}
-    | {_P.BATCHES_MANAGE}
+    | {_P.BATCHES_MANAGE, _P.INCIDENTS_LEAD}
     | {_P.AUDIT_READ, _P.PEOPLE_READ, _P.PEOPLE_MANAGE},
 }
 
