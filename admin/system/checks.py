@@ -19,6 +19,7 @@ from gateway.configured_policy import load_policy
 from gateway.credentials import (
     admin_token,
     alerts_credential,
+    answers_password,
     master_key,
     oidc_secret,
     pepper,
@@ -120,6 +121,8 @@ def _credentials(settings: Settings) -> Iterator[Check]:
         yield Check(title, "good" if found else "warn", "present" if found else missing)
     if settings.rates.password:
         yield _tried("Password of shared limits", "present", lambda: rates_password(settings))
+    if settings.response_cache.password:
+        yield _tried("Password of shared answers", "present", lambda: answers_password(settings))
     if settings.alerts.credential:
         yield _tried("Credential of alerts", "present", lambda: alerts_credential(settings))
 

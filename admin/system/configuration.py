@@ -124,6 +124,7 @@ def features_of(settings: Settings) -> tuple[Feature, ...]:
         ("Sinks", sinks, sinks, "sinks"),
         ("Budget alerts", settings.alerts.url, "to a web hook", "alerts.url"),
         ("Shared rate limits", settings.rates.url, "among all workers", "rates.url"),
+        ("Shared answers", settings.response_cache.url, "among all workers", "response_cache.url"),
         ("Kept answers", keeps, f"for {keeps} days", "responses.keep_days"),
         ("Prompt caching", settings.requests.prompt_cache, "by us", "requests.prompt_cache"),
         ("Injection score", inspection.injection, "of every request", "inspection.injection"),

@@ -27,6 +27,7 @@ from gateway.access import Permission
 from gateway.credentials import (
     admin_token,
     alerts_credential,
+    answers_password,
     master_key_bytes,
     oidc_secret,
     pepper,
@@ -182,6 +183,7 @@ def known_secrets(settings: Settings) -> Iterator[str]:
         lambda: settings.path(settings.secrets.master_key.file).read_bytes(),
         lambda: admin_token(settings),
         lambda: rates_password(settings),
+        lambda: answers_password(settings),
         lambda: oidc_secret(settings),
         lambda: alerts_credential(settings),
         *(lambda name=name: provider_credential(settings, name) for name in settings.providers),
