@@ -38,6 +38,7 @@ from admin.teams.routes import team_routes
 from admin.traffic.api import traffic_api_routes
 from admin.traffic.pages import traffic_routes
 from admin.traffic.profiles import profile_routes
+from admin.undo import carry_undo
 from admin.viewing import viewing_routes
 from gateway.clock import Clock, SystemClock
 from gateway.credentials import admin_token, oidc_secret
@@ -102,7 +103,7 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
             *openapi_routes(rooms),
         ],
         guards=[require_own_origin, AccessGuard(services.people, services.clock)],
-        before_send=[add_security_headers],
+        before_send=[add_security_headers, carry_undo],
         on_startup=[services.start],
         on_shutdown=[stop],
         exception_handlers={

@@ -40,6 +40,15 @@ async def add_security_headers(message: Message, _: Scope) -> None:
                 headers[name] = value
 
 
+def came_encrypted(connection: ASGIConnection[Any, Any, Any, Any]) -> bool:
+    """Whether the browser speaks TLS to us or to a proxy before us.
+
+    Anybody may set the header; it only keeps the liar's own cookie off plain connections.
+    """
+    forwarded = connection.headers.get("x-forwarded-proto", "")
+    return "https" in (connection.url.scheme, forwarded)
+
+
 async def require_own_origin(
     connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler
 ) -> None:

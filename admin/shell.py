@@ -15,6 +15,7 @@ from admin.access import COOKIE, csrf_of, session_of
 from admin.preferences import Preferences, preferences_of
 from admin.rail import Line, places_of, rail_of
 from admin.screens import Screens
+from admin.undo import Undo, offered
 from gateway.access import EVERYWHERE, Permission, Person, allows
 from gateway.clock import Clock
 from gateway.sections import CurrencySettings
@@ -45,6 +46,8 @@ class Frame(Struct, frozen=True):
     way: Preferences
     path: str
     now_us: int
+    undo: Undo | None = None
+    """What was done a moment ago, and may be undone."""
 
     def may(self, permission: str) -> bool:
         """Whether whoever looks may do this in the page's organisation."""
@@ -126,6 +129,7 @@ class Shell:
             way=preferences_of(request, self._currencies, zones.get(organisation, "UTC")),
             path=request.scope["path"],
             now_us=self._clock.utc_us(),
+            undo=offered(request, self._clock.utc_us()),
         )
 
 

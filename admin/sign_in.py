@@ -23,6 +23,7 @@ from admin.access import (
 )
 from admin.interrupted import Draft, carried_in, is_own_path
 from admin.oidc import OpenIdClient
+from admin.protection import came_encrypted
 from admin.screens import Screens
 from gateway.clock import Clock
 from gateway.deeds import Deeds
@@ -246,15 +247,6 @@ def session_cookie(request: Request[Any, Any, Any], name: str, value: str, sames
         value=value,
         httponly=True,
         samesite=samesite,
-        secure=_came_encrypted(request),
+        secure=came_encrypted(request),
         path="/",
     )
-
-
-def _came_encrypted(request: Request[Any, Any, Any]) -> bool:
-    """Whether the browser speaks TLS to us or to a proxy before us.
-
-    Anybody may set the header; it only keeps the liar's own cookie off plain connections.
-    """
-    forwarded = request.headers.get("x-forwarded-proto", "")
-    return "https" in (request.url.scheme, forwarded)

@@ -15,7 +15,8 @@ from admin.interrupted import is_own_path
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.traffic.asked import Asked, asked_of
-from admin.traffic.pages import ViewForm, zone_of
+from admin.traffic.pages import ViewForm, way_back, zone_of
+from admin.undo import ABSENT, offer
 from gateway.access import Permission
 from gateway.deeds import OPERATORS
 from gateway.errors import RequestInvalid
@@ -33,7 +34,7 @@ Form = Annotated[ViewForm, Body(media_type=RequestEncodingType.URL_ENCODED)]
 def audit_routes(services: Services) -> list[Any]:
     """All pages of the explorer."""
     room = AuditRoom(services)
-    return [*_list_routes(services, room), *_view_routes(room)]
+    return [*_list_routes(services, room), *_view_routes(services, room)]
 
 
 def _list_routes(services: Services, room: AuditRoom) -> list[Any]:
@@ -95,13 +96,16 @@ def viewed_of(request: Request[Any, Any, Any]) -> Asked:
     return replace(asked, view=view if view in VIEWS else "")
 
 
-def _view_routes(room: AuditRoom) -> list[Any]:
+def _view_routes(services: Services, room: AuditRoom) -> list[Any]:
     @post(f"{_LIST}/views", opt=_OWN, status_code=SEE_OTHER)
     async def keep_audit_view(
         request: Request[Any, Any, Any], organisation: FromPath[str], data: Form
     ) -> Redirect:
         person, text = session_of(request).person.name, render(parse(data.q))
-        await room.views.keep(person, organisation, ROOM, data.name.strip(), text)
+        replaces = data.expects != ABSENT
+        await room.views.keep(
+            person, organisation, ROOM, data.name.strip(), text, replaces=replaces
+        )
         return Redirect(_back(data, organisation), status_code=SEE_OTHER)
 
     @post(f"{_LIST}/views/drop", opt=_OWN, status_code=SEE_OTHER)
@@ -109,7 +113,9 @@ def _view_routes(room: AuditRoom) -> list[Any]:
         request: Request[Any, Any, Any], organisation: FromPath[str], data: Form
     ) -> Redirect:
         person = session_of(request).person.name
-        await room.views.drop(person, organisation, ROOM, data.name)
+        dropped = await room.views.drop(person, organisation, ROOM, data.name)
+        if dropped is not None:
+            offer(request, services.clock, way_back(dropped, data, f"/o/{organisation}/audit"))
         return Redirect(_back(data, organisation), status_code=SEE_OTHER)
 
     return [keep_audit_view, drop_audit_view]

@@ -18,6 +18,7 @@ from admin.forms import form_of
 from admin.models.room import Room, room_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
+from admin.undo import MEANWHILE, Undo, offer
 from gateway.access import Permission, Person
 from gateway.errors import RequestInvalid
 from gateway.store.pool_drains import Drain, DrainTable
@@ -140,7 +141,7 @@ class EngineDesk:
         providers = self._services.settings.providers.values()
         return frozenset(member for each in providers for member in each.members)
 
-    async def drain(self, person: Person, order: DrainOrder) -> None:
+    async def drain(self, person: Person, order: DrainOrder) -> Drain:
         """Send nothing new to a member.
 
         Raises:
@@ -153,18 +154,25 @@ class EngineDesk:
             raise RequestInvalid(f"{line.drain.actor} drained it already.", parameter="member")
         after = msgspec.to_builtins(order)
         async with self._services.deeds.doing(person.name, "pool.drained", "", after=after):
-            await self._drains.drain(order.member, person.name, order.reason)
+            return await self._drains.drain(order.member, person.name, order.reason)
 
-    async def resume(self, person: Person, member: str) -> None:
-        """Give a member its share again; raises RequestInvalid where it is not drained."""
+    async def resume(self, person: Person, member: str, since_us: int | None = None) -> Drain:
+        """Give a member its share again, by ending the drain of `since_us` if that is named.
+
+        Raises:
+            RequestInvalid: it is not drained, or by another order.
+        """
         drains = {each.member: each for each in await self._drains.all()}
         if member not in drains:
             raise RequestInvalid("It is not drained.", parameter="member")
+        if since_us not in (None, drains[member].since_us):
+            raise RequestInvalid(MEANWHILE, parameter="member")
         before, after = msgspec.to_builtins(drains[member]), {"member": member}
         async with self._services.deeds.doing(
             person.name, "pool.resumed", "", before=before, after=after
         ):
             await self._drains.resume(member)
+        return drains[member]
 
     def _configured(self) -> list[tuple[str, str]]:
         """Provider and engine of every engine; those of pools under their pool."""
@@ -226,16 +234,23 @@ def _draining(services: Services) -> list[Any]:
         form = await form_of(request)
         order = DrainOrder(form.text("member"), form.text("reason"))
         try:
-            await desk.drain(session_of(request).person, order)
+            drained = await desk.drain(session_of(request).person, order)
         except RequestInvalid as error:
             page: Response[str] = await showing(request, order.member, order.reason, error.message)
             return page
+        back = {"member": order.member, "since_us": str(drained.since_us)}
+        said = f"{order.member} is drained: it gets nothing new."
+        offer(request, services.clock, Undo(said, f"{AT}/resume", back))
         return Redirect(AT, status_code=SEE_OTHER)
 
     @post(f"{AT}/resume", media_type=_HTML, opt=_RESUMES, status_code=SEE_OTHER)
     async def resume(request: Asked) -> Redirect:
         form = await form_of(request)
-        await desk.resume(session_of(request).person, form.text("member"))
+        since_us = form.whole("since_us", 2**62)
+        ended = await desk.resume(session_of(request).person, form.text("member"), since_us)
+        back = {"member": ended.member, "reason": ended.reason}
+        said = f"{ended.member} gets its share again."
+        offer(request, services.clock, Undo(said, f"{AT}/drain", back))
         return Redirect(AT, status_code=SEE_OTHER)
 
     return [drain_page, drain, resume]

@@ -58,12 +58,12 @@ class PeopleDesk:
         ):
             await self._people.disable(person.name, by)
 
-    async def enable(self, by: Person, person: Person) -> None:
-        """Let somebody sign in again."""
+    async def enable(self, by: Person, person: Person, since_us: int | None = None) -> None:
+        """Let somebody sign in again, who was disabled at `since_us` if that is named."""
         async with self._deeds.doing(
             by.name, "person.enabled", "", before=_before(person), after={"person": person.name}
         ):
-            await self._people.enable(person.name, by)
+            await self._people.enable(person.name, by, since_us)
 
 
 def link_of(request: Request[Any, Any, Any], admin_url: str, code: str) -> str:

@@ -12,6 +12,7 @@ from admin.interrupted import is_own_path
 from admin.people.verdicts import Verdict, verdict
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
+from admin.undo import ABSENT, EXPECTS, MEANWHILE, PRESENT, Undo, holds, offer
 from gateway.access import (
     EVERYWHERE,
     ROLE_PERMISSIONS,
@@ -73,6 +74,7 @@ class Desk:
         self._shell = services.shell
         self._people = services.people
         self._deeds = services.deeds
+        self._clock = services.clock
         self._invitations = Invitations(services.database, services.clock)
 
     async def page(self, request: Asked, form: Form, wrong: str = "") -> Response[str]:
@@ -104,13 +106,22 @@ class Desk:
             name = form.text("person")
             after = {"person": name, "role": given.role, "organisation": given.organisation}
             about = "" if given.organisation == EVERYWHERE else given.organisation
+            await self._require_unchanged(name, given, form)
             async with self._deeds.doing(grantor.name, action, about, after=after):
                 step = self._people.grant if action == "role.granted" else self._people.revoke
                 await step(name, given, grantor)
         except GatewrightError as error:
             return await self.page(request, form, error.message)
+        offer(request, self._clock, _way_back(form, name, given, action))
         to = form.text("to")
         return Redirect(to if is_own_path(to) else AT, status_code=SEE_OTHER)
+
+    async def _require_unchanged(self, name: str, given: Grant, form: Form) -> None:
+        """Raises RequestInvalid where a role is not as a way back expects."""
+        people = await self._people.listed() if form.text(EXPECTS) else ()
+        has_it = any(each.name == name and given in each.grants for each in people)
+        if not holds(form.text(EXPECTS), is_present=has_it):
+            raise RequestInvalid(MEANWHILE)
 
 
 def _question(request: Asked) -> Question:
@@ -123,6 +134,16 @@ def _grant_of(form: Form) -> Grant:
     if role is None or not form.text("organisation"):
         raise RequestInvalid("choose a role and where it holds", parameter="role")
     return Grant(role, form.text("organisation"))
+
+
+def _way_back(form: Form, name: str, given: Grant, action: str) -> Undo:
+    """A role that was given is taken, and one that was taken is given."""
+    is_given = action == "role.granted"
+    role = given.role.replace("_", " ")
+    said = f"{name} was given {role}." if is_given else f"{name} lost {role}."
+    fields = {"person": name, "role": given.role, "organisation": given.organisation}
+    fields |= {"to": form.text("to"), EXPECTS: PRESENT if is_given else ABSENT}
+    return Undo(said, f"{AT}/{'revoke' if is_given else 'grant'}", fields)
 
 
 def _verdict(people: Any, question: Question) -> Verdict | None:

@@ -13,6 +13,7 @@ from admin.people.desk import GOOD_FOR_HOURS, PeopleDesk, link_of
 from admin.people.reader import PeopleReader
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
+from admin.undo import Undo, offer
 from gateway.access import EVERYWHERE, ROLES, Grant, Permission, Person, may_grant
 from gateway.errors import GatewrightError
 
@@ -23,7 +24,7 @@ _HTML: Final = MediaType.HTML
 _READS: Final = needs(Permission.PEOPLE_READ, "everywhere")
 _MANAGES: Final = needs(Permission.PEOPLE_MANAGE, "everywhere")
 Asked = Request[Any, Any, Any]
-Deed = Callable[[Person, Person], Awaitable[None]]
+Deed = Callable[[Asked, Person, Person], Awaitable[None]]
 
 
 def person_routes(services: Services) -> list[Any]:
@@ -74,10 +75,19 @@ class PersonRoom:
         """Do something to somebody, and show their page: what is wrong is said there."""
         person = await self.reader.person(name)
         try:
-            await deed(session_of(request).person, person)
+            await deed(request, session_of(request).person, person)
         except GatewrightError as error:
             return await self.page(request, name, error.message)
         return Redirect(f"/person/{name}", status_code=SEE_OTHER)
+
+    async def offer_back(self, request: Asked, name: str) -> None:
+        """Whoever was just disabled may be enabled again, unless somebody else did something."""
+        facts = await self._services.people.facts(name)
+        if facts is not None and facts.disabled_us is not None:
+            said = f"{name} is disabled, and signed out everywhere."
+            fields = {"since_us": str(facts.disabled_us)}
+            undo = Undo(said, f"/person/{name}/enable", fields)
+            offer(request, self._services.clock, undo)
 
 
 def _reading(services: Services, room: PersonRoom) -> list[Any]:
@@ -147,10 +157,22 @@ def _inviting(services: Services, room: PersonRoom) -> list[Any]:
 
 def _changing(room: PersonRoom) -> list[Any]:
     desk = room.desk
+
+    async def disable(request: Asked, by: Person, person: Person) -> None:
+        await desk.disable(by, person)
+        await room.offer_back(request, person.name)
+
+    async def enable(request: Asked, by: Person, person: Person) -> None:
+        since_us = (await form_of(request)).whole("since_us", 2**62)
+        await desk.enable(by, person, since_us)
+
+    async def withdraw(_: Asked, by: Person, person: Person) -> None:
+        await desk.withdraw(by, person)
+
     return [
-        _posting(room, "disable", "person.disabled", desk.disable),
-        _posting(room, "enable", "person.enabled", desk.enable),
-        _posting(room, "withdraw", "person.link_withdrawn", desk.withdraw),
+        _posting(room, "disable", "person.disabled", disable),
+        _posting(room, "enable", "person.enabled", enable),
+        _posting(room, "withdraw", "person.link_withdrawn", withdraw),
     ]
 
 

@@ -31,6 +31,7 @@ from admin.policy_room.room import (
 from admin.policy_room.testing import tried
 from admin.policy_room.wording import effects
 from admin.sign_in import SEE_OTHER
+from admin.undo import Undo, offer
 from gateway.access import Permission
 from gateway.errors import RequestInvalid
 from gateway.store.policy_drafts import DraftConflict
@@ -45,7 +46,7 @@ NOTHING: Final = "nothing: it is decided and forgotten"
 
 def editing_routes(room: PolicyRoom) -> list[Any]:
     """The routes of the editor."""
-    return [*_code_routes(room), *_card_routes(room)]
+    return [*_code_routes(room), *_card_routes(room), *_arranging_routes(room)]
 
 
 def _code_routes(room: PolicyRoom) -> list[Any]:
@@ -125,6 +126,12 @@ def _card_routes(room: PolicyRoom) -> list[Any]:
             )
         return _back(organisation, place, kept=found.comments_kept)
 
+    return [card, rule_like, keep_card]
+
+
+def _arranging_routes(room: PolicyRoom) -> list[Any]:
+    desk = room.desk
+
     @takes(f"{BASE}/rules", Permission.POLICIES_EDIT, "policy.edited")
     async def arrange(request: Asking, organisation: Named, level: Named) -> Response[Any]:
         """Move a rule up or down, or take it out."""
@@ -134,6 +141,8 @@ def _card_routes(room: PolicyRoom) -> list[Any]:
             revision = _same_revision(form, working)
             found = _arranged(working.text, form)
             await desk.save(person_of(request), organisation, place, found.text, revision)
+            if undo := _moved_back(organisation, place, form, revision):
+                offer(request, room.services.clock, undo)
         except RequestInvalid as error:
             said = f"{error.message}. Nothing was changed."
             return await editor_page(
@@ -141,7 +150,7 @@ def _card_routes(room: PolicyRoom) -> list[Any]:
             )
         return _back(organisation, place, kept=found.comments_kept)
 
-    return [card, rule_like, keep_card, arrange]
+    return [arrange]
 
 
 def _same_revision(form: dict[str, str], working: Working) -> int:
@@ -162,6 +171,20 @@ def _arranged(text: str, form: dict[str, str]) -> Amended:
         case "remove":
             return cards.without(text, section, number)
     raise RequestInvalid("up, down or remove", parameter="action")
+
+
+def _moved_back(
+    organisation: str, place: Place, form: dict[str, str], revision: int
+) -> Undo | None:
+    """What moves a rule back that was moved; what was taken out is too long to carry along."""
+    step = {"up": -1, "down": 1}.get(form.get("action", ""))
+    if step is None:
+        return None
+    number = number_in(form, "place") + step
+    way = {"action": "down" if step < 0 else "up", "place": str(number)}
+    fields = {"section": form.get("section", ""), "revision": str(revision + 1)} | way
+    said = f"A rule was moved {form['action']}."
+    return Undo(said, f"{_home(organisation, place)}/rules", fields)
 
 
 def _home(organisation: str, place: Place) -> str:

@@ -1,6 +1,7 @@
 """From a draft to a version, and from there to everybody: submit, agree, roll out, roll back."""
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from litestar import Response
@@ -9,7 +10,7 @@ from litestar.response import Redirect
 from admin.policy_room.desk import STEPS, VERDICTS
 from admin.policy_room.limits import limit_fields, limits_of
 from admin.policy_room.marks import line_difference, marks_of
-from admin.policy_room.pages import EMPTY, history_page, moment_of, version_page
+from admin.policy_room.pages import EMPTY, US_PER_S, history_page, moment_of, version_page
 from admin.policy_room.places import Place, place_of
 from admin.policy_room.room import (
     Asking,
@@ -26,9 +27,11 @@ from admin.policy_room.room import (
 from admin.policy_room.weighing import DAYS
 from admin.preferences import is_zone
 from admin.sign_in import SEE_OTHER
+from admin.undo import MEANWHILE, Undo, offer
 from gateway.access import Permission
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.rollout import Action
+from gateway.store.schedules import Schedule
 from policies.difference import amendments
 
 
@@ -112,15 +115,41 @@ def _waiting_routes(room: PolicyRoom) -> list[Any]:
         version = await room.reader.version(place, number)
         try:
             reason = form.get("reason", "")
-            await room.desk.unschedule(person_of(request), organisation, place, number, reason)
+            ended = await room.desk.unschedule(
+                person_of(request), organisation, place, number, reason
+            )
         except RequestInvalid as error:
             return await version_page(
                 room, request, organisation, place, version,
                 status=error.status, problem=error.message,
             )  # fmt: skip
+        offer(request, room.services.clock, _way_back(organisation, place, ended))
         return _to_version(organisation, place, number)
 
     return [unschedule]
+
+
+def _way_back(organisation: str, place: Place, ended: Schedule) -> Undo:
+    """What orders a schedule again that was called off."""
+    at = datetime.fromtimestamp(ended.at_us / US_PER_S, UTC).isoformat()
+    fields = {"action": ended.action, "at": at, "reason": ended.reason, "again": ended.id}
+    fields |= {"percent": f"{ended.percent:g}"}
+    said = f"What was scheduled for version {ended.number} was called off."
+    path = f"/o/{organisation}/policies/{place.slug}/versions/{ended.number}/rollout"
+    return Undo(said, path, fields)
+
+
+async def _require_unchanged(room: PolicyRoom, place: Place, form: dict[str, str]) -> None:
+    """Raises RequestInvalid where a schedule cannot come back to what it was made for."""
+    if not (again := form.get("again", "")):
+        return
+    known = await room.reader.schedules.of(place.name)
+    ended = next((each for each in known if each.id == again), None)
+    numbers = {each.number for each in known if each.state == "waiting"}
+    if ended is None or ended.number in numbers:
+        raise RequestInvalid(MEANWHILE)
+    if said := await room.reader.schedules.conflict(ended):
+        raise RequestInvalid(f"{MEANWHILE} {said.capitalize()}.")
 
 
 async def _take(
@@ -138,6 +167,7 @@ async def _take(
             raise RequestInvalid(f"one of {', '.join(permitted)}", parameter="action")
         percent = _percent(form) if action == "canary" else 0.0
         if form.get("at", "").strip():
+            await _require_unchanged(room, place, form)
             at_us = await _moment(room, request, form)
             await room.desk.schedule(
                 person_of(request),

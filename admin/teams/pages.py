@@ -15,6 +15,8 @@ from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.teams.desk import TeamDesk
 from admin.teams.reader import KEYS_SHOWN, STATES, TeamReader
+from admin.teams.undoing import WAYS_BACK, Way
+from admin.undo import EXPECTS, holds, offer
 from gateway.access import EVERYWHERE, Permission, Person, allows
 from gateway.budgets import WINDOWS, WindowKind
 from gateway.errors import RequestInvalid
@@ -85,9 +87,11 @@ class TeamRoom:
             if not person.is_disabled and any(g.organisation in places for g in person.grants)
         ]
 
-    async def done(self, request: Asked, organisation: str, name: str, deed: Deed) -> Response[Any]:
+    async def done(
+        self, request: Asked, place: tuple[str, str], deed: Deed, back: Way
+    ) -> Response[Any]:
         """Do something to a team, and show its page: what is wrong is said there."""
-        form, place = await form_of(request), (organisation, name)
+        form, (organisation, name) = await form_of(request), place
         team = await self.reader.team(organisation, name)
         try:
             await deed(session_of(request).person, team, form)
@@ -96,7 +100,17 @@ class TeamRoom:
             return await self.page(request, place, form, wrong, 400)
         except ChangedMeanwhile:
             return await self.page(request, place, form, {"team": MEANWHILE}, CONFLICT)
+        if undo := back(team, form):
+            offer(request, self._services.clock, undo)
         return Redirect(f"/o/{organisation}/teams/{name}", status_code=SEE_OTHER)
+
+    async def require_unchanged(self, team: Team, member: str, form: Form) -> None:
+        """Raises ChangedMeanwhile where a member is not as a way back expects."""
+        if not (expected := form.text(EXPECTS)):
+            return
+        members = (await self.reader.detail(team.organisation, team.name)).members
+        if not holds(expected, is_present=any(each.name == member for each in members)):
+            raise ChangedMeanwhile
 
 
 def _reading(services: Services, room: TeamRoom) -> list[Any]:
@@ -193,10 +207,14 @@ def _changing(room: TeamRoom) -> list[Any]:
         await desk.restore(person, team, _revision(form))
 
     async def add_member(person: Person, team: Team, form: Form) -> None:
-        await desk.add_member(person, team, form.text("person"))
+        member = form.text("person")
+        await room.require_unchanged(team, member, form)
+        await desk.add_member(person, team, member)
 
     async def remove_member(person: Person, team: Team, form: Form) -> None:
-        await desk.remove_member(person, team, form.text("person"))
+        member = form.text("person")
+        await room.require_unchanged(team, member, form)
+        await desk.remove_member(person, team, member)
 
     return [
         _posting(room, "change", _P.KEYS_ISSUE, "team.changed", change),
@@ -215,7 +233,7 @@ def _posting(room: TeamRoom, part: str, permission: Permission, records: str, de
     async def handler(
         request: Asked, organisation: FromPath[str], team: FromPath[str]
     ) -> Response[Any]:
-        return await room.done(request, organisation, team, deed)
+        return await room.done(request, (organisation, team), deed, WAYS_BACK[records])
 
     return handler
 

@@ -18,10 +18,12 @@ from admin.traffic.exports import FORMS, lines_of
 from admin.traffic.reader import ROOM, TrafficRoom
 from admin.traffic.story import StoryReader
 from admin.traffic.words import verdict_of
+from admin.undo import ABSENT, EXPECTS, Undo, offer
 from gateway.access import Permission
 from gateway.errors import RequestInvalid
 from gateway.searching import FIELDS, parse, render
 from gateway.store.traffic import LOOKED_AT_RECORDS
+from gateway.store.views import SavedView
 
 
 _READ: Final = needs(Permission.TRAFFIC_READ)
@@ -35,6 +37,7 @@ class ViewForm(Struct, frozen=True):
     name: str = ""
     q: str = ""
     to: str = "/"
+    expects: str = ""
 
 
 Form = Annotated[ViewForm, Body(media_type=RequestEncodingType.URL_ENCODED)]
@@ -45,7 +48,7 @@ def traffic_routes(services: Services) -> list[Any]:
     room, stories = TrafficRoom(services), StoryReader(services)
     return [
         *_list_routes(services, room),
-        *_view_routes(room),
+        *_view_routes(services, room),
         _request_route(services, stories),
     ]
 
@@ -90,13 +93,16 @@ def _list_routes(services: Services, room: TrafficRoom) -> list[Any]:
     return [traffic, export]
 
 
-def _view_routes(room: TrafficRoom) -> list[Any]:
+def _view_routes(services: Services, room: TrafficRoom) -> list[Any]:
     @post(f"{_LIST}/views", opt=_OWN, status_code=SEE_OTHER)
     async def keep_view(
         request: Request[Any, Any, Any], organisation: FromPath[str], data: Form
     ) -> Redirect:
         person, text = session_of(request).person.name, render(parse(data.q))
-        await room.views.keep(person, organisation, ROOM, data.name.strip(), text)
+        replaces = data.expects != ABSENT
+        await room.views.keep(
+            person, organisation, ROOM, data.name.strip(), text, replaces=replaces
+        )
         return Redirect(_back(data, organisation), status_code=SEE_OTHER)
 
     @post(f"{_LIST}/views/drop", opt=_OWN, status_code=SEE_OTHER)
@@ -104,10 +110,18 @@ def _view_routes(room: TrafficRoom) -> list[Any]:
         request: Request[Any, Any, Any], organisation: FromPath[str], data: Form
     ) -> Redirect:
         person = session_of(request).person.name
-        await room.views.drop(person, organisation, ROOM, data.name)
+        dropped = await room.views.drop(person, organisation, ROOM, data.name)
+        if dropped is not None:
+            offer(request, services.clock, way_back(dropped, data, f"/o/{organisation}/traffic"))
         return Redirect(_back(data, organisation), status_code=SEE_OTHER)
 
     return [keep_view, drop_view]
+
+
+def way_back(dropped: SavedView, data: ViewForm, path: str) -> Undo:
+    """What keeps a view again that was dropped from the list at a path."""
+    fields = {"name": dropped.name, "q": dropped.filter, "to": data.to, EXPECTS: ABSENT}
+    return Undo(f"The view {dropped.name} was dropped.", f"{path}/views", fields)
 
 
 def _request_route(services: Services, stories: StoryReader) -> Any:

@@ -120,11 +120,13 @@ class PeopleStore:
             await connection.execute(change.values(disabled_us=self._clock.utc_us()))
             await connection.execute(delete(admin_sessions).where(admin_sessions.c.person == name))
 
-    async def enable(self, name: str, by: Person | None = None) -> None:
+    async def enable(
+        self, name: str, by: Person | None = None, since_us: int | None = None
+    ) -> None:
         """Let somebody sign in again, with the roles they hold.
 
         Raises:
-            RequestInvalid: there is no such person.
+            RequestInvalid: there is no such person, or they were not disabled at `since_us`.
             Forbidden: whoever asks may not give a role that they hold.
         """
         async with self._database.writing() as connection:
@@ -133,7 +135,11 @@ class PeopleStore:
             if by is not None and not all(may_grant(by, grant) for grant in given):
                 raise Forbidden("You cannot let somebody in who may do what you may not.")
             change = update(people).where(people.c.name == name)
-            await connection.execute(change.values(disabled_us=None))
+            if since_us is not None:
+                change = change.where(people.c.disabled_us == since_us)
+            done = await connection.execute(change.values(disabled_us=None))
+            if not done.rowcount:
+                raise RequestInvalid("Somebody changed this meanwhile. Nothing was undone.")
 
     async def facts(self, name: str) -> Facts | None:
         """What is kept of somebody; None for nobody."""

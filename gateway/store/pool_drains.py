@@ -45,13 +45,14 @@ class DrainTable:
             rows = (await connection.execute(query)).mappings().all()
         return [Drain(**row) for row in rows]
 
-    async def drain(self, member: str, actor: str, reason: str = "") -> None:
+    async def drain(self, member: str, actor: str, reason: str = "") -> Drain:
         """Nothing new goes there from now on; ordered again, the newer order stands."""
         order = Drain(member, actor[:200], reason, self._clock.utc_us())
         async with self._database.writing() as connection:
             await connection.execute(delete(pool_drains).where(pool_drains.c.member == member))
             await connection.execute(pool_drains.insert(), asdict(order))
             await bump(connection)
+        return order
 
     async def resume(self, member: str) -> bool:
         """It gets its share again; false if it was not drained."""

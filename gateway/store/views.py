@@ -39,12 +39,19 @@ class ViewStore:
             return [SavedView(*row) for row in (await connection.execute(query)).all()]
 
     async def keep(
-        self, person: str, organisation: str, room: str, name: str, filter_text: str
+        self,
+        person: str,
+        organisation: str,
+        room: str,
+        name: str,
+        filter_text: str,
+        *,
+        replaces: bool = True,
     ) -> None:
-        """Keep a view; one of the same name is replaced.
+        """Keep a view; one of the same name is replaced, or in the way.
 
         Raises:
-            RequestInvalid: the name cannot be one, or there are too many.
+            RequestInvalid: the name cannot be one, or there are too many, or one is in the way.
             NotReady: the database does not answer.
         """
         if not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable():
@@ -52,7 +59,9 @@ class ViewStore:
             raise RequestInvalid(reason, parameter="name")
         of = _of(person, organisation, room)
         async with self._database.writing() as connection:
-            await connection.execute(delete(saved_views).where(*of, saved_views.c.name == name))
+            gone = delete(saved_views).where(*of, saved_views.c.name == name)
+            if (await connection.execute(gone)).rowcount and not replaces:
+                raise RequestInvalid("another view has this name by now", parameter="name")
             count = await connection.scalar(
                 select(func.count()).select_from(saved_views).where(*of)
             )
@@ -65,11 +74,14 @@ class ViewStore:
                 insert(saved_views).values(**row, created_us=self._clock.utc_us())
             )
 
-    async def drop(self, person: str, organisation: str, room: str, name: str) -> None:
-        """Forget a view; one that is not there is no error. Raises NotReady."""
+    async def drop(self, person: str, organisation: str, room: str, name: str) -> SavedView | None:
+        """Forget a view, and say which; one that is not there is no error. Raises NotReady."""
         where = (*_of(person, organisation, room), saved_views.c.name == name)
+        columns = saved_views.c.name, saved_views.c.filter, saved_views.c.created_us
         async with self._database.writing() as connection:
+            row = (await connection.execute(select(*columns).where(*where))).one_or_none()
             await connection.execute(delete(saved_views).where(*where))
+        return None if row is None else SavedView(*row)
 
 
 def _of(person: str, organisation: str, room: str) -> tuple[ColumnElement[bool], ...]:

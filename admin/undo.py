@@ -1,0 +1,136 @@
+"""Undo: for two minutes after a deed the way back is offered, once, to the sitting that did it.
+
+The way back is nothing new: a form for the ordinary inverse deed, with its own permission, its own
+record, and its own look at whether somebody changed things meanwhile. An offer only names that form
+and fills it in. It travels in a cookie that the sitting signs, so it needs no place to be kept, and
+any other deed ends it. What cannot be undone, or takes two people, offers none.
+"""
+
+import hashlib
+import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from litestar import Request
+from litestar.datastructures import Cookie, MutableScopeHeaders
+from litestar.types import HTTPResponseStartEvent, Message, Scope
+from msgspec import Struct
+
+from admin.access import COOKIE as SITTING
+from admin.interrupted import is_own_path
+from admin.protection import SAFE_METHODS, came_encrypted
+from gateway.clock import Clock
+
+
+COOKIE: Final = "gatewright_undo"
+KEPT_S: Final = 120
+COOKIE_LENGTH_MAX: Final = 3_000
+"""What is longer is not offered: browsers keep no cookie of any length."""
+MARK: Final = "undo=1"
+"""In the address of the form: with it the offer is used up, whatever comes of it."""
+EXPECTS: Final = "expects"
+"""A field of a way back to what has no revision: what must be so still."""
+PRESENT: Final = "present"
+ABSENT: Final = "absent"
+MEANWHILE: Final = "Somebody changed this meanwhile. Nothing was undone; here is how it is now."
+REFUSED: Final = 400
+_OFFERED: Final = "gatewright.undo"
+
+UNDONE_BY: Final[Mapping[str, str]] = {
+    "person.disabled": "person.enabled",
+    "role.granted": "role.revoked",
+    "role.revoked": "role.granted",
+    "team.archived": "team.restored",
+    "team.restored": "team.archived",
+    "team.changed": "team.changed",
+    "team.defaults_set": "team.defaults_set",
+    "team.member_added": "team.member_removed",
+    "team.member_removed": "team.member_added",
+    "pool.drained": "pool.resumed",
+    "pool.resumed": "pool.drained",
+    "policy.unscheduled": "policy.scheduled",
+    "policy.edited": "policy.edited",
+}
+"""Deeds that offer a way back, and the deed that it is. A view that was dropped is no deed."""
+
+
+def holds(expected: str, *, is_present: bool) -> bool:
+    """Whether a thing still is as a way back expects it; any other form expects nothing."""
+    return not expected or is_present == (expected == PRESENT)
+
+
+class Undo(Struct, frozen=True):
+    """The way back from what was done."""
+
+    said: str
+    """What was done, as a sentence."""
+    path: str
+    fields: Mapping[str, str] = {}
+    until_us: int = 0
+
+    @property
+    def action(self) -> str:
+        """Where the form goes, before the mark of the session."""
+        return f"{self.path}?{MARK}"
+
+
+def offer(request: Request[Any, Any, Any], clock: Clock, undo: Undo) -> None:
+    """Offer a way back with the answer to this request."""
+    until_us = clock.utc_us() + KEPT_S * 1_000_000
+    kept = msgspec.structs.replace(undo, until_us=until_us)
+    body = urlsafe_b64encode(msgspec.json.encode(kept)).decode()
+    value = f"{body}.{_mark(request, body)}"
+    if len(value) <= COOKIE_LENGTH_MAX:
+        request.scope[_OFFERED] = value  # type: ignore[typeddict-unknown-key]
+
+
+def offered(request: Request[Any, Any, Any], now_us: int) -> Undo | None:
+    """What this sitting may undo, for a page that it reads."""
+    body, _, mark = request.cookies.get(COOKIE, "").partition(".")
+    if request.scope["method"] not in SAFE_METHODS or not body:
+        return None
+    if not hmac.compare_digest(mark.encode(), _mark(request, body).encode()):
+        return None
+    try:
+        found = msgspec.json.decode(urlsafe_b64decode(body), type=Undo)
+    except ValueError:
+        return None
+    return found if now_us < found.until_us and is_own_path(found.path) else None
+
+
+async def carry_undo(message: Message, scope: Scope) -> None:
+    """A hook on every answer: the cookie comes with an offer, and goes with the next deed."""
+    if message["type"] != "http.response.start":
+        return
+    request = Request[Any, Any, Any](scope)
+    value = scope.get(_OFFERED)
+    is_change = request.method not in SAFE_METHODS
+    is_over = message["status"] < REFUSED or MARK in request.url.query.split("&")
+    if isinstance(value, str):
+        _add(message, request, value, KEPT_S)
+    elif is_change and is_over and COOKIE in request.cookies:
+        _add(message, request, "", 0)
+
+
+def _add(
+    message: HTTPResponseStartEvent, request: Request[Any, Any, Any], value: str, max_age_s: int
+) -> None:
+    cookie = Cookie(
+        COOKIE,
+        value=value,
+        max_age=max_age_s,
+        path="/",
+        httponly=True,
+        samesite="strict",
+        secure=came_encrypted(request),
+    )
+    headers = MutableScopeHeaders.from_message(message)
+    headers.add("set-cookie", cookie.to_header(header=""))
+
+
+def _mark(request: Request[Any, Any, Any], body: str) -> str:
+    """Nobody can make it who does not hold the sitting's cookie."""
+    sitting = request.cookies.get(SITTING, "")
+    return hmac.new(sitting.encode(), f"undo {body}".encode(), hashlib.sha256).hexdigest()
