@@ -33,6 +33,7 @@ from gateway.store.rate_limits import RateLimitTable
 from gateway.store.rollup import Rollup
 from gateway.store.scheduler import Scheduler
 from gateway.store.schema import require_newest_schema
+from gateway.store.spare_secrets import Retirement, SpareSecretTable
 from gateway.store.spending import SpendingReader
 from gateway.store.traffic_figures import TrafficFigures
 from gateway.telemetry import Event, logger
@@ -42,6 +43,7 @@ from gateway.upkeep import Duty, Upkeep
 ADD_EVERY_S: Final = 10.0
 TIDY_EVERY_S: Final = 3600.0
 SCHEDULE_EVERY_S: Final = 1.0
+RETIRE_EVERY_S: Final = 60.0
 
 
 class Services(Struct, frozen=True):
@@ -101,6 +103,8 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     checker = LogChecker(settings, records, deeds, clock)
     policies = PolicyStore(database, clock)
     scheduler = Scheduler(database, policies, deeds, clock)
+    spares = SpareSecretTable(database, master_key(settings), clock)
+    retirement = Retirement(spares, deeds)
     badge = LogBadge(database, checker, clock, settings.audit.checkpoint_period_s)
     waiting = PendingBadge(policies, Custody(database, log, clock))
     return Services(
@@ -123,6 +127,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
                 Duty("rollup", ADD_EVERY_S, rollup.catch_up, Event.UPKEEP_FAILED),
                 Duty("rollup", TIDY_EVERY_S, rollup.tidy, Event.UPKEEP_FAILED),
                 Duty("schedule", SCHEDULE_EVERY_S, scheduler.tend, Event.SCHEDULE_FAILED),
+                Duty("secrets", RETIRE_EVERY_S, retirement.tend, Event.UPKEEP_FAILED),
             )
         ),
         log=log,

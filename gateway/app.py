@@ -358,6 +358,7 @@ class DataPlane:
                 *(self._settings, self._database, self._evidence, self._clock),
                 providers=self._providers,
                 board=self._prober.board,
+                trial=self._rotation.trial,
                 due=self._watcher.waiting.checkups,
             ),
         )
@@ -365,8 +366,7 @@ class DataPlane:
         if self._alerting is not None:
             perform = self._alerting.perform
             chosen += (Duty("alerts", rhythm.ALERTS_S, perform, Event.ALERT_NOT_TAKEN),)
-        ship = make_shipping(self._settings, self._egress, self._database, self._clock)
-        if ship is not None:
+        if ship := make_shipping(self._settings, self._egress, self._database, self._clock):
             chosen += (Duty("sinks", rhythm.SINKS_S, ship, Event.SINK_FAILED),)
         return duties + self._batches.duties + chosen
 

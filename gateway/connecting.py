@@ -4,21 +4,23 @@ The control plane opens no connection upstream: it leaves an order in the databa
 it, tests what its own settings name by that word, and tells each step. Start and end are on record.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import msgspec
 
-from gateway.checkup import Checkup, skipped
+from gateway.checkup import Checkup, Step, skipped
 from gateway.clock import Clock
 from gateway.credentials import master_key
 from gateway.deeds import Deeds
 from gateway.dialects.registry import DIALECTS
+from gateway.errors import ConfigurationInvalid
 from gateway.ports import AuditLog, Provider
 from gateway.providers.checking import Checker
 from gateway.providers.http_provider import HttpProvider
 from gateway.routing import TargetBoard
 from gateway.secrets.envelope import MasterKey
+from gateway.secrets.keeper import SecretUnavailableError
 from gateway.secrets.secret import Secret
 from gateway.settings import Settings
 from gateway.store.checkups import CheckupOrder, CheckupTable
@@ -28,7 +30,14 @@ from gateway.upkeep import Duty
 
 
 PERIOD_S: Final = 1.0
+MISSING: Final = (
+    *skipped("not_tried", "name", "connection"),
+    Step("credential", "bad", "missing"),
+    *skipped("not_tried", "call"),
+)
+"""Of a next version that is not there any more, or does not open."""
 Board = Callable[[], TargetBoard]
+Trial = Callable[[str], Awaitable[Provider]]
 
 
 def connection_tests(
@@ -39,6 +48,7 @@ def connection_tests(
     *,
     providers: Mapping[str, Provider],
     board: Board,
+    trial: Trial,
     due: Callable[[], bool] | None = None,
 ) -> Duty:
     """What a worker does about ordered tests, as one of its duties."""
@@ -47,6 +57,7 @@ def connection_tests(
         settings.audit.worker,
         providers=providers,
         board=board,
+        trial=trial,
         master=master_key(settings),
         audit=audit,
         clock=clock,
@@ -64,15 +75,20 @@ class ConnectionTests:
         *,
         providers: Mapping[str, Provider],
         board: Board,
+        trial: Trial,
         master: MasterKey,
         audit: AuditLog,
         clock: Clock,
     ) -> None:
-        """`providers` are those of this moment: a credential that changed is tested, too."""
+        """`providers` are those of this moment: a credential that changed is tested, too.
+
+        `trial` makes an adapter with the next version of a provider's credential.
+        """
         self._table = table
         self._worker = worker
         self._providers = providers
         self._board = board
+        self._trial = trial
         self._master = master
         self._deeds = Deeds(audit, clock)
         self._clock = clock
@@ -82,7 +98,11 @@ class ConnectionTests:
         order = await self._table.claim(self._worker, self._providers)
         if order is None:
             return
-        provider = self._providers[order.provider]
+        try:
+            provider = await self._provider(order)
+        except (SecretUnavailableError, ConfigurationInvalid):
+            await self._end(order, Checkup(MISSING))
+            return
         fingerprint = self._fingerprint(provider)
 
         async def told(found: Checkup) -> None:
@@ -95,6 +115,14 @@ class ConnectionTests:
         else:
             tester = Checker(provider, target, DIALECTS, self._clock.monotonic_s)
             found = _marked(await tester.run(told), fingerprint)
+        await self._end(order, found)
+
+    async def _provider(self, order: CheckupOrder) -> Provider:
+        if order.spare:
+            return await self._trial(order.provider)
+        return self._providers[order.provider]
+
+    async def _end(self, order: CheckupOrder, found: Checkup) -> None:
         await self._record(order, found)
         await self._table.tell(order, found, is_end=True)
 
@@ -108,6 +136,7 @@ class ConnectionTests:
             "input_tokens": found.input_tokens,
             "output_tokens": found.output_tokens,
             "cost_microusd": found.cost_microusd,
+            "fingerprint": found.fingerprint,
         }
         await self._deeds.record(order.asked_by, "provider.tested", "", after=after)
 

@@ -26,7 +26,12 @@ from gateway.rates import LocalRates, Rates
 from gateway.response_cache import AnswerPlace, ResponseCache
 from gateway.sealed_replies import ReplySeal
 from gateway.secrets.envelope import MasterKey
-from gateway.secrets.keeper import LocalPlace, SecretKeeper, SecretPlace
+from gateway.secrets.keeper import (
+    LocalPlace,
+    SecretKeeper,
+    SecretPlace,
+    SecretUnavailableError,
+)
 from gateway.secrets.secret import Secret
 from gateway.sections import SecretReference
 from gateway.settings import Settings
@@ -34,6 +39,7 @@ from gateway.store.alerts import AlertTable, BudgetAlerts
 from gateway.store.engine import Database
 from gateway.store.leases import LeaseTable
 from gateway.store.sealed_secrets import DatabasePlace, SealedSecretTable
+from gateway.store.spare_secrets import SpareSecretTable
 from gateway.telemetry import Event, logger
 from gateway.wiring import provider_config
 
@@ -128,6 +134,7 @@ class Rotation:
         self._publish = publish
         self._log = logger()
         known = {name: provider_credential(settings, name) for name in settings.providers}
+        self._spares = SpareSecretTable(database, master_key(settings), clock)
         self._keeper = SecretKeeper(
             Places(settings, database, master_key(settings), clock).of_providers(),
             clock,
@@ -140,6 +147,19 @@ class Rotation:
     async def refresh(self) -> None:
         """Ask every place once."""
         await self._keeper.refresh()
+
+    async def trial(self, provider: str) -> Provider:
+        """An adapter with the next version of a provider's credential; no request ever uses it.
+
+        Raises:
+            SecretUnavailableError: it has none, or it does not open.
+            ConfigurationInvalid: no adapter can be built with it.
+        """
+        settings = self._settings.providers[provider]
+        if settings.credential is None or not settings.credential.db:
+            raise SecretUnavailableError("the database keeps no credential of this provider")
+        credential = await self._spares.open_next(settings.credential.db)
+        return build_provider(provider_config(provider, settings, credential), self._egress)
 
     def _rotate(self, provider: str, credential: Secret[str] | None) -> None:
         """Call a provider with another credential from now on.

@@ -80,6 +80,8 @@ class SecretsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     refresh_s: float = 5.0
     outage_tolerance_s: float = 3600.0
     """How long a credential stays good that its place cannot confirm."""
+    former_kept_s: float = 86_400.0
+    """How long a credential of the database can be put back after a switch to its next version."""
 
 
 class VaultSettings(Struct, frozen=True, forbid_unknown_fields=True):

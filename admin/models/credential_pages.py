@@ -16,6 +16,7 @@ from admin.bodies import body_of
 from admin.forms import Form, form_of
 from admin.models.credentials import CredentialReader, Credentials
 from admin.models.sealing import Forget, Sealed, Sealer, SealOrder
+from admin.models.spares import SpareDesk, spare_routes
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from gateway.access import Permission
@@ -49,10 +50,49 @@ class SecretForm(Struct, frozen=True):
 
 def credential_routes(services: Services) -> list[Any]:
     """Reading, setting and forgetting, for people and for programs."""
-    return [*_reading(services), *_setting(services), *_forgetting(services), *_api(services)]
+    room = CredentialRoom(services)
+    return [
+        *_reading(services, room),
+        *_setting(services),
+        *_forgetting(services),
+        *spare_routes(services, room.again),
+        *_api(services),
+    ]
 
 
-def _reading(services: Services) -> list[Any]:
+class CredentialRoom:
+    """The page of one credential, also with what was wrong about a step."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._reader = CredentialReader(services)
+        self._spares = SpareDesk(services)
+
+    async def page(
+        self, request: Asked, kind: str, name: str, wrong: str = "", status: int = 200
+    ) -> Response[str]:
+        """Raises NotFoundException."""
+        line = await self._reader.line(kind, name)
+        is_ours = kind == "database"
+        return await self._services.shell.page(
+            request,
+            "models/credential.html",
+            "credentials",
+            status,
+            line=line,
+            deeds=await self._reader.deeds(name) if is_ours else (),
+            spares=await self._spares.read(line) if is_ours and line.is_set else None,
+            refresh_s=self._services.settings.secrets.refresh_s,
+            is_just_set=request.query_params.get("done") == "set",
+            wrong=wrong,
+        )
+
+    async def again(self, request: Asked, name: str, wrong: str, status: int) -> Response[str]:
+        """The page of a credential of the database, after a step that was refused."""
+        return await self.page(request, "database", name, wrong, status)
+
+
+def _reading(services: Services, room: CredentialRoom) -> list[Any]:
     reader, shell = CredentialReader(services), services.shell
 
     @route(AT, http_method=READING, media_type=_HTML, opt=_READS)
@@ -62,17 +102,7 @@ def _reading(services: Services) -> list[Any]:
 
     @route(f"{AT}/{{kind:str}}/{{name:str}}", http_method=READING, media_type=_HTML, opt=_READS)
     async def credential(request: Asked, kind: FromPath[str], name: FromPath[str]) -> Response[str]:
-        line = await reader.line(kind, name)
-        secrets = services.settings.secrets
-        return await shell.page(
-            request,
-            "models/credential.html",
-            "credentials",
-            line=line,
-            deeds=await reader.deeds(name) if kind == "database" else (),
-            refresh_s=secrets.refresh_s,
-            is_just_set=request.query_params.get("done") == "set",
-        )
+        return await room.page(request, kind, name)
 
     return [credentials, credential]
 

@@ -27,7 +27,10 @@ USED_US: Final = 21 * 86_400_000_000
 """The rollup keeps its hours a little longer."""
 DEEDS_MAX: Final = 200
 US_PER_S: Final = 1_000_000
-DEEDS: Final = ("secret.set", "secret.removed")
+DEEDS: Final = (
+    *("secret.set", "secret.removed", "secret.next_set", "secret.next_dropped"),
+    *("secret.switched", "secret.put_back", "secret.retired"),
+)
 OTHER_KEY: Final = "sealed under another master key: set it again"
 
 

@@ -154,7 +154,7 @@ class ProviderDesk:
             else "",
         )
 
-    async def order(self, person: Person, name: str, target: str) -> CheckupOrder:
+    async def order(self, person: Person, name: str, target: str, spare: str = "") -> CheckupOrder:
         """Leave an order for a worker.
 
         Raises:
@@ -174,12 +174,12 @@ class ProviderDesk:
         now_us, last = self._services.clock.utc_us(), (await self._table.all()).get(name)
         if last is not None and last.is_open(now_us):
             raise Exhausted("A test of this provider is under way.")
-        after = {"provider": name, "target": called}
+        after = {"provider": name, "target": called} | ({"credential": spare} if spare else {})
         order_id = secrets.token_hex(8)
         async with self._services.deeds.doing(
             person.name, "provider.test_ordered", "", after=after | {"test": order_id}
         ):
-            return await self._table.ask(order_id, name, called, person.name)
+            return await self._table.ask(order_id, name, called, person.name, spare)
 
     def _places(self, name: str) -> tuple[str, ...]:
         """The provider itself, and the pools that it is a member of."""

@@ -41,6 +41,7 @@ provider_checkups = Table(
     Column("claimed_us", BigInteger, nullable=False),
     Column("ended_us", BigInteger, nullable=False),
     Column("found", Text, nullable=False),
+    Column("spare", String(10), nullable=False, server_default=""),
 )
 _CHECKUP: Final = msgspec.json.Decoder(Checkup)
 
@@ -58,6 +59,8 @@ class CheckupOrder(Struct, frozen=True):
     claimed_us: int = 0
     ended_us: int = 0
     found: Checkup = Checkup()
+    spare: str = ""
+    """`next`: with the next version of its credential instead of the one in use."""
 
     def state(self, now_us: int) -> str:
         """waiting, unclaimed, running, lost or ended."""
@@ -84,14 +87,16 @@ class CheckupTable:
             rows = (await connection.execute(select(provider_checkups))).mappings().all()
         return {row["provider"]: _order(row) for row in rows}
 
-    async def ask(self, order_id: str, provider: str, target: str, asked_by: str) -> CheckupOrder:
+    async def ask(
+        self, order_id: str, provider: str, target: str, asked_by: str, spare: str = ""
+    ) -> CheckupOrder:
         """Order a test.
 
         Raises:
             Exhausted: one is under way or was a moment ago, or there were too many lately.
         """
         now_us = self._clock.utc_us()
-        order = CheckupOrder(provider, order_id, target, asked_by[:200], now_us)
+        order = CheckupOrder(provider, order_id, target, asked_by[:200], now_us, spare=spare)
         columns = provider_checkups.c
         lately = select(func.count()).where(columns.asked_us > now_us - MINUTE_US)
         try:

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Struct
-from sqlalchemy import delete, select
+from sqlalchemy import RowMapping, delete, select, union_all
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
 from gateway.errors import NotReady, RequestInvalid
@@ -23,7 +24,7 @@ from gateway.secrets.secret import Secret
 from gateway.secrets.sources import SECRET_MAX_BYTES
 from gateway.store.engine import Database
 from gateway.store.revisions import bump
-from gateway.store.tables import sealed_secrets
+from gateway.store.tables import sealed_secrets, spare_secrets
 
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -82,11 +83,10 @@ class SealedSecretTable:
             query = select(sealed_secrets.c.version).where(sealed_secrets.c.name == name)
             found = (await connection.execute(query.with_for_update())).scalar_one_or_none()
             _check_version(expected, found)
-            version = (found or 0) + 1
+            version = await newest_version(connection, name) + 1
+            row = sealed_row(self._master, self._clock, name, version, value, set_by)
             await connection.execute(delete(sealed_secrets).where(sealed_secrets.c.name == name))
-            await connection.execute(
-                sealed_secrets.insert(), self._sealed(name, version, text, set_by)
-            )
+            await connection.execute(sealed_secrets.insert(), row)
             await bump(connection)
         return version
 
@@ -98,7 +98,7 @@ class SealedSecretTable:
         return [SealedSecret(**{key: row[key] for key in _PUBLIC}) for row in rows]
 
     async def remove(self, name: str, *, expected: int | None = None) -> None:
-        """Forget a secret; whoever uses it loses it after the outage tolerance.
+        """Forget a secret in all its versions; who uses it loses it after the outage tolerance.
 
         Raises:
             RequestInvalid: there is none of this name.
@@ -111,10 +111,11 @@ class SealedSecretTable:
             _check_version(expected, found)
             if not (await connection.execute(gone)).rowcount:
                 raise RequestInvalid("there is no such secret", parameter="name")
+            await connection.execute(delete(spare_secrets).where(spare_secrets.c.name == name))
             await bump(connection)
 
     async def open(self, name: str) -> Secret[str]:
-        """The newest version.
+        """The version in use.
 
         Raises:
             SecretUnavailableError: there is none, it was moved or changed, or was sealed under
@@ -128,29 +129,49 @@ class SealedSecretTable:
             raise SecretUnavailableError("the database does not answer") from None
         if row is None:
             raise SecretUnavailableError("the database has no such secret")
-        bound_to = _bound_to(name, row["version"])
-        sealed = bytes(row["sealed"])
-        try:
-            key = self._master.unwrap(bytes(row["wrapped_key"]), bound_to)
-            text = AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound_to)
-        except (UnwrapFailed, InvalidTag):
-            reason = "the secret was changed, moved, or sealed under another master key"
-            raise SecretUnavailableError(reason) from None
-        return Secret(text.decode())
+        return open_row(self._master, row)
 
-    def _sealed(self, name: str, version: int, text: bytes, set_by: str) -> dict[str, object]:
-        bound_to = _bound_to(name, version)
-        key, nonce = secrets.token_bytes(KEY_BYTES), os.urandom(_NONCE_BYTES)
-        return {
-            "name": name,
-            "version": version,
-            "master_key_id": self._master.key_id,
-            "wrapped_key": self._master.wrap(key, bound_to),
-            "sealed": nonce + AESGCM(key).encrypt(nonce, text, bound_to),
-            "set_us": self._clock.utc_us(),
-            "set_by": set_by[:200],
-            "fingerprint": self._master.fingerprint(Secret(text.decode())),
-        }
+
+def sealed_row(
+    master: MasterKey, clock: Clock, name: str, version: int, value: Secret[str], set_by: str
+) -> dict[str, object]:
+    """A row that holds a value under a data key of its own."""
+    bound_to = _bound_to(name, version)
+    key, nonce = secrets.token_bytes(KEY_BYTES), os.urandom(_NONCE_BYTES)
+    text = value.reveal().encode()
+    return {
+        "name": name,
+        "version": version,
+        "master_key_id": master.key_id,
+        "wrapped_key": master.wrap(key, bound_to),
+        "sealed": nonce + AESGCM(key).encrypt(nonce, text, bound_to),
+        "set_us": clock.utc_us(),
+        "set_by": set_by[:200],
+        "fingerprint": master.fingerprint(value),
+    }
+
+
+def open_row(master: MasterKey, row: RowMapping) -> Secret[str]:
+    """What a row holds; raises SecretUnavailableError as `SealedSecretTable.open`."""
+    bound_to = _bound_to(row["name"], row["version"])
+    sealed = bytes(row["sealed"])
+    try:
+        key = master.unwrap(bytes(row["wrapped_key"]), bound_to)
+        text = AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound_to)
+    except (UnwrapFailed, InvalidTag):
+        reason = "the secret was changed, moved, or sealed under another master key"
+        raise SecretUnavailableError(reason) from None
+    return Secret(text.decode())
+
+
+async def newest_version(connection: AsyncConnection, name: str) -> int:
+    """The highest number that any version of a secret has; 0 for none: none is given twice."""
+    numbers = [
+        select(table.c.version).where(table.c.name == name)
+        for table in (sealed_secrets, spare_secrets)
+    ]
+    found = (await connection.execute(union_all(*numbers))).scalars().all()
+    return max(found, default=0)
 
 
 class DatabasePlace:

@@ -168,7 +168,23 @@ sealed_secrets = Table(
     Column("set_by", String(200), nullable=False),
     Column("fingerprint", String(16), nullable=False, server_default=""),
 )
-"""The newest version of each; name and version are authenticated with what is sealed."""
+"""The version in use of each; name and version are authenticated with what is sealed."""
+
+spare_secrets = Table(
+    "spare_secrets",
+    metadata,
+    Column("name", _NAME, primary_key=True),
+    Column("kind", String(10), primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("master_key_id", String(32), nullable=False),
+    Column("wrapped_key", LargeBinary, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("set_us", BigInteger, nullable=False),
+    Column("set_by", String(200), nullable=False),
+    Column("fingerprint", String(16), nullable=False, server_default=""),
+    Column("until_us", BigInteger, nullable=False),
+)
+"""The `next` version of a secret, not used yet, and its `former` one, which may come back."""
 
 people = Table(
     "people",

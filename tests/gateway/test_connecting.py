@@ -13,11 +13,13 @@ from gateway.checkup import Checkup
 from gateway.clock import StoppedClock, SystemClock
 from gateway.connecting import ConnectionTests
 from gateway.deeds import OPERATORS
+from gateway.ports import Provider
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress, EgressLimits
 from gateway.providers.registry import build_provider
 from gateway.routing import TargetBoard
 from gateway.secrets.envelope import MasterKey
+from gateway.secrets.keeper import SecretUnavailableError
 from gateway.secrets.secret import Secret
 from gateway.store.checkups import CheckupOrder, CheckupTable
 from gateway.store.engine import Database, open_database
@@ -44,13 +46,20 @@ class World:
             "w7",
             providers=self.providers,
             board=lambda: TargetBoard({"fast": make_target("fast")}, {}),
+            trial=self.trial,
             master=self.master,
             audit=self.audit,
             clock=self.clock,
         )
 
-    async def ordered(self, provider: str = "fake", target: str = "fast") -> CheckupOrder:
-        await self.table.ask("t1", provider, target, "ann")
+    async def trial(self, provider: str) -> Provider:
+        """No credential here has a next version."""
+        raise SecretUnavailableError(provider)
+
+    async def ordered(
+        self, provider: str = "fake", target: str = "fast", spare: str = ""
+    ) -> CheckupOrder:
+        await self.table.ask("t1", provider, target, "ann", spare)
         await self.tests.perform()
         return (await self.table.all())[provider]
 
@@ -134,6 +143,17 @@ async def test_a_credential_that_was_rotated_is_the_one_that_is_tested(
     assert ended.found.fingerprint == world.master.fingerprint(newer)
     sent = {request.headers["authorization"] for request in upstream.requests}
     assert sent == {f"Bearer {newer.reveal()}"}
+
+
+async def test_a_next_version_that_is_not_there_is_said_to_be_missing_and_nothing_is_called(
+    world: World, upstream: RecordingUpstream
+) -> None:
+    order = await world.ordered(spare="next")
+    assert [step.code for step in order.found.steps] == [
+        *("not_tried", "not_tried", "missing", "not_tried")
+    ]
+    assert (order.found.verdict, order.ended_us > 0) == ("bad", True)
+    assert upstream.calls == []
 
 
 async def test_without_an_order_nothing_is_done(world: World, upstream: RecordingUpstream) -> None:

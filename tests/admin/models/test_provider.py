@@ -12,6 +12,7 @@ from admin.models.advice import ADVICE, UNKNOWN, advice
 from gateway.audit.memory import MemoryAuditLog
 from gateway.checkup import CODES, STEP_NAMES, Checkup, Step, skipped
 from gateway.connecting import connection_tests
+from gateway.places import Rotation
 from gateway.pricing import configured_targets
 from gateway.routing import TargetBoard
 from gateway.store.checkups import CLAIM_WITHIN_US, END_WITHIN_US, CheckupTable
@@ -76,9 +77,17 @@ async def work(listener: Listener) -> None:
     audit = MemoryAuditLog()
     await audit.start()
     async with listener.database() as database:
+        providers = dict(make_providers(settings, egress, listener.clock.monotonic_s))
+        rotation = Rotation(
+            *(settings, database, listener.clock, egress),
+            providers=providers,
+            hosts={},
+            publish=lambda: None,
+        )
         duty = connection_tests(
             *(settings, database, audit, listener.clock),
-            providers=make_providers(settings, egress, listener.clock.monotonic_s),
+            providers=providers,
+            trial=rotation.trial,
             board=lambda: TargetBoard(
                 {each.name: each for each in configured_targets(settings)}, {}
             ),
