@@ -15,6 +15,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 
 from admin.access import COOKIE, CSRF_HEADER, needs
+from admin.queries import queries_of
 from gateway.access import Permission
 
 
@@ -115,6 +116,8 @@ def _complete(operation: dict[str, Any], handler: HTTPRouteHandler) -> dict[str,
     operation["security"] = [{"session": [], "mark": []}] if is_change else [{"session": []}]
     if isinstance(access, Permission):
         operation["x-permission"] = access.value
+    if queries := queries_of(handler.fn):
+        operation.setdefault("parameters", []).extend(each.described() for each in queries)
     answers = operation["responses"]
     for status, text in _PROBLEMS.items():
         content = {"application/json": {"schema": {"$ref": f"{_REFS}Problem"}}}

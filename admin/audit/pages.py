@@ -12,6 +12,7 @@ from admin.access import needs, session_of
 from admin.audit.groups import VIEWS, narrowed
 from admin.audit.reader import ROOM, AuditRoom, Gathered
 from admin.interrupted import is_own_path
+from admin.queries import Query
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.traffic.asked import Asked, asked_of
@@ -90,9 +91,12 @@ def _list_routes(services: Services, room: AuditRoom) -> list[Any]:
     return [audit, installation, export, gathered]
 
 
+VIEW: Final = Query("view", "How what is found is gathered.", choices=tuple(VIEWS))
+
+
 def viewed_of(request: Request[Any, Any, Any]) -> Asked:
     """What the query says; a way to look that is not known is the list."""
-    asked, view = asked_of(request), str(request.query_params.get("view", ""))
+    asked, view = asked_of(request), VIEW.of(request)
     return replace(asked, view=view if view in VIEWS else "")
 
 

@@ -8,13 +8,17 @@ from msgspec import Struct
 
 from admin.access import needs, session_of
 from admin.finding.finder import Finder
-from admin.finding.ways import Way, asked
+from admin.finding.ways import LENGTH_MAX, Way, asked
+from admin.queries import Query
 from admin.services import Services
 from admin.sign_in import READING
 from gateway.access import Permission
 
 
 _READS: Final = needs(Permission.OVERVIEW_READ)
+FIND: Final = Query(
+    "find", "Words that must all be there; what is longer is cut.", length_max=LENGTH_MAX
+)
 
 
 class Found(Struct, frozen=True):
@@ -29,7 +33,7 @@ def finding_routes(services: Services) -> list[Any]:
 
     @route("/o/{organisation:str}/find", http_method=READING, media_type=MediaType.HTML, opt=_READS)
     async def find(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Response[str]:
-        question = asked(request.query_params.get("find", ""))
+        question = asked(FIND.of(request))
         ways = await finder.find(question, session_of(request).person, organisation)
         return await services.shell.page(
             request, "finding/find.html", "find", ways=ways, question=question
@@ -37,7 +41,7 @@ def finding_routes(services: Services) -> list[Any]:
 
     @get("/api/organisations/{organisation:str}/find", opt=_READS)
     async def find_api(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Found:
-        question = asked(request.query_params.get("find", ""))
+        question = asked(FIND.of(request))
         person = session_of(request).person
         return Found(tuple(await finder.find(question, person, organisation)))
 

@@ -8,16 +8,22 @@ from msgspec import Struct
 
 from admin.access import needs, session_of
 from admin.bodies import body_of
-from admin.keys.filter import key_filter
+from admin.keys.filter import QUERY_LENGTH_MAX, key_filter
 from admin.keys.issuing import OVERLAP_S, KeyIssuer, KeyOrder
 from admin.keys.lines import KeyLine
 from admin.keys.reader import KeyDetail, KeyReader
+from admin.queries import Query
 from admin.services import Services
 from gateway.access import Permission
 
 
 NO_CONTENT: Final = 204
 _P = Permission
+FILTER: Final = Query(
+    "q",
+    "A filter of words and fields: `payroll state:live`; what is not understood is refused.",
+    length_max=QUERY_LENGTH_MAX,
+)
 _PATH: Final = "/api/organisations/{organisation:str}/keys"
 _KEY: Final = f"{_PATH}/{{key_id:str}}"
 
@@ -43,7 +49,7 @@ def key_api_routes(services: Services) -> list[Any]:
     async def list_keys(
         request: Request[Any, Any, Any], organisation: FromPath[str]
     ) -> list[KeyLine]:
-        wanted = key_filter(request.query_params.get("q", ""))
+        wanted = key_filter(FILTER.of(request))
         return [line for line in await reader.listed(organisation) if wanted.takes(line)]
 
     @get(_KEY, opt=needs(_P.KEYS_READ))

@@ -10,6 +10,7 @@ from admin.access import needs, session_of
 from admin.forms import Form, form_of
 from admin.interrupted import is_own_path
 from admin.people.verdicts import Verdict, verdict
+from admin.queries import Query
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.undo import ABSENT, EXPECTS, MEANWHILE, PRESENT, Undo, holds, offer
@@ -31,6 +32,13 @@ _READS: Final = needs(Permission.PEOPLE_READ, "everywhere")
 _GIVES: Final = needs(Permission.PEOPLE_MANAGE, "everywhere", records="role.granted")
 _TAKES: Final = needs(Permission.PEOPLE_MANAGE, "everywhere", records="role.revoked")
 Asked = Request[Any, Any, Any]
+
+
+PERSON: Final = Query("person", "Who; needed for a verdict.")
+PERMISSION: Final = Query(
+    "permission", "What; needed for a verdict.", choices=tuple(each.value for each in Permission)
+)
+ORGANISATION: Final = Query("organisation", "Where; empty is everywhere.")
 
 
 class Question(Struct, frozen=True):
@@ -125,8 +133,7 @@ class Desk:
 
 
 def _question(request: Asked) -> Question:
-    query = request.query_params
-    return Question(*(query.get(name, "") for name in ("person", "permission", "organisation")))
+    return Question(PERSON.of(request), PERMISSION.of(request), ORGANISATION.of(request))
 
 
 def _grant_of(form: Form) -> Grant:

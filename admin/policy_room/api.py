@@ -14,8 +14,9 @@ from admin.policy_room.marks import Mark, marks_of
 from admin.policy_room.pages import moment_of
 from admin.policy_room.places import place_of
 from admin.policy_room.reader import LevelView
-from admin.policy_room.room import Asking, Named, Numbered, PolicyRoom, person_of, query_of
+from admin.policy_room.room import Asking, Named, Numbered, PolicyRoom, person_of
 from admin.policy_room.weighing import DAYS, Weight
+from admin.queries import Query
 from gateway.access import Permission
 from gateway.errors import RequestInvalid
 from gateway.guarding import guard_from, wider
@@ -33,6 +34,10 @@ VERSION: Final = f"{LEVEL}/versions/{{number:int}}"
 FORGOTTEN: Final = "nothing: it is decided and forgotten"
 CREATED: Final = 201
 _P = Permission
+MOMENT: Final = Query(
+    "at", "Also what acted at this time, in UTC unless it says a zone: `2026-11-30T14:05`."
+)
+SPAN: Final = Query("days", "Of so many days.", kind="integer", choices=tuple(DAYS), default="7")
 
 
 class TextOrder(Struct, frozen=True, forbid_unknown_fields=True):
@@ -155,7 +160,7 @@ def _reading(room: PolicyRoom) -> list[Any]:
     async def history(request: Asking, organisation: Named, level: Named) -> dict[str, Any]:
         events = await room.reader.history(place_of(organisation, level))
         found: dict[str, Any] = {"events": msgspec.to_builtins(events)}
-        if at := query_of(request).get("at"):
+        if at := MOMENT.of(request):
             found["acting"] = msgspec.to_builtins(acting_at(events, moment_of(at, "UTC")))
         return found
 
@@ -182,7 +187,7 @@ def _writing(room: PolicyRoom) -> list[Any]:
     async def weigh(request: Asking, organisation: Named, level: Named) -> Weight:
         place, order = place_of(organisation, level), await _order(request, TextOrder)
         document = await _document(room, order.text or (await desk.working(place)).text)
-        days = DAYS.get(query_of(request).get("days", "7"), 7)
+        days = DAYS.get(SPAN.of(request), 7)
         return await room.weigher.weigh(organisation, place, document, days)
 
     @post(f"{LEVEL}/explain", opt=tries, status_code=200)

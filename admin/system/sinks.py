@@ -12,6 +12,7 @@ from msgspec import Struct
 from admin.access import needs, session_of
 from admin.bodies import body_of
 from admin.forms import Form, form_of
+from admin.queries import Query
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.system.verdict import listed
@@ -37,6 +38,9 @@ HOURS: Final = (
     (0, "all the time there was"),
 )
 US_MAX: Final = 2**62
+SINCE: Final = Query(
+    "since_us", "What would be sent again: all since then.", kind="integer", default="0"
+)
 _READS: Final = needs(Permission.SYSTEM_READ, "everywhere")
 _SEES: Final = needs(Permission.SYSTEM_CONFIGURE, "everywhere")
 _SENDS: Final = needs(Permission.SYSTEM_CONFIGURE, "everywhere", records="sink.replayed")
@@ -196,7 +200,7 @@ def _api(desk: SinkDesk) -> list[Any]:
 
     @get(f"{API}/{{sink:str}}/replay", opt=_SEES)
     async def replay_preview_api(request: Asked, sink: FromPath[str]) -> Again:
-        text = request.query_params.get("since_us", "0")
+        text = SINCE.of(request)
         if not (text.isascii() and text.isdigit() and len(text) < 20):  # noqa: PLR2004
             raise RequestInvalid("this is no time", parameter="since_us")
         return await desk.would_send(sink, int(text))

@@ -7,13 +7,25 @@ from litestar import Request
 from msgspec import Struct
 from msgspec.structs import replace
 
+from admin.queries import Query
 from gateway.errors import RequestInvalid
-from gateway.searching import Filter, FilterInvalid, parse, render
+from gateway.searching import FILTER_CHARS_MAX, Filter, FilterInvalid, parse, render
 from gateway.store.conditions import Search, Source
 from gateway.store.traffic import Place
 
 
 _INT64_MAX: Final = 2**63 - 1
+FILTER: Final = Query(
+    "q",
+    "A filter, such as `model:claude* status:failed`; one that cannot be read is refused.",
+    length_max=FILTER_CHARS_MAX,
+)
+SINCE: Final = Query("since", "From then on, in place of the filter's own: `2026-11-30` or `7d`.")
+UNTIL: Final = Query("until", "Until then, in place of the filter's own.")
+BEFORE: Final = Query(
+    "before", "Go on from here: what the answer before said.", pattern=r"^[0-9]+(\.[0-9]+)?$"
+)
+LIVE: Final = Query("live", "Of pages only: whether the list follows what comes.", choices=("1",))
 
 
 class Wrong(Struct, frozen=True):
@@ -76,11 +88,10 @@ class Asked(Struct, frozen=True):
 
 def asked_of(request: Request[Any, Any, Any]) -> Asked:
     """What the query says; a filter that cannot be read leaves its place and reason."""
-    said = request.query_params
-    asked = Asked(request.scope["path"], str(said.get("q", "")).strip())
+    asked = Asked(request.scope["path"], FILTER.of(request).strip())
     try:
         found = parse(asked.text)
-        if span := [str(said[name]) for name in ("since", "until") if name in said]:
+        if span := [each.of(request) for each in (SINCE, UNTIL) if each.is_in(request)]:
             found = _within(found, span)
     except FilterInvalid as error:
         text, end = asked.text, error.at + error.length
@@ -90,8 +101,8 @@ def asked_of(request: Request[Any, Any, Any]) -> Asked:
         asked.path,
         asked.text,
         found,
-        _place(str(said.get("before", ""))),
-        is_live=said.get("live") == "1",
+        _place(BEFORE.of(request)),
+        is_live=LIVE.of(request) == "1",
     )
 
 

@@ -10,6 +10,7 @@ from litestar.response import Redirect
 from admin.access import needs, session_of
 from admin.bodies import body_of
 from admin.forms import form_of
+from admin.queries import Query
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.traffic.profile_reader import (
@@ -104,6 +105,8 @@ def _api_routes(room: ProfileRoom) -> list[Any]:
     return [list_profiles, show_profile, accept_drift]
 
 
+OF: Final = Query("of", "The model that prompts ask for, or the target; any character.")
+
+
 def _scope(request: Asked) -> str:
-    """`of`: the model that prompts ask for, or the target; names hold any character."""
-    return str(request.query_params.get("of", ""))
+    return OF.of(request)

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from admin.access import CSRF_HEADER
+from admin.queries import Query, reached_from
 from gateway.access import Grant
 from tests.admin.listener import Browser, Listener
 from tests.admin.test_access import OWN, PASSWORD, call, declared, person, world
@@ -16,6 +17,8 @@ from tests.admin.test_access import OWN, PASSWORD, call, declared, person, world
 pytestmark = pytest.mark.anyio
 READS_A_BODY = frozenset({"body_of", "_order"})
 """What handlers call that read their body themselves."""
+NOT_YET = frozenset({"admin.costs.report", "admin.costs.pages", "admin.compliance.api"})
+"""Rooms whose addresses are still read by hand: what they read is not described."""
 
 
 async def document(browser: Browser) -> dict[str, Any]:
@@ -155,3 +158,62 @@ async def test_who_is_not_signed_in_is_told_nothing(listener: Listener, browser:
     assert answer.status == 401
     assert "paths" not in text
     assert listener.token not in text
+
+
+async def test_what_handlers_read_from_an_address_is_what_the_document_says(
+    listener: Listener, browser: Browser
+) -> None:
+    await browser.sign_in()
+    found = await document(browser)
+    described = {
+        (method, path): {
+            each["name"]: each for each in operation.get("parameters", ()) if each["in"] == "query"
+        }
+        for method, path, operation in operations(found)
+    }
+    for route in listener.application.routes:
+        for handler in getattr(route, "route_handlers", ()):
+            if not route.path.startswith("/api/"):
+                continue
+            read = [
+                function
+                for function in reached_from(handler.fn)
+                if "query_params" in function.__code__.co_names
+            ]
+            # Whoever reads an address without a `Query` is not described.
+            assert {each.__module__ for each in read} <= NOT_YET, (route.path, read)
+
+    traffic = described["get", "/api/organisations/{organisation}/traffic"]
+    assert set(traffic) == {"q", "since", "until", "before", "live"}
+    assert traffic["q"]["schema"] == {"type": "string", "maxLength": 1000}
+    gathered = described["get", "/api/organisations/{organisation}/audit/gathered"]
+    assert set(gathered) == set(traffic) | {"view"}
+    assert "lanes" in gathered["view"]["schema"]["enum"]
+    assert set(described["get", "/api/people/verdict"]) == {"person", "permission", "organisation"}
+    again = described["get", "/api/system/sinks/{sink}/replay"]
+    assert again["since_us"]["schema"] == {"type": "integer", "default": 0, "minimum": 0}
+    assert all(each["description"] for found in described.values() for each in found.values())
+    assert described["get", "/api/engine"] == {}
+
+
+@pytest.mark.parametrize(("length", "status"), [(1_000, 200), (1_001, 400)])
+async def test_a_bound_that_is_described_is_kept(
+    listener: Listener, browser: Browser, length: int, status: int
+) -> None:
+    await world(listener)
+    await browser.sign_in()
+    for part in ("traffic", "keys"):
+        path = f"/api/organisations/{OWN}/{part}?q={'w' * 150}"
+        path += ("+" + "w" * 149) * ((length - 150) // 150) + "+" + "w" * ((length - 150) % 150 - 1)
+        assert (await browser.send("GET", path))[0].status == status, part
+
+
+def test_a_parameter_reads_as_it_is_described() -> None:
+    query = Query("days", "Of so many days.", kind="integer", choices=("1", "7"), default="7")
+    assert query.described() == {
+        "name": "days",
+        "in": "query",
+        "required": False,
+        "description": "Of so many days.",
+        "schema": {"type": "integer", "enum": [1, 7], "default": 7, "minimum": 0},
+    }
