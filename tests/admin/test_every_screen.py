@@ -15,6 +15,7 @@ from sqlalchemy import insert
 from gateway.access import ROLES, Grant
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.projector import Projector
+from gateway.guarding import GuardRules
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.custody import Custody
 from gateway.store.custody_tables import erasure_cases
@@ -26,6 +27,7 @@ from gateway.store.packing import EvidencePack, EvidencePacks
 from gateway.store.people import PeopleStore
 from gateway.store.policies import PolicyStore
 from gateway.store.reviews import DAY_US, Review, ReviewStore, Signature
+from gateway.store.schedules import ScheduleTable
 from gateway.store.teams import TeamStore
 from gateway.workers import MemberReport
 from policies.loading import load_document
@@ -87,6 +89,14 @@ async def _fill(listener: Listener) -> None:
         store = PolicyStore(database, listener.clock)
         document = load_document(POLICY)
         await store.draft("org:acme", document, "somebody", seeding.HOSTILE[0])
+        guard = GuardRules(p95_ms_max=900, on_harm="halt")
+        later = await store.draft("org:acme", document, seeding.HOSTILE[0], guard=guard)
+        await store.act("org:acme", later.number, "approve", "root", reason=seeding.HOSTILE[1])
+        at_us = listener.clock.utc_us() + seeding.DAY_US
+        schedules, said = ScheduleTable(database, listener.clock), seeding.HOSTILE[0]
+        await schedules.add(
+            *("org:acme", later.number, "canary", at_us, said), percent=5.0, reason=said
+        )
         await _entrust(listener, database)
         owner = await seeding.issue(listener, "nightly")
         await batches.batch(listener, database, owner)
