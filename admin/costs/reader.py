@@ -16,20 +16,24 @@ from admin.services import Services
 from gateway import costs as arithmetic
 from gateway.errors import RequestInvalid
 from gateway.store.alerts import AlertTable, SentAlert
+from gateway.store.policy_names import PolicyNames
 from gateway.store.traffic_figures import Sums
 from gateway.types import Target
 
 
-GROUPS: Final = {
-    "team": "workspace",
-    "project": "project",
-    "key": "key_id",
-    "model": "target",
-    "route": "jurisdiction",
-    "provider": "provider",
-    "day": "day",
+GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "team": ("workspace",),
+    "project": ("project",),
+    "app": ("workspace", "project"),
+    "key": ("key_id",),
+    "model": ("target",),
+    "route": ("jurisdiction",),
+    "provider": ("provider",),
+    "policy": ("policy_digest",),
+    "day": ("day",),
 }
-"""Words for groups, and the dimensions that they are."""
+"""Words for groups, and the dimensions that they are; an app is a project with its team before it,
+because teams may use the same name."""
 US_PER_S: Final = 1_000_000
 DAYS_MAX: Final = 400
 BASIS_DAYS: Final = 62
@@ -124,11 +128,8 @@ class CostReader:
         check(question)
         days = (str(question.since), str(question.until))
         figures = self._services.figures
-        rows = await figures.by_day(organisation, *days, [GROUPS[question.by]])
-        names: dict[str, str] = {}
-        if question.by == "key":
-            named = [str(row.group[0]) for row in rows]
-            names = await self._services.key_names.names(organisation, named)
+        rows = await figures.by_day(organisation, *days, GROUPS[question.by])
+        names = await self._names(organisation, question.by, [value_of(row.group) for row in rows])
         whole = sum(row.cost_microusd for row in rows)
         found = [_group(row, names, whole) for row in rows if row.requests]
         is_by_day = question.by == "day"
@@ -185,6 +186,14 @@ class CostReader:
         named = [account.removeprefix("key:") for account in accounts if account[:4] == "key:"]
         return frozenset(await self._services.key_names.names(organisation, named))
 
+    async def _names(self, organisation: str, by: str, values: Sequence[str]) -> dict[str, str]:
+        """What people call groups whose value is an id or a digest."""
+        if by == "key":
+            return await self._services.key_names.names(organisation, values)
+        if by == "policy":
+            return await PolicyNames(self._services.database).names(values)
+        return {}
+
     async def _days(self, organisation: str, since: date, until: date) -> dict[date, int]:
         rows = await self._services.figures.by_day(organisation, str(since), str(until), ["day"])
         return {date.fromisoformat(row.group[0]): row.cost_microusd for row in rows}
@@ -214,8 +223,13 @@ def check(question: Question) -> None:
         raise RequestInvalid(f"from one day to {DAYS_MAX} days", parameter="until")
 
 
+def value_of(group: Sequence[object]) -> str:
+    """One text of a group: of several dimensions the path, empty where all of them are."""
+    return "/".join(map(str, group)).strip("/")
+
+
 def _group(row: Sums, names: dict[str, str], whole: int) -> Group:
-    value = str(row.group[0])
+    value = value_of(row.group)
     return Group(
         value,
         names.get(value, value),

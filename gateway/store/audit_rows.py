@@ -41,6 +41,7 @@ COLUMNS = (
     "findings",
     "about",
     "first_byte_us",
+    "policy_digest",
     "worker",
     "segment",
     "offset_bytes",
@@ -52,6 +53,7 @@ COLUMNS = (
 _INDEXED_CHARS = 500
 _INDEXED_BYTES = 100
 _FINDINGS_BYTES = 800
+_DIGEST_CHARS = 64
 _texts_of: Callable[[AuditRecord], tuple[str, ...]] = attrgetter(*_TEXTS)
 _numbers_of: Callable[[AuditRecord], tuple[int, ...]] = attrgetter(*_NUMBERS)
 _NO_USAGE = Usage()
@@ -111,6 +113,7 @@ def _row(projected: ProjectedRecord) -> _Row:
         findings,
         about,
         _within(first_byte, _INT64_MAX),
+        clean(record.policy_digest[:_DIGEST_CHARS]),
         projected.worker,
         projected.segment,
         projected.offset_bytes,

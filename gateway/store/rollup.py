@@ -26,8 +26,16 @@ BATCH_RECORDS: Final = 5_000
 HOURS_KEPT: Final = 24 * 22
 _QUARTER_US: Final = 900_000_000
 _HOUR_US: Final = 3_600_000_000
-_GROUPS: Final = ("workspace", "project", "key_id", "target", "provider", "jurisdiction")
-_OF_HOUR: Final = _GROUPS[2:]
+_GROUPS: Final = (
+    "workspace",
+    "project",
+    "key_id",
+    "target",
+    "provider",
+    "jurisdiction",
+    "policy_digest",
+)
+_OF_HOUR: Final = _GROUPS[2:6]
 _LOST: Final = ("failed", "incomplete")
 
 
@@ -205,7 +213,7 @@ def _added(rows: Sequence[Any], zone: ZoneInfo) -> tuple[_Added, _Added]:
         hour_us = start_s // 3600 * _HOUR_US
         sums = [int(row[name] or 0) for name in COUNTERS]
         groups = tuple(row[name] for name in _GROUPS)
-        _put(by_hour, (hour_us, *groups[2:]), sums, row["last_us"])
+        _put(by_hour, (hour_us, *groups[2:6]), sums, row["last_us"])
         _put(by_day, (day, *groups), sums, row["last_us"])
     return by_hour, by_day
 

@@ -44,9 +44,10 @@ traffic_days = Table(
     Column("target", Text, primary_key=True),
     Column("provider", Text, primary_key=True),
     Column("jurisdiction", Text, primary_key=True),
+    Column("policy_digest", Text, primary_key=True, server_default=""),
     *_counters(),
 )
-"""Days of the organisation's time zone."""
+"""Days of the organisation's time zone; `policy_digest` is of the document that decided."""
 
 rollup_cursors = Table(
     "rollup_cursors",

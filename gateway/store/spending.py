@@ -6,7 +6,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, case, func, select
 
 from gateway.budgets import WindowKind
 from gateway.costs import CostRow
@@ -20,12 +20,22 @@ from gateway.store.tables import budgets, organisations
 
 DIMENSIONS = (
     *("organisation", "workspace", "project", "key", "target", "provider", "jurisdiction"),
-    *("data_class", "status", "error", "day", "month"),
+    *("data_class", "status", "error", "policy", "app", "day", "month"),
 )
-"""What a report may be grouped by; days and months are those of the organisation's time zone."""
+"""What a report may be grouped by; days and months are those of the organisation's time zone.
+
+`policy` is the digest of the document that decided, `app` a project with its workspace before it.
+"""
 _QUARTER_US = 900_000_000
 """Every zone's offset is a whole number of quarters of an hour, so their sums make its days."""
-_COLUMN = {"key": "key_id"}
+_COLUMN: dict[str, Any] = {
+    "key": audit_records.c.key_id,
+    "policy": audit_records.c.policy_digest,
+    "app": case(
+        (audit_records.c.workspace == "", audit_records.c.project),
+        else_=audit_records.c.workspace + "/" + audit_records.c.project,
+    ).label("app"),
+}
 _TIMES = ("day", "month")
 
 
@@ -73,7 +83,9 @@ class SpendingReader:
         zone = ZoneInfo(await self.zone_of(period.organisation))
         columns = audit_records.c
         quarter = (columns.utc_us // _QUARTER_US).label("quarter")
-        keys: list[Any] = [columns[_COLUMN.get(name, name)] for name in by if name not in _TIMES]
+        keys: list[Any] = [
+            _COLUMN[name] if name in _COLUMN else columns[name] for name in by if name not in _TIMES
+        ]
         if any(name in _TIMES for name in by):
             keys.append(quarter)
         sums = (

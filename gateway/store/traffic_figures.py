@@ -13,7 +13,16 @@ from gateway.store.rollup_tables import COUNTERS, traffic_days, traffic_hours
 
 
 DAY_DIMENSIONS: Final = (
-    *("workspace", "project", "key_id", "target", "provider", "jurisdiction", "day"),
+    *(
+        "workspace",
+        "project",
+        "key_id",
+        "target",
+        "provider",
+        "jurisdiction",
+        "policy_digest",
+        "day",
+    ),
 )
 HOUR_DIMENSIONS: Final = ("organisation", "key_id", "target", "provider", "jurisdiction", "hour_us")
 

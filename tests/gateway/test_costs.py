@@ -88,7 +88,14 @@ async def record(database: Database, folder: Path, *records: AuditRecord) -> Non
 @pytest.mark.anyio
 async def test_every_dimension_splits_the_same_total(database: Database, tmp_path: Path) -> None:
     records = [
-        outcome(n, project=f"p{n % 3}", target=f"t{n % 2}", cost_microusd=n) for n in range(40)
+        outcome(
+            n,
+            project=f"p{n % 3}",
+            target=f"t{n % 2}",
+            cost_microusd=n,
+            policy_digest=("a1" if n % 2 else "b2") * 32,
+        )
+        for n in range(40)
     ]
     intent = outcome(1, stage="intent", cost_microusd=10**9)
     await record(database, tmp_path, *records, intent)
@@ -101,6 +108,11 @@ async def test_every_dimension_splits_the_same_total(database: Database, tmp_pat
     assert len(rows) == 6
     assert rows == sorted(rows, key=lambda row: (-row.cost_microusd, row.group))
     assert await reader.totals(Period(0, START_US), ["project"]) == []
+    assert {row.group[0] for row in await reader.totals(EVER, ["app"])} == {
+        *("research/p0", "research/p1", "research/p2")
+    }
+    by_policy = {row.group[0]: row.requests for row in await reader.totals(EVER, ["policy"])}
+    assert by_policy == {"a1" * 32: 20, "b2" * 32: 20}
     for wrong in (["nothing"], ["project", "project"], ["cost_microusd; DROP TABLE people"]):
         with pytest.raises(RequestInvalid):
             await reader.totals(EVER, wrong)

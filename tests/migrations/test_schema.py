@@ -107,6 +107,35 @@ async def test_budgets_keep_their_leases_when_an_account_may_have_several_and_on
     await database.close()
 
 
+async def test_days_that_were_added_up_stay_when_they_learn_of_policies_and_when_they_forget(
+    empty_database_url: str,
+) -> None:
+    await migrate(empty_database_url, "0037")
+    database = open_database(empty_database_url, pooled=False)
+    places = "organisation, day, workspace, project, key_id, target, provider, jurisdiction"
+    counters = "requests, failed, refused, found, unpriced, input_tokens, output_tokens"
+    insert = f"INSERT INTO traffic_days ({places}, {counters}, cost_microusd, duration_us, last_us"
+    place = "'acme', '2027-01-16', 'lab', 'bot', 'k1', 'house', 'engine', 'in-house'"
+
+    async def run(statement: str) -> None:
+        async with database.writing() as connection:
+            await connection.exec_driver_sql(statement)
+
+    async def days() -> list[tuple[object, ...]]:
+        query = "SELECT requests, cost_microusd, last_us FROM traffic_days ORDER BY 1"
+        async with database.reading() as connection:
+            return [tuple(row) for row in (await connection.exec_driver_sql(query)).all()]
+
+    await run(f"{insert}) VALUES ({place}, 3, 0, 0, 0, 0, 7, 8, 500, 9, 10)")
+    await migrate(empty_database_url, "0038")
+    assert await days() == [(3, 500, 10)]
+    await run(f"{insert}, policy_digest) VALUES ({place}, 4, 0, 0, 0, 0, 7, 8, 40, 9, 30, 'a1')")
+    assert await days() == [(3, 500, 10), (4, 40, 30)]
+    await migrate(empty_database_url, "0037")
+    assert await days() == [(7, 540, 30)]
+    await database.close()
+
+
 async def test_migrating_twice_changes_nothing(database_url: str) -> None:
     assert await migrate(database_url) == newest_schema()
 

@@ -11,14 +11,23 @@ from admin.costs import pages
 from gateway.budgets import BudgetKey
 from gateway.store.alerts import AlertTable
 from gateway.store.leases import LeaseTable
+from gateway.store.policies import PolicyStore
 from gateway.store.rate_limits import RateLimitTable
 from gateway.store.slices import Claim, LeaseHolder
+from policies.loading import load_document
 from tests.admin.listener import Browser, Listener
 from tests.admin.seeding import DAY_US, HOSTILE, PASSWORD, issue, limit, person, requests
 
 
 pytestmark = pytest.mark.anyio
 ROOM = "/o/acme/costs"
+POLICY = """
+name = "house rules"
+version = 1
+[[preferences]]
+name = "all"
+order = ["cheapest"]
+"""
 CHANGE = f"{ROOM}/limits/change"
 
 
@@ -75,6 +84,7 @@ async def test_groups_are_the_sums_of_the_records_whatever_they_are_grouped_by(
 ) -> None:
     """The plain report reads every record; the page reads what was added up."""
     plain = {"team": "workspace", "model": "target", "route": "jurisdiction", "day": "day"}
+    plain |= {"app": "app", "policy": "policy"}
     days = "since=2026-12-01&until=2027-01-31"
     for by, dimension in plain.items():
         found = await summary(admin, f"?by={by}&{days}")
@@ -252,3 +262,37 @@ async def test_a_page_shows_the_dearest_of_very_many_groups_and_says_how_many_la
     assert "more that cost less" not in await see(admin, f"{ROOM}?by=key")
     monkeypatch.setattr(pages, "GROUPS_SHOWN", 1)
     assert "1 more that cost less" in await see(admin, f"{ROOM}?by=key")
+
+
+async def test_policies_are_called_what_people_call_them_and_apps_by_their_team(
+    listener: Listener, admin: Browser
+) -> None:
+    """Also in the file, where a project of another team has a line of its own."""
+    store_clock = listener.clock
+    document = load_document(POLICY)
+    async with listener.database() as database:
+        policies = PolicyStore(database, store_clock)
+        drafted = await policies.draft("org:acme", document, "ann")
+    key = await issue(listener, "same name", workspace="people", project="assistant")
+    place = {"workspace": "people", "project": "assistant"}
+    decided = {"policy_digest": document.digest}
+    await listener.record(*requests(listener, key, 12, over_us=DAY_US, **place, **decided))
+
+    found = await summary(admin, "?by=policy&since=2026-12-01&until=2027-01-31")
+    groups: list[dict[str, object]] = found["groups"]  # type: ignore[assignment]
+    names = {group["value"]: (group["label"], group["requests"]) for group in groups}
+    assert names == {
+        document.digest: (f"house rules: version {drafted.number} of org:acme", 12),
+        "": ("", 65),
+    }
+    page = await see(admin, f"{ROOM}?by=policy")
+    assert f"house rules: version {drafted.number} of org:acme" in page
+    assert "not kept at that time" in page
+    text = await see(admin, f"{ROOM}/export.csv?by=app&since=2026-12-01")
+    counted = {row[0]: row[2] for row in csv.reader(io.StringIO(text))}
+    assert counted == {
+        "app": "requests",
+        "people/payroll": "40",
+        "research/assistant": "25",
+        "people/assistant": "12",
+    }

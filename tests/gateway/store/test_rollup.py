@@ -40,6 +40,7 @@ def outcome(number: int, **changes: object) -> AuditRecord:
         "provider": "engine",
         "jurisdiction": draw.choice(["in-house", "us"]),
         "findings": draw.choice([{}, {"email": 2}]),
+        "policy_digest": draw.choice(["", "a1" * 32, "b2" * 32]),
         "status": draw.choice(["ok", "ok", "failed", "refused"]),
         "cost_microusd": draw.choice([0, 7, 1_000_003]),
         "usage": Usage(input_tokens=draw.randrange(50), output_tokens=draw.randrange(9)),
@@ -88,6 +89,13 @@ async def sums_are_right(log: Log) -> None:
         assert {(*r.group, r.requests, r.input_tokens, r.cost_microusd) for r in plain} == {
             (*s.group, s.requests, s.input_tokens, s.cost_microusd) for s in found
         }, zone
+        by_policy = await figures.by_day(
+            organisation, "2000-01-01", "2100-01-01", ["policy_digest"]
+        )
+        assert {row.group[0]: row.cost_microusd for row in by_policy} == {
+            row.group[0]: row.cost_microusd
+            for row in await spending.totals(Period(0, 1 << 62, organisation), ["policy"])
+        }
         hours = await figures.by_hour([organisation], 0, ["hour_us", "key_id"])
         expected: dict[tuple[object, ...], list[int]] = {}
         for record in own:
