@@ -23,6 +23,7 @@ from admin.models.catalogue import models_routes
 from admin.models.credential_pages import credential_routes
 from admin.models.engine import engine_routes
 from admin.models.planner import planner_routes
+from admin.models.price_files import price_file_routes
 from admin.models.prices import price_routes
 from admin.models.provider import provider_routes
 from admin.oidc import OpenIdClient
@@ -69,6 +70,7 @@ ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     models_routes,
     credential_routes,
     provider_routes,
+    price_file_routes,
     price_routes,
     engine_routes,
     planner_routes,

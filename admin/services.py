@@ -29,6 +29,7 @@ from gateway.store.keys import KeyStore
 from gateway.store.leases import LeaseTable
 from gateway.store.people import PeopleStore
 from gateway.store.policies import PolicyStore
+from gateway.store.price_files import PriceFiles
 from gateway.store.rate_limits import RateLimitTable
 from gateway.store.rollup import Rollup
 from gateway.store.scheduler import Scheduler
@@ -60,6 +61,8 @@ class Services(Struct, frozen=True):
     records: DatabaseAuditSink
     spending: SpendingReader
     rates: RateLimitTable
+    prices: PriceFiles
+    """Which prices are in force: pages count by those that workers charge by."""
     figures: TrafficFigures
     rollup: Rollup
     """What `figures` reads is added up here, in the background and before a page is shown."""
@@ -120,6 +123,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         records=records,
         spending=SpendingReader(database),
         rates=RateLimitTable(database),
+        prices=PriceFiles(database, clock),
         figures=TrafficFigures(database),
         rollup=rollup,
         upkeep=Upkeep(

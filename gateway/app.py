@@ -39,7 +39,7 @@ from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
 from gateway.places import Rotation, make_alerting, make_cache, make_hook, make_rates, make_shipping
 from gateway.presence import Parts, Presence
-from gateway.pricing import PriceWatch, configured_targets
+from gateway.pricing import configured_targets, watched_prices
 from gateway.probing import Prober
 from gateway.providers.registry import engines_among, model_hosts, pools_among
 from gateway.response_cache import ResponseCache
@@ -117,7 +117,7 @@ class DataPlane:
             targets=configured_targets(settings),
             publish=self._publish_board,
         )
-        self._prices = PriceWatch(settings, self._prober.retarget)
+        self._prices = watched_prices(settings, self._prober.retarget, self._database, clock)
         policies = PolicySet(load_policy(settings), visible_headers=visible_headers(settings))
         self.snapshots = SnapshotKeeper(policies, self._prober.board(), self._watcher.age_s)
         self._policies = PolicyStore(self._database, clock)
@@ -191,6 +191,7 @@ class DataPlane:
             StartupRefused: the schema is old, or another worker writes to the same audit folder.
         """
         await require_newest_schema(self._database)
+        await self._prices.start()
         await self._audit.start()
         await self._integration.open()
         await self._batches.open()

@@ -1,5 +1,9 @@
 """The catalogue in force: what ships with the gateway, and the enterprise's prices before it."""
 
+import asyncio
+
+from msgspec import Struct
+
 from gateway.catalogue import Catalogue, load_catalogue, shipped_catalogue
 from gateway.errors import ConfigurationInvalid
 from gateway.settings import Settings
@@ -8,13 +12,29 @@ from gateway.settings import Settings
 PRICE_FILE_BYTES_MAX = 4 * 1024 * 1024
 
 
-def catalogue_in_force(settings: Settings) -> Catalogue:
-    """The catalogue of a configuration.
+class PriceText(Struct, frozen=True):
+    """The enterprise's own prices as text, and where they come from; empty where it has none."""
 
-    Raises:
-        ConfigurationInvalid: with the file, the key and the reason.
-    """
-    return catalogue_of(read_price_file(settings), settings.prices.file)
+    text: bytes
+    source: str
+    number: int = 0
+    """Of the file in the database; 0 where the configuration names it."""
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Raises ConfigurationInvalid with the file, the key and the reason."""
+        return catalogue_of(self.text, self.source)
+
+
+async def configured_prices(settings: Settings) -> PriceText:
+    """What the configuration names, read off the loop; raises ConfigurationInvalid."""
+    text = await asyncio.to_thread(read_price_file, settings)
+    return PriceText(text, settings.prices.file)
+
+
+def prices_of(settings: Settings) -> PriceText:
+    """The same at a start, before there is a loop; raises ConfigurationInvalid."""
+    return PriceText(read_price_file(settings), settings.prices.file)
 
 
 def read_price_file(settings: Settings) -> bytes:

@@ -13,6 +13,7 @@ from gateway.store.kept_files import kept_files
 from gateway.store.parcel_tables import parcels
 from gateway.store.policy_tables import policy_versions
 from gateway.store.pool_drains import pool_drains
+from gateway.store.price_tables import price_files
 from gateway.store.profile_tables import profile_hours
 from gateway.store.reviews import reviews
 from gateway.store.rollup_tables import rollup_cursors
@@ -32,6 +33,7 @@ tables = (
     parcels,
     policy_versions,
     pool_drains,
+    price_files,
     profile_hours,
     provider_checkups,
     reviews,

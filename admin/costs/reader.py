@@ -148,7 +148,7 @@ class CostReader:
             (s for s in spendings if (s.account, s.window) == (f"org:{organisation}", "month")),
             None,
         )
-        targets = priced_targets(services.settings)
+        targets = await priced_targets(services)
         period = (str(question.since), str(question.until))
         by_target = await services.figures.by_day(organisation, *period, ["target"])
         left = max(limit.left_microusd + limit.held_microusd, 0) if limit else None

@@ -17,7 +17,6 @@ from gateway.access import Permission, allows, organisations_of
 from gateway.catalogue import Catalogue, Entry
 from gateway.credentials import credential_problem
 from gateway.errors import GatewrightError
-from gateway.price_file import catalogue_in_force
 from gateway.settings import ProviderSettings, Settings
 
 
@@ -67,7 +66,7 @@ def models_routes(services: Services) -> list[Any]:
 
     @route("/models", http_method=READING, media_type=MediaType.HTML, opt=_READS)
     async def models(request: Request[Any, Any, Any]) -> Response[str]:
-        found = read_models(services.settings)
+        found = await read_models(services)
         person = session_of(request).person
         return await services.shell.page(
             request,
@@ -80,7 +79,7 @@ def models_routes(services: Services) -> list[Any]:
 
     @get("/api/models", opt=_READS)
     async def models_api() -> ModelsPage:
-        return read_models(services.settings)
+        return await read_models(services)
 
     @get("/api/models/lately", opt=_READS)
     async def lately_api(request: Request[Any, Any, Any]) -> dict[str, ProviderState]:
@@ -90,11 +89,11 @@ def models_routes(services: Services) -> list[Any]:
     return [models, models_api, lately_api]
 
 
-def read_models(settings: Settings) -> ModelsPage:
+async def read_models(services: Services) -> ModelsPage:
     """Everything that is configured; without prices where their file is at fault."""
-    catalogue, problem = Catalogue({}), ""
+    settings, catalogue, problem = services.settings, Catalogue({}), ""
     try:
-        catalogue = catalogue_in_force(settings)
+        catalogue = (await services.prices.in_force(settings)).catalogue
     except GatewrightError as error:
         problem = error.message
     counts = [target.provider for target in settings.targets.values()]

@@ -1,4 +1,4 @@
-"""Prices in force, and what another price file would change; it puts none in force.
+"""Prices in force, and what another price file would change.
 
 Nothing is fetched: the other file is the one of this release, or one that somebody pastes or picks.
 """
@@ -20,14 +20,15 @@ from admin.sign_in import READING
 from gateway.access import Permission
 from gateway.catalogue import Catalogue, shipped_catalogue
 from gateway.errors import ConfigurationInvalid, RequestInvalid
-from gateway.price_file import catalogue_in_force, catalogue_of, read_price_file
-from gateway.settings import Settings
+from gateway.price_file import PRICE_FILE_BYTES_MAX, PriceText, catalogue_of
 
 
 AT: Final = "/models/prices"
 DAYS: Final = 30
 GIVEN: Final = "the file"
 SHIPPED: Final = "shipped"
+FILES_SHOWN: Final = 20
+NAME_CHARS_MAX: Final = 100
 ROLLUP_BATCHES: Final = 2
 _HTML: Final = MediaType.HTML
 _READS: Final = needs(Permission.SYSTEM_READ, "everywhere")
@@ -35,7 +36,7 @@ _COMPARES: Final = needs(Permission.SYSTEM_READ, "everywhere", records="nothing:
 Asked = Request[Any, Any, Any]
 
 
-class PriceText(Struct, frozen=True, forbid_unknown_fields=True):
+class OtherPrices(Struct, frozen=True, forbid_unknown_fields=True):
     """A price file as text."""
 
     text: str
@@ -52,6 +53,13 @@ class InForce(Struct, frozen=True):
     """The newest date of all prices."""
     oldest: str
     problem: str = ""
+    number: int = 0
+    """Of the file in the database; 0 where the configuration names it."""
+    since_us: int = 0
+    by: str = ""
+    reason: str = ""
+    place: int = 0
+    """Of the order that put it in force."""
 
 
 class Comparison(Struct, frozen=True):
@@ -67,17 +75,17 @@ def price_routes(services: Services) -> list[Any]:
     desk, shell = PriceDesk(services), services.shell
 
     async def showing(request: Asked, comparison: Comparison | None, text: str) -> Response[str]:
-        settings = services.settings
         return await shell.page(
             request,
             "models/prices.html",
             "prices",
             400 if comparison is not None and comparison.problem else 200,
-            in_force=desk.in_force(),
+            in_force=await desk.in_force(),
+            files=await services.prices.files(FILES_SHOWN),
+            orders=await services.prices.orders(FILES_SHOWN),
             comparison=comparison,
             text=text,
             days=DAYS,
-            path=str(settings.path(settings.prices.file)) if settings.prices.file else "",
         )
 
     @route(AT, http_method=READING, media_type=_HTML, opt=_READS)
@@ -89,18 +97,18 @@ def price_routes(services: Services) -> list[Any]:
     @post(AT, media_type=_HTML, opt=_COMPARES, status_code=200)
     async def compared(request: Asked) -> Response[str]:
         try:
-            name, text = await _given(request)
+            name, text = await given(request)
         except RequestInvalid as error:
             return await showing(request, Comparison(GIVEN, problem=error.message), "")
         return await showing(request, await desk.with_text(text, name), text)
 
     @get("/api/prices", opt=_READS)
     async def prices_api() -> InForce:
-        return desk.in_force()
+        return await desk.in_force()
 
     @post("/api/prices/compared", opt=_COMPARES, status_code=200)
     async def compared_api(request: Asked) -> PriceDiff:
-        order = await body_of(request, PriceText)
+        order = await body_of(request, OtherPrices)
         comparison = await desk.with_text(order.text, GIVEN)
         if comparison.found is None:
             raise RequestInvalid(comparison.problem, parameter="text")
@@ -116,16 +124,28 @@ class PriceDesk:
         self._services = services
         self._settings = services.settings
 
-    def in_force(self) -> InForce:
+    async def in_force(self) -> InForce:
         """Where today's prices come from."""
-        shipped, name = shipped_catalogue(), self._settings.prices.file
+        shipped, order = shipped_catalogue(), await self._services.prices.standing()
+        name, count = self._settings.prices.file, len(shipped.models)
+        told = (order.number, order.utc_us, order.actor, order.reason, order.place)
         try:
-            now = catalogue_in_force(self._settings)
-            own = _own(self._settings, shipped, now)
+            prices = await self._services.prices.in_force(self._settings)
+            name = prices.source
+            now = prices.catalogue
         except ConfigurationInvalid as error:
-            return InForce(name, (), len(shipped.models), "", "", error.message)
+            return InForce(name, (), count, "", "", error.message, *told)
         dates = [entry.as_of for entry in now.models.values()]
-        return InForce(name, own, len(shipped.models), max(dates), min(dates))
+        own = _own(prices, shipped, now)
+        return InForce(name, own, count, max(dates), min(dates), "", *told)
+
+    async def with_prices(self, prices: PriceText) -> Comparison:
+        """With a file that was given before, or with what the configuration names."""
+        name = prices.source or "the prices of this release"
+        try:
+            return await self._compared(prices.catalogue, name)
+        except ConfigurationInvalid as error:
+            return Comparison(name, problem=error.message)
 
     async def with_shipped(self) -> Comparison:
         """With the prices of this release alone."""
@@ -135,6 +155,8 @@ class PriceDesk:
         """With a file as it would be in force."""
         if not text.strip():
             return Comparison(name, problem="There is nothing in it: paste a file, or pick one.")
+        if len(text.encode()) > PRICE_FILE_BYTES_MAX:
+            return Comparison(name, problem=f"It is longer than {PRICE_FILE_BYTES_MAX} bytes.")
         try:
             after = catalogue_of(text.encode(), name)
         except ConfigurationInvalid as error:
@@ -143,7 +165,7 @@ class PriceDesk:
 
     async def _compared(self, after: Catalogue, name: str) -> Comparison:
         try:
-            before = catalogue_in_force(self._settings)
+            before = (await self._services.prices.in_force(self._settings)).catalogue
         except ConfigurationInvalid as error:
             return Comparison(name, problem=f"The prices in force cannot be read: {error.message}")
         targets = {
@@ -172,15 +194,15 @@ class PriceDesk:
         return [Used(target, *numbers) for target, numbers in sorted(sums.items()) if target]
 
 
-def _own(settings: Settings, shipped: Catalogue, now: Catalogue) -> tuple[str, ...]:
-    if not read_price_file(settings):
+def _own(prices: PriceText, shipped: Catalogue, now: Catalogue) -> tuple[str, ...]:
+    if not prices.text:
         return ()
     return tuple(
         name for name, entry in sorted(now.models.items()) if shipped.models.get(name) != entry
     )
 
 
-async def _given(request: Asked) -> tuple[str, str]:
+async def given(request: Asked) -> tuple[str, str]:
     """The name and the text of the file that a form sends; one that was picked goes first.
 
     Raises:
@@ -188,13 +210,15 @@ async def _given(request: Asked) -> tuple[str, str]:
     """
     if request.content_type[0] != RequestEncodingType.MULTI_PART:
         form = await form_of(request)
-        return GIVEN, form.text("text")
+        return form.text("name")[:NAME_CHARS_MAX] or GIVEN, form.text("text")
     fields = await request.form()
     picked, pasted = fields.get("file"), fields.get("text", "")
     if isinstance(picked, UploadFile) and picked.filename:
         raw = await picked.read()
         try:
-            return picked.filename[:100], raw.decode()
+            return picked.filename[:NAME_CHARS_MAX], raw.decode()
         except UnicodeDecodeError:
             raise RequestInvalid("This file is no UTF-8 text.") from None
-    return GIVEN, pasted if isinstance(pasted, str) else ""
+    name = fields.get("name")
+    said = name[:NAME_CHARS_MAX] if isinstance(name, str) else ""
+    return said or GIVEN, pasted if isinstance(pasted, str) else ""

@@ -24,7 +24,7 @@ from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from gateway.access import Permission, Person
 from gateway.catalogue import worst_cost
-from gateway.errors import Exhausted, GatewrightError, RequestInvalid
+from gateway.errors import Exhausted, RequestInvalid
 from gateway.settings import ProviderSettings
 from gateway.store.checkups import CLAIM_WITHIN_US, CheckupOrder, CheckupTable
 from gateway.types import Target
@@ -133,7 +133,7 @@ class ProviderDesk:
         As all organisations found it: who sees this page reads the system everywhere.
         """
         settings = self._settings.providers.get(name)
-        found = read_models(self._settings)
+        found = await read_models(self._services)
         line = next((each for each in found.providers if each.name == name), None)
         if settings is None or line is None:
             raise NotFoundException
@@ -144,7 +144,7 @@ class ProviderDesk:
             settings=settings,
             credential_href=credential_href(name, settings),
             targets=tuple(each for each in found.targets if each.provider in places),
-            plans=self._plans(name),
+            plans=await self._plans(name),
             pools=places[1:],
             lately=(await self._lately.read(None))[name],
             test=test,
@@ -165,7 +165,7 @@ class ProviderDesk:
         settings = self._settings.providers.get(name)
         if settings is None:
             raise NotFoundException
-        plans = [each.target for each in self._plans(name)]
+        plans = [each.target for each in await self._plans(name)]
         if settings.members:
             raise RequestInvalid("A pool has no connection of its own: test its members.")
         if target and target not in plans:
@@ -186,22 +186,16 @@ class ProviderDesk:
         pools = [pool for pool, each in self._settings.providers.items() if name in each.members]
         return (name, *pools)
 
-    def _plans(self, name: str) -> tuple[CallPlan, ...]:
+    async def _plans(self, name: str) -> tuple[CallPlan, ...]:
         """Targets that a call could go to, the cheapest first."""
         places = self._places(name)
-        priced = {each.name: each for each in self._priced()}
+        priced = {each.name: each for each in await priced_targets(self._services)}
         plans = [
             CallPlan(target, _cost(priced[target]) if target in priced else None)
             for target, each in self._settings.targets.items()
             if each.provider in places
         ]
         return tuple(sorted(plans, key=lambda plan: (plan.cost_microusd is None, _of(plan))))
-
-    def _priced(self) -> tuple[Target, ...]:
-        try:
-            return priced_targets(self._settings)
-        except GatewrightError:
-            return ()
 
 
 def credential_href(name: str, settings: ProviderSettings) -> str:

@@ -203,7 +203,7 @@ class NeedReader:
     async def _unpriced(self, visible: Collection[str] | None, now_us: int) -> list[Need]:
         free = {
             target.name
-            for target in priced_targets(self._services.settings)
+            for target in await priced_targets(self._services)
             if not target.price.output_microusd_per_mtok
         }
         since_us = now_us - DAY_US

@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from gateway.clock import SystemClock
 from gateway.configuration import load_settings
 from gateway.configured_policy import load_policy
 from gateway.credentials import (
@@ -29,9 +30,9 @@ from gateway.credentials import (
 )
 from gateway.disclosing import flat
 from gateway.errors import ConfigurationInvalid, GatewrightError
-from gateway.price_file import catalogue_in_force
 from gateway.settings import Settings
 from gateway.store.engine import Database
+from gateway.store.price_files import PriceFiles
 from gateway.store.schema import require_newest_schema
 
 
@@ -50,7 +51,7 @@ class Check(Struct, frozen=True):
 async def start_checks(settings: Settings, database: Database) -> list[Check]:
     """All of them, in the order of a start."""
     found = await asyncio.to_thread(lambda: list(_local(settings)))
-    return [*found, await _schema(database)]
+    return [*found, await _prices(settings, database), await _schema(database)]
 
 
 def _local(settings: Settings) -> Iterator[Check]:
@@ -59,7 +60,6 @@ def _local(settings: Settings) -> Iterator[Check]:
     yield _tried("Master key", "32 bytes, and readable", lambda: master_key(settings))
     yield _tried("Admin token", "long enough, and no example", lambda: admin_token(settings))
     yield _tried("Policy", "", lambda: load_policy(settings).name, "{} passes its own test cases")
-    yield _prices(settings)
     yield from _credentials(settings)
     yield from _sinks(settings)
     yield _openid(settings)
@@ -91,10 +91,11 @@ def _file(settings: Settings) -> Check:
     return Check(name, "warn", f"changed since this process started: {keys}{more}")
 
 
-def _prices(settings: Settings) -> Check:
+async def _prices(settings: Settings, database: Database) -> Check:
     name = "Targets and prices"
     try:
-        known = catalogue_in_force(settings).models
+        prices = await PriceFiles(database, SystemClock()).in_force(settings)
+        known = prices.catalogue.models
     except GatewrightError as error:
         return Check(name, "refused", error.message)
     entries = {target: each.catalogue or each.model for target, each in settings.targets.items()}

@@ -17,7 +17,8 @@ from gateway.configuration import load_settings
 from gateway.errors import RequestInvalid
 from gateway.pricing import configured_targets
 from gateway.settings import Settings
-from gateway.store.engine import open_database
+from gateway.store.engine import Database, open_database
+from gateway.store.price_files import PriceFiles
 from gateway.store.schema import require_newest_schema
 from gateway.store.spending import DIMENSIONS, Period, SpendingReader
 
@@ -40,10 +41,16 @@ by_option = click.option(
 async def opened_spending(config_file: Path) -> AsyncIterator[tuple[Settings, SpendingReader]]:
     """The recorded spending of a configuration, for the length of one command."""
     settings = load_settings(config_file)
+    async with _opened(settings) as database:
+        yield settings, SpendingReader(database)
+
+
+@asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator[Database]:
     database = open_database(settings.database_url)
     try:
         await require_newest_schema(database)
-        yield settings, SpendingReader(database)
+        yield database
     finally:
         await database.close()
 
@@ -124,8 +131,11 @@ async def savings(
     until: datetime | None,
 ) -> None:
     """What routing saved against sending everything to one target, with the method."""
-    async with opened_spending(config_file) as (settings, reader):
-        targets = {target.name: target for target in configured_targets(settings)}
+    settings = load_settings(config_file)
+    async with _opened(settings) as database:
+        reader = SpendingReader(database)
+        prices = await PriceFiles(database, SystemClock()).in_force(settings)
+        targets = {target.name: target for target in configured_targets(settings, prices)}
         if baseline is not None and baseline not in targets:
             raise Refused(f"there is no target {baseline!r}")
         against = targets[baseline] if baseline else arithmetic.dearest(targets.values())

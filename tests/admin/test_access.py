@@ -43,6 +43,7 @@ BODIES: dict[str, dict[str, object]] = {
     "erasures": {"ticket": "T-1"},
     "subjects": {"user": "somebody"},
     "accept": {"reason": "why"},
+    "files": {"text": "[models]\n"},
     "packs": {"log": "requests", "since_us": 0, "until_us": 1, "recipient": "somebody"},
 }
 

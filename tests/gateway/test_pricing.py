@@ -1,15 +1,19 @@
 """The enterprise's own price file: taken whole or not at all, also while a worker runs."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.clock import StoppedClock
 from gateway.configuration import parse_settings
-from gateway.errors import ConfigurationInvalid
+from gateway.errors import ConfigurationInvalid, RequestInvalid
 from gateway.price_file import PRICE_FILE_BYTES_MAX
 from gateway.pricing import PriceWatch, configured_targets
 from gateway.settings import Settings
+from gateway.store.engine import open_database
+from gateway.store.price_files import CONFIGURED, OrderedMeanwhile, PriceFiles
 from gateway.types import Target
 
 
@@ -68,8 +72,8 @@ class Enterprise:
     def settings(self) -> Settings:
         return parse_settings(CONFIGURATION, "gatewright.toml", self.folder, {})
 
-    def watch(self) -> PriceWatch:
-        return PriceWatch(self.settings, self.told.append)
+    def watch(self, files: PriceFiles | None = None) -> PriceWatch:
+        return PriceWatch(self.settings, self.told.append, files)
 
 
 @pytest.fixture
@@ -161,3 +165,82 @@ async def test_without_a_price_file_nothing_is_read(tmp_path: Path) -> None:
     await PriceWatch(settings, told.append).follow()
 
     assert told == []
+
+
+@pytest.fixture
+async def files(database_url: str) -> AsyncIterator[PriceFiles]:
+    database = open_database(database_url)
+    yield PriceFiles(database, StoppedClock(1_800_000_000_000_000))
+    await database.close()
+
+
+async def test_what_is_put_in_force_in_the_database_counts_on_every_worker_and_after_a_start(
+    enterprise: Enterprise, files: PriceFiles
+) -> None:
+    workers = [enterprise.watch(files) for _ in range(3)]
+    for worker in workers:
+        await worker.start()
+    assert enterprise.told == []
+
+    number = await files.add("new.toml", ENTRY.format(input=250), "ann")
+    for worker in workers:
+        await worker.follow()
+    assert enterprise.told == [], "a file that is only kept changes nothing"
+
+    await files.order(number, "ann", "agreed", seen=0)
+    with capture_logs() as lines:
+        for worker in workers * 2:
+            await worker.follow()
+    assert [price_of(told)["ours"] for told in enterprise.told] == [250] * 3
+    assert [line["event"] for line in lines] == ["prices:changed"] * 3
+
+    # The file of one machine says nothing any more, neither to those that run nor at a start.
+    enterprise.write(ENTRY.format(input=999))
+    started = enterprise.watch(files)
+    await started.start()
+    for worker in workers:
+        await worker.follow()
+    assert [price_of(told)["ours"] for told in enterprise.told] == [250] * 4
+
+
+async def test_going_back_is_an_order_too_also_to_what_the_configuration_names(
+    enterprise: Enterprise, files: PriceFiles
+) -> None:
+    worker = enterprise.watch(files)
+    first = await files.add("a", ENTRY.format(input=1), "ann")
+    second = await files.add("b", ENTRY.format(input=2), "ben")
+    for seen, number in enumerate((first, second, first, CONFIGURED)):
+        await files.order(number, "ann", f"order {seen}", seen=seen)
+        await worker.follow()
+    assert [price_of(told)["ours"] for told in enterprise.told] == [1, 2, 1, 100]
+    assert [order.number for order in await files.orders(10)] == [CONFIGURED, first, second, first]
+
+
+async def test_a_file_that_leaves_a_target_without_a_price_changes_no_worker_and_stops_a_start(
+    enterprise: Enterprise, files: PriceFiles
+) -> None:
+    """The page refuses such a file; a configuration may name more targets afterwards."""
+    worker = enterprise.watch(files)
+    number = await files.add("lacking", ENTRY.format(input=1).replace(".ours]", ".theirs]"), "ann")
+    await files.order(number, "ann", "wrong", seen=0)
+    with capture_logs() as lines:
+        await worker.follow()
+        await worker.follow()
+    assert enterprise.told == []
+    assert [line["event"] for line in lines] == ["prices:refused"]
+    with pytest.raises(ConfigurationInvalid, match=r"targets\.ours\.model"):
+        await enterprise.watch(files).start()
+
+
+async def test_of_two_people_who_saw_the_same_prices_only_the_first_is_obeyed(
+    files: PriceFiles,
+) -> None:
+    first = await files.add("a", ENTRY.format(input=1), "ann")
+    second = await files.add("b", ENTRY.format(input=2), "ben")
+    assert await files.add("c", ENTRY.format(input=1), "eve") == first, "it is there already"
+    await files.order(first, "ann", "mine", seen=0)
+    with pytest.raises(OrderedMeanwhile):
+        await files.order(second, "ben", "no, mine", seen=0)
+    with pytest.raises(RequestInvalid, match="no such price file"):
+        await files.order(77, "ben", "what", seen=1)
+    assert (await files.standing()).number == first

@@ -127,11 +127,11 @@ async def test_days_that_were_added_up_stay_when_they_learn_of_policies_and_when
             return [tuple(row) for row in (await connection.exec_driver_sql(query)).all()]
 
     await run(f"{insert}) VALUES ({place}, 3, 0, 0, 0, 0, 7, 8, 500, 9, 10)")
-    await migrate(empty_database_url, "0038")
+    await migrate(empty_database_url, "0039")
     assert await days() == [(3, 500, 10)]
     await run(f"{insert}, policy_digest) VALUES ({place}, 4, 0, 0, 0, 0, 7, 8, 40, 9, 30, 'a1')")
     assert await days() == [(3, 500, 10), (4, 40, 30)]
-    await migrate(empty_database_url, "0037")
+    await migrate(empty_database_url, "0038")
     assert await days() == [(7, 540, 30)]
     await database.close()
 

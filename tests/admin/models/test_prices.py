@@ -142,7 +142,7 @@ async def test_an_own_file_is_compared_with_what_this_release_says(
     assert re.search(r"\$[\d.]+ less\.", said)
     assert "claude" in said
     assert "An estimate" in said
-    assert "install -m" not in page
+    assert "Keep this file" not in page
 
 
 async def test_a_pasted_file_is_compared_as_it_would_be_in_force_and_changes_nothing(
@@ -155,7 +155,7 @@ async def test_a_pasted_file_is_compared_as_it_would_be_in_force_and_changes_not
     assert answer.status == 200
     said = text_of(page)
     assert "$7.65" in said
-    assert f"install -m 644 NEW.toml {listener.folder / 'own.toml'}" in said
+    assert "Keep this file" in said
     assert (listener.folder / "own.toml").read_bytes() == before
     assert [each.action for each in await deeds(listener)] == ["session.began"]
 

@@ -7,8 +7,8 @@ import sqlalchemy as sa
 from alembic import op
 
 
-revision = "0038"
-down_revision: str | None = "0037"
+revision = "0039"
+down_revision: str | None = "0038"
 branch_labels: tuple[str, ...] | None = None
 depends_on: tuple[str, ...] | None = None
 
