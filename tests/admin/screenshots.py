@@ -8,13 +8,18 @@ import asyncio
 import random
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from gateway.access import ROLES, Grant
 from gateway.budgets import BudgetKey
+from gateway.catalogue import cost, shipped_catalogue
 from gateway.credentials import pepper
 from gateway.identity import Peppers
+from gateway.price import Price
 from gateway.store.keys import KeyStore
 from gateway.store.leases import LeaseTable
 from gateway.store.migrate import migrate
@@ -22,6 +27,7 @@ from gateway.store.people import PeopleStore
 from gateway.store.reviews import DAY_US, Review, ReviewStore
 from gateway.store.slices import Claim, LeaseHolder
 from gateway.store.teams import TeamStore
+from gateway.types import AuditRecord, Usage
 from gateway.workers import Applied
 from tests.admin import seeding
 from tests.admin.chromium import Window, window
@@ -31,12 +37,16 @@ from tests.admin.policies.test_rolling_out import stepped, submitted
 from tests.admin.traffic.world import NOW_US, Asked, World
 
 
+SATURDAY = 5
 OUT = Path(__file__).resolve().parents[2] / "docs" / "screens"
 KEYS = (
-    ("payroll assistant", "people", "payroll", 40_000_000, 31_200_000, 400),
-    ("support chat", "support", "chat", 90_000_000, 44_000_000, 700),
-    ("code review", "engineering", "review", 120_000_000, 18_500_000, 300),
+    ("payroll assistant", "people", "payroll", 40_000_000, 31_200_000, 400, 2.1),
+    ("support chat", "support", "chat", 90_000_000, 44_000_000, 700, 2.9),
+    ("code review", "engineering", "review", 120_000_000, 18_500_000, 300, 1.2),
 )
+"""Name, team, project, limit and what is spent of it, requests of two weeks, dollars a day."""
+DEAR = "code review"
+"""Yesterday it cost eight times what it usually does."""
 POLICY = """# Agreed with the works council in May: what concerns people never leaves the house.
 name = "acme"
 version = 1
@@ -123,7 +133,9 @@ async def _watch(listener: Listener) -> None:
 async def _spend(listener: Listener) -> None:
     """Keys with limits, what they spent, and two weeks of requests."""
     spent = []
-    for name, workspace, project, limit, used, count in KEYS:
+    target = listener.settings.targets["claude"]
+    price = shipped_catalogue().models[target.catalogue or target.model].price
+    for name, workspace, project, limit, used, count, dollars in KEYS:
         key = await seeding.issue(listener, name, workspace=workspace, project=project)
         await seeding.limit(listener, f"key:{key}", limit, "month")
         spent.append((f"key:{key}", used))
@@ -132,7 +144,9 @@ async def _spend(listener: Listener) -> None:
             "project": project,
             "over_us": 14 * seeding.DAY_US,
         }
-        await listener.record(*seeding.requests(listener, key, count, **place))
+        asked = seeding.requests(listener, key, count, **place)
+        long = _long(listener, key, dollars, is_dear=name == DEAR, **place)
+        await listener.record(*(_billed(each, price) for each in (*asked, *long)))
     await seeding.limit(listener, "org:acme", 300_000_000, "month")
     spent.append(("org:acme", sum(used for _, used in spent)))
     async with listener.database() as database:
@@ -143,6 +157,48 @@ async def _spend(listener: Listener) -> None:
             (held,) = await table.exchange(holder, [claim])
             reported = Claim(key_of, held.window_start_us, held.amount_microusd, used, 0)
             await table.exchange(holder, [reported])
+
+
+def _billed(record: AuditRecord, price: Price) -> AuditRecord:
+    """At list price, most of the input read from the provider's cache; our own engine is free."""
+    if record.target != "claude" or record.usage is None:
+        return record
+    cached = structs.replace(record.usage, cache_read_tokens=record.usage.input_tokens // 2)
+    return structs.replace(record, usage=cached, cost_microusd=cost(price, cached))
+
+
+def _long(
+    listener: Listener, key: str, dollars: float, *, is_dear: bool, over_us: int, **place: Any
+) -> list[AuditRecord]:
+    """Nine weeks of long documents, fewer of them on Saturdays and Sundays."""
+    found: list[AuditRecord] = []
+    for back in range(1, 64):
+        now_us = listener.clock.utc_us() - back * DAY_US
+        is_weekend = datetime.fromtimestamp(now_us / 1e6, UTC).weekday() >= SATURDAY
+        much = dollars * (0.3 if is_weekend else 1) * (8 if is_dear and back == 1 else 1)
+        # A dollar is nearly a million tokens, half of them from the cache; five requests pay.
+        tokens = much * 950_000 / 5 * (1 + back % 3 / 10)
+        found += [
+            AuditRecord(
+                **place,
+                stage="outcome",
+                request_id=f"req_{key}_long_{back}_{number}",
+                organisation="acme",
+                utc_us=now_us - number * 7_000_000_000,
+                key_id=key,
+                model_requested="auto",
+                target="claude" if number else "house",
+                provider="managed" if number else "engine",
+                jurisdiction="us" if number else "in-house",
+                data_class="S1",
+                status="ok",
+                http_status=200,
+                usage=Usage(round(tokens), 900),
+                duration_us=9_000_000,
+            )
+            for number in range(6)
+        ]
+    return found
 
 
 async def _ask(listener: Listener) -> str:
@@ -191,6 +247,7 @@ async def main() -> None:
                 "simulator": f"{home}/policies/simulator?request={shown}",
                 "approvals": f"{home}/approvals",
                 "keys": f"{home}/keys",
+                "costs": f"{home}/costs",
                 "audit": f"{home}/audit",
                 "integrity": f"{home}/integrity",
                 "reviews": f"{home}/compliance/reviews",
