@@ -101,6 +101,8 @@ ROOMS = {
     "approvals": "/o/acme/approvals",
     "cost": "/o/acme/costs",
     "cost by key": "/o/acme/costs?by=key",
+    "cost by policy": "/o/acme/costs?by=policy",
+    "cost by app": "/o/acme/costs?by=app",
     "limits": "/o/acme/costs/limits",
     "people": "/people",
 }

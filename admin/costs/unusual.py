@@ -22,6 +22,10 @@ DAYS_MAX: Final = 62
 LOOKED_AT_MAX: Final = 200
 """So many dear days of each kind of group, the dearest."""
 FRESH: Final = timedelta(days=1)
+KEPT_US: Final = 600_000_000
+"""Days that are over are not read again for so long: they are many rows where there are many keys.
+What a page compares with is a week old at least."""
+KEPT_MAX: Final = 64
 _DIMENSIONS: Final[dict[Kind, str]] = {
     "organisation": "",
     "team": "workspace",
@@ -63,6 +67,8 @@ class UnusualReader:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._past: dict[tuple[str, str], tuple[int, dict[str, dict[str, int]]]] = {}
+        """By organisation and dimension: since when it is kept, and costs by day and value."""
 
     async def found(
         self, organisation: str, since: date, until: date, zone: ZoneInfo
@@ -100,7 +106,7 @@ class UnusualReader:
         groups = [(date.fromisoformat(row.group[0]), "".join(row.group[1:])) for row in dear]
         before = {str(past) for day in {day for day, _ in groups} for past in weeks_before(day)}
         values = {value for _, value in groups}
-        costs = await figures.cost_on(organisation, before, dimension, values)
+        costs = await self._costs(organisation, dimension, before, values)
         found = []
         for (day, value), row in zip(groups, dear, strict=True):
             past = [costs.get((str(each), value), 0) for each in weeks_before(day)]
@@ -108,6 +114,28 @@ class UnusualReader:
             if odd is not None:
                 found.append((value, odd))
         return found
+
+    async def _costs(
+        self, organisation: str, dimension: str, days: set[str], values: set[str]
+    ) -> dict[tuple[str, str], int]:
+        """Costs by day and value; those of keys, which may be many, are read each time."""
+        figures = self._services.figures
+        if dimension == _DIMENSIONS["key"]:
+            return await figures.cost_on(organisation, days, dimension, values)
+        now_us, place = self._services.clock.utc_us(), (organisation, dimension)
+        since_us, known = self._past.get(place, (0, {}))
+        if not 0 <= now_us - since_us < KEPT_US:
+            since_us, known = now_us, {}
+        missing = days - known.keys()
+        if missing:
+            known = known | {day: {} for day in missing}
+            found = await figures.cost_on(organisation, missing, dimension)
+            for (day, value), cost in found.items():
+                known[day][value] = cost
+        if place not in self._past and len(self._past) >= KEPT_MAX:
+            self._past.clear()
+        self._past[place] = (since_us, known)
+        return {(day, value): cost for day in days for value, cost in known[day].items()}
 
     async def _names(self, organisation: str, kind: Kind, values: Sequence[str]) -> dict[str, str]:
         if kind != "key" or not values:

@@ -103,16 +103,20 @@ class TrafficFigures:
         return [Sums(tuple(row[:-1]), cost_microusd=int(row[-1])) for row in rows]
 
     async def cost_on(
-        self, organisation: str, days: Collection[str], dimension: str, values: Collection[str]
+        self,
+        organisation: str,
+        days: Collection[str],
+        dimension: str,
+        values: Collection[str] | None = None,
     ) -> dict[tuple[str, str], int]:
         """Micro-dollars by day and value of a dimension; missing where nothing was asked.
 
-        Without a dimension the value is empty, and `values` says nothing.
+        Of these values, or of all; without a dimension the value is empty.
         """
         columns = traffic_days.c
         groups = [columns.day, *([columns[dimension]] if dimension else [])]
         conditions = [columns.organisation == organisation, columns.day.in_(sorted(days))]
-        if dimension:
+        if dimension and values is not None:
             conditions.append(columns[dimension].in_(sorted(values)))
         cost = func.sum(columns.cost_microusd)
         query = select(*groups, cost).where(*conditions).group_by(*groups)
