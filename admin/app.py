@@ -42,9 +42,9 @@ from admin.traffic.profiles import profile_routes
 from admin.undo import carry_undo
 from admin.viewing import viewing_routes
 from gateway.clock import Clock, SystemClock
+from gateway.configuration.settings import Settings
 from gateway.credentials import admin_token, oidc_secret
 from gateway.errors import ConfigurationInvalid
-from gateway.settings import Settings
 
 
 BODY_BYTES_MAX: Final = 2 * 1024 * 1024

@@ -18,9 +18,9 @@ import msgspec
 from msgspec import Struct
 
 from gateway.clock import Clock
+from gateway.configuration.sections import OidcSettings
 from gateway.errors import Unauthenticated
 from gateway.secrets.secret import Secret
-from gateway.sections import OidcSettings
 
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")

@@ -23,7 +23,7 @@ from litestar import Request
 from markupsafe import Markup
 from msgspec import Struct
 
-from gateway.sections import CurrencySettings
+from gateway.configuration.sections import CurrencySettings
 
 
 COOKIE: Final = "gatewright_view"

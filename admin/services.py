@@ -17,10 +17,10 @@ from admin.statics import Statics
 from gateway.audit.device import AuditLimits
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
+from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
 from gateway.deeds import Deeds
 from gateway.identity import Peppers
-from gateway.settings import Settings
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.custody import Custody
 from gateway.store.engine import Database, open_database

@@ -18,7 +18,7 @@ from admin.screens import Screens
 from admin.undo import Undo, offered
 from gateway.access import EVERYWHERE, Permission, Person, allows
 from gateway.clock import Clock
-from gateway.sections import CurrencySettings
+from gateway.configuration.sections import CurrencySettings
 
 
 ORGANISATION_COOKIE: Final = "gatewright_organisation"

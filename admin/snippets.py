@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gateway.settings import Settings
+from gateway.configuration.settings import Settings
 
 
 QUESTION: Final = "What does a receipt prove?"

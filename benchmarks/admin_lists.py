@@ -39,9 +39,9 @@ from benchmarks.admin_world import (
     request_id,
 )
 from gateway.cli.init import prepare
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
 from gateway.credentials import admin_token
-from gateway.settings import Settings
 from gateway.store.engine import Database, open_database
 
 

@@ -15,12 +15,11 @@ from gateway.audit.entries import encode_record, entry_bytes
 from gateway.audit.projection import ProjectedRecord
 from gateway.budgets import Limit
 from gateway.clock import SystemClock
+from gateway.configuration.settings import Settings
 from gateway.configured_policy import load_policy
 from gateway.deeds import OPERATORS
-from gateway.pricing import configured_targets
 from gateway.recall import record_facts
 from gateway.routing import TargetBoard
-from gateway.settings import Settings
 from gateway.store.audit_rows import COLUMNS, rows_of
 from gateway.store.audit_tables import audit_records, audit_sequences
 from gateway.store.engine import Database
@@ -29,6 +28,7 @@ from gateway.store.policies import PolicyStore
 from gateway.store.rollup import Rollup
 from gateway.store.tables import projects, virtual_keys, workspaces
 from gateway.types import Attempt, AuditRecord, RecordedFacts, Usage
+from gateway.worker.pricing import configured_targets
 from policies.examples import facts_from_example
 
 

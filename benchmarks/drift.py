@@ -13,8 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from gateway.drift import DAYS, Rules, judge
-from gateway.profiles import Profile, added
+from gateway.drift.judging import DAYS, Rules, judge
+from gateway.drift.profiles import Profile, added
 
 
 Laws = Mapping[str, Sequence[float]]

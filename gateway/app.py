@@ -15,36 +15,33 @@ from gateway.api.application import Application, build_application
 from gateway.api.door import Door, Load
 from gateway.api.front import Front
 from gateway.api.responses import response_routes
-from gateway.batch_parts import Batches, Means
-from gateway.caching import CachingAnswers
+from gateway.batching.parts import Batches, Means
+from gateway.caching.answering import CachingAnswers
+from gateway.caching.response_cache import ResponseCache
+from gateway.caching.vectors import Vectors
 from gateway.calibration import Calibration
-from gateway.cascading import Cascade
 from gateway.clock import Clock, SystemClock
 from gateway.conclusion import Conclusion
+from gateway.configuration.settings import Settings
 from gateway.configured_policy import load_policy
-from gateway.connecting import connection_tests
 from gateway.counting import Counting
 from gateway.credentials import master_key, pepper
 from gateway.deeds import Deeds
 from gateway.dialects.anthropic_messages.counting import AnthropicTokenCount
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.token_count import count_input_tokens
-from gateway.dispatch import Dispatcher
-from gateway.drifting import drift_watch
-from gateway.following import Board, Following
-from gateway.health import TargetHealth
+from gateway.dispatch.cascading import Cascade
+from gateway.dispatch.dispatcher import Dispatcher
+from gateway.dispatch.health import TargetHealth
 from gateway.identity import Peppers
 from gateway.inspection import Inspector, load_calibration, load_model_ability
 from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
 from gateway.places import Rotation, make_alerting, make_cache, make_hook, make_rates, make_shipping
-from gateway.presence import Parts, Presence
-from gateway.pricing import configured_targets, watched_prices
 from gateway.probing import Prober
 from gateway.providers.registry import engines_among, model_hosts, pools_among
-from gateway.response_cache import ResponseCache
-from gateway.rollout import PolicySet
-from gateway.settings import Settings
+from gateway.rollout.trials import Trials
+from gateway.rollout.versions import PolicySet
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.archive import DecisionArchive
 from gateway.store.engine import open_database
@@ -60,10 +57,8 @@ from gateway.store.schema import require_newest_schema
 from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event, logger
 from gateway.timekeeping import clock_duties
-from gateway.trials import Trials
 from gateway.types import DialectName
 from gateway.upkeep import Duty, Upkeep
-from gateway.vectors import Vectors
 from gateway.wiring import (
     make_audit_log,
     make_egress,
@@ -73,6 +68,11 @@ from gateway.wiring import (
     make_threads,
     visible_headers,
 )
+from gateway.worker.connecting import connection_tests
+from gateway.worker.drifting import drift_watch
+from gateway.worker.following import Board, Following
+from gateway.worker.presence import Parts, Presence
+from gateway.worker.pricing import configured_targets, watched_prices
 from policies.limits import CACHE_S_MAX
 
 

@@ -5,8 +5,8 @@ The body's size alone is no bound on the work: ten megabytes can be a million ke
 
 import msgspec
 
+from gateway.configuration.settings import Limits
 from gateway.errors import ContextTooLong, RequestInvalid
-from gateway.settings import Limits
 from gateway.types import ChatRequest
 
 

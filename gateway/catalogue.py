@@ -12,9 +12,9 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from gateway.configuration.settings import TargetSettings
 from gateway.errors import ConfigurationInvalid
 from gateway.price import Price
-from gateway.settings import TargetSettings
 from gateway.types import Target, Tier, Usage
 
 

@@ -2,8 +2,8 @@
 
 from importlib import resources
 
+from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
-from gateway.settings import Settings
 from policies.check import check
 from policies.program import PolicyDocument
 from policies.render import render_report

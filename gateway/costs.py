@@ -12,9 +12,9 @@ from decimal import Decimal
 
 from msgspec import Struct
 
+from gateway.configuration.sections import CurrencySettings
 from gateway.errors import RequestInvalid
 from gateway.price import Price
-from gateway.sections import CurrencySettings
 from gateway.types import Target
 
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import msgspec
 
-from gateway.attempts import AttemptLog, RunningAttempt, end_code
 from gateway.calibration import Calibration
+from gateway.dispatch.attempts import AttemptLog, RunningAttempt, end_code
+from gateway.dispatch.health import TargetHealth
+from gateway.dispatch.walking import HTTP_ERROR_MIN
 from gateway.errors import GatewrightError, UpstreamFailed, UpstreamRefused
 from gateway.heads import answer_headers
-from gateway.health import TargetHealth
 from gateway.passage import Passage
 from gateway.pipeline import Pipeline, WholeAnswer
 from gateway.ports import Ledger, Provider, UpstreamCall
 from gateway.types import Completion, Reservation, Settlement, Target, Usage
-from gateway.walking import HTTP_ERROR_MIN
 
 
 COUNT_S = 10.0

@@ -3,14 +3,14 @@
 from importlib import import_module
 
 from gateway.clock import SystemClock
-from gateway.configuration import read_environment
+from gateway.configuration.reading import read_environment
+from gateway.configuration.sections import SecretReference
+from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
 from gateway.secrets.envelope import MasterKey, key_bytes, load_master_key
 from gateway.secrets.key_services import KeyService, KeyServiceFailed
 from gateway.secrets.secret import Secret
 from gateway.secrets.sources import EnvironmentSecret, FileSecret, SecretSource
-from gateway.sections import SecretReference
-from gateway.settings import Settings
 
 
 PEPPER_BYTES_MIN = 32

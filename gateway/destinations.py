@@ -7,8 +7,8 @@ are refused unless an administrator named the host.
 
 import re
 
+from gateway.configuration.settings import RequestSettings
 from gateway.errors import FeatureUnsupported
-from gateway.settings import RequestSettings
 from gateway.types import ChatRequest
 
 

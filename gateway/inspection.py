@@ -34,13 +34,13 @@ from classifiers.pii.scanner import PATTERNS_ONLY, Scanner
 from classifiers.units import Unit
 from classifiers.verdicts import Verdict, digest, judge
 from gateway.clock import Clock
+from gateway.configuration.sections import InspectionSettings
 from gateway.errors import ClosedByPolicy, ConfigurationInvalid
-from gateway.output_scan import OutputScan
-from gateway.redaction import pseudonyms, replaced, still_said
 from gateway.remembered import Remembered
-from gateway.sections import InspectionSettings
 from gateway.telemetry import Event, logger, raised_at
 from gateway.types import ChatRequest, Inspection, Tier
+from gateway.veiling.output_scan import OutputScan
+from gateway.veiling.redaction import pseudonyms, replaced, still_said
 from policies.document import OutputScanning
 from policies.facts import DATA_CLASSES
 

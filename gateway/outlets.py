@@ -1,11 +1,11 @@
 """The sinks of the settings behind one shipper; imported only where there are any."""
 
 from gateway.clock import Clock
+from gateway.configuration.settings import Settings
 from gateway.credentials import sink_credential
 from gateway.errors import ConfigurationInvalid
 from gateway.providers.egress import Egress
 from gateway.providers.sinks import FileSink, HttpSink, SyslogSink
-from gateway.settings import Settings
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.engine import Database
 from gateway.store.shipping import Shipper, Sink

@@ -8,13 +8,11 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from gateway.answers import AnswerTraits, traits_of
-from gateway.output_scan import OutputScan
 from gateway.ports import Dialect
 from gateway.rates import NO_LIMITS, Permit
-from gateway.rewriting import AnswerRewriter, in_turn
+from gateway.rollout.trials import TargetTrial
 from gateway.routing import Ruling
 from gateway.snapshot import Snapshot
-from gateway.trials import TargetTrial
 from gateway.types import (
     ChatRequest,
     Completion,
@@ -24,7 +22,9 @@ from gateway.types import (
     Reservation,
     Target,
 )
-from gateway.veil import Veil
+from gateway.veiling.output_scan import OutputScan
+from gateway.veiling.rewriting import AnswerRewriter, in_turn
+from gateway.veiling.veil import Veil
 
 
 NATIVE = "native_batch"

@@ -8,7 +8,11 @@ from importlib import import_module
 from typing import Any
 
 from gateway.alerting import Alerting
+from gateway.caching.response_cache import AnswerPlace, ResponseCache
+from gateway.caching.sealed_replies import ReplySeal
 from gateway.clock import Clock
+from gateway.configuration.sections import SecretReference
+from gateway.configuration.settings import Settings
 from gateway.credentials import (
     alerts_credential,
     answers_password,
@@ -23,8 +27,6 @@ from gateway.providers.egress import Egress
 from gateway.providers.registry import build_provider, model_hosts
 from gateway.providers.webhook import WebHook
 from gateway.rates import LocalRates, Rates
-from gateway.response_cache import AnswerPlace, ResponseCache
-from gateway.sealed_replies import ReplySeal
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.keeper import (
     LocalPlace,
@@ -33,8 +35,6 @@ from gateway.secrets.keeper import (
     SecretUnavailableError,
 )
 from gateway.secrets.secret import Secret
-from gateway.sections import SecretReference
-from gateway.settings import Settings
 from gateway.store.alerts import AlertTable, BudgetAlerts
 from gateway.store.engine import Database
 from gateway.store.leases import LeaseTable

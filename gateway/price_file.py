@@ -5,8 +5,8 @@ import asyncio
 from msgspec import Struct
 
 from gateway.catalogue import Catalogue, load_catalogue, shipped_catalogue
+from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
-from gateway.settings import Settings
 
 
 PRICE_FILE_BYTES_MAX = 4 * 1024 * 1024

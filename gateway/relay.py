@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from gateway.answers import AnswerTraits
-from gateway.attempts import AttemptLog, end_code
+from gateway.caching.kept_streams import NotedStream, RepeatedStream
 from gateway.catalogue import saved_by_cache
 from gateway.conclusion import Conclusion
-from gateway.dispatch import LiveStream
+from gateway.dispatch.attempts import AttemptLog, end_code
+from gateway.dispatch.dispatcher import LiveStream
 from gateway.errors import GatewrightError, UpstreamFailed
-from gateway.kept_streams import NotedStream, RepeatedStream
 from gateway.passage import UNMET, Passage, is_unenforced, on_trial, unmet_format, unsound
 from gateway.pings import Pings, Push, Write
 from gateway.ports import StreamEncoder

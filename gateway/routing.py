@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.catalogue import worst_cost
+from gateway.configuration.settings import Limits
 from gateway.errors import (
     ClosedByPolicy,
     ContextTooLong,
@@ -23,7 +24,6 @@ from gateway.errors import (
 )
 from gateway.price import paid_tier
 from gateway.sealing import sealed_in
-from gateway.settings import Limits
 from gateway.types import Candidate, ChatRequest, Inspection, Plan, Principal, Purpose, Target
 from gateway.warmth import COLD, Warm
 from policies.decide import decide

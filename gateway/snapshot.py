@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gateway.errors import NotReady
 from gateway.identity import KeyTable
-from gateway.rollout import Level, PolicySet
+from gateway.rollout.versions import Level, PolicySet
 from gateway.routing import TargetBoard
 
 

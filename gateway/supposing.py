@@ -9,9 +9,9 @@ from classifiers.complexity.model import load as load_complexity
 from classifiers.pii.scanner import load as load_scanner
 from gateway import routing
 from gateway.clock import Clock
+from gateway.configuration.sections import InspectionSettings
 from gateway.dialects.registry import DIALECTS
 from gateway.inspection import Inspector
-from gateway.sections import InspectionSettings
 from gateway.types import DialectName, Inspection, Principal
 from policies.facts import Facts, TargetFacts
 

@@ -12,11 +12,11 @@ import msgspec
 from msgspec import structs
 
 from gateway.clock import Clock
+from gateway.configuration.sections import ResponsesSettings
+from gateway.configuration.settings import Limits
 from gateway.errors import BodyTooLarge, PreviousResponseUnknown, ResponseUnknown, Unavailable
 from gateway.passage import Arrival, Passage
 from gateway.ports import AnswerStore, KeptAnswer
-from gateway.sections import ResponsesSettings
-from gateway.settings import Limits
 from gateway.telemetry import Event, logger
 from gateway.types import ChatRequest, Inspection, Principal, Thread
 

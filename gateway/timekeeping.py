@@ -13,8 +13,8 @@ from typing import Final
 from msgspec import Struct
 
 from gateway import rhythm
+from gateway.configuration.settings import AuditSettings
 from gateway.deeds import Deeds
-from gateway.settings import AuditSettings
 from gateway.telemetry import Event
 from gateway.upkeep import Duty
 

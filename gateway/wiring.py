@@ -6,6 +6,7 @@ from gateway.audit.device import AuditLimits
 from gateway.audit.second import TwoDeviceLog
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
+from gateway.configuration.settings import ProviderSettings, Settings
 from gateway.credentials import master_key, provider_credential
 from gateway.errors import ConfigurationInvalid
 from gateway.ports import Provider
@@ -13,7 +14,6 @@ from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress, EgressLimits
 from gateway.providers.registry import build_pool, build_provider, is_pool, parcel_service
 from gateway.secrets.secret import Secret
-from gateway.settings import ProviderSettings, Settings
 from gateway.store.engine import Database
 from gateway.store.kept_answers import DatabaseAnswers
 from gateway.store.leased_ledger import LeasedLedger

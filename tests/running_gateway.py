@@ -21,10 +21,10 @@ from gateway.audit.export import segment_rows
 from gateway.budgets import Limit
 from gateway.cli.init import prepare
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
 from gateway.credentials import pepper
 from gateway.identity import Peppers
-from gateway.settings import Settings
 from gateway.store.engine import open_database
 from gateway.store.keys import KeyStore, NewKey, Place
 from gateway.store.leases import LeaseTable

@@ -14,16 +14,16 @@ from msgspec import NODEFAULT, Struct
 
 from gateway import errors
 from gateway.__main__ import commands, main
-from gateway.configuration import load_settings
+from gateway.configuration.guarding import GuardRules
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import ProviderSettings, Settings, TargetSettings
 from gateway.configured_policy import load_policy
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import ConfigurationInvalid, GatewrightError, UpstreamRefused
-from gateway.guarding import GuardRules
 from gateway.metrics import Metrics
-from gateway.pricing import configured_targets
 from gateway.providers.registry import KINDS
-from gateway.settings import ProviderSettings, Settings, TargetSettings
 from gateway.telemetry import LOG_KEYS, Event
+from gateway.worker.pricing import configured_targets
 from local_engine.serve.metrics import Metrics as EngineMetrics
 from policies.check import check
 from policies.functions import FUNCTIONS

@@ -18,9 +18,9 @@ from gateway.audit.fsck import check_log
 from gateway.audit.integrator import CheckpointFiles, SignedCheckpoint
 from gateway.audit.projection import SequencedRecord
 from gateway.clock import Clock
+from gateway.configuration.settings import Settings
 from gateway.deeds import OPERATORS, Deeds
 from gateway.errors import GatewrightError
-from gateway.settings import Settings
 from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.audit_tree import DatabaseAuditTrees
 from gateway.store.engine import open_database

@@ -15,7 +15,7 @@ from admin.services import Services
 from gateway import costs as arithmetic
 from gateway.access import Permission
 from gateway.clock import Clock
-from gateway.settings import Settings
+from gateway.configuration.settings import Settings
 from gateway.store.spending import Period
 
 

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 
 from admin.services import Services
-from gateway.anomalies import EXCESS_MIN_MICROUSD, Unusual, unusual, weeks_before
+from gateway.drift.anomalies import EXCESS_MIN_MICROUSD, Unusual, unusual, weeks_before
 from gateway.searching import Filter, Term, render
 
 

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from admin.snippets import QUESTION, data_plane_url
+from gateway.configuration.settings import Settings
 from gateway.secrets.secret import Secret
-from gateway.settings import Settings
 
 
 TIMEOUT: Final = aiohttp.ClientTimeout(total=120, connect=5)

@@ -15,9 +15,9 @@ from admin.services import Services
 from admin.sign_in import READING
 from gateway.access import Permission, allows, organisations_of
 from gateway.catalogue import Catalogue, Entry
+from gateway.configuration.settings import ProviderSettings, Settings
 from gateway.credentials import credential_problem
 from gateway.errors import GatewrightError
-from gateway.settings import ProviderSettings, Settings
 
 
 IN_HOUSE: Final = ("engine", "pool")

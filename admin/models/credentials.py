@@ -13,11 +13,11 @@ from litestar.exceptions import NotFoundException
 from msgspec import Struct
 
 from admin.services import Services
+from gateway.configuration.sections import SecretReference
 from gateway.credentials import master_key, provider_credential
 from gateway.deeds import OPERATORS
 from gateway.errors import ConfigurationInvalid
 from gateway.secrets.secret import Secret
-from gateway.sections import SecretReference
 from gateway.store.audit_sink import AuditQuery
 from gateway.store.sealed_secrets import SealedSecret, SealedSecretTable
 

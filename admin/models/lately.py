@@ -10,8 +10,8 @@ from msgspec import Struct
 from admin.overview.health import LATELY_US, Part, provider_parts
 from admin.overview.reader import OverviewReader
 from admin.services import Services
+from gateway.configuration.settings import Settings
 from gateway.credentials import credential_problem, master_key
-from gateway.settings import Settings
 from gateway.store.sealed_secrets import SealedSecretTable
 from gateway.store.workers import WorkerTable
 from gateway.workers import WorkerReport, standing

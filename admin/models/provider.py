@@ -24,8 +24,8 @@ from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from gateway.access import Permission, Person
 from gateway.catalogue import worst_cost
+from gateway.configuration.settings import ProviderSettings
 from gateway.errors import Exhausted, RequestInvalid
-from gateway.settings import ProviderSettings
 from gateway.store.checkups import CLAIM_WITHIN_US, CheckupOrder, CheckupTable
 from gateway.types import Target
 

@@ -11,7 +11,7 @@ from admin.costs.unusual import UnusualReader, foremost
 from admin.keys.lines import EXPIRING_US, spending_of
 from admin.services import Services
 from gateway.access import Permission, Person, allows
-from gateway.anomalies import EXCESS_MIN_MICROUSD
+from gateway.drift.anomalies import EXCESS_MIN_MICROUSD
 from gateway.store.attention import Attention
 from gateway.store.drifts import DriftTable
 from gateway.store.reviews import ReviewStore

@@ -12,7 +12,7 @@ from admin.overview.needs import WAITING_MAX, Need, NeedReader, is_visible, orga
 from admin.services import Services
 from gateway.access import Person
 from gateway.credentials import credential_problem
-from gateway.rollout import PolicyEvent
+from gateway.rollout.versions import PolicyEvent
 from gateway.store.attention import Attention
 from gateway.store.audit_sink import AuditQuery
 from gateway.store.revisions import current

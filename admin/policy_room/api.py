@@ -18,9 +18,9 @@ from admin.policy_room.room import Asking, Named, Numbered, PolicyRoom, person_o
 from admin.policy_room.weighing import DAYS, Weight
 from admin.queries import Query
 from gateway.access import Permission
+from gateway.configuration.guarding import guard_from, wider
 from gateway.errors import RequestInvalid
-from gateway.guarding import guard_from, wider
-from gateway.rollout import PolicyVersion, acting_at
+from gateway.rollout.versions import PolicyVersion, acting_at
 from gateway.store.schedules import Schedule
 from policies.explain import Explanation
 from policies.forms import FactField, fact_fields
@@ -62,7 +62,7 @@ class SubmitOrder(Struct, frozen=True, forbid_unknown_fields=True):
     revision: int = 0
     reason: str = ""
     guard: dict[str, float | str | None] = {}
-    """Limits of its own, by the names of `gateway.guarding`; what is not named stays as usual."""
+    """Limits of its own, by the names of `GuardRules`; what is not named stays as usual."""
 
 
 class StepOrder(Struct, frozen=True, forbid_unknown_fields=True):

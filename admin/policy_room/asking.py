@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from admin.policy_room.reader import PolicyReader
 from gateway.clock import Clock
+from gateway.configuration.sections import InspectionSettings
 from gateway.errors import RequestInvalid
 from gateway.identity import accounts_of
-from gateway.sections import InspectionSettings
 from gateway.supposing import Supposer
 from gateway.types import Principal
 from policies.examples import EXAMPLE_TARGETS, facts_from_example

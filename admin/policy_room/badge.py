@@ -6,7 +6,7 @@ from typing import Final
 from admin.policy_room.places import may, place_named
 from admin.shell import Badge
 from gateway.access import Permission, Person, allows
-from gateway.rollout import PolicyVersion, same_person
+from gateway.rollout.versions import PolicyVersion, same_person
 from gateway.store.custody import Custody
 from gateway.store.policies import PolicyStore
 

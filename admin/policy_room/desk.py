@@ -14,10 +14,10 @@ from msgspec import Struct
 from admin.policy_room.places import Place, may
 from admin.policy_room.reader import PolicyReader
 from gateway.access import Permission, Person
+from gateway.configuration.guarding import GuardRules, require_seen, wider
 from gateway.deeds import Deeds
 from gateway.errors import RequestInvalid
-from gateway.guarding import GuardRules, require_seen, wider
-from gateway.rollout import Action, PolicyVersion
+from gateway.rollout.versions import Action, PolicyVersion
 from gateway.store.policy_drafts import PolicyDraft
 from gateway.store.schedules import Schedule
 from policies.check import CheckReport, check

@@ -11,7 +11,7 @@ from admin.policy_room.places import place_named
 from admin.policy_room.room import PolicyRoom
 from admin.policy_room.weighing import Weight
 from gateway.access import Permission, Person, allows
-from gateway.guarding import wider
+from gateway.configuration.guarding import wider
 from gateway.store.custody import Custody
 from policies.difference import Amendment, amendments
 

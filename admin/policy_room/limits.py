@@ -9,9 +9,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from gateway.configuration.guarding import FIELDS, Field, GuardRules, guard_changes, guard_from
 from gateway.errors import RequestInvalid
-from gateway.guarding import FIELDS, Field, GuardRules, guard_changes, guard_from
-from gateway.trials import Arm
+from gateway.rollout.trials import Arm
 from policies.difference import Amendment
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from admin.policy_room.places import Place
 from gateway.clock import Clock
-from gateway.rollout import PolicyEvent
+from gateway.rollout.versions import PolicyEvent
 from gateway.store.spans import HOUR_US, SpanSums, TrafficSpans
 
 

@@ -15,9 +15,9 @@ from admin.policy_room.reader import RULES_SHOWN_MAX
 from admin.policy_room.room import Asking, Named, Numbered, PolicyRoom, query_of, rights_of, shows
 from admin.policy_room.wording import defaults_in_words
 from gateway.access import Permission
+from gateway.configuration.guarding import wider
 from gateway.errors import RequestInvalid
-from gateway.guarding import wider
-from gateway.rollout import Acting, PolicyEvent, PolicyVersion, acting_at
+from gateway.rollout.versions import Acting, PolicyEvent, PolicyVersion, acting_at
 from gateway.store.guard import ACTOR
 from policies.difference import amendments
 from policies.document import PolicyBody

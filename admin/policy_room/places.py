@@ -11,7 +11,7 @@ from litestar.exceptions import NotFoundException
 from msgspec import Struct
 
 from gateway.access import Permission, Person, allows
-from gateway.rollout import INSTALLATION
+from gateway.rollout.versions import INSTALLATION
 
 
 SLUG_INSTALLATION: Final = "installation"

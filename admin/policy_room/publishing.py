@@ -30,7 +30,7 @@ from admin.sign_in import SEE_OTHER
 from admin.undo import MEANWHILE, Undo, offer
 from gateway.access import Permission
 from gateway.errors import Forbidden, RequestInvalid
-from gateway.rollout import Action
+from gateway.rollout.versions import Action
 from gateway.store.schedules import Schedule
 from policies.difference import amendments
 

@@ -12,7 +12,7 @@ from admin.policy_room.places import Place, place_named, place_of
 from admin.policy_room.wording import effects
 from admin.services import Services
 from gateway.configured_policy import load_policy
-from gateway.rollout import PolicyEvent, PolicyVersion
+from gateway.rollout.versions import PolicyEvent, PolicyVersion
 from gateway.store.archive import DecisionArchive
 from gateway.store.policies import PolicyStore
 from gateway.store.policy_drafts import DraftTable, PolicyDraft

@@ -16,7 +16,7 @@ from admin.policy_room.places import Place
 from admin.policy_room.reader import PolicyReader
 from gateway.clock import Clock
 from gateway.identity import accounts_of
-from gateway.rollout import Governing, Level, PolicySet
+from gateway.rollout.versions import Governing, Level, PolicySet
 from gateway.routing import decision_digest
 from gateway.store.archive import Timed
 from policies.explain import Explanation, explain

@@ -15,7 +15,9 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.disclosing import flat
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
 from gateway.configured_policy import load_policy
 from gateway.credentials import (
     admin_token,
@@ -28,9 +30,7 @@ from gateway.credentials import (
     rates_password,
     sink_credential,
 )
-from gateway.disclosing import flat
 from gateway.errors import ConfigurationInvalid, GatewrightError
-from gateway.settings import Settings
 from gateway.store.engine import Database
 from gateway.store.price_files import PriceFiles
 from gateway.store.schema import require_newest_schema

@@ -12,9 +12,9 @@ from admin.services import Services
 from admin.sign_in import READING
 from admin.system.checks import Check, start_checks
 from gateway.access import Permission
-from gateway.disclosing import flat, settings_digest
-from gateway.sections import CurrencySettings, SinkSettings
-from gateway.settings import ProviderSettings, Settings, TargetSettings
+from gateway.configuration.disclosing import flat, settings_digest
+from gateway.configuration.sections import CurrencySettings, SinkSettings
+from gateway.configuration.settings import ProviderSettings, Settings, TargetSettings
 from gateway.store.schema import Migration, known_migrations, newest_schema, schema_of
 
 

@@ -24,6 +24,8 @@ from admin.system.configuration import features_of
 from admin.system.verdict import positions
 from admin.system.workers import WorkersReader
 from gateway.access import Permission
+from gateway.configuration.disclosing import disclosed, settings_digest
+from gateway.configuration.settings import Settings
 from gateway.credentials import (
     admin_token,
     alerts_credential,
@@ -35,10 +37,8 @@ from gateway.credentials import (
     rates_password,
     sink_credential,
 )
-from gateway.disclosing import disclosed, settings_digest
 from gateway.errors import GatewrightError
 from gateway.secrets.secret import Secret
-from gateway.settings import Settings
 from gateway.store.attention import Attention
 from gateway.store.schema import known_migrations, newest_schema, schema_of
 

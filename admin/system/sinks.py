@@ -17,9 +17,9 @@ from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.system.verdict import listed
 from gateway.access import Permission
-from gateway.disclosing import safe_url
+from gateway.configuration.disclosing import safe_url
+from gateway.configuration.settings import Settings
 from gateway.errors import RequestInvalid
-from gateway.settings import Settings
 from gateway.store.deliveries import REFUSED, Deliveries, Run, SinkState
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gateway.catalogue import Entry, cost, load_catalogue, saved_by_cache, shipped_catalogue
+from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
 from gateway.price import Price
-from gateway.settings import Settings
 from gateway.types import AuditRecord, Usage
 
 

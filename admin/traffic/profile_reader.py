@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from admin.services import Services
 from gateway.access import Permission, Person, allows
-from gateway.drift import DAY_US, Rules, Shift
+from gateway.drift.judging import DAY_US, Rules, Shift
+from gateway.drift.profiles import FEATURES, Feature, Kind, Profile, bins_of, words_of
 from gateway.errors import RequestInvalid
-from gateway.profiles import FEATURES, Feature, Kind, Profile, bins_of, words_of
 from gateway.store.comparing import Comparison, compared
 from gateway.store.drifts import Drift, DriftTable, lasting
 from gateway.store.profiles import ProfileHours

@@ -13,10 +13,10 @@ from gateway.api.bodies import whole_body
 from gateway.api.front import Front
 from gateway.api.paging import page_asked
 from gateway.batches import OPEN, Batch, BatchKind, Project, Told
+from gateway.configuration.sections import BatchSettings
+from gateway.configuration.settings import Limits
 from gateway.dialects.openai_batches import batch_object, list_object, read_order
 from gateway.errors import BatchUnknown, BodyTooLarge, Exhausted, FileUnknown, RequestInvalid
-from gateway.sections import BatchSettings
-from gateway.settings import Limits
 from gateway.store.batches import BatchStore
 from gateway.store.kept_files import FileStore
 from gateway.threads import US_PER_DAY, project_of

@@ -8,8 +8,8 @@ from litestar import Request
 from litestar.exceptions import HTTPException
 
 from gateway.api.inflating import check_encoding, inflated
+from gateway.configuration.settings import Limits
 from gateway.errors import BodyTooLarge, EncodingRefused, RequestInvalid
-from gateway.settings import Limits
 
 
 async def pieces_of(

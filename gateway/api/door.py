@@ -13,13 +13,13 @@ from litestar.types import Receive, Scope, Send
 from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import Bounds, Exchange
 from gateway.clock import Clock
+from gateway.configuration.settings import Limits
 from gateway.errors import Exhausted, GatewrightError, MethodRefused, Unavailable
 from gateway.metrics import Metrics
 from gateway.passage import Arrival
 from gateway.pings import Write
 from gateway.pipeline import Pipeline, StreamedAnswer
 from gateway.ports import Dialect, Standing
-from gateway.settings import Limits
 from gateway.snapshot import SnapshotKeeper
 from gateway.telemetry import Event, logger, raised_at
 

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import LINE
-from gateway.settings import Limits
+from gateway.configuration.settings import Limits
 
 
 READ_BYTES = 256 * 1024

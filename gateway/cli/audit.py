@@ -19,8 +19,8 @@ from gateway.cli.custody import CUSTODY
 from gateway.cli.evidence import PROOFS
 from gateway.cli.keeping import KEEPING
 from gateway.cli.options import Refused, asynchronous, config_option
-from gateway.configuration import load_settings
-from gateway.settings import Settings
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
 from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.engine import open_database
 from gateway.store.schema import require_newest_schema

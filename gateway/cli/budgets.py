@@ -13,7 +13,7 @@ from gateway.budgets import WINDOWS, Limit, WindowKind
 from gateway.cli.deeds import former_budget, recorded
 from gateway.cli.options import asynchronous, config_option
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
 from gateway.store.engine import open_database
 from gateway.store.leases import LeaseTable
 from gateway.store.schema import require_newest_schema

@@ -8,8 +8,8 @@ import click
 from classifiers.calibration.learning import Estimate, check_before_live
 from gateway.audit.export import segment_rows
 from gateway.cli.options import Refused, asynchronous, config_option
-from gateway.configuration import load_settings
-from gateway.pairs import logged_of
+from gateway.configuration.reading import load_settings
+from gateway.rollout.pairs import logged_of
 
 
 PERCENT = 100.0

@@ -5,10 +5,10 @@ from pathlib import Path
 import click
 
 from gateway.cli.options import config_option
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
 from gateway.configured_policy import load_policy
 from gateway.credentials import provider_credential
-from gateway.pricing import configured_targets
+from gateway.worker.pricing import configured_targets
 
 
 @click.group()

@@ -13,14 +13,14 @@ import click
 from gateway import costs as arithmetic
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
 from gateway.errors import RequestInvalid
-from gateway.pricing import configured_targets
-from gateway.settings import Settings
 from gateway.store.engine import Database, open_database
 from gateway.store.price_files import PriceFiles
 from gateway.store.schema import require_newest_schema
 from gateway.store.spending import DIMENSIONS, Period, SpendingReader
+from gateway.worker.pricing import configured_targets
 
 
 US_PER_S = 1_000_000

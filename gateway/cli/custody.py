@@ -14,10 +14,10 @@ from gateway.budgets import end_user_subject
 from gateway.cli.deeds import actor, opened_log
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
-from gateway.settings import Settings
 from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.custody import Custody, CustodyRefused
 from gateway.store.engine import Database, open_database

@@ -6,7 +6,7 @@ import click
 from alembic.util import CommandError
 
 from gateway.cli.options import Refused, asynchronous, config_option
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
 from gateway.store.migrate import migrate
 
 

@@ -18,12 +18,12 @@ from gateway.audit.device import AuditLimits
 from gateway.audit.keys import KeyWrapper
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
 from gateway.deeds import Deeds
 from gateway.errors import StartupRefused
 from gateway.identity import Peppers
-from gateway.settings import Settings
 from gateway.store.engine import Database, open_database
 from gateway.store.keys import KeyStore
 from gateway.store.leases import LeaseTable

@@ -18,9 +18,9 @@ from gateway.cli.init import prepare
 from gateway.cli.keys import opened_keys
 from gateway.cli.options import Refused, asynchronous
 from gateway.cli.setup import admin_address, setup_link
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
 from gateway.credentials import admin_token
-from gateway.settings import Settings
 from gateway.store.keys import NewKey, Place
 
 

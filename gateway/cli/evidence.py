@@ -19,9 +19,9 @@ from gateway.audit.second import is_second
 from gateway.audit.verify import parse_receipt, verify_directory, verify_receipt
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
 from gateway.credentials import master_key
-from gateway.settings import Settings
 from gateway.store.audit_sink import AuditQuery
 from gateway.store.engine import open_database
 from gateway.store.integration import Integration

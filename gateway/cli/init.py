@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from gateway.cli.options import Refused, asynchronous
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
 from gateway.secrets.envelope import create_key_file
 from gateway.store.migrate import migrate
 

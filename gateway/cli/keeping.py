@@ -12,7 +12,7 @@ from gateway.cli.custody import opened_custody, organisation_option, subject_of
 from gateway.cli.deeds import actor, says_it_records
 from gateway.cli.options import asynchronous, config_option
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
 from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.keeping import DAY_US, Expired, destroy, expired
 

@@ -12,11 +12,11 @@ from gateway.cli.deeds import actor, deed, former_key, recorded, says_it_records
 from gateway.cli.options import asynchronous, config_option
 from gateway.cli.teams import defaults_of, limit_new_key
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
 from gateway.credentials import pepper
 from gateway.errors import GatewrightError
 from gateway.identity import Peppers, new_key_id
-from gateway.settings import Settings
 from gateway.store.engine import open_database
 from gateway.store.keys import KeyStore, NewKey, Place
 from gateway.store.schema import require_newest_schema

@@ -11,7 +11,7 @@ import msgspec
 from gateway.cli.budgets import ACCOUNT
 from gateway.cli.deeds import former_rate, recorded
 from gateway.cli.options import asynchronous, config_option
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
 from gateway.rates import RateLimit
 from gateway.store.engine import open_database
 from gateway.store.rate_limits import RateLimitTable

@@ -9,7 +9,7 @@ import click
 from gateway.cli.deeds import actor, opened_log, says_it_records
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
 from gateway.credentials import key_service, master_key_bytes
 from gateway.deeds import Deeds
 from gateway.secrets.envelope import MasterKey

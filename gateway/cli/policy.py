@@ -13,13 +13,13 @@ from gateway.cli.replay import replay
 from gateway.cli.rollout import COMMANDS
 from gateway.cli.scheduling import COMMANDS as SCHEDULING
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
+from gateway.configuration.sections import InspectionSettings
+from gateway.configuration.settings import Settings
 from gateway.credentials import provider_credential
 from gateway.errors import RequestInvalid
-from gateway.pricing import configured_targets
-from gateway.sections import InspectionSettings
-from gateway.settings import Settings
 from gateway.supposing import Supposer
+from gateway.worker.pricing import configured_targets
 from policies.check import check
 from policies.examples import EXAMPLE_TARGETS, facts_from_example
 from policies.explain import explain

@@ -11,9 +11,9 @@ import msgspec
 from gateway.cli.deeds import actor, former_drain, recorded
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
 from gateway.providers.registry import is_pool
-from gateway.settings import Settings
 from gateway.store.engine import open_database
 from gateway.store.pool_drains import DrainTable
 from gateway.store.schema import require_newest_schema

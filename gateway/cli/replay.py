@@ -8,7 +8,7 @@ import click
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.cli.rollout import load_file
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
 from gateway.configured_policy import load_policy
 from gateway.errors import RequestInvalid
 from gateway.store.audit_sink import DatabaseAuditSink

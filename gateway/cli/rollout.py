@@ -11,16 +11,22 @@ import msgspec
 from gateway.cli.deeds import former_policy, recorded
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.guarding import (
+    GuardRules,
+    guard_difference,
+    guard_from,
+    require_seen,
+    wider,
+)
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
 from gateway.errors import GatewrightError, RequestInvalid
-from gateway.guarding import GuardRules, guard_difference, guard_from, require_seen, wider
-from gateway.pricing import configured_targets
-from gateway.rollout import Action, PolicyVersion
+from gateway.rollout.versions import Action, PolicyVersion
 from gateway.routing import TargetBoard
-from gateway.settings import Settings
 from gateway.store.engine import open_database
 from gateway.store.policies import PolicyStore
 from gateway.store.schema import require_newest_schema
+from gateway.worker.pricing import configured_targets
 from policies.check import check
 from policies.difference import difference
 from policies.document import canonical_json

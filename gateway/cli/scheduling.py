@@ -16,7 +16,7 @@ from gateway.cli.rollout import (
     opened_policies,
     reason_option,
 )
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
 from gateway.store.schedules import Schedule
 
 

@@ -13,7 +13,7 @@ from gateway.cli.deeds import actor, former_secret, recorded
 from gateway.cli.master_key import wrap_master_key
 from gateway.cli.options import asynchronous, config_option
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
 from gateway.credentials import master_key
 from gateway.secrets.secret import Secret
 from gateway.store.engine import open_database

@@ -14,9 +14,9 @@ from gateway.api.protocol import bounded_protocol
 from gateway.app import DataPlane
 from gateway.cli.options import config_option
 from gateway.cli.setup import print_setup_link, setup_link_command
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Listener, Settings
 from gateway.errors import GatewrightError
-from gateway.settings import Listener, Settings
 from gateway.telemetry import configure_logging
 
 

@@ -8,9 +8,9 @@ import click
 from gateway.cli.deeds import deed, says_it_records
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
 from gateway.errors import GatewrightError
-from gateway.settings import Settings
 from gateway.store.engine import open_database
 from gateway.store.schema import require_newest_schema
 from gateway.store.setup_links import SetupLinks

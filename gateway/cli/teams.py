@@ -11,9 +11,9 @@ from gateway.budgets import Limit
 from gateway.cli.deeds import former_team, recorded
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
 from gateway.rates import RateLimit
-from gateway.settings import Settings
 from gateway.store.engine import open_database
 from gateway.store.leases import LeaseTable
 from gateway.store.rate_limits import RateLimitTable

@@ -12,7 +12,7 @@ class Revealable(Protocol):
 
 
 class ProviderConfig(Struct, frozen=True):
-    """One upstream; see `gateway.settings.ProviderSettings`, which names the credential's place."""
+    """One upstream; see `ProviderSettings`, which names the credential's place."""
 
     name: str
     kind: str

@@ -11,9 +11,9 @@ import msgspec
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from gateway.configuration.sections import AwsSettings
 from gateway.secrets.keeper import SecretUnavailableError
 from gateway.secrets.secret import Secret
-from gateway.sections import AwsSettings
 
 
 TIMEOUT_S = 5

@@ -7,8 +7,8 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from gateway.configuration.sections import AwsSettings
 from gateway.secrets.key_services import KeyServiceFailed, decoded
-from gateway.sections import AwsSettings
 
 
 TIMEOUT_S = 5

@@ -14,9 +14,9 @@ from hvac.exceptions import Forbidden, InvalidPath, VaultError
 from requests.exceptions import RequestException
 
 from gateway.clock import Clock
+from gateway.configuration.sections import VaultSettings
 from gateway.secrets.keeper import SecretUnavailableError
 from gateway.secrets.secret import Secret
-from gateway.sections import VaultSettings
 
 
 TIMEOUT_S = 5

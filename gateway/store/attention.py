@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import Struct
 from sqlalchemy import func, select
 
-from gateway.rollout import PolicyEvent
+from gateway.rollout.versions import PolicyEvent
 from gateway.store.audit_tables import audit_cursors, audit_records, audit_sequences
 from gateway.store.custody_tables import audit_reveals
 from gateway.store.engine import Database

@@ -6,9 +6,9 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
+from gateway.rollout.trials import Arm
 from gateway.store.engine import Database
 from gateway.store.policy_tables import canary_figures
-from gateway.trials import Arm
 
 
 _C = canary_figures.c

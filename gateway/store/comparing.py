@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from gateway.drift import (
+from gateway.drift.judging import (
     DAY_US,
     HOUR_US,
     WINDOWS_HOURS,
@@ -14,7 +14,7 @@ from gateway.drift import (
     judge,
     reference_hours,
 )
-from gateway.profiles import Kind, Profile, added
+from gateway.drift.profiles import Kind, Profile, added
 from gateway.store.drifts import Drift, lasting
 from gateway.store.profiles import ProfileHours
 

@@ -13,9 +13,9 @@ from msgspec.structs import asdict, replace
 from sqlalchemy import ColumnElement, and_, delete, func, insert, or_, select, update
 
 from gateway.clock import Clock
-from gateway.drift import Verdict
+from gateway.drift.judging import Verdict
+from gateway.drift.profiles import Kind
 from gateway.errors import RequestInvalid
-from gateway.profiles import Kind
 from gateway.store.engine import Database
 from gateway.store.profile_tables import drifts
 

@@ -20,8 +20,8 @@ from gateway.audit.keys import WrappedKey
 from gateway.audit.merkle import inclusion_path
 from gateway.audit.projection import SequencedRecord
 from gateway.clock import Clock
+from gateway.configuration.settings import Settings
 from gateway.secrets.envelope import MasterKey
-from gateway.settings import Settings
 from gateway.store.audit_sink import AuditQuery
 from gateway.store.custody import Custody, CustodyRefused
 from gateway.store.custody_tables import erasure_cases

@@ -6,14 +6,14 @@ so that a canary with little traffic on each of them is found out, too.
 
 import secrets
 
+from gateway.configuration.guarding import DEEDS
 from gateway.deeds import Deeds
 from gateway.errors import RequestInvalid
-from gateway.guarding import DEEDS
-from gateway.rollout import Action, Trial
+from gateway.rollout.trials import Arm, Trials
+from gateway.rollout.versions import Action, Trial
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.policies import PolicyStore
 from gateway.telemetry import Event, logger
-from gateway.trials import Arm, Trials
 
 
 ACTOR = "guard"

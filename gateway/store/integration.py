@@ -23,8 +23,8 @@ from gateway.audit.projector import ProjectionBroken, Projector
 from gateway.audit.segments import list_segments, segment_path
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
+from gateway.configuration.settings import Settings
 from gateway.errors import StartupRefused
-from gateway.settings import Settings
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.audit_tree import DatabaseAuditTrees
 from gateway.store.engine import Database

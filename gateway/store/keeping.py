@@ -11,7 +11,7 @@ from msgspec import Struct
 from gateway.audit.disk import Disk
 from gateway.audit.erasure import destroy_keys, matching_keys
 from gateway.audit.keys import WrappedKey
-from gateway.settings import Settings
+from gateway.configuration.settings import Settings
 from gateway.store.audit_tree import DatabaseAuditTrees
 from gateway.store.custody import Hold
 from gateway.store.engine import Database

@@ -13,11 +13,11 @@ from sqlalchemy import delete, select, update
 from gateway.audit.disk import Disk
 from gateway.batches import KeptFile
 from gateway.clock import Clock
+from gateway.configuration.settings import Settings
 from gateway.credentials import pepper
 from gateway.errors import NotReady
 from gateway.identity import Peppers
 from gateway.secrets.envelope import MasterKey
-from gateway.settings import Settings
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.batch_tables import batch_lines, batches
 from gateway.store.batches import BatchStore

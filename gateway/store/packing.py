@@ -17,7 +17,7 @@ from gateway.audit.checkpoints import origin_of, verifier_keys
 from gateway.audit.pack import PackRefused, PackRequest, write_pack
 from gateway.audit.projection import SequencedRecord
 from gateway.clock import Clock
-from gateway.settings import Settings
+from gateway.configuration.settings import Settings
 from gateway.store.audit_sink import AuditQuery
 from gateway.store.custody_tables import evidence_packs
 from gateway.store.engine import Database

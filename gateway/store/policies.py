@@ -12,9 +12,9 @@ from sqlalchemy import RowMapping, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
+from gateway.configuration.guarding import GuardRules
 from gateway.errors import RequestInvalid
-from gateway.guarding import GuardRules
-from gateway.rollout import ALONE, Action, Level, PolicyEvent, PolicyVersion, State, step
+from gateway.rollout.versions import ALONE, Action, Level, PolicyEvent, PolicyVersion, State, step
 from gateway.store.canary_figures import CanaryFigures, forget_figures
 from gateway.store.engine import Database
 from gateway.store.policy_drafts import end_draft
@@ -41,7 +41,7 @@ _SETTLES: frozenset[Action] = frozenset({"reject", "publish", "stop", "withdraw"
 
 
 class PolicyStore:
-    """Reads and changes policy versions; the rules of the change are `gateway.rollout`'s."""
+    """Reads and changes policy versions; the rules of the change are in `gateway.rollout`."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

@@ -12,9 +12,9 @@ from sqlalchemy import func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from gateway.clock import Clock
+from gateway.configuration.settings import Settings
 from gateway.errors import RequestInvalid
 from gateway.price_file import PriceText, configured_prices
-from gateway.settings import Settings
 from gateway.store.engine import Database
 from gateway.store.price_tables import price_files, price_orders
 

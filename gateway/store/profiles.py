@@ -17,8 +17,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from gateway.audit.entries import decode_entry
 from gateway.audit.projection import SequencedRecord
 from gateway.clock import Clock
-from gateway.drift import DAY_US, DAYS, HOUR_US
-from gateway.profiles import Kind, Profile, profiled
+from gateway.drift.judging import DAY_US, DAYS, HOUR_US
+from gateway.drift.profiles import Kind, Profile, profiled
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.audit_tables import audit_records, audit_sequences
 from gateway.store.engine import Database

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gateway.clock import Clock
 from gateway.errors import RequestInvalid
-from gateway.rollout import Level, PolicySet
+from gateway.rollout.versions import Level, PolicySet
 from gateway.routing import decision_digest
 from gateway.store.archive import DecisionArchive
 from gateway.store.audit_sink import DatabaseAuditSink

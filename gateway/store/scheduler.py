@@ -12,7 +12,7 @@ from typing import Final
 from gateway.clock import Clock
 from gateway.deeds import Deeds
 from gateway.errors import GatewrightError
-from gateway.rollout import Action, PolicyVersion, step
+from gateway.rollout.versions import Action, PolicyVersion, step
 from gateway.store.engine import Database
 from gateway.store.policies import PolicyStore
 from gateway.store.revisions import bump

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
 from gateway.errors import RequestInvalid
-from gateway.rollout import PolicyEvent
+from gateway.rollout.versions import PolicyEvent
 from gateway.store.engine import Database
 from gateway.store.policy_tables import policy_events, policy_schedules, policy_versions
 from gateway.store.revisions import bump

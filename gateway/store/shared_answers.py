@@ -2,7 +2,7 @@
 
 Nobody waits for it: a place that has not answered within the deadline has nothing, what is kept is
 kept beside the request, and after a failure the place is left alone for `RETRY_S`. It wants one
-primary; what it holds is sealed (`gateway.sealed_replies`), bounded in length, and runs out.
+primary; what it holds is sealed (`gateway.caching`), bounded in length, and runs out.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from typing import Any, Final
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
+from gateway.caching.response_cache import KeptReply
+from gateway.caching.sealed_replies import ReplySeal
 from gateway.clock import Clock
-from gateway.response_cache import KeptReply
-from gateway.sealed_replies import ReplySeal
-from gateway.sections import ResponseCacheSettings
+from gateway.configuration.sections import ResponseCacheSettings
 from gateway.telemetry import Event, logger
 
 
@@ -29,7 +29,7 @@ _FAILED: Final = (RedisError, OSError, TimeoutError)
 
 
 class SharedAnswers:
-    """See `gateway.response_cache.AnswerPlace`; closed by its owner."""
+    """See `gateway.caching.response_cache.AnswerPlace`; closed by its owner."""
 
     def __init__(
         self,

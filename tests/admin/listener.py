@@ -20,10 +20,10 @@ from gateway.audit.projector import Projector
 from gateway.budgets import Limit
 from gateway.cli.init import prepare
 from gateway.clock import StoppedClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
 from gateway.credentials import admin_token, pepper
 from gateway.identity import Peppers
-from gateway.settings import Settings
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.engine import Database, open_database
 from gateway.store.keys import KeyStore, NewKey, Place

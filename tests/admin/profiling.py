@@ -6,7 +6,7 @@ import zlib
 from msgspec.structs import asdict
 from sqlalchemy import insert
 
-from gateway.drift import DAY_US, HOUR_US
+from gateway.drift.judging import DAY_US, HOUR_US
 from gateway.store.drifts import Drift, DriftTable
 from gateway.store.profile_tables import drifts, profile_cursors, profile_hours
 from tests.admin.listener import Listener

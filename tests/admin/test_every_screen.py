@@ -15,7 +15,7 @@ from sqlalchemy import insert
 from gateway.access import ROLES, Grant
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.projector import Projector
-from gateway.guarding import GuardRules
+from gateway.configuration.guarding import GuardRules
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.custody import Custody
 from gateway.store.custody_tables import erasure_cases

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from admin.oidc import BEGUN_FOR_S, OpenIdClient
 from gateway.access import Grant
 from gateway.clock import StoppedClock, SystemClock
+from gateway.configuration.sections import OidcSettings
 from gateway.errors import Unauthenticated
-from gateway.sections import OidcSettings
 from gateway.store.people import PeopleStore
 from tests.admin.listener import Browser, Listener, browsing
 

@@ -7,8 +7,8 @@ import pytest
 from admin.interrupted import Draft, carried_in, is_own_path
 from admin.preferences import Preferences
 from gateway.access import Grant
+from gateway.configuration.sections import CurrencySettings
 from gateway.secrets.secret import Secret
-from gateway.sections import CurrencySettings
 from gateway.store.people import PeopleStore
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener

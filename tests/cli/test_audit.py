@@ -14,7 +14,7 @@ from pyarrow import parquet
 from gateway.audit import offline
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import StoppedClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
 from gateway.credentials import master_key
 from gateway.types import AuditRecord, Receipt
 from tests.cli.operator import Ended, Operator

@@ -13,7 +13,7 @@ from classifiers.complexity.model import load
 from gateway.__main__ import commands
 from gateway.errors import ConfigurationInvalid
 from gateway.inspection import load_model_ability
-from gateway.pairs import logged_of
+from gateway.rollout.pairs import logged_of
 from gateway.types import AuditRecord
 
 

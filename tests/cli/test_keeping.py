@@ -8,7 +8,7 @@ import pytest
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.budgets import end_user_subject
 from gateway.clock import StoppedClock, SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
 from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
 from gateway.types import AuditRecord

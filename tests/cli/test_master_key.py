@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from moto.server import ThreadedMotoServer
 
 from gateway import credentials
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
 from gateway.credentials import master_key
 from gateway.errors import ConfigurationInvalid
 from tests.cli.operator import Operator

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
 from gateway.store.engine import open_database
 from gateway.store.teams import KeyDefaults, TeamStore
 from tests.cli.operator import Ended, Operator

@@ -335,7 +335,7 @@ async def test_a_full_upstream_makes_lines_wait_and_not_fail(
 async def test_a_line_whose_upstream_keeps_failing_fails_after_a_few_tries(
     client: openai.AsyncOpenAI, upstreams: Upstreams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.batch_runner.FAILED_REST_S", 0.05)
+    monkeypatch.setattr("gateway.batching.runner.FAILED_REST_S", 0.05)
     upstreams.openai.answer(Answer(fault="bad_json"))
     made = await make(client, [line("a", model=GPT_TARGET)])
     batch = await ended(client, made)

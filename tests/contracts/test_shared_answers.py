@@ -12,12 +12,12 @@ import pytest
 from msgspec import structs
 from redis.asyncio import Redis
 
+from gateway.caching.response_cache import KeptReply
+from gateway.caching.sealed_replies import ReplySeal
 from gateway.clock import StoppedClock
-from gateway.response_cache import KeptReply
-from gateway.sealed_replies import ReplySeal
+from gateway.configuration.sections import ResponseCacheSettings
 from gateway.secrets.envelope import KEY_BYTES, MasterKey
 from gateway.secrets.secret import Secret
-from gateway.sections import ResponseCacheSettings
 from gateway.store.shared_answers import RETRY_S, SharedAnswers
 from gateway.types import Completion, Delta, StreamEvent, ToolCall, Usage
 from tests.gateway.dialects.samples import target

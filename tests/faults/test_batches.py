@@ -13,7 +13,7 @@ import pytest
 from openai.types import Batch
 from sqlalchemy import select
 
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
 from gateway.errors import NotReady
 from gateway.store.batch_lines import LineStore
 from gateway.store.batch_tables import batch_lines, batches
@@ -156,7 +156,7 @@ async def test_a_worker_that_fell_silent_cannot_end_a_line_that_was_taken_from_i
     monkeypatch.setattr(LineStore, "end", end)
     monkeypatch.setattr(LineStore, "keep", fall_silent)
     monkeypatch.setattr("gateway.store.batch_lines.LEASE_US", 500_000)
-    monkeypatch.setattr("gateway.batch_parts.LEASE_PERIOD_S", 0.2)
+    monkeypatch.setattr("gateway.batching.parts.LEASE_PERIOD_S", 0.2)
     late, newer = asyncio.Event(), asyncio.Event()
     own_upstreams.engine.answer_once(
         Answer(hold=late, text="too late"), Answer(hold=newer, text="newer")
@@ -252,7 +252,7 @@ async def test_an_answer_outlives_a_database_that_is_away_when_it_comes(
         return await whole(self, claim, key, ending)
 
     monkeypatch.setattr(LineStore, "end", end)
-    monkeypatch.setattr("gateway.batch_runner.AGAIN_S", 0.05)
+    monkeypatch.setattr("gateway.batching.runner.AGAIN_S", 0.05)
     async with RunningGateway(tmp_path, database_url, own_upstreams, more=UNHURRIED) as gateway:
         key = await gateway.issue_key()
         async with speaking(gateway.url, key) as client:

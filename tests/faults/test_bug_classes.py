@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.cli.init import prepare
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
 from gateway.credentials import admin_token, pepper
 from gateway.errors import ConfigurationInvalid, Unauthenticated
 from gateway.identity import KeyDigest, KeyRecord, Peppers, authenticate, issue_key, key_table

@@ -188,7 +188,7 @@ class Drive:
             "gateway.pipeline.routing.check_model",
             "gateway.pipeline.evidence.intent",
             "gateway.inspection.extract",
-            "gateway.dispatch.AttemptLog.add",
+            "gateway.dispatch.dispatcher.AttemptLog.add",
             "gateway.relay.Tally.add",
         ):
             with monkeypatch.context() as patched:

@@ -16,7 +16,7 @@ from gateway.audit.export import segment_rows
 from gateway.budgets import Limit
 from gateway.cli.init import prepare
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
 from gateway.credentials import pepper
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import BudgetExhausted

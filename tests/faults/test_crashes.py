@@ -24,8 +24,8 @@ BEFORE_THE_INTENT = (
     "gateway.pipeline.evidence.intent",
 )
 AFTER_IT = (
-    "gateway.walking.Walk._in_order",
-    "gateway.attempts.RunningAttempt.heard",
+    "gateway.dispatch.walking.Walk._in_order",
+    "gateway.dispatch.attempts.RunningAttempt.heard",
     ENCODING,
 )
 IN_THE_ANSWER = {

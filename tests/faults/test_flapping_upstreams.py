@@ -7,13 +7,13 @@ import itertools
 
 import pytest
 
+from gateway.dispatch.health import TargetHealth
+from gateway.dispatch.retrying import RetryBudget, RetryRules
 from gateway.errors import GatewrightError, UpstreamUnreachable
-from gateway.health import TargetHealth
 from gateway.ports import UpstreamCall
 from gateway.providers.scripted import ScriptedProvider, ScriptedUpstreamReply
-from gateway.retrying import RetryBudget, RetryRules
+from tests.gateway.dispatch.test_walking import World
 from tests.gateway.providers.samples import HOME
-from tests.gateway.test_walking import World
 
 
 pytestmark = pytest.mark.anyio

@@ -12,12 +12,12 @@ import random
 import msgspec
 import pytest
 
-from gateway.attempts import AttemptLog
 from gateway.clock import StoppedClock
 from gateway.dialects.registry import DIALECTS as GATEWAY_DIALECTS
-from gateway.dispatch import Dispatcher
+from gateway.dispatch.attempts import AttemptLog
+from gateway.dispatch.dispatcher import Dispatcher
+from gateway.dispatch.health import TargetHealth
 from gateway.errors import GatewrightError
-from gateway.health import TargetHealth
 from gateway.providers.scripted import ScriptedProvider, ScriptedReply
 from gateway.types import Candidate, DialectName, Plan
 from tests.faults.envelopes import STYLES, TERMINALS, Caller, Style, ask, only_outcome

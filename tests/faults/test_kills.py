@@ -22,10 +22,10 @@ from gateway.audit.export import export_records, segment_rows
 from gateway.audit.verify import verify_directory
 from gateway.cli.init import prepare
 from gateway.clock import SystemClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
-from gateway.settings import Settings
 from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.engine import open_database
 from gateway.store.keys import KeyStore, NewKey

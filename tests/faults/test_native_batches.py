@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from gateway.audit.export import segment_rows
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
 from gateway.errors import ConfigurationInvalid
 from gateway.providers.scripted_parcels import ParcelFaults
 from gateway.types import AuditRecord

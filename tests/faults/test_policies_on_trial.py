@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from gateway.clock import SystemClock
-from gateway.rollout import INSTALLATION
+from gateway.rollout.versions import INSTALLATION
 from gateway.store.engine import open_database
 from gateway.store.policies import PolicyStore
 from policies.check import check

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from gateway.errors import NotReady
-from gateway.rollout import INSTALLATION, Level
+from gateway.rollout.versions import INSTALLATION, Level
 from gateway.types import AuditRecord
 from policies.program import PolicyDocument
 from tests.faults.envelopes import PATHS, Caller, ask

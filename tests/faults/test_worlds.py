@@ -12,24 +12,24 @@ import random
 import msgspec
 import pytest
 
-from gateway.attempts import AttemptLog
-from gateway.breaker import BreakerRules, Breakers
 from gateway.clock import StoppedClock
+from gateway.configuration.settings import Limits
 from gateway.dialects.registry import DIALECTS
-from gateway.dispatch import Dispatcher
+from gateway.dispatch.attempts import AttemptLog
+from gateway.dispatch.breaker import BreakerRules, Breakers
+from gateway.dispatch.dispatcher import Dispatcher
+from gateway.dispatch.health import TargetHealth
+from gateway.dispatch.retrying import RetryBudget, RetryRules
 from gateway.errors import (
     GatewrightError,
     SovereigntyViolation,
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.health import TargetHealth
 from gateway.identity import accounts_of
 from gateway.providers.scripted import ScriptedProvider, ScriptedReply
-from gateway.retrying import RetryBudget, RetryRules
-from gateway.rollout import Level, PolicySet
+from gateway.rollout.versions import Level, PolicySet
 from gateway.routing import TargetBoard, gather, rule
-from gateway.settings import Limits
 from gateway.types import Inspection, Plan, Principal, Target
 from policies.program import PolicyDocument
 from tests.gateway.providers.samples import make_target

@@ -7,9 +7,9 @@ import pytest
 from msgspec import structs
 
 from gateway.bounds import check_bounds
+from gateway.configuration.settings import Limits
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import ContextTooLong, RequestInvalid
-from gateway.settings import Limits
 from gateway.types import ChatRequest, DialectName
 
 

@@ -18,9 +18,9 @@ from gateway.catalogue import (
     shipped_catalogue,
     worst_cost,
 )
+from gateway.configuration.settings import TargetSettings
 from gateway.errors import ConfigurationInvalid
 from gateway.price import Price
-from gateway.settings import TargetSettings
 from gateway.types import Usage
 
 

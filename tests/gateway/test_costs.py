@@ -11,6 +11,7 @@ import pytest
 from gateway.audit.projector import Projector
 from gateway.budgets import Limit
 from gateway.clock import StoppedClock
+from gateway.configuration.sections import CurrencySettings
 from gateway.costs import (
     CostRow,
     chargeback,
@@ -23,7 +24,6 @@ from gateway.costs import (
 )
 from gateway.errors import RequestInvalid
 from gateway.price import Price
-from gateway.sections import CurrencySettings
 from gateway.store.alerts import CLAIM_US, AlertTable
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.engine import Database, open_database

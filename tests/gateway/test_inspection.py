@@ -18,10 +18,10 @@ from classifiers.pii.detect import Scan
 from classifiers.pii.scanner import Scanner
 from gateway import inspection as module
 from gateway.clock import SystemClock
+from gateway.configuration.sections import InspectionSettings
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import ConfigurationInvalid
 from gateway.inspection import MOST_SENSITIVE, Inspector, load_calibration
-from gateway.sections import InspectionSettings
 from gateway.types import ChatRequest
 from tests.identifiers import aadhaar, card
 

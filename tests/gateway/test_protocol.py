@@ -12,7 +12,7 @@ import uvicorn
 from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import Bounds, Exchange
 from gateway.api.protocol import READ_BYTES, CallerLine, bounded_protocol
-from gateway.settings import Limits
+from gateway.configuration.settings import Limits
 
 
 pytestmark = pytest.mark.anyio

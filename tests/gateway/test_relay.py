@@ -6,25 +6,25 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from gateway.attempts import AttemptLog, RunningAttempt
 from gateway.audit.memory import MemoryAuditLog
 from gateway.budgets import Limit, MemoryLedger
 from gateway.clock import StoppedClock
 from gateway.conclusion import Conclusion
+from gateway.configuration.settings import Limits
 from gateway.dialects.registry import DIALECTS
-from gateway.dispatch import LiveStream
+from gateway.dispatch.attempts import AttemptLog, RunningAttempt
+from gateway.dispatch.dispatcher import LiveStream
+from gateway.dispatch.health import TargetHealth
 from gateway.errors import UpstreamTimeout
 from gateway.evidence import intent
-from gateway.health import TargetHealth
 from gateway.identity import KeyTable
 from gateway.metrics import Metrics
 from gateway.passage import Arrival, Passage
 from gateway.pings import Pings
 from gateway.providers.scripted import ScriptedProvider, ScriptedReply, ScriptedUpstreamReply
 from gateway.relay import Relay
-from gateway.rollout import PolicySet
+from gateway.rollout.versions import PolicySet
 from gateway.routing import TargetBoard, gather, rule
-from gateway.settings import Limits
 from gateway.snapshot import Snapshot
 from gateway.tally import Tally
 from gateway.types import AuditRecord, Inspection, Principal, Receipt, StreamEvent

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from gateway.configuration.settings import Limits
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import (
     ClosedByPolicy,
@@ -18,7 +19,6 @@ from gateway.errors import (
 )
 from gateway.identity import accounts_of
 from gateway.routing import Ruling, TargetBoard, check_model, gather, rule
-from gateway.settings import Limits
 from gateway.types import ChatRequest, Inspection, Principal, Target
 from policies.program import PolicyDocument
 from tests.gateway.providers.samples import make_target

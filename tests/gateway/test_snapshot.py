@@ -5,7 +5,7 @@ from msgspec import structs
 
 from gateway.errors import NotReady
 from gateway.identity import KeyTable
-from gateway.rollout import INSTALLATION, Level, PolicySet
+from gateway.rollout.versions import INSTALLATION, Level, PolicySet
 from gateway.routing import TargetBoard
 from gateway.snapshot import STALE_AFTER_S, SnapshotKeeper
 from tests.gateway.providers.samples import make_target

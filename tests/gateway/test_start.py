@@ -16,7 +16,7 @@ def test_a_data_plane_is_built_without_what_it_does_not_use(tmp_path: Path) -> N
 import asyncio, sys
 from pathlib import Path
 from gateway.cli.init import prepare
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
 asyncio.run(prepare(Path({str(tmp_path)!r})))
 for name in [name for name in sys.modules if name.partition(".")[0] == "alembic"]:
     del sys.modules[name]  # making the database needs it, serving does not

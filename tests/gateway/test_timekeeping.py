@@ -4,8 +4,8 @@ import pytest
 
 from gateway.audit.memory import MemoryAuditLog
 from gateway.clock import StoppedClock
+from gateway.configuration.settings import AuditSettings
 from gateway.deeds import OPERATORS, Deeds
-from gateway.settings import AuditSettings
 from gateway.timekeeping import NOT_TOLD, ClockReading, ClockStatements, clock_duties, kernel_clock
 
 

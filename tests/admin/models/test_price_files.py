@@ -6,8 +6,8 @@ import re
 import pytest
 
 from admin.access import STEP_UP_S
-from gateway.pricing import PriceWatch
 from gateway.store.price_files import PriceFiles
+from gateway.worker.pricing import PriceWatch
 from tests.admin import seeding
 from tests.admin.listener import Browser, Listener
 from tests.admin.models.test_prices import ENTRY, MODEL, file_of, text_of

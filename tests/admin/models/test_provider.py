@@ -11,12 +11,12 @@ import pytest
 from admin.models.advice import ADVICE, UNKNOWN, advice
 from gateway.audit.memory import MemoryAuditLog
 from gateway.checkup import CODES, STEP_NAMES, Checkup, Step, skipped
-from gateway.connecting import connection_tests
 from gateway.places import Rotation
-from gateway.pricing import configured_targets
 from gateway.routing import TargetBoard
 from gateway.store.checkups import CLAIM_WITHIN_US, END_WITHIN_US, CheckupTable
 from gateway.wiring import make_egress, make_providers
+from gateway.worker.connecting import connection_tests
+from gateway.worker.pricing import configured_targets
 from tests.admin import seeding
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener, browsing

@@ -5,8 +5,8 @@ import asyncio
 import msgspec
 import pytest
 
+from gateway.rollout.trials import Arm
 from gateway.store.policies import PolicyStore
-from gateway.trials import Arm
 from tests.admin.listener import Browser, Listener
 from tests.admin.policies.people import APPROVER, WRITER, add_person, signed_in, staff
 from tests.admin.policies.test_writing import HOME, plain, saved

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from gateway.configured_policy import load_policy
-from gateway.pricing import configured_targets
 from gateway.recall import record_facts
 from gateway.routing import TargetBoard, decision_digest
 from gateway.store.policies import PolicyStore
 from gateway.types import AuditRecord, Usage
+from gateway.worker.pricing import configured_targets
 from policies.decide import decide
 from policies.examples import facts_from_example
 from tests.admin.listener import Listener

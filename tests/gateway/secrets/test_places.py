@@ -9,13 +9,13 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from gateway.clock import StoppedClock
+from gateway.configuration.sections import AwsSettings, VaultSettings
 from gateway.errors import RequestInvalid
 from gateway.secrets.aws import AwsPlace, secrets_manager
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.keeper import SecretKeeper, SecretUnavailableError
 from gateway.secrets.secret import Secret
 from gateway.secrets.vault import VaultPlace, VaultSession
-from gateway.sections import AwsSettings, VaultSettings
 from gateway.store.engine import Database, open_database
 from gateway.store.sealed_secrets import DatabasePlace, SealedSecretTable
 from gateway.store.tables import sealed_secrets

@@ -5,7 +5,7 @@ import msgspec
 from gateway.audit.entries import Entry
 from gateway.audit.projection import ProjectedRecord
 from gateway.clock import StoppedClock
-from gateway.drift import HOUR_US
+from gateway.drift.judging import HOUR_US
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.drifts import DriftTable
 from gateway.store.engine import Database

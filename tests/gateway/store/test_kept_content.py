@@ -15,11 +15,11 @@ from gateway.audit.projector import Projector
 from gateway.batches import Batch, Line, LineEnd, Project
 from gateway.budgets import end_user_subject
 from gateway.clock import StoppedClock
-from gateway.configuration import load_settings
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
 from gateway.ports import KeptAnswer
-from gateway.settings import Settings
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.batch_lines import LineStore
 from gateway.store.batch_tables import batch_lines, batches

@@ -7,18 +7,18 @@ import pytest
 
 from gateway.audit.memory import MemoryAuditLog
 from gateway.clock import StoppedClock
+from gateway.configuration.guarding import GuardRules
 from gateway.deeds import Deeds
 from gateway.errors import Forbidden, RequestInvalid
-from gateway.guarding import GuardRules
 from gateway.identity import KeyTable, accounts_of
-from gateway.rollout import PolicySet
+from gateway.rollout.trials import Trials
+from gateway.rollout.versions import PolicySet
 from gateway.routing import TargetBoard
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.engine import Database, open_database
 from gateway.store.guard import CanaryGuard
 from gateway.store.policies import PolicyStore
 from gateway.store.revisions import current
-from gateway.trials import Trials
 from gateway.types import Principal
 from tests.gateway.providers.samples import make_target
 from tests.policies.worlds import document

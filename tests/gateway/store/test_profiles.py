@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from gateway.drift import DAY_US, DAYS, HOUR_US, Rules, Shift, Verdict
+from gateway.drift.judging import DAY_US, DAYS, HOUR_US, Rules, Shift, Verdict
 from gateway.errors import RequestInvalid
 from gateway.store import profiles
 from gateway.store.comparing import compared

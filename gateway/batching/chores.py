@@ -1,0 +1,194 @@
+"""What is done once for a batch: its file becomes lines, and its lines become files.
+
+Either may be broken off anywhere and done again from its beginning: what an earlier attempt left is
+cleared away first.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+
+from msgspec import structs
+
+from gateway.batches import FLAWS_MAX, Batch, EndedLine, Flaw, Line, LineState
+from gateway.clock import Clock
+from gateway.configuration.settings import Limits
+from gateway.dialects.openai_batches import read_lines, result_line
+from gateway.secrets.content_keys import ContentKey
+from gateway.store.batch_lines import LineStore
+from gateway.store.batches import BatchStore
+from gateway.store.kept_files import FileStore, FileWriter
+
+
+GROUP_BYTES = 256 * 1024
+"""What is read at once: a few milliseconds of work, in a thread."""
+GROUP_LINES = 500
+US_PER_S = 1_000_000
+GIVEN_UP_AS: dict[str, LineState] = {
+    "completed": "errored",
+    "expired": "expired",
+    "cancelled": "canceled",
+}
+"""What a line is that was not sent, by how its batch ended."""
+
+RawLine = tuple[int, bytes]
+
+
+class BatchChores:
+    """Takes batches in, and finishes them."""
+
+    def __init__(
+        self,
+        batches: BatchStore,
+        lines: LineStore,
+        files: FileStore,
+        clock: Clock,
+        limits: Limits,
+        keep_us: int,
+    ) -> None:
+        self._batches = batches
+        self._lines = lines
+        self._files = files
+        self._clock = clock
+        self._limits = limits
+        self._keep_us = keep_us
+
+    async def check(self, batch: Batch) -> None:
+        """Make lines of a batch's file, or say everything that is wrong with it."""
+        key = await self._batches.content_key(batch)
+        file = await self._files.find(batch.project, batch.input_file_id)
+        await self._lines.clear(batch.batch_id)
+        if key is None or file is None:
+            gone = Flaw("file_not_found", "The input file was deleted.", None, "input_file_id")
+            await self._batches.fail(batch, [gone])
+            return
+        flaws: list[Flaw] = []
+        seen: set[bytes] = set()
+        async for group in _groups(self._raw_lines(self._files.content(file), flaws)):
+            read = await asyncio.to_thread(partial(read_lines, group, batch.endpoint))
+            lines = _told_apart(read, seen, flaws)
+            if len(flaws) >= FLAWS_MAX:
+                break
+            if not flaws:
+                await self._lines.add(batch.batch_id, key, lines)
+        if not seen and not flaws:
+            flaws.append(Flaw("empty_file", "The file holds no line.", None, "input_file_id"))
+        if flaws:
+            told = sorted(flaws, key=lambda flaw: flaw.line or 0)[:FLAWS_MAX]
+            await self._batches.fail(batch, told)
+        else:
+            await self._batches.begin(batch.batch_id, file.size_bytes)
+
+    async def finish(self, batch: Batch) -> None:
+        """End what was not sent, and let the results be read."""
+        key = await self._batches.content_key(batch)
+        if key is None:
+            return
+        await self._lines.give_up(batch.batch_id, GIVEN_UP_AS[batch.ending])
+        counts = await self._lines.counts(batch.batch_id)
+        keeps_lines = batch.kind == "messages"
+        if not keeps_lines:
+            batch = await self._with_files(batch, key)
+        await self._batches.end(batch, counts, keeps_lines=keeps_lines)
+
+    async def _raw_lines(
+        self, pieces: AsyncIterator[bytes], flaws: list[Flaw]
+    ) -> AsyncIterator[RawLine]:
+        """Lines with their numbers; of one that is too long there is a flaw and no line."""
+        limits, number, count = self._limits, 0, 0
+        async for number, raw in split_lines(pieces, limits.batch_line_bytes_max):
+            if raw is None:
+                reason = f"The line is longer than {limits.batch_line_bytes_max} bytes."
+                flaws.append(Flaw("line_too_long", reason, number))
+                continue
+            if not raw.strip():
+                continue
+            count += 1
+            if count > limits.batch_lines_max:
+                reason = f"The file has more than {limits.batch_lines_max} lines."
+                flaws.append(Flaw("too_many_lines", reason, number))
+                return
+            yield number, raw
+
+    async def _with_files(self, batch: Batch, key: ContentKey) -> Batch:
+        """Write the results into files, named before so that they are written once."""
+        if not batch.output_file_id:
+            names = (self._files.new_id(), self._files.new_id())
+            await self._batches.name_files(batch.batch_id, *names)
+            batch = structs.replace(batch, output_file_id=names[0], error_file_id=names[1])
+        output = await self._begin(batch, batch.output_file_id)
+        errors = await self._begin(batch, batch.error_file_id)
+        async for group in self._lines.ended(batch, key):
+            for writer, is_output in ((output, True), (errors, False)):
+                if text := _rendered(batch, group, is_output=is_output):
+                    await writer.write(text)
+        return structs.replace(
+            batch,
+            output_file_id=await self._end(batch, output, "output"),
+            error_file_id=await self._end(batch, errors, "error"),
+        )
+
+    async def _begin(self, batch: Batch, file_id: str) -> FileWriter:
+        return await self._files.begin(batch.project, batch.key_id, "batch_output", file_id)
+
+    async def _end(self, batch: Batch, writer: FileWriter, what: str) -> str:
+        """The file's id; empty where nothing was to be written."""
+        if not writer.size_bytes:
+            await writer.discard()
+            return ""
+        keep_us = min(self._keep_us, batch.told.output_keep_s * US_PER_S or self._keep_us)
+        expires_us = self._clock.utc_us() + keep_us
+        return (await writer.finish(f"{batch.batch_id}_{what}.jsonl", expires_us)).file_id
+
+
+async def split_lines(
+    pieces: AsyncIterator[bytes], length_max: int
+) -> AsyncIterator[tuple[int, bytes | None]]:
+    """Lines without their ends, numbered from 1; None in place of one that is too long."""
+    number, rest, is_too_long = 1, b"", False
+    async for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            yield number, None if is_too_long or len(line) > length_max else line
+            number, is_too_long = number + 1, False
+        if len(rest) > length_max:
+            rest, is_too_long = b"", True
+    if rest or is_too_long:
+        yield number, None if is_too_long else rest
+
+
+async def _groups(lines: AsyncIterator[RawLine]) -> AsyncIterator[list[RawLine]]:
+    """Lines together, as many as are worth a thread's turn."""
+    group: list[RawLine] = []
+    length = 0
+    async for number, raw in lines:
+        group.append((number, raw))
+        length += len(raw)
+        if length >= GROUP_BYTES or len(group) >= GROUP_LINES:
+            yield group
+            group, length = [], 0
+    if group:
+        yield group
+
+
+def _told_apart(read: Sequence[Line | Flaw], seen: set[bytes], flaws: list[Flaw]) -> list[Line]:
+    """The lines among what was read; what is wrong, or there twice, goes to the flaws."""
+    lines = []
+    for each in read:
+        if isinstance(each, Flaw):
+            flaws.append(each)
+            continue
+        digest = hashlib.blake2b(each.custom_id.encode(), digest_size=16).digest()
+        if digest in seen:
+            reason = "Another line has this custom_id already."
+            flaws.append(Flaw("duplicate_custom_id", reason, each.number, "custom_id"))
+        seen.add(digest)
+        lines.append(each)
+    return lines
+
+
+def _rendered(batch: Batch, group: list[EndedLine], *, is_output: bool) -> bytes:
+    return b"".join(
+        result_line(batch, line) for line in group if (line.state == "succeeded") == is_output
+    )

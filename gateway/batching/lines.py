@@ -1,0 +1,224 @@
+"""The journey of a line of a batch: that of any request, for the key that made the batch.
+
+The key's place, labels and scope are read again when the line is sent, not when the batch was made.
+What it meets (rates, inspection, policy, budgets, the audit log) is the same as ever, but that its
+service tier is `batch` whatever it asks for: others go first.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gateway.batches import Batch, Line, LineEnd
+from gateway.batching.parking import Ticket, resumed, ticket_of
+from gateway.batching.pipeline import BatchPipeline
+from gateway.clock import Clock
+from gateway.errors import (
+    AuditUnavailable,
+    BudgetExhausted,
+    Exhausted,
+    FeatureUnsupported,
+    GatewrightError,
+    NotReady,
+    PoolBusy,
+    Unauthenticated,
+    Unavailable,
+    UpstreamFailed,
+    UpstreamRefused,
+)
+from gateway.parcels import VendorResult
+from gateway.passage import Arrival, Errand, Passage
+from gateway.pipeline import WholeAnswer
+from gateway.ports import Dialect
+from gateway.snapshot import SnapshotKeeper
+from gateway.types import AuditRecord, Reservation
+
+
+FULL_STATUSES = frozenset({429, 503, 529})
+"""What upstreams answer when they have no room."""
+SERVER_ERROR_MIN = 500
+FAILURES_MAX = 3
+"""How often a line may fail at its upstream before that is its end."""
+
+
+class Later(Struct, frozen=True):
+    """A line that could not be answered now."""
+
+    after_s: float | None
+    """What whoever refused it asks for; None where that says nothing."""
+    is_full: bool
+    """Whether nothing is wrong with it: it waits, as often as it has to."""
+    end: LineEnd
+    """What it ends with where it is not to be tried again."""
+
+
+class Parked(Struct, frozen=True):
+    """A line that is to be handed to a vendor with others; its intent is written down."""
+
+    passage: Passage
+    ticket: Ticket
+
+
+class LineJourneys:
+    """Sends lines on their way, and says what became of them."""
+
+    def __init__(
+        self,
+        pipeline: BatchPipeline,
+        snapshots: SnapshotKeeper,
+        clock: Clock,
+        dialects: Mapping[str, Dialect],
+    ) -> None:
+        """`dialects` are by endpoint."""
+        self._pipeline = pipeline
+        self._snapshots = snapshots
+        self._clock = clock
+        self._dialects = dialects
+
+    async def send(
+        self, batch: Batch, line: Line, request_id: str, *, may_park: bool = False
+    ) -> LineEnd | Later | Parked:
+        """The answer or the error of one line, or that it has to wait."""
+        dialect = self._dialects[batch.endpoint]
+
+        async def read_body() -> bytes:
+            check_whole(line.body)
+            return line.body
+
+        try:
+            until_us = batch.expires_us if may_park else 0
+            errand = Errand(batch.batch_id, line.number, batch.key_id, until_us)
+            arrival = self._arrival(batch, errand, request_id, self._clock.utc_us())
+            passage = await self._pipeline.let_through(arrival, read_body)
+            waiting = self._pipeline.parked(passage)
+            if waiting is not None:
+                return Parked(waiting, ticket_of(waiting, self._pipeline.dialect_of(waiting)))
+            answer = await self._pipeline.complete(passage)
+        except GatewrightError as error:
+            end = _errored(dialect, error, request_id)
+            return later_of(error, end) or end
+        return _succeeded(answer, request_id)
+
+    def resume(
+        self,
+        batch: Batch,
+        line: Line,
+        ticket: Ticket,
+        reservation: Reservation,
+        vendor_batch: str,
+    ) -> Passage:
+        """The passage of a line that was parked, perhaps in another process."""
+        errand = Errand(
+            batch.batch_id, line.number, batch.key_id, is_parked=True, vendor_batch=vendor_batch
+        )
+        arrival = self._arrival(batch, errand, ticket.request_id, ticket.arrived_us)
+        return resumed(ticket, arrival, line.body, reservation)
+
+    async def deliver(
+        self,
+        passage: Passage,
+        ticket: Ticket,
+        result: VendorResult,
+        record: AuditRecord | None = None,
+    ) -> LineEnd | Later:
+        """What a vendor's answer makes of a line; `record` is its outcome, where there is one.
+
+        Raises:
+            AuditUnavailable, NotReady: it is to be delivered again.
+        """
+        try:
+            if record is None:
+                answer = await self._pipeline.deliver(passage, ticket.dialect, result)
+            else:
+                answer = self._pipeline.delivered(passage, ticket.dialect, result, record)
+        except (AuditUnavailable, NotReady):
+            # Nothing is on record yet, and the vendor's answer is still there.
+            raise
+        except GatewrightError as error:
+            end = _errored(passage.arrival.dialect, error, ticket.request_id)
+            if self._pipeline.is_mendable(passage, ticket.dialect, error):
+                return Later(None, is_full=False, end=end)
+            return later_of(error, end) or end
+        return _succeeded(answer, ticket.request_id)
+
+    async def undelivered(self, passage: Passage, error: GatewrightError) -> None:
+        """A vendor never came to this line; it is written down, and nothing is charged."""
+        await self._pipeline.undelivered(passage, error)
+
+    def _arrival(self, batch: Batch, errand: Errand, request_id: str, arrived_us: int) -> Arrival:
+        return Arrival(
+            request_id=request_id,
+            endpoint=batch.endpoint,
+            dialect=self._dialects[batch.endpoint],
+            headers=list(batch.told.headers),
+            arrived_us=arrived_us,
+            snapshot=self._snapshots.current(),
+            errand=errand,
+        )
+
+    def crashed(self, batch: Batch, request_id: str) -> Later:
+        """What becomes of a line at which we failed."""
+        error = GatewrightError("The gateway failed to serve this request.")
+        end = _errored(self._dialects[batch.endpoint], error, request_id)
+        return Later(None, is_full=False, end=end)
+
+
+def _errored(dialect: Dialect, error: GatewrightError, request_id: str) -> LineEnd:
+    status, body = dialect.encode_error(error, request_id)
+    return LineEnd("errored", status, request_id, body)
+
+
+def _succeeded(answer: WholeAnswer, request_id: str) -> LineEnd:
+    headers = answer.headers
+    return LineEnd(
+        "succeeded",
+        200,
+        request_id,
+        answer.body,
+        target=headers.get("x-gatewright-target", ""),
+        decision=headers.get("x-gatewright-decision", ""),
+        receipt=headers.get("x-gatewright-receipt", ""),
+        cost_microusd=int(headers.get("x-gatewright-cost-microusd", "0")),
+    )
+
+
+class _Peek(Struct):
+    stream: Any = None
+
+
+_PEEK = msgspec.json.Decoder(_Peek)
+
+
+def check_whole(body: bytes) -> None:
+    """Refuse a line that asks for a stream: nobody is there to read one.
+
+    What cannot be read here is refused by the dialect, in its own words.
+
+    Raises:
+        FeatureUnsupported
+    """
+    try:
+        asked = _PEEK.decode(body).stream
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    if asked:
+        raise FeatureUnsupported("A line of a batch is answered whole: leave `stream` out.")
+
+
+def later_of(error: GatewrightError, end: LineEnd) -> Later | None:
+    """None where the error is the line's end.
+
+    An unknown key waits a moment: this worker may not have heard of it yet, and if it was revoked
+    the batch is stopped by what the database says.
+    """
+    if isinstance(error, BudgetExhausted):
+        return None
+    if isinstance(error, Exhausted | Unavailable | PoolBusy | Unauthenticated):
+        return Later(error.retry_after_s, is_full=True, end=end)
+    if isinstance(error, UpstreamRefused):
+        if error.upstream_status in FULL_STATUSES:
+            return Later(error.retry_after_s, is_full=True, end=end)
+        return None if error.http_status < SERVER_ERROR_MIN else Later(None, is_full=False, end=end)
+    return Later(None, is_full=False, end=end) if isinstance(error, UpstreamFailed) else None

@@ -1,0 +1,384 @@
+"""Hands parked lines to vendors in parcels, asks how each stands, and brings the answers home.
+
+Where a parcel is, is written down before and after each step: a worker that dies leaves it to
+another, which looks for it at the vendor before it would send it a second time.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.batches import Batch
+from gateway.batching.parked_lines import ParkedLines, Said
+from gateway.clock import Clock
+from gateway.errors import (
+    ClientGone,
+    GatewrightError,
+    NotReady,
+    SovereigntyViolation,
+    UpstreamFailed,
+    UpstreamRefused,
+    UpstreamTimeout,
+)
+from gateway.parcels import (
+    PARCEL_PREFIX,
+    Parcel,
+    ParcelLine,
+    ParcelService,
+    VendorBatch,
+    VendorResult,
+    custom_id_of,
+    number_of,
+)
+from gateway.secrets.content_keys import ContentKey
+from gateway.store.batches import BatchStore
+from gateway.store.parcels import Loose, ParcelRow, ParcelStore
+from gateway.telemetry import Event, logger, raised_at
+
+
+US_PER_S = 1_000_000
+GATHER_S = 300.0
+"""How long a line waits at most for others to go with."""
+PARCEL_BYTES_MAX = 16 * 1024 * 1024
+PARCELS_MAX = 4
+"""That one worker moves at once."""
+SUBMIT_S = 300.0
+ASK_S = 30.0
+RESULTS_S = 3600.0
+SLOWEST = 20.0
+"""How many times rarer than at first a vendor is asked in the end."""
+OVERDUE_S = 26 * 3600.0
+"""A vendor that has not ended a batch by then is not waited for."""
+REFUSALS_MAX = 6
+LOOKS_MIN = 2
+"""How often a parcel is looked for in vain before it is sent again."""
+READS_MAX = 3
+CANCELS_MAX = 12
+TIDIES_MAX = 5
+ENDED_AT_ONCE = 20
+SETTLING_S = 5.0
+"""Until what an earlier process wrote into the log can be found in the database."""
+FAILED_REST_S = 5.0
+FULL_STATUSES = frozenset({429, 503, 529})
+SERVER_ERROR_MIN = 500
+
+
+class ParcelShare(Struct, frozen=True):
+    """Who moves parcels, and how."""
+
+    worker: str
+    holder: str
+    lines_max: int
+    poll_s: float
+
+
+class _At(Struct, frozen=True):
+    """A parcel with all that its next step needs."""
+
+    row: ParcelRow
+    batch: Batch
+    key: ContentKey
+    service: ParcelService
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether its batch still waits for answers."""
+        return self.batch.state == "in_progress"
+
+
+class ParcelRunner:
+    """One worker's share of all parcels."""
+
+    def __init__(
+        self,
+        store: ParcelStore,
+        batches: BatchStore,
+        lines: ParkedLines,
+        services: Callable[[str], ParcelService | None],
+        clock: Clock,
+        *,
+        share: ParcelShare,
+        wake: asyncio.Event,
+    ) -> None:
+        self._store = store
+        self._batches = batches
+        self._lines = lines
+        self._services = services
+        self._clock = clock
+        self._share = share
+        self._holder = share.holder
+        self.wake = wake
+        self._moving: dict[str, asyncio.Task[None]] = {}
+        self._settled: set[str] = set()
+        """Parcels whose half-ended lines can be told apart by now."""
+        self._has_begun = False
+        self._log: Any = logger()
+
+    async def tend(self) -> None:
+        """Go on with everything that can go on now."""
+        if not self._has_begun:
+            await self._store.take_over(self._share.worker, self._holder)
+            self._has_begun = True
+        self._reap()
+        old_us = self._in_us(-GATHER_S)
+        for loose in await self._store.loose(self._holder, old_us):
+            if self._is_full(loose) or loose.is_all or loose.oldest_us <= old_us:
+                await self._gather(loose)
+        for row in await self._store.due(self._holder, 2 * PARCELS_MAX):
+            if row.parcel_id in self._moving or len(self._moving) >= PARCELS_MAX:
+                continue
+            if await self._store.take(row.parcel_id, self._holder):
+                self._moving[row.parcel_id] = self._spawn(self._advance(row))
+
+    async def keep(self) -> None:
+        """Say that this worker is alive."""
+        await self._store.keep(self._holder)
+
+    async def close(self) -> None:
+        """Leave parcels where they are; whoever comes next goes on with them."""
+        for task in self._moving.values():
+            task.cancel()
+        await asyncio.gather(*self._moving.values(), return_exceptions=True)
+        self._lines.let_go()
+        try:
+            await self._store.keep(self._holder, is_leaving=True)
+        except NotReady:
+            # Then the leases lapse.
+            return
+
+    def _is_full(self, loose: Loose) -> bool:
+        return loose.count >= self._share.lines_max or loose.size_bytes >= PARCEL_BYTES_MAX
+
+    async def _gather(self, loose: Loose) -> None:
+        name = _new_name()
+        lines_max = self._share.lines_max
+        await self._store.make(name, loose, self._holder, lines_max, PARCEL_BYTES_MAX)
+
+    async def _advance(self, row: ParcelRow) -> None:
+        """The next step of one parcel."""
+        batch = await self._batches.led(row.batch_id)
+        key = await self._batches.content_key(batch) if batch is not None else None
+        service = self._services(row.provider)
+        if service is not None and row.state == "collected":
+            await self._tidy(row, service)
+        elif batch is None or key is None:
+            await self._store.forget(row.parcel_id)
+        elif service is None:
+            await self._give_back(row, batch, key, _UNKNOWN)
+            await self._store.forget(row.parcel_id)
+        else:
+            await self._steps[row.state](self, _At(row, batch, key, service))
+
+    async def _submit(self, at: _At) -> None:
+        row = at.row
+        numbers = list(await self._store.numbers(row.parcel_id))
+        if not numbers or not at.is_wanted:
+            await self._give_back(row, at.batch, at.key, _UNWANTED)
+            await self._store.forget(row.parcel_id)
+            return
+        lines = await self._store.lines(row.batch_id, at.key, numbers)
+        tickets = await self._lines.hold(lines)
+        name = row.parcel_id
+        parcel = Parcel(
+            name,
+            row.made_us,
+            tuple(
+                ParcelLine(custom_id_of(name, line.line.number), ticket.call(SUBMIT_S))
+                for line, ticket in zip(lines, tickets, strict=True)
+            ),
+        )
+        # From here on bytes may have left: whoever finds it so asks the vendor first.
+        if not await self._note(row, state="submitting", tries=0, due_us=self._in_us(SUBMIT_S)):
+            return
+        try:
+            vendor_id = await at.service.submit(parcel, SUBMIT_S)
+        except UpstreamRefused as error:
+            await self._refused(at, error)
+        except SovereigntyViolation as error:
+            await self._give_back(row, at.batch, at.key, error)
+            await self._store.forget(name)
+        except UpstreamFailed:
+            await self._note(row, due_us=self._in_us(self._share.poll_s))
+        else:
+            due_us = self._in_us(self._share.poll_s)
+            await self._note(row, state="submitted", vendor_id=vendor_id, due_us=due_us)
+            self._log.info(Event.BATCH_HANDED, batch=row.batch_id, count=len(lines))
+
+    async def _refused(self, at: _At, error: UpstreamRefused) -> None:
+        row, status = at.row, error.upstream_status
+        if status in FULL_STATUSES and row.tries < REFUSALS_MAX:
+            await self._again(row, state="new", after_s=error.retry_after_s)
+        elif status >= SERVER_ERROR_MIN and status not in FULL_STATUSES:
+            await self._note(row, due_us=self._in_us(self._share.poll_s))
+        else:
+            # It will not take this parcel: its lines go their way one by one.
+            await self._give_back(row, at.batch, at.key, error)
+            await self._store.forget(row.parcel_id)
+
+    async def _find(self, at: _At) -> None:
+        """Whether the vendor has a parcel whose sending was broken off."""
+        row = at.row
+        try:
+            found = await at.service.find(row.parcel_id, row.lines, row.made_us, ASK_S)
+        except UpstreamFailed as error:
+            if self._is_overdue(row):
+                await self._give_back(row, at.batch, at.key, error)
+                await self._store.forget(row.parcel_id)
+            else:
+                await self._again(row)
+            return
+        if found is not None:
+            now_us = self._clock.utc_us()
+            vendor_id = found.vendor_id
+            await self._note(row, state="submitted", vendor_id=vendor_id, tries=0, due_us=now_us)
+        elif row.tries < LOOKS_MIN:
+            await self._again(row)
+        else:
+            # Under a new name, so that two answers could never be taken for one.
+            await self._store.renamed(row.parcel_id, _new_name())
+
+    async def _look(self, at: _At) -> None:
+        row = at.row
+        try:
+            batch = await at.service.look(row.vendor_id, ASK_S)
+            if batch.state == "under_way" and row.state == "cancelling":
+                await at.service.cancel(row.vendor_id, ASK_S)
+        except UpstreamRefused as error:
+            batch = VendorBatch(row.vendor_id, "gone")
+            if error.upstream_status not in (404, 410):
+                await self._wait(at)
+                return
+        except UpstreamFailed:
+            await self._wait(at)
+            return
+        if batch.state == "under_way":
+            await self._wait(at)
+        elif batch.state == "ended":
+            await self._collect(at, batch)
+        else:
+            await self._give_back(row, at.batch, at.key, _LOST)
+            await self._note(row, state="collected", tries=0, due_us=self._clock.utc_us())
+
+    async def _wait(self, at: _At) -> None:
+        """Ask again later; a batch that nobody wants any more is cancelled."""
+        row = at.row
+        if row.state == "submitted" and (not at.is_wanted or self._is_overdue(row)):
+            await self._note(row, state="cancelling", tries=0, due_us=self._clock.utc_us())
+        elif row.state == "cancelling" and row.tries >= CANCELS_MAX:
+            await self._give_back(row, at.batch, at.key, _LOST)
+            await self._note(row, state="collected", tries=0, due_us=self._clock.utc_us())
+        else:
+            await self._again(row)
+
+    async def _collect(self, at: _At, batch: VendorBatch) -> None:
+        """Read results, each of them once; what is missing in the end goes its way alone."""
+        row = at.row
+        left = await self._store.numbers(row.parcel_id)
+        if any(left.values()) and row.parcel_id not in self._settled:
+            self._settled.add(row.parcel_id)
+            await self._note(row, due_us=self._in_us(SETTLING_S))
+            return
+        is_cut = False
+        group: dict[int, Said] = {}
+        try:
+            async for result in at.service.results(batch, RESULTS_S):
+                number = number_of(result.custom_id, row.parcel_id)
+                if left.pop(number, None) is None:
+                    continue
+                group[number] = _said(at, result)
+                if len(group) >= ENDED_AT_ONCE:
+                    ready, group = group, {}
+                    await self._lines.end(at.batch, at.key, row.vendor_id, ready)
+        except UpstreamFailed:
+            is_cut = True
+        await self._lines.end(at.batch, at.key, row.vendor_id, group)
+        if (is_cut or left) and row.tries < READS_MAX:
+            await self._again(row)
+            return
+        await self._give_back(row, at.batch, at.key, _LOST)
+        await self._note(row, state="collected", tries=0, due_us=self._clock.utc_us())
+        self._log.info(Event.BATCH_FETCHED, batch=row.batch_id, count=row.lines - len(left))
+
+    async def _tidy(self, row: ParcelRow, service: ParcelService) -> None:
+        """Nothing of ours stays at the vendor longer than it must."""
+        try:
+            await service.tidy(await service.look(row.vendor_id, ASK_S), ASK_S)
+        except UpstreamFailed as error:
+            is_gone = isinstance(error, UpstreamRefused) and error.upstream_status == 404  # noqa: PLR2004
+            if not is_gone and row.tries < TIDIES_MAX:
+                await self._again(row)
+                return
+        await self._store.forget(row.parcel_id)
+        self._settled.discard(row.parcel_id)
+
+    async def _give_back(
+        self, row: ParcelRow, batch: Batch, key: ContentKey, error: GatewrightError
+    ) -> None:
+        """Lines that the vendor has not answered go their way one by one, or end with the batch."""
+        numbers = list(await self._store.numbers(row.parcel_id))
+        if batch.state != "in_progress":
+            error = _UNWANTED
+        for some in _chunks(numbers):
+            await self._lines.end(batch, key, row.vendor_id, dict.fromkeys(some, error))
+
+    async def _again(self, row: ParcelRow, state: str = "", after_s: float | None = None) -> None:
+        rest_s = self._share.poll_s * min(2.0**row.tries, SLOWEST)
+        due_us = self._in_us(max(rest_s, after_s or 0.0))
+        await self._note(row, state=state or row.state, tries=row.tries + 1, due_us=due_us)
+
+    async def _note(self, row: ParcelRow, **values: Any) -> bool:
+        return await self._store.note(row.parcel_id, self._holder, **values)
+
+    def _is_overdue(self, row: ParcelRow) -> bool:
+        return row.made_us <= self._in_us(-OVERDUE_S)
+
+    def _in_us(self, seconds: float) -> int:
+        return self._clock.utc_us() + round(seconds * US_PER_S)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        task.add_done_callback(lambda _: self.wake.set())
+        return task
+
+    def _reap(self) -> None:
+        """Forget steps that are done; one that crashed is written down and taken again later."""
+        for parcel_id, task in [each for each in self._moving.items() if each[1].done()]:
+            del self._moving[parcel_id]
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
+                self._log.warning(
+                    Event.BATCH_FAILED,
+                    batch=parcel_id,
+                    error_class=type(error).__name__,
+                    where=raised_at(error),
+                )
+                self._moving[parcel_id] = self._spawn(asyncio.sleep(FAILED_REST_S))
+
+    _steps = {  # noqa: RUF012 - methods, as read-only as they are
+        "new": _submit,
+        "submitting": _find,
+        "submitted": _look,
+        "cancelling": _look,
+    }
+
+
+_LOST = UpstreamTimeout("The vendor's batch ended without an answer to this line.")
+_UNWANTED = ClientGone("The batch ended before the vendor came to this line.")
+_UNKNOWN = UpstreamFailed("The vendor's batch API is not there any more.")
+
+
+def _said(at: _At, result: VendorResult) -> Said:
+    if result.kind != "unsent":
+        return result
+    return _LOST if at.is_wanted else _UNWANTED
+
+
+def _new_name() -> str:
+    return f"{PARCEL_PREFIX}{secrets.token_hex(12)}"
+
+
+def _chunks(numbers: list[int]) -> Iterable[list[int]]:
+    return (numbers[at : at + ENDED_AT_ONCE] for at in range(0, len(numbers), ENDED_AT_ONCE))

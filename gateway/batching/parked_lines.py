@@ -1,0 +1,139 @@
+"""Ends lines that waited for a vendor: each gets its outcome once, whoever reads the answer.
+
+Money that an earlier process had set aside for a line is set aside again; where it does not fit any
+more, the line's true cost is booked all the same, since the vendor has been asked.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from gateway.batches import Batch, LineEnd
+from gateway.batching.lines import FAILURES_MAX, Later, LineJourneys, Parked
+from gateway.batching.parking import Ticket, decode_ticket, encode_ticket
+from gateway.clock import Clock
+from gateway.errors import BudgetExhausted, GatewrightError
+from gateway.metrics import Metrics
+from gateway.parcels import VendorResult
+from gateway.ports import Ledger
+from gateway.secrets.content_keys import ContentKey
+from gateway.store.batch_lines import Claim
+from gateway.store.parcels import ParcelStore, ParkedLine
+from gateway.types import AuditRecord, Reservation
+
+
+OutcomeOf = Callable[[str, str], Awaitable[AuditRecord | None]]
+"""Organisation and request → the outcome on record."""
+Said = VendorResult | GatewrightError
+"""What a vendor said of a line, or why it said nothing."""
+
+
+class ParkedLines:
+    """Lines that wait, as far as this worker holds money for them."""
+
+    def __init__(
+        self,
+        store: ParcelStore,
+        journeys: LineJourneys,
+        ledger: Ledger,
+        clock: Clock,
+        *,
+        metrics: Metrics,
+        outcome_of: OutcomeOf,
+    ) -> None:
+        self._store = store
+        self._journeys = journeys
+        self._ledger = ledger
+        self._clock = clock
+        self._metrics = metrics
+        self._outcome_of = outcome_of
+        self._held: dict[str, Reservation] = {}
+
+    async def park(self, claim: Claim, key: ContentKey, parked: Parked) -> None:
+        """A line waits from now on; raises NotReady, and may then be called again."""
+        ticket = parked.ticket
+        raw = encode_ticket(ticket)
+        if await self._store.park(claim, key, ticket.provider, ticket.target, raw):
+            self._held[ticket.request_id] = ticket.reservation
+        else:
+            gone = GatewrightError("The line was taken over by another worker.")
+            await self._journeys.undelivered(parked.passage, gone)
+
+    async def hold(self, lines: Sequence[ParkedLine]) -> list[Ticket]:
+        """Tickets of lines, whose money this worker now has set aside."""
+        tickets = [decode_ticket(line.ticket) for line in lines]
+        for ticket in tickets:
+            if ticket.request_id not in self._held:
+                self._held[ticket.request_id] = await self._reserved(ticket)
+        return tickets
+
+    async def end(
+        self, batch: Batch, key: ContentKey, vendor_id: str, said: Mapping[int, Said]
+    ) -> None:
+        """Conclude lines of one parcel, and write down how each ended.
+
+        Raises:
+            AuditUnavailable, NotReady: some are still to be ended; they may be given again.
+        """
+        if not said:
+            return
+        numbers = list(said)
+        lines = await self._store.lines(batch.batch_id, key, numbers)
+        tickets = await self.hold(lines)
+        await self._store.begin_ending(batch.batch_id, numbers)
+        found = await asyncio.gather(
+            *(
+                self._ended(batch, vendor_id, line, ticket, said[line.line.number])
+                for line, ticket in zip(lines, tickets, strict=True)
+            ),
+            return_exceptions=True,
+        )
+        ends: dict[int, LineEnd | tuple[int, int]] = {}
+        failure: BaseException | None = None
+        for line, end in zip(lines, found, strict=True):
+            if isinstance(end, BaseException):
+                failure = failure or end
+                continue
+            ends[line.line.number] = end
+            if isinstance(end, LineEnd):
+                self._metrics.count_line(end.state)
+        await self._store.end(batch.batch_id, key, ends)
+        if failure is not None:
+            raise failure
+
+    def let_go(self) -> None:
+        """Give back what is set aside: this worker leaves, and the next one holds it again."""
+        held, self._held = self._held, {}
+        for reservation in held.values():
+            self._ledger.release(reservation)
+
+    async def _ended(
+        self, batch: Batch, vendor_id: str, line: ParkedLine, ticket: Ticket, said: Said
+    ) -> LineEnd | tuple[int, int]:
+        record = None
+        organisation = ticket.principal.organisation
+        if line.is_ending:
+            record = await self._outcome_of(organisation, ticket.request_id)
+        reservation = self._held.pop(ticket.request_id)
+        passage = self._journeys.resume(batch, line.line, ticket, reservation, vendor_id)
+        if record is not None:
+            # It was settled by the process that wrote it.
+            self._ledger.release(reservation)
+        failures = line.failures + 1
+        if isinstance(said, GatewrightError):
+            if record is None:
+                await self._journeys.undelivered(passage, said)
+            return self._clock.utc_us(), failures
+        end = await self._journeys.deliver(passage, ticket, said, record)
+        if isinstance(end, Later):
+            is_last = not end.is_full and failures >= FAILURES_MAX
+            return end.end if is_last else (self._clock.utc_us(), failures)
+        return end
+
+    async def _reserved(self, ticket: Ticket) -> Reservation:
+        kept = ticket.reservation
+        now_us = self._clock.utc_us()
+        left_s = max(0.0, (kept.leased_until_us - now_us) / 1e6)
+        try:
+            return await self._ledger.reserve(kept.accounts, kept.amount_microusd, left_s)
+        except BudgetExhausted:
+            return await self._ledger.reserve(kept.accounts, 0, left_s)

@@ -1,0 +1,175 @@
+"""Which lines of batches a vendor's own batch API may answer, and what is kept of one meanwhile.
+
+A line is parked after its own decision, with its intent written down and its price reserved. What
+the second half of its journey needs is kept as a ticket: whoever reads the vendor's answer, in
+whichever process, ends the line as if it had waited itself.
+"""
+
+import msgspec
+from msgspec import Struct, structs
+
+from gateway.caching.response_cache import granted
+from gateway.passage import Arrival, Errand, Passage
+from gateway.ports import UpstreamBody, UpstreamCall
+from gateway.routing import Ruling
+from gateway.types import (
+    ChatRequest,
+    DialectName,
+    Inspection,
+    Plan,
+    Principal,
+    Receipt,
+    Reservation,
+    Thread,
+)
+from policies.decision import Decision
+from policies.facts import Facts
+
+
+PERCENT = 100
+GRACE_S = 7200.0
+"""How long money stays aside beyond a batch's window: results are read, late ones given up."""
+PLAIN_TIERS = frozenset({None, "auto", "default", "standard_only"})
+"""What a line may say of its service tier; whoever names another is served at that one."""
+
+
+class Ticket(Struct, frozen=True):
+    """A parked line's half journey, as it is kept; sealed, since its body is content."""
+
+    request_id: str
+    arrived_us: int
+    principal: Principal
+    inspection: Inspection
+    facts: Facts
+    """Without the targets: those are in the intent."""
+    decision: Decision
+    plan: Plan
+    reservation: Reservation
+    intent: Receipt
+    subject: str
+    end_user: str
+    thread: Thread | None
+    dialect: DialectName
+    """Of the body that the vendor gets."""
+    version: str
+    betas: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"Ticket({self.request_id})"  # The plan holds the body.
+
+    @property
+    def target(self) -> str:
+        return self.plan.candidates[0].target.name
+
+    @property
+    def provider(self) -> str:
+        return self.plan.candidates[0].target.provider
+
+    def call(self, deadline_s: float) -> UpstreamCall:
+        """What the egress looks at, and sends with others."""
+        plan = self.plan
+        return UpstreamCall(
+            target=plan.candidates[0].target,
+            body=plan.candidates[0].body,
+            stream=False,
+            request_id=self.request_id,
+            clearance=plan.clearance,
+            deadline_s=deadline_s,
+            dialect=self.dialect,
+            version=self.version,
+            betas=self.betas,
+            tenant=plan.tenant,
+            data_class=plan.data_class,
+            service_tier=plan.service_tier,
+        )
+
+
+_TICKET = msgspec.msgpack.Decoder(Ticket)
+
+
+def encode_ticket(ticket: Ticket) -> bytes:
+    return msgspec.msgpack.encode(ticket)
+
+
+def decode_ticket(raw: bytes) -> Ticket:
+    return _TICKET.decode(raw)
+
+
+def may_wait(request: ChatRequest, principal: Principal, ruling: Ruling, arrival: Arrival) -> bool:
+    """Whether nothing that holds for this line needs its answer to come back through a live call.
+
+    What policy veils, scans, keeps apart, asks twice or may answer from its cache stays with us.
+    """
+    plan, obligations = ruling.plan, ruling.decision.obligations
+    thread, price = request.thread, plan.candidates[0].target.price
+    changes_text = obligations.pseudonymise or obligations.redact or obligations.scan_output
+    asks_twice = plan.cascade_above is not None or plan.hedge_after_s is not None
+    policies = arrival.snapshot.policies
+    return not (
+        changes_text
+        or asks_twice
+        or plan.audit_content != "encrypted"
+        or plan.candidates[0].target.in_house
+        or price.batch_percent >= PERCENT
+        or (thread is not None and thread.previous_id)
+        or request.tree.get("service_tier") not in PLAIN_TIERS
+        or request.tree.get("speed") is not None
+        or granted(policies, principal, ruling.decision).keeps_s
+    )
+
+
+def set_aside(
+    arrival: Arrival, errand: Errand, ruling: Ruling, body: UpstreamBody, reserved_for_s: float
+) -> tuple[Arrival, Ruling]:
+    """The plan of a line that waits: one target, one body, at the price of a batch."""
+    first = ruling.plan.candidates[0]
+    percent = first.target.price.batch_percent
+    candidate = structs.replace(
+        first,
+        body=body.body,
+        dropped=body.dropped,
+        worst_cost_microusd=-(-first.worst_cost_microusd * percent // PERCENT),
+    )
+    plan = structs.replace(ruling.plan, candidates=(candidate,), reserved_for_s=reserved_for_s)
+    waiting = structs.replace(arrival, errand=structs.replace(errand, is_parked=True))
+    return waiting, structs.replace(ruling, plan=plan)
+
+
+def ticket_of(passage: Passage, dialect: DialectName) -> Ticket:
+    """What is kept of a passage that waits."""
+    request, ruling = passage.request, passage.ruling
+    is_same = dialect == request.dialect
+    return Ticket(
+        request_id=request.request_id,
+        arrived_us=passage.arrival.arrived_us,
+        principal=passage.principal,
+        inspection=passage.inspection,
+        facts=structs.replace(ruling.facts, targets=()),
+        decision=ruling.decision,
+        plan=ruling.plan,
+        reservation=passage.reservation,
+        intent=passage.intent,
+        subject=passage.subject,
+        end_user=request.end_user,
+        thread=request.thread,
+        dialect=dialect,
+        version=request.version if is_same else "",
+        betas=request.betas if is_same else (),
+    )
+
+
+def resumed(ticket: Ticket, arrival: Arrival, body: bytes, reservation: Reservation) -> Passage:
+    """The passage of a line that waited, as it was; `body` is the caller's."""
+    request = arrival.dialect.decode_request(body, ticket.request_id, arrival.headers)
+    request = structs.replace(request, thread=ticket.thread, end_user=ticket.end_user)
+    ruling = Ruling(ticket.facts, ticket.decision, ticket.plan)
+    return Passage(
+        arrival,
+        ticket.principal,
+        request,
+        ticket.inspection,
+        ruling,
+        reservation,
+        ticket.intent,
+        subject=ticket.subject,
+    )

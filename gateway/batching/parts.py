@@ -1,0 +1,203 @@
+"""The parts of files and batches, put together: their addresses, and what is done for them."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from typing import Any
+
+from litestar.handlers import HTTPRouteHandler
+from msgspec import Struct
+
+from gateway.api.batches import Desk, batch_routes
+from gateway.api.door import new_request_id
+from gateway.api.files import file_routes
+from gateway.api.front import Front
+from gateway.api.message_batches import message_batch_routes
+from gateway.api.refusals import error_handlers
+from gateway.api.uploads import Uploads
+from gateway.batching.chores import BatchChores
+from gateway.batching.lines import LineJourneys
+from gateway.batching.parcel_runner import ParcelRunner, ParcelShare
+from gateway.batching.parked_lines import OutcomeOf, ParkedLines
+from gateway.batching.pipeline import BatchPipeline
+from gateway.batching.runner import BatchRunner, Share, Stores
+from gateway.clock import Clock
+from gateway.configuration.settings import Settings
+from gateway.credentials import master_key
+from gateway.dialects.anthropic_batches import ENDPOINT
+from gateway.errors import StartupRefused
+from gateway.metrics import Metrics
+from gateway.parcels import ParcelService
+from gateway.pipeline import Pipeline
+from gateway.ports import Dialect, Ledger, Provider
+from gateway.providers.registry import parcel_service
+from gateway.snapshot import SnapshotKeeper
+from gateway.store.batch_lines import LineStore
+from gateway.store.batch_turns import BatchTurns
+from gateway.store.batches import BatchStore
+from gateway.store.engine import Database
+from gateway.store.glance import Waiting
+from gateway.store.kept_content import KeptContent
+from gateway.store.kept_files import FileStore
+from gateway.store.parcels import ParcelStore
+from gateway.telemetry import Event, logger
+from gateway.threads import US_PER_DAY
+from gateway.upkeep import Duty
+from gateway.wiring import taking_parcels
+
+
+EXPIRY_PERIOD_S = 600.0
+TEND_PERIOD_S = 0.5
+PARCELS_PERIOD_S = 2.0
+TIDYING_S = 120.0
+"""How long after the last batch vendors are still asked to forget."""
+LEASE_PERIOD_S = 5.0
+"""A sixth of a lease: several renewals may fail."""
+HEADERS = frozenset({b"anthropic-version", b"anthropic-beta"})
+
+
+class Means(Struct, frozen=True):
+    """What batches share with everything else of a worker."""
+
+    settings: Settings
+    database: Database
+    clock: Clock
+    metrics: Metrics
+    snapshots: SnapshotKeeper
+    waiting: Waiting
+    make_pipeline: Callable[[Callable[..., Pipeline]], Pipeline]
+    dialects: Mapping[str, Dialect]
+    """By endpoint."""
+    providers: Mapping[str, Provider]
+    ledger: Ledger
+    outcome_of: OutcomeOf
+
+
+class Batches:
+    """What a worker has for files and batches."""
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+        settings, database, clock = means.settings, means.database, means.clock
+        self._log: Any = logger()
+        self._master = master_key(settings)
+        self._files = FileStore(database, self._master, clock)
+        self._batches = BatchStore(database, self._master, clock)
+        self._lines = LineStore(database, clock)
+
+    async def open(self) -> None:
+        """Destroy again what was erased, and what a restored backup brought back.
+
+        Raises:
+            StartupRefused: the list of it cannot be read.
+        """
+        means = self._means
+        kept = KeptContent(means.settings, means.database, self._master, means.clock)
+        try:
+            again = await kept.destroy_again()
+        except OSError as error:
+            raise StartupRefused(f"the list of erased content: {error.strerror}") from error
+        if again:
+            self._log.warning(Event.AUDIT_ERASED_AGAIN, count=again)
+
+    @cached_property
+    def _journeys(self) -> LineJourneys:
+        means = self._means
+        takes = taking_parcels(means.settings, means.providers)
+        pipeline = means.make_pipeline(partial(BatchPipeline, takes_parcels=takes))
+        assert isinstance(pipeline, BatchPipeline)
+        return LineJourneys(pipeline, means.snapshots, means.clock, means.dialects)
+
+    @cached_property
+    def _parked(self) -> ParkedLines:
+        means = self._means
+        return ParkedLines(
+            ParcelStore(means.database, means.clock),
+            self._journeys,
+            means.ledger,
+            means.clock,
+            metrics=means.metrics,
+            outcome_of=means.outcome_of,
+        )
+
+    @cached_property
+    def _parcels(self) -> ParcelRunner:
+        means, settings = self._means, self._means.settings.batches
+        worker = self._means.settings.audit.worker
+        return ParcelRunner(
+            ParcelStore(means.database, means.clock),
+            self._batches,
+            self._parked,
+            self._service,
+            means.clock,
+            share=ParcelShare(
+                worker, self._runner.holder, settings.native_lines_max, settings.native_poll_s
+            ),
+            wake=self._runner.has_parked,
+        )
+
+    def _service(self, provider: str) -> ParcelService | None:
+        return parcel_service(self._means.providers.get(provider))
+
+    @cached_property
+    def _runner(self) -> BatchRunner:
+        means, settings = self._means, self._means.settings
+        keep_us = round(settings.batches.keep_days * US_PER_DAY)
+        return BatchRunner(
+            Stores(self._batches, BatchTurns(means.database, means.clock), self._lines),
+            self._journeys,
+            BatchChores(
+                self._batches, self._lines, self._files, means.clock, settings.limits, keep_us
+            ),
+            means.clock,
+            parked=self._parked,
+            metrics=means.metrics,
+            share=Share(settings.audit.worker, settings.batches.concurrent_lines, new_request_id),
+        )
+
+    def routes(self, front: Front) -> list[HTTPRouteHandler]:
+        """None where the settings switch them off."""
+        settings, clock = self._means.settings, self._means.clock
+        if not settings.batches.enabled:
+            return []
+        uploads = Uploads(self._files, clock, settings.limits, settings.batches.keep_days)
+        visible = {name.encode() for name in settings.policy.headers}
+        desk = Desk(
+            front, self._batches, self._files, settings.batches, settings.limits, HEADERS | visible
+        )
+        return [
+            *file_routes(desk, uploads),
+            *batch_routes(desk, self._runner.wake.set),
+            *message_batch_routes(
+                desk,
+                self._lines,
+                self._runner.wake.set,
+                error_handlers(self._means.dialects[ENDPOINT], clock),
+                settings.data_plane_url.rstrip("/"),
+            ),
+        ]
+
+    @property
+    def duties(self) -> tuple[Duty, ...]:
+        """What is kept is forgotten after its time, also where nothing new is taken in."""
+        forgetting = (
+            Duty("files", EXPIRY_PERIOD_S, self._files.forget_expired, Event.UPKEEP_FAILED),
+            Duty("old batches", EXPIRY_PERIOD_S, self._batches.forget_expired, Event.UPKEEP_FAILED),
+        )
+        if not self._means.settings.batches.enabled:
+            return forgetting
+        runner, waiting, failed = self._runner, self._means.waiting, Event.BATCH_FAILED
+        lately = partial(waiting.batches_lately, 2 * LEASE_PERIOD_S)
+        parcels, tidying = self._parcels, partial(waiting.batches_lately, TIDYING_S)
+        parcels_s = min(PARCELS_PERIOD_S, self._means.settings.batches.native_poll_s)
+        return (
+            *forgetting,
+            Duty("batches", TEND_PERIOD_S, runner.tend, failed, runner.wake, waiting.batches),
+            Duty("batch leases", LEASE_PERIOD_S, runner.keep, failed, due=lately),
+            Duty("parcels", parcels_s, parcels.tend, failed, parcels.wake, tidying),
+            Duty("parcel leases", LEASE_PERIOD_S, parcels.keep, failed, due=tidying),
+        )
+
+    async def close(self) -> None:
+        if self._means.settings.batches.enabled:
+            await self._runner.close()
+            await self._parcels.close()

@@ -1,0 +1,143 @@
+"""A `Pipeline` for lines of batches: who asks is known by the batch, and some lines may wait.
+
+A line that a vendor's own batch API will answer is let through like any other; the second half of
+its journey begins when the answer is there.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import structs
+
+from gateway.batching.parking import GRACE_S, may_wait, set_aside
+from gateway.dialects.registry import DIALECTS
+from gateway.dispatch.attempts import AttemptLog, end_code
+from gateway.dispatch.dispatcher import Answered
+from gateway.errors import FeatureUnsupported, GatewrightError, Unauthenticated
+from gateway.parcels import VendorResult
+from gateway.passage import Arrival, Passage
+from gateway.pipeline import Pipeline, WholeAnswer
+from gateway.rates import NO_LIMITS
+from gateway.routing import Ruling
+from gateway.types import Attempt, AuditRecord, ChatRequest, DialectName, Principal
+
+
+TIER_PREFIX = "tier:"
+BATCH_TIER = "tier:batch"
+SERVED_AS = "batch"
+KEY_OVER = "The key that made this batch is not valid any more."
+US_PER_S = 1_000_000
+SECONDS_LEFT_MIN = 900.0
+"""A line with less time left is sent at once: a vendor would hardly come to it."""
+
+TakesParcels = Callable[[str, DialectName], bool]
+"""Whether a provider's own batch API may be used, for bodies of this dialect."""
+
+
+class BatchPipeline(Pipeline):
+    """A `Pipeline` whose callers are not there, and whose headers are not believed."""
+
+    def __init__(self, *, takes_parcels: TakesParcels, **stages: Any) -> None:
+        super().__init__(**stages)
+        self._takes_parcels = takes_parcels
+
+    def _identify(self, arrival: Arrival) -> Principal:
+        errand = arrival.errand
+        record = arrival.snapshot.keys.records.get(errand.key_id) if errand is not None else None
+        if record is None or not record.is_live(arrival.arrived_us):
+            raise Unauthenticated(KEY_OVER)
+        principal = record.principal
+        labels = [each for each in principal.labels if not each.startswith(TIER_PREFIX)]
+        return structs.replace(principal, labels=(*labels, BATCH_TIER))
+
+    def _set_aside(
+        self, arrival: Arrival, principal: Principal, request: ChatRequest, ruling: Ruling
+    ) -> tuple[Arrival, Ruling]:
+        errand = arrival.errand
+        if errand is None or errand.waits_until_us == 0:
+            return arrival, ruling
+        left_s = (errand.waits_until_us - self._clock.utc_us()) / US_PER_S
+        if left_s < SECONDS_LEFT_MIN or not may_wait(request, principal, ruling, arrival):
+            return arrival, ruling
+        try:
+            dialect, body = self._dispatcher.first_body(request, ruling.plan)
+        except FeatureUnsupported:
+            # The walk comes to the next candidate, or says so.
+            return arrival, ruling
+        if not self._takes_parcels(ruling.plan.candidates[0].target.provider, dialect):
+            return arrival, ruling
+        return set_aside(arrival, errand, ruling, body, left_s + GRACE_S)
+
+    def parked(self, passage: Passage) -> Passage | None:
+        """A passage whose answer will come later; it keeps nobody else from beginning meanwhile.
+
+        None where it goes on now.
+        """
+        errand = passage.arrival.errand
+        if errand is None or not errand.is_parked:
+            return None
+        self._rates.release(passage.permit, passage.permit.tokens)
+        return structs.replace(passage, permit=NO_LIMITS)
+
+    def dialect_of(self, passage: Passage) -> DialectName:
+        """The dialect in which a parked line's body is."""
+        return self._dispatcher.first_body(passage.sent, passage.ruling.plan)[0]
+
+    async def complete(self, passage: Passage) -> WholeAnswer:
+        """The second half of a journey that goes on at once."""
+        return await self._complete(passage)
+
+    async def deliver(
+        self, passage: Passage, dialect: DialectName, result: VendorResult
+    ) -> WholeAnswer:
+        """The second half, with what the vendor said; raises GatewrightError, recorded."""
+        attempts = AttemptLog()
+
+        async def read() -> Answered:
+            try:
+                answered = _read(passage, dialect, result)
+            except GatewrightError as error:
+                attempts.add(self._attempt(passage, result.status, end_code(error)))
+                raise
+            attempts.add(self._attempt(passage, result.status, ""))
+            return answered
+
+        return await self._end(passage, attempts, read)
+
+    def delivered(
+        self, passage: Passage, dialect: DialectName, result: VendorResult, record: AuditRecord
+    ) -> WholeAnswer:
+        """The same of a line whose outcome is on record already; raises GatewrightError."""
+        _, body = self._encoded(passage, _read(passage, dialect, result))
+        headers = {
+            "x-gatewright-target": record.target,
+            "x-gatewright-decision": record.decision,
+            "x-gatewright-cost-microusd": str(record.cost_microusd),
+        }
+        return WholeAnswer(body, headers)
+
+    @staticmethod
+    def is_mendable(passage: Passage, dialect: DialectName, error: GatewrightError) -> bool:
+        """Whether a live call could leave out what the vendor refused."""
+        body = passage.ruling.plan.candidates[0].body
+        return DIALECTS[dialect].mend_request(body, error) is not None
+
+    async def undelivered(self, passage: Passage, error: GatewrightError) -> None:
+        """The vendor never came to this line: nothing is charged, and that is written down."""
+        attempts = AttemptLog()
+        attempts.add(self._attempt(passage, 0, error.code))
+        await self._conclusion.failed(passage, attempts, error)
+
+    def _attempt(self, passage: Passage, status: int, error: str) -> Attempt:
+        target = passage.ruling.plan.candidates[0].target
+        waited_us = self._clock.utc_us() - passage.arrival.arrived_us
+        return Attempt(target.name, status, error, waited_us, waited_us)
+
+
+def _read(passage: Passage, name: DialectName, result: VendorResult) -> Answered:
+    dialect, candidate = DIALECTS[name], passage.ruling.plan.candidates[0]
+    if result.kind == "refused":
+        raise dialect.decode_error(result.status, result.body, None)
+    completion = dialect.decode_reply(result.body)
+    usage = structs.replace(completion.usage, service_tier=SERVED_AS)
+    return Answered(candidate, name, structs.replace(completion, usage=usage), candidate.dropped)

@@ -1,0 +1,306 @@
+"""Works batches off: claims lines under a lease, sends them, writes down how each ended.
+
+Any number of workers do this side by side on one database. A line is sent by one of them at a time;
+who dies leaves lines that another sends again, and only the newest claim can end a line, so results
+are there exactly once. Where everything is full a batch rests, longer each time, and goes on.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.batches import Batch, LineEnd
+from gateway.batching.chores import BatchChores
+from gateway.batching.lines import FAILURES_MAX, Later, LineJourneys, Parked
+from gateway.batching.parked_lines import ParkedLines
+from gateway.clock import Clock
+from gateway.errors import NotReady, Unauthenticated
+from gateway.metrics import Metrics
+from gateway.secrets.content_keys import ContentKey
+from gateway.store.batch_lines import Claim, LineStore
+from gateway.store.batch_turns import BatchTurns, Standing
+from gateway.store.batches import BatchStore
+from gateway.telemetry import Event, logger, raised_at
+
+
+US_PER_S = 1_000_000
+REST_S_MAX = 60.0
+STALLS_COUNTED = 6
+CHORES_MAX = 2
+AGAIN_S = 1.0
+"""How soon something is tried again that the database did not take."""
+FAILED_REST_S = 5.0
+
+
+class Share(Struct, frozen=True):
+    """Who works batches off, and how much of them at once."""
+
+    worker: str
+    concurrent_lines: int
+    new_request_id: Callable[[int], str]
+
+
+class Stores(Struct, frozen=True):
+    """What of batches is in the database."""
+
+    batches: BatchStore
+    turns: BatchTurns
+    lines: LineStore
+
+
+class BatchRunner:
+    """One worker's share of all batches."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        journeys: LineJourneys,
+        chores: BatchChores,
+        clock: Clock,
+        *,
+        parked: ParkedLines,
+        metrics: Metrics,
+        share: Share,
+    ) -> None:
+        self._batches, self._turns, self._lines = stores.batches, stores.turns, stores.lines
+        self._parked = parked
+        self._journeys = journeys
+        self._do = chores
+        self._clock = clock
+        self._metrics = metrics
+        self._worker = share.worker
+        self.holder = self._holder = f"{share.worker}.{secrets.token_hex(8)}"
+        self._slots = share.concurrent_lines
+        self._new_request_id = share.new_request_id
+        self.wake = asyncio.Event()
+        self.has_parked = asyncio.Event()
+        self._sending: dict[asyncio.Task[None], Claim] = {}
+        self._chores: dict[str, asyncio.Task[None]] = {}
+        self._known: dict[str, tuple[Batch, ContentKey]] = {}
+        self._recovering: set[asyncio.Task[None]] = set()
+        """Of those, who only put a line back at which something crashed: they get one chance."""
+        self._widths: dict[str, float] = {}
+        """How many lines of a batch are worth sending at once; less after each refusal."""
+        self._has_begun = False
+        self._log: Any = logger()
+
+    async def tend(self) -> None:
+        """Go on with everything that can go on now."""
+        if not self._has_begun:
+            await self._lines.free_earlier_lives(self._worker, self._holder)
+            await self._turns.leave_earlier_lives(self._worker, self._holder)
+            self._has_begun = True
+        self._reap()
+        standings = await self._turns.active()
+        ids = {each.batch_id for each in standings}
+        self._known = {name: known for name, known in self._known.items() if name in ids}
+        self._widths = {name: width for name, width in self._widths.items() if name in ids}
+        for standing in standings:
+            await self._advance(standing)
+        await self._serve([each for each in standings if self._can_be_served(each)])
+
+    async def keep(self) -> None:
+        """Say that this worker is alive, take over from those that are not, and count."""
+        await self._lines.keep(self._holder)
+        await self._turns.keep_tending(self._holder)
+        await self._lines.free_lapsed()
+        waiting = await self._lines.waiting()
+        self._metrics.waiting_lines(
+            waiting.by_state,
+            (self._clock.utc_us() - waiting.oldest_us) / US_PER_S if waiting.oldest_us else 0.0,
+        )
+
+    async def close(self) -> None:
+        """Break off what is under way; whoever comes next sends it again."""
+        tasks = [*self._sending, *self._chores.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await self._lines.free(self._holder)
+            await self._turns.keep_tending(self._holder, is_leaving=True)
+        except NotReady:
+            # Then the leases lapse.
+            return
+
+    def _can_be_served(self, standing: Standing) -> bool:
+        now_us = self._clock.utc_us()
+        return (
+            standing.state == "in_progress"
+            and standing.has_waiting
+            and not standing.key_is_over
+            and standing.expires_us > now_us
+        )
+
+    async def _advance(self, standing: Standing) -> None:
+        """Lead a batch into its next state, if it is time."""
+        batch_id = standing.batch_id
+        if batch_id in self._chores:
+            return
+        if standing.state == "in_progress":
+            if standing.key_is_over:
+                await self._batches.wind_up(batch_id, "completed", Unauthenticated.code)
+                self._log.warning(Event.BATCH_STOPPED, batch=batch_id, code=Unauthenticated.code)
+                self.wake.set()
+            elif standing.expires_us <= self._clock.utc_us():
+                await self._batches.wind_up(batch_id, "expired")
+                self.wake.set()
+            elif not standing.has_waiting and not standing.has_running:
+                await self._batches.wind_up(batch_id, "completed")
+                self.wake.set()
+        elif len(self._chores) < CHORES_MAX and not standing.has_running:
+            await self._begin_chore(standing)
+
+    async def _begin_chore(self, standing: Standing) -> None:
+        batch_id = standing.batch_id
+        is_new = standing.state == "validating"
+        states = ("validating",) if is_new else ("finalizing", "cancelling")
+        if not await self._turns.take(batch_id, self._holder, states):
+            return
+        batch = await self._batches.led(batch_id)
+        if batch is None or batch.state != standing.state:
+            return
+        chore = self._do.check(batch) if is_new else self._finish(batch)
+        self._chores[batch_id] = self._spawn(chore)
+
+    async def _finish(self, batch: Batch) -> None:
+        await self._do.finish(batch)
+        self._log.info(Event.BATCH_ENDED, batch=batch.batch_id, status=batch.ending)
+
+    async def _serve(self, standings: list[Standing]) -> None:
+        """Send lines of the batches that waited longest, a share of the free slots of each."""
+        for index, standing in enumerate(standings):
+            free = self._slots - len(self._sending)
+            if free <= 0:
+                return
+            share = max(1, free // (len(standings) - index))
+            under_way = sum(
+                claim.batch.batch_id == standing.batch_id for claim in self._sending.values()
+            )
+            width = int(self._widths.get(standing.batch_id, self._slots))
+            count = min(share, width - under_way)
+            known = await self._know(standing.batch_id) if count > 0 else None
+            if known is None:
+                continue
+            batch, key = known
+            for claim in await self._lines.claim(batch, key, self._holder, count):
+                self._sending[self._spawn(self._send(claim, key))] = claim
+
+    async def _know(self, batch_id: str) -> tuple[Batch, ContentKey] | None:
+        """What of a batch never changes: whose it is, where it goes, its key."""
+        if batch_id not in self._known:
+            batch = await self._batches.led(batch_id)
+            key = await self._batches.content_key(batch) if batch is not None else None
+            if batch is None or key is None:
+                return None
+            self._known[batch_id] = (batch, key)
+        return self._known[batch_id]
+
+    async def _send(self, claim: Claim, key: ContentKey) -> None:
+        request_id = self._new_request_id(self._clock.utc_us())
+        outcome = await self._journeys.send(
+            claim.batch, claim.line, request_id, may_park=not claim.failures
+        )
+        if isinstance(outcome, Parked):
+            self._widen(claim.batch.batch_id)
+            await self._park(claim, key, outcome)
+        elif isinstance(outcome, Later):
+            await self._put_off(claim, key, outcome)
+        else:
+            self._widen(claim.batch.batch_id)
+            await self._end(claim, key, outcome)
+
+    async def _put_off(self, claim: Claim, key: ContentKey, later: Later) -> None:
+        """A full gateway costs a line nothing but time; a failing upstream is tried again."""
+        batch_id, failures = claim.batch.batch_id, claim.failures
+        if not later.is_full:
+            failures += 1
+            if failures >= FAILURES_MAX:
+                await self._end(claim, key, later.end)
+                return
+            due_us = self._in_us(FAILED_REST_S * failures)
+            await self._insist(lambda: self._lines.put_back(claim, due_us, failures=failures))
+            return
+        self._widths[batch_id] = max(1.0, self._widths.get(batch_id, self._slots) / 2)
+        stalls = await self._insist(lambda: self._lines.stalls(batch_id))
+        rest_s = min(2.0 ** min(stalls, STALLS_COUNTED), REST_S_MAX)
+        due_us = self._in_us(min(max(rest_s, later.after_s or 0.0), REST_S_MAX))
+        await self._insist(
+            lambda: self._lines.put_back(claim, due_us, failures=failures, rests_until_us=due_us)
+        )
+
+    async def _park(self, claim: Claim, key: ContentKey, parked: Parked) -> None:
+        """Whole or not at all: who leaves in the middle would not know whether it waits."""
+        while True:
+            parking = asyncio.ensure_future(self._parked.park(claim, key, parked))
+            try:
+                await asyncio.shield(parking)
+            except NotReady:
+                await asyncio.sleep(AGAIN_S)
+            except asyncio.CancelledError:
+                await asyncio.wait([parking])
+                raise
+            else:
+                self.has_parked.set()
+                return
+
+    def _widen(self, batch_id: str) -> None:
+        width = self._widths.get(batch_id)
+        if width is not None:
+            self._widths[batch_id] = min(width + 1 / width, float(self._slots))
+
+    async def _end(self, claim: Claim, key: ContentKey, end: LineEnd) -> None:
+        if await self._insist(lambda: self._lines.end(claim, key, end)):
+            self._metrics.count_line(end.state)
+
+    async def _insist(self, change: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """An answer that was paid for is not lost because the database was away for a while."""
+        while True:
+            try:
+                return await change()
+            except NotReady:
+                await asyncio.sleep(AGAIN_S)
+
+    def _in_us(self, seconds: float) -> int:
+        return self._clock.utc_us() + round(seconds * US_PER_S)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        task.add_done_callback(lambda _: self.wake.set())
+        return task
+
+    def _reap(self) -> None:
+        """Forget what is done; what crashed is written down, and a line gets another chance."""
+        for task, claim in [each for each in self._sending.items() if each[0].done()]:
+            del self._sending[task]
+            if self._crashed(task, claim.batch.batch_id) and task not in self._recovering:
+                again = self._spawn(self._after_crash(claim))
+                self._sending[again] = claim
+                self._recovering.add(again)
+            self._recovering.discard(task)
+        for batch_id, task in [each for each in self._chores.items() if each[1].done()]:
+            del self._chores[batch_id]
+            if self._crashed(task, batch_id):
+                # Holds its place for a while, so that it is not tried again at once.
+                self._chores[batch_id] = self._spawn(asyncio.sleep(FAILED_REST_S))
+
+    def _crashed(self, task: asyncio.Task[None], batch_id: str) -> bool:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._log.warning(
+                Event.BATCH_FAILED,
+                batch=batch_id,
+                error_class=type(error).__name__,
+                where=raised_at(error),
+            )
+        return error is not None
+
+    async def _after_crash(self, claim: Claim) -> None:
+        known = await self._insist(lambda: self._know(claim.batch.batch_id))
+        if known is not None:
+            request_id = self._new_request_id(self._clock.utc_us())
+            later = self._journeys.crashed(claim.batch, request_id)
+            await self._put_off(claim, known[1], later)

@@ -1,0 +1,1 @@
+"""Answers that are given again: exact or near, whole or streamed."""

@@ -1,0 +1,219 @@
+"""Answers a passage: again, where policy lets a kept answer be given, else through the cascade.
+
+The journey around it stays whole: who asks was authenticated, inspected, decided on, reserved for
+and written down before, and the outcome says that no upstream was asked.
+"""
+
+from collections.abc import Awaitable
+
+from msgspec import Struct, structs
+
+from gateway.caching.kept_streams import NotedStream, RepeatedStream
+from gateway.caching.likeness import Question, Vector, question_of
+from gateway.caching.response_cache import (
+    KeptReply,
+    Leave,
+    ResponseCache,
+    Wishes,
+    candidate_for,
+    key_of,
+    leave_for,
+    start_of,
+    wishes_of,
+)
+from gateway.caching.vectors import Vectors
+from gateway.clock import Clock
+from gateway.dispatch.attempts import AttemptLog
+from gateway.dispatch.cascading import Cascade
+from gateway.dispatch.dispatcher import Answered, LiveStream
+from gateway.metrics import Metrics
+from gateway.passage import Passage
+from gateway.types import Candidate, Completion, StreamEvent
+
+
+HEADER = "x-gatewright-cache"
+PERCENT = 100
+PPM = 1_000_000
+WITHHELD = "content_filter"
+"""A stop reason that makes no answer: to give it again would make a mishap last."""
+
+
+class _Place(Struct, frozen=True):
+    """Where the answer to a passage would lie, and what may be done with it."""
+
+    organisation: str
+    key: bytes
+    leave: Leave
+    wishes: Wishes
+    question: Question | None = None
+    vector: Vector | None = None
+
+
+class _Found(Struct, frozen=True):
+    candidate: Candidate
+    reply: KeptReply
+
+
+class CachingAnswers:
+    """The cache before the cascade; holds both."""
+
+    def __init__(
+        self,
+        cascade: Cascade,
+        cache: ResponseCache,
+        vectors: Vectors,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._cascade = cascade
+        self._cache = cache
+        self._vectors = vectors
+        self._clock = clock
+        self._metrics = metrics
+        self._shared = cache.shared
+
+    def complete(self, passage: Passage, log: AttemptLog) -> Awaitable[Answered]:
+        """A whole answer. Raises GatewrightError as the cascade does."""
+        leave = leave_for(passage)
+        if not leave.keeps_s:
+            return self._ask(passage, log)
+        return self._complete(passage, log, leave)
+
+    def open_stream(
+        self, passage: Passage, log: AttemptLog
+    ) -> Awaitable[LiveStream | NotedStream | RepeatedStream]:
+        """A stream; close it. Raises GatewrightError as the cascade does."""
+        leave = leave_for(passage)
+        if not leave.keeps_s:
+            return self._open(passage, log)
+        return self._stream(passage, log, leave)
+
+    async def _complete(self, passage: Passage, log: AttemptLog, leave: Leave) -> Answered:
+        place, found = await self._look(passage, log, leave)
+        if found is not None and found.reply.completion is not None:
+            reply = found.reply
+            return Answered(found.candidate, reply.source, found.reply.completion, reply.dropped)
+        answered = await self._ask(passage, log)
+        if place.wishes.may_keep and answered.completion.stop_reason != WITHHELD:
+            self._keep(passage, place, answered, completion=answered.completion)
+        return answered
+
+    async def _stream(
+        self, passage: Passage, log: AttemptLog, leave: Leave
+    ) -> LiveStream | NotedStream | RepeatedStream:
+        place, found = await self._look(passage, log, leave)
+        if found is not None:
+            return RepeatedStream(found.candidate, found.reply)
+        live = await self._open(passage, log)
+        if not place.wishes.may_keep:
+            return live
+
+        def keep(events: tuple[StreamEvent, ...]) -> None:
+            self._keep(passage, place, live, events=events)
+
+        return NotedStream(live, self._cache.reply_bytes_max, keep)
+
+    def _ask(self, passage: Passage, log: AttemptLog) -> Awaitable[Answered]:
+        return self._cascade.complete(passage.sent, passage.ruling.plan, log, passage.rewriting)
+
+    def _open(self, passage: Passage, log: AttemptLog) -> Awaitable[LiveStream]:
+        return self._cascade.open_stream(passage.sent, passage.ruling.plan, log, passage.rewriting)
+
+    async def _look(
+        self, passage: Passage, log: AttemptLog, leave: Leave
+    ) -> tuple[_Place, _Found | None]:
+        """Where the answer lies or would lie, and a kept one that may be given again."""
+        start = start_of(passage)
+        place = _Place(
+            passage.principal.organisation,
+            key_of(start, passage.request.raw),
+            leave,
+            wishes_of(passage.arrival.headers),
+        )
+        found = self._find(passage, place, place.key) or await self._fetched(passage, place)
+        if found is not None:
+            return place, self._told(log, found, "hit", {"cache": "hit"})
+        if leave.like_percent and passage.request.purpose == "answer":
+            place = await self._compared(passage, place, start)
+            near = self._nearest(passage, place)
+            if near is not None:
+                found, cosine = near
+                told = f"like; cosine={cosine:.4f}"
+                note = {"cache": "like", "cache_cosine_ppm": str(round(cosine * PPM))}
+                return place, self._told(log, found, told, note)
+        self._metrics.count_cache("miss")
+        log.told = {HEADER: "miss"}
+        return place, None
+
+    async def _compared(self, passage: Passage, place: _Place, start: bytes) -> _Place:
+        """The place together with the question and its vector, where there are such."""
+        question = question_of(passage.request.tree, start)
+        if question is None:
+            return place
+        vector = await self._vectors.vector(passage, question.text)
+        return structs.replace(place, question=question, vector=vector)
+
+    def _nearest(self, passage: Passage, place: _Place) -> tuple[_Found, float] | None:
+        if place.question is None or place.vector is None:
+            return None
+        for cosine, key in self._cache.likenesses.nearest(place.question, place.vector):
+            if cosine * PERCENT < place.leave.like_percent:
+                break
+            if (found := self._find(passage, place, key)) is not None:
+                return found, cosine
+        return None
+
+    def _find(self, passage: Passage, place: _Place, key: bytes) -> _Found | None:
+        """A kept answer that is young enough, of a target that may answer today."""
+        age_s = min(place.leave.keeps_s, place.wishes.age_s_max)
+        reply = self._cache.find(place.organisation, key, self._clock.monotonic_s() - age_s)
+        candidate = None if reply is None else candidate_for(passage, reply)
+        return None if reply is None or candidate is None else _Found(candidate, reply)
+
+    async def _fetched(self, passage: Passage, place: _Place) -> _Found | None:
+        """The same out of the place that workers share; from then on it lies here too."""
+        if self._shared is None or place.wishes.age_s_max < 0:
+            return None
+        reply = await self._shared.find(place.organisation, place.key)
+        if reply is None:
+            return None
+        known = self._cache.find(place.organisation, place.key, float("-inf"))
+        if known is None or known.kept_s < reply.kept_s:
+            self._cache.keep(place.organisation, place.key, reply)
+        found = self._find(passage, place, place.key)
+        if found is not None:
+            self._metrics.count_cache("shared")
+        return found
+
+    def _told(self, log: AttemptLog, found: _Found, told: str, note: dict[str, str]) -> _Found:
+        """What the caller and the record hear of it."""
+        age_s = str(int(self._clock.monotonic_s() - found.reply.kept_s))
+        log.told = {HEADER: told, "age": age_s}
+        log.repeats = {**note, "cache_of": found.reply.request_id, "cache_age_s": age_s}
+        self._metrics.count_cache(note["cache"])
+        return found
+
+    def _keep(
+        self,
+        passage: Passage,
+        place: _Place,
+        answer: Answered | LiveStream,
+        *,
+        completion: Completion | None = None,
+        events: tuple[StreamEvent, ...] = (),
+    ) -> None:
+        reply = KeptReply(
+            answer.candidate.target,
+            answer.source,
+            answer.dropped,
+            passage.request.request_id,
+            self._clock.monotonic_s(),
+            completion,
+            events,
+        )
+        kept = self._cache.keep(place.organisation, place.key, reply)
+        self._metrics.count_cache("kept" if kept else "too_long")
+        if kept and self._shared is not None:
+            self._shared.keep(place.organisation, place.key, reply, place.leave.keeps_s)
+        if kept and place.question is not None and place.vector is not None:
+            self._cache.likenesses.keep(place.question, place.vector, place.key)

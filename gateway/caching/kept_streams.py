@@ -1,0 +1,87 @@
+"""Streams and the response cache: one that is written down as it passes, one that is given again.
+
+Both look like a stream of an upstream to whoever carries them to the caller.
+"""
+
+from collections.abc import Callable
+
+from gateway.caching.response_cache import KeptReply
+from gateway.dispatch.dispatcher import LiveStream
+from gateway.types import Candidate, DialectName, StreamEvent
+
+
+Keep = Callable[[tuple[StreamEvent, ...]], None]
+"""What becomes of a stream's events once the last of them has passed."""
+
+
+class NotedStream:
+    """A live stream whose events are kept, if it reaches its end and is not too long."""
+
+    def __init__(self, live: LiveStream, length_bytes_max: int, keep: Keep) -> None:
+        self._live = live
+        self._left_bytes = length_bytes_max
+        self._events: list[StreamEvent] = []
+        self._keep = keep
+        self.candidate, self.source, self.dropped = live.candidate, live.source, live.dropped
+
+    async def next_batch(self) -> list[StreamEvent]:
+        """As `LiveStream.next_batch`."""
+        events = await self._live.next_batch()
+        self._note(events)
+        return events
+
+    async def flow(self, take: Callable[[list[StreamEvent]], bool]) -> None:
+        """As `LiveStream.flow`."""
+
+        def see(events: list[StreamEvent]) -> bool:
+            self._note(events)
+            return take(events)
+
+        await self._live.flow(see)
+
+    async def close(self, cause: BaseException | None = None) -> None:
+        """As `LiveStream.close`."""
+        await self._live.close(cause)
+
+    def _note(self, events: list[StreamEvent]) -> None:
+        if self._left_bytes < 0:
+            return
+        self._left_bytes -= sum(len(event.raw) for event in events)
+        if self._left_bytes < 0 or _has_refused(events):
+            self._left_bytes = -1
+            self._events = []
+            return
+        self._events += events
+        if any(event.is_terminal for event in events):
+            self._keep(tuple(self._events))
+            self._left_bytes = -1
+
+
+class RepeatedStream:
+    """A stream from the cache: all of it at once, and nothing to close."""
+
+    def __init__(self, candidate: Candidate, reply: KeptReply) -> None:
+        self.candidate = candidate
+        self.source: DialectName = reply.source
+        self.dropped = reply.dropped
+        self._events = list(reply.events)
+
+    async def next_batch(self) -> list[StreamEvent]:
+        """All events the first time, nothing afterwards."""
+        events, self._events = self._events, []
+        return events
+
+    async def flow(self, take: Callable[[list[StreamEvent]], bool]) -> None:
+        """Nothing arrives by itself."""
+
+    async def close(self, cause: BaseException | None = None) -> None:
+        """Nothing is open."""
+
+
+def _has_refused(events: list[StreamEvent]) -> bool:
+    """Whether the answer was withheld: that is no answer to give again."""
+    return any(
+        delta.kind == "stop" and delta.stop_reason == "content_filter"
+        for event in events
+        for delta in event.deltas
+    )

@@ -1,0 +1,232 @@
+"""Answers that may be given again: in this worker's memory, inside one project, as policy says.
+
+An answer is found by everything that made it: who asked and where, the policy document, the
+dialect, and every byte of the request. Nothing here is needed: all of it can be lost at any moment.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from gateway.caching.likeness import Likenesses
+from gateway.configuration.sections import ResponseCacheSettings
+from gateway.passage import Passage
+from gateway.rollout.versions import PolicySet
+from gateway.threads import project_of
+from gateway.types import Candidate, Completion, DialectName, Principal, StreamEvent, Target
+from policies.decision import Decision
+
+
+OVERHEAD_BYTES: Final = 2048
+"""About what an entry takes beside its texts."""
+COPIES: Final = 3
+"""An answer is held as the upstream's bytes and as what they mean."""
+AGE_DIGITS_MAX: Final = 9
+FOR_EVER_S: Final = 10**AGE_DIGITS_MAX
+NEVER_S: Final = -1
+
+
+class KeptReply(Struct, frozen=True):
+    """What a target said to a request: a whole answer, or the events of a stream."""
+
+    target: Target
+    source: DialectName
+    dropped: tuple[str, ...]
+    request_id: str
+    """Of the request that was answered by the target itself."""
+    kept_s: float
+    completion: Completion | None = None
+    events: tuple[StreamEvent, ...] = ()
+
+    @property
+    def length_bytes(self) -> int:
+        said = len(self.completion.raw) if self.completion is not None else 0
+        return OVERHEAD_BYTES + COPIES * (said + sum(len(event.raw) for event in self.events))
+
+
+class AnswerPlace(Protocol):
+    """Where workers share answers, behind their own memories. Nobody waits for it."""
+
+    async def find(self, organisation: str, key: bytes) -> KeptReply | None:
+        """What lies there, as old as it is; None also where the place does not answer in time."""
+        ...
+
+    def keep(self, organisation: str, key: bytes, reply: KeptReply, keeps_s: int) -> None:
+        """Keep a reply for so long, beside what the caller does next."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class CacheTotals(Struct, frozen=True):
+    """How much is kept."""
+
+    replies: int
+    length_bytes: int
+
+
+class ResponseCache:
+    """A bounded store; who was not asked for longest goes first, and no organisation fills it.
+
+    Belongs to one event loop.
+    """
+
+    def __init__(self, settings: ResponseCacheSettings, shared: AnswerPlace | None = None) -> None:
+        self.shared = shared
+        """The second level, where there is one; asked by who may wait, closed by `close`."""
+        self._settings = settings
+        self._replies: dict[str, OrderedDict[bytes, KeptReply]] = {}
+        self._held_bytes: dict[str, int] = {}
+        self.likenesses = Likenesses(settings.vectors_max)
+
+    @property
+    def totals(self) -> CacheTotals:
+        replies = sum(map(len, self._replies.values()))
+        return CacheTotals(replies, sum(self._held_bytes.values()))
+
+    @property
+    def reply_bytes_max(self) -> int:
+        """What is longer is not kept."""
+        return min(self._settings.reply_bytes_max, self._settings.organisation_bytes_max)
+
+    def find(self, organisation: str, key: bytes, oldest_s: float) -> KeptReply | None:
+        """What was kept under a key, unless that was before `oldest_s` of the clock."""
+        replies = self._replies.get(organisation)
+        found = replies.get(key) if replies is not None else None
+        if replies is None or found is None:
+            return None
+        if found.kept_s < oldest_s:
+            return None
+        replies.move_to_end(key)
+        return found
+
+    def keep(self, organisation: str, key: bytes, reply: KeptReply) -> bool:
+        """Keep a reply in the place of an older one; whether it was short enough."""
+        if reply.length_bytes > self.reply_bytes_max:
+            return False
+        self._forget(organisation, key)
+        self._replies.setdefault(organisation, OrderedDict())[key] = reply
+        self._held_bytes[organisation] = self._held_bytes.get(organisation, 0) + reply.length_bytes
+        while self._held_bytes[organisation] > self._settings.organisation_bytes_max:
+            self._forget_oldest(organisation)
+        while sum(self._held_bytes.values()) > self._settings.memory_bytes_max:
+            # Whoever holds most gives first: a newcomer cannot push a small tenant out.
+            self._forget_oldest(max(self._held_bytes, key=self._held_bytes.__getitem__))
+        return True
+
+    def forget_before(self, oldest_s: float) -> int:
+        """Drop what was kept before then, and say how many that were."""
+        stale = [
+            (organisation, key)
+            for organisation, replies in self._replies.items()
+            for key, reply in replies.items()
+            if reply.kept_s < oldest_s
+        ]
+        for organisation, key in stale:
+            self._forget(organisation, key)
+        return len(stale)
+
+    async def close(self) -> None:
+        """Leave what is shared."""
+        if self.shared is not None:
+            await self.shared.close()
+
+    def _forget_oldest(self, organisation: str) -> None:
+        self._forget(organisation, next(iter(self._replies[organisation])))
+
+    def _forget(self, organisation: str, key: bytes) -> None:
+        replies = self._replies.get(organisation)
+        reply = replies.pop(key, None) if replies is not None else None
+        if reply is None:
+            return
+        self._held_bytes[organisation] -= reply.length_bytes
+        if not replies:
+            del self._replies[organisation], self._held_bytes[organisation]
+
+
+class Leave(Struct, frozen=True):
+    """What policy lets be done with the answer to a request."""
+
+    keeps_s: int = 0
+    """For how long it may be given again; 0: not at all."""
+    like_percent: float = 0.0
+    """From which nearness on it may answer another question; 0: none."""
+
+
+NO_LEAVE: Final = Leave()
+
+
+def leave_for(passage: Passage) -> Leave:
+    """What policy lets be done with the answer to this request.
+
+    An answer that names an end user, or was made from a request with replaced names, is one
+    person's: it is never kept.
+    """
+    policies, decision = passage.arrival.snapshot.policies, passage.ruling.decision
+    if not policies.keeps_answers or passage.subject or passage.rewriting is not None:
+        return NO_LEAVE
+    return granted(policies, passage.principal, decision)
+
+
+def granted(policies: PolicySet, principal: Principal, decision: Decision) -> Leave:
+    """What the rules say of keeping answers, whatever is in them."""
+    if not policies.keeps_answers or decision.obligations.no_cache:
+        return NO_LEAVE
+    body = policies.document_for(principal).body
+    name = decision.matched_preference
+    rule = next((each for each in body.preferences if each.name == name), None)
+    keeps_s, like = body.defaults.cache_s, body.defaults.cache_like_percent
+    if rule is not None:
+        keeps_s = keeps_s if rule.cache_s is None else rule.cache_s
+        like = like if rule.cache_like_percent is None else rule.cache_like_percent
+    return Leave(keeps_s, like or 0.0) if keeps_s else NO_LEAVE
+
+
+def start_of(passage: Passage) -> bytes:
+    """All that an answer depends on beside the body: who asked, where, under which policy."""
+    request, plan = passage.request, passage.ruling.plan
+    parts = (
+        *project_of(passage.principal),
+        passage.ruling.decision.document_digest,
+        passage.inspection.data_class,
+        passage.arrival.endpoint,
+        request.dialect,
+        request.version,
+        ",".join(request.betas),
+        plan.translation,
+        str(plan.candidates[0].output_tokens_cap),
+    )
+    # Lengths keep neighbours apart: no part can pass for the end of the one before it.
+    return b"".join(b"%d:%b" % (len(encoded := part.encode()), encoded) for part in parts)
+
+
+def key_of(start: bytes, raw: bytes) -> bytes:
+    """SHA-256 of all that an answer depends on, the body's bytes among it."""
+    return hashlib.sha256(start + raw).digest()
+
+
+def candidate_for(passage: Passage, reply: KeptReply) -> Candidate | None:
+    """Who gave a reply, if the plan of today would ask the very same target; None otherwise."""
+    candidates = passage.ruling.plan.candidates
+    return next((each for each in candidates if each.target == reply.target), None)
+
+
+class Wishes(Struct, frozen=True):
+    """What a caller asks of the cache."""
+
+    age_s_max: int
+    may_keep: bool
+
+
+def wishes_of(headers: Sequence[tuple[bytes, bytes]]) -> Wishes:
+    """What `cache-control` says (RFC 9111 §5.2.1); words of others, and nonsense, say nothing."""
+    given = b",".join(value for name, value in headers if name == b"cache-control")
+    words = [word.strip().lower() for word in given.decode("latin-1").split(",")]
+    ages = [word.removeprefix("max-age=") for word in words if word.startswith("max-age=")]
+    limits = [int(age) for age in ages if age.isdecimal() and len(age) <= AGE_DIGITS_MAX]
+    if "no-cache" in words or "no-store" in words:
+        limits.append(NEVER_S)
+    return Wishes(min(limits, default=FOR_EVER_S), "no-store" not in words)

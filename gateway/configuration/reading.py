@@ -1,0 +1,252 @@
+"""Configuration: one `gatewright.toml` plus environment variables, checked before anything starts.
+
+This is the only module that reads the environment. `GATEWRIGHT_<SECTION>__<KEY>=value` overrides a
+scalar, e.g. `GATEWRIGHT_DATA_PLANE__PORT=9000`; `GATEWRIGHT_LOG_LEVEL` stands alone. Every error
+names the file (or variable), the key and the reason.
+"""
+
+import math
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gateway.configuration.sections import EXPLORATION_MAX, WINDOW_LEAST
+from gateway.configuration.settings import ProviderSettings, Settings, TargetSettings
+from gateway.errors import ConfigurationInvalid
+
+
+ENVIRONMENT_PREFIX = "GATEWRIGHT_"
+_MAY_BE_ZERO = frozenset(
+    {
+        "audit.free_bytes_min",
+        "inspection.inline_bytes_max",
+        "inspection.deadline_s_per_mib",
+        "responses.keep_days",
+        "response_cache.memory_bytes_max",
+        "inspection.cascade_exploration",
+    }
+)
+_SECRET_HEADERS = frozenset(
+    {"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"}
+)
+
+
+def load_settings(file: Path, environment: Mapping[str, str] | None = None) -> Settings:
+    """Read and check the configuration.
+
+    Raises:
+        ConfigurationInvalid: with the file or variable, the key and the reason.
+    """
+    environment = os.environ if environment is None else environment
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationInvalid(str(file), "", error.strerror or "cannot be read") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationInvalid(str(file), "", "is not UTF-8 text") from error
+    return parse_settings(text, str(file), file.resolve().parent, environment)
+
+
+def parse_settings(
+    text: str, source: str, folder: Path, environment: Mapping[str, str]
+) -> Settings:
+    """Check a configuration text; see `load_settings`."""
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationInvalid(source, "", f"not valid TOML: {error}") from error
+    for reserved in ("source", "folder"):
+        if reserved in tree:
+            raise ConfigurationInvalid(source, reserved, "is not a setting")
+    _apply_environment(tree, environment, source)
+    tree |= {"source": source, "folder": str(folder)}
+    try:
+        settings = msgspec.convert(tree, Settings)
+    except msgspec.ValidationError as error:
+        reason, _, where = str(error).partition(" - at `$.")
+        key = _key_of(tree, where.rstrip("`"), reason)
+        raise ConfigurationInvalid(source, key, reason) from error
+    _check(settings)
+    return settings
+
+
+def read_environment(name: str) -> str | None:
+    """A variable that a setting names, e.g. a provider's key; None when it is unset or empty."""
+    return os.environ.get(name) or None
+
+
+def _key_of(tree: Mapping[str, Any], where: str, reason: str) -> str:
+    """The key that is wrong; msgspec writes `providers[...]` for whichever provider it was."""
+    section, is_table, rest = where.partition("[...]")
+    kinds = {"providers": ProviderSettings, "targets": TargetSettings}
+    if is_table and section in kinds:
+        for name, item in tree[section].items():
+            try:
+                msgspec.convert(item, kinds[section])
+            except msgspec.ValidationError:
+                where = f"{section}.{name}{rest}"
+                break
+    found = re.search(r"field `([^`]+)`", reason)
+    return ".".join(filter(None, (where, found[1] if found else "")))
+
+
+def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str], source: str) -> None:
+    """Put `GATEWRIGHT_SECTION__KEY` values where TOML would have put them."""
+    sections = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+    if level := environment.get(f"{ENVIRONMENT_PREFIX}LOG_LEVEL"):
+        tree["log_level"] = level
+    for variable, value in sorted(environment.items()):
+        if not variable.startswith(ENVIRONMENT_PREFIX) or "__" not in variable:
+            continue
+        section, _, key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().partition("__")
+        kind = sections.get(section)
+        if not (isinstance(kind, type) and issubclass(kind, Struct)):
+            raise ConfigurationInvalid(variable, section, "there is no such section")
+        fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+        if key not in fields:
+            raise ConfigurationInvalid(variable, f"{section}.{key}", "there is no such setting")
+        try:
+            scalar = msgspec.convert(value, fields[key], strict=False)
+        except msgspec.ValidationError as error:
+            raise ConfigurationInvalid(variable, f"{section}.{key}", str(error)) from error
+        table = tree.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise ConfigurationInvalid(source, section, "must be a table")
+        table[key] = scalar
+
+
+def _check(settings: Settings) -> None:
+    """What types cannot say."""
+    source = settings.source
+    for name, listener in (("data_plane", settings.data_plane), ("admin", settings.admin)):
+        if not 0 <= listener.port <= 65535:  # noqa: PLR2004
+            raise ConfigurationInvalid(source, f"{name}.port", "must be between 0 and 65535")
+    _check_numbers(settings)
+    if not settings.database.url.startswith(("sqlite+aiosqlite:///", "postgresql+asyncpg://")):
+        reason = "must start with sqlite+aiosqlite:/// or postgresql+asyncpg://"
+        raise ConfigurationInvalid(source, "database.url", reason)
+    if not re.fullmatch(r"[a-z0-9-]{1,32}", settings.audit.worker):
+        reason = "must be 1 to 32 lower-case letters, digits or dashes"
+        raise ConfigurationInvalid(source, "audit.worker", reason)
+    _check_references(settings)
+    if not 0 <= settings.inspection.cascade_exploration <= EXPLORATION_MAX:
+        reason = f"must be between 0 and {EXPLORATION_MAX}"
+        raise ConfigurationInvalid(source, "inspection.cascade_exploration", reason)
+    for name in settings.policy.headers:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", name) or name in _SECRET_HEADERS:
+            reason = f"`{name}` is not a header in lower case that may be recorded"
+            raise ConfigurationInvalid(source, "policy.headers", reason)
+    _check_currencies(settings)
+    _check_targets(settings)
+    _check_retention(settings)
+
+
+def _check_retention(settings: Settings) -> None:
+    """What a vendor batches it keeps for a while: nobody may promise the opposite beside it."""
+    for name, provider in settings.providers.items():
+        if provider.native_batches and "no_retention" in provider.assurances:
+            reason = "a vendor keeps its batches for days, which `no_retention` rules out"
+            raise ConfigurationInvalid(settings.source, f"providers.{name}.native_batches", reason)
+
+
+def _check_targets(settings: Settings) -> None:
+    """Targets are of configured providers, and who is named is there."""
+    source = settings.source
+    for name, target in settings.targets.items():
+        if target.provider not in settings.providers:
+            reason = f"there is no provider `{target.provider}`"
+            raise ConfigurationInvalid(source, f"targets.{name}.provider", reason)
+    vectors = settings.response_cache.embeddings
+    if vectors and vectors not in settings.targets:
+        reason = f"there is no target `{vectors}`"
+        raise ConfigurationInvalid(source, "response_cache.embeddings", reason)
+
+
+def _check_numbers(settings: Settings) -> None:
+    """TOML knows `nan` and `inf`; a deadline that is one of them would never come."""
+    sections: dict[str, Struct] = {
+        "limits": settings.limits,
+        "audit": settings.audit,
+        "response_cache": settings.response_cache,
+        "inspection": settings.inspection,
+        "secrets": settings.secrets,
+        "batches": settings.batches,
+    } | {f"providers.{name}": provider for name, provider in settings.providers.items()}
+    for section, values in sections.items():
+        for name, value in msgspec.structs.asdict(values).items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            key = f"{section}.{name}"
+            if not math.isfinite(value):
+                raise ConfigurationInvalid(settings.source, key, "must be a finite number")
+            if key in _MAY_BE_ZERO:
+                if value < 0:
+                    raise ConfigurationInvalid(settings.source, key, "must not be less than zero")
+            elif value <= 0:
+                raise ConfigurationInvalid(settings.source, key, "must be greater than zero")
+
+
+def _check_currencies(settings: Settings) -> None:
+    for name, currency in settings.currencies.items():
+        key = f"currencies.{name}"
+        if not re.fullmatch(r"[A-Z]{3}", name) or name == "USD":
+            raise ConfigurationInvalid(settings.source, key, "must be a code such as INR")
+        if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", currency.per_usd):
+            raise ConfigurationInvalid(settings.source, f"{key}.per_usd", "must be a number")
+        if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", currency.as_of):
+            raise ConfigurationInvalid(settings.source, f"{key}.as_of", "must be a date")
+    if not all(0 < percent <= 1000 for percent in settings.alerts.percents):  # noqa: PLR2004
+        raise ConfigurationInvalid(settings.source, "alerts.percents", "must be above 0")
+    if not 0 < settings.drift.index_least <= 10:  # noqa: PLR2004
+        raise ConfigurationInvalid(settings.source, "drift.index_least", "from above 0 to 10")
+    if settings.drift.requests_least < WINDOW_LEAST:
+        reason = f"must be {WINDOW_LEAST} at least"
+        raise ConfigurationInvalid(settings.source, "drift.requests_least", reason)
+
+
+def _check_references(settings: Settings) -> None:
+    references = {
+        "secrets.pepper": settings.secrets.pepper,
+        "secrets.master_key": settings.secrets.master_key,
+        "secrets.admin_token": settings.secrets.admin_token,
+    } | {
+        f"providers.{name}.credential": provider.credential
+        for name, provider in settings.providers.items()
+        if provider.credential
+    }
+    _check_server(settings, "rates", settings.rates.url)
+    _check_server(settings, "response_cache", settings.response_cache.url)
+    for key, optional in (
+        ("rates.password", settings.rates.password),
+        ("response_cache.password", settings.response_cache.password),
+        ("oidc.client_secret", settings.oidc.client_secret),
+        ("alerts.credential", settings.alerts.credential),
+    ):
+        if optional:
+            references[key] = optional
+    references["vault.credential"] = settings.vault.credential
+    for key, reference in references.items():
+        may_move = key.startswith("providers.")
+        if may_move and reference.places != 1:
+            reason = "needs exactly one of `env`, `file`, `db`, `vault` and `aws_sm`"
+            raise ConfigurationInvalid(settings.source, key, reason)
+        if not may_move and (reference.places != 1 or not reference.is_local):
+            # What opens the other places cannot itself be kept in them.
+            reason = "needs exactly one of `env` and `file`"
+            raise ConfigurationInvalid(settings.source, key, reason)
+
+
+def _check_server(settings: Settings, section: str, url: str) -> None:
+    """The address of a Valkey or Redis that workers share."""
+    if url and not url.startswith(("redis://", "rediss://")):
+        reason = "must start with redis:// or rediss://"
+        raise ConfigurationInvalid(settings.source, f"{section}.url", reason)
+    if "@" in url:
+        reason = f"must not hold a password; name one with `{section}.password`"
+        raise ConfigurationInvalid(settings.source, f"{section}.url", reason)

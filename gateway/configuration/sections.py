@@ -1,0 +1,244 @@
+"""Sections of the settings that stand apart: inspection, secrets, and services outside."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from gateway.configuration.guarding import GuardRules
+from gateway.obligations import Regime
+
+
+EXPLORATION_MAX = 0.05
+WINDOW_LEAST = 50
+"""A day, or an hour, with fewer requests is no part of a reference."""
+
+
+class InspectionSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Content no classifier can read makes a request S4; `tolerated_opaque` names kinds that pass.
+
+    Tolerating `image` or `document` means that such content may leave for a managed target unread.
+    """
+
+    tolerated_opaque: tuple[str, ...] = ()
+    deadline_s: float = 0.025
+    deadline_s_per_mib: float = 8.0
+    """Added to the deadline for every MiB of the request: a long one may take longer."""
+    inline_bytes_max: int = 8 * 1024
+    """Longer requests are inspected in a worker thread, off the event loop."""
+    ability_file: str = ""
+    """The cheap model's abilities: what `weak_suffices` is of, instead of the trained pairs'."""
+    calibration_file: str = ""
+    """A calibration table: which organisations and routes have a guarantee for the cheap tier."""
+    cascade_exploration: float = 0.0
+    """Share, up to 0.05, of good cheap answers in cascades that a dearer tier gives as well."""
+    injection: bool = False
+    """Score untrusted text of every request, also where no policy asks."""
+    output_masked_from: Literal["S1", "S2", "S3", "S4"] = "S3"
+    """Where policy says to mask answers: from which class of findings on."""
+    verdicts_kept: int = 10_000
+    """Verdicts on messages, kept by digest: a conversation's history is read once. 0: none."""
+
+
+class ResponsesSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Answers that callers may continue with `previous_response_id`; encrypted, per project."""
+
+    keep_days: int = 30
+    """0 keeps none; requests that want to continue one are then refused."""
+
+
+class SecretReference(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a secret is kept; exactly one of these."""
+
+    env: str = ""
+    file: str = ""
+    db: str = ""
+    """The name of a secret that is sealed in the database."""
+    vault: str = ""
+    """`path#field` below the KV mount of HashiCorp Vault."""
+    aws_sm: str = ""
+    """`name` or `name#field` in AWS Secrets Manager."""
+
+    @property
+    def is_local(self) -> bool:
+        return not (self.db or self.vault or self.aws_sm)
+
+    @property
+    def places(self) -> int:
+        return sum(map(bool, (self.env, self.file, self.db, self.vault, self.aws_sm)))
+
+
+class SecretsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Keys the gateway itself needs; `gatewright init` makes the files with mode 0600."""
+
+    pepper: SecretReference = SecretReference(file="var/pepper.key")
+    pepper_version: int = 1
+    master_key: SecretReference = SecretReference(file="var/master.key")
+    key_service: str = ""
+    """What unwraps the master key: `vault:NAME` of a transit key, or `aws-kms:KEY`."""
+    admin_token: SecretReference = SecretReference(file="var/admin.token")
+    refresh_s: float = 5.0
+    outage_tolerance_s: float = 3600.0
+    """How long a credential stays good that its place cannot confirm."""
+    former_kept_s: float = 86_400.0
+    """How long a credential of the database can be put back after a switch to its next version."""
+
+
+class VaultSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """HashiCorp Vault, for references with `vault`."""
+
+    url: str = ""
+    mount: str = "secret"
+    namespace: str = ""
+    auth: Literal["approle", "kubernetes", "token"] = "approle"
+    auth_mount: str = ""
+    role: str = ""
+    credential: SecretReference = SecretReference(file="var/vault.secret")
+    """The AppRole's secret id, or the token."""
+    transit_mount: str = "transit"
+    kubernetes_token_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105
+
+
+class OidcSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """An OpenID provider by which people sign in to the admin listener."""
+
+    issuer: str = ""
+    client_id: str = ""
+    client_secret: SecretReference | None = None
+    scope: str = "openid profile email"
+
+
+class AlertSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """A web hook that is told when so much of a budget is used up."""
+
+    url: str = ""
+    credential: SecretReference | None = None
+    """Sent as a bearer token."""
+    allow_plain_http: bool = False
+    percents: tuple[int, ...] = (50, 80, 100)
+
+
+class DriftSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Profiles of prompts and answers, compared with the four weeks before; counts only."""
+
+    enabled: bool = True
+    index_least: float = 0.1
+    """Population stability index from which a difference beyond chance is a drift."""
+    requests_least: int = 200
+    """In a window of an hour, six or twenty-four; fewer are not judged."""
+    withdraws_guarantee: bool = True
+    """While a route's prompts drift, its calibration promises nothing: no request is `cheap`."""
+
+
+class PriceSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The enterprise's own prices."""
+
+    file: str = ""
+    """Entries in the form of `gateway/prices.toml`; each stands in front of the shipped one."""
+
+
+class SinkSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """A place outside that gets every record of the audit log, and its checkpoints."""
+
+    kind: Literal["jsonl", "syslog", "http", "otlp"]
+    url: str = ""
+    """`https://…` (http, otlp), `tls://HOST:PORT` or `tcp://HOST:PORT` (syslog)."""
+    file: str = ""
+    """Of `jsonl`."""
+    credential: SecretReference | None = None
+    """Sent as a bearer token (http, otlp)."""
+    allow_plain_http: bool = False
+
+
+class RetentionSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """How long content can be read; records and proofs stay."""
+
+    classes: Mapping[str, int] = {}
+    """Days per class; 0, or no entry, keeps for ever."""
+    default: str = ""
+    """The class of organisations that have none of their own."""
+    organisations: Mapping[str, str] = {}
+    """Classes by organisation."""
+
+
+class ObligationSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """By which rules organisations say they are bound: clocks and the checklist follow from it."""
+
+    default: tuple[Regime, ...] = ()
+    """Of organisations that are not named."""
+    organisations: Mapping[str, tuple[Regime, ...]] = {}
+
+    def of(self, organisation: str) -> tuple[Regime, ...]:
+        return self.organisations.get(organisation, self.default)
+
+
+class CurrencySettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """How amounts are shown in another currency; nothing is booked in it."""
+
+    per_usd: str
+    """A decimal number, as text so that no digit is lost."""
+    as_of: str
+
+
+class AwsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """AWS, for references with `aws_sm`; empty values are those of boto3."""
+
+    region: str = ""
+    endpoint_url: str = ""
+
+
+class BatchSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Files and batches of projects; encrypted, worked off line by line beside other requests."""
+
+    enabled: bool = True
+    """Without it there are no such addresses, and batches that exist stand still."""
+    open_max: int = 100
+    """Batches of one project that are not over at once; more are refused with 429."""
+    concurrent_lines: int = 8
+    """Lines that a worker has under way at once."""
+    window_hours: float = 24.0
+    """How long a batch may take; lines that were not sent by then expire."""
+    native_lines_max: int = 10_000
+    """Lines that are handed to a vendor's own batch API together."""
+    native_poll_s: float = 15.0
+    """How soon a vendor is asked how its batch stands; later up to twenty times as rarely."""
+    keep_days: float = 30.0
+    """How long files, and batches with their results, can be read."""
+
+
+class ResponseCacheSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Answers that policy lets be given again: in memory, and where workers share them."""
+
+    memory_bytes_max: int = 64 * 1024 * 1024
+    """0 keeps none, whatever policies say."""
+    organisation_bytes_max: int = 16 * 1024 * 1024
+    """What one organisation's answers may take of it."""
+    reply_bytes_max: int = 512 * 1024
+    """A longer answer is not kept."""
+    embeddings: str = ""
+    """An in-house target that makes vectors, for policies that compare questions."""
+    vectors_max: int = 4096
+    """Questions that can be compared; each takes four bytes for every dimension."""
+    url: str = ""
+    """`redis://host:port/number` of a place that workers share; `rediss://` with TLS."""
+    password: SecretReference | None = None
+    deadline_s: float = 0.005
+    """A shared place that has not answered by then has nothing."""
+
+
+class RatesSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where workers share rate limits; without a URL each worker limits by itself."""
+
+    url: str = ""
+    """`redis://host:port/number`, also for Valkey; `rediss://` with TLS."""
+    password: SecretReference | None = None
+
+
+class PolicySettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The policy document; empty means the default document that is shipped."""
+
+    file: str = ""
+    headers: tuple[str, ...] = ()
+    """Request headers that policies may look at; they are also recorded."""
+    guard: GuardRules = GuardRules()
+    """What a canary must keep whose version has no rules of its own."""

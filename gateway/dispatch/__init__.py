@@ -1,0 +1,1 @@
+"""Walks a plan to an answer: attempts, and what decides about the next one."""

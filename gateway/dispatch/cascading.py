@@ -1,0 +1,276 @@
+"""Cascades: a cheap target answers, a gate reads the answer, and what will not do goes one tier up.
+
+Both answers are paid and stand in the record. Nothing of the cheap one is shown before the gate has
+spoken: a stream is held back until it is whole. Where the dearer tier does not answer, the cheap
+answer counts. Now and then an answer that would do is asked for again: such pairs are the labels
+that thresholds are checked with, and their odds are recorded.
+"""
+
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
+from typing import Protocol
+
+from msgspec import Struct, structs
+
+from classifiers.calibration.learning import choose
+from classifiers.complexity.answers import agreement, final_answer
+from gateway.clock import Clock
+from gateway.dispatch.attempts import AttemptLog
+from gateway.dispatch.dispatcher import Answered, Dispatcher, LiveStream
+from gateway.errors import FeatureUnsupported, NoTargetAvailable, UpstreamFailed, UpstreamRefused
+from gateway.tally import Tally, content_bytes, with_estimates
+from gateway.types import ChatRequest, Plan, StreamEvent, Usage
+from gateway.veiling.rewriting import AnswerRewriter
+from policies.facts import tier_rank
+
+
+HELD_BYTES_MAX = 4 * 1024 * 1024
+"""A cheap answer that is longer is not waited for: it goes one tier up."""
+LEAST_S = 1.0
+_SALT = "cascade"
+_PPM = 1_000_000
+_FAILED = (UpstreamFailed, NoTargetAvailable, FeatureUnsupported)
+
+
+class Judge(Protocol):
+    """Reads answers of cheap models."""
+
+    async def doubt(
+        self, request: ChatRequest, organisation: str, answer: str, *, calls_tools: bool
+    ) -> float:
+        """How likely it is, 0 to 1, that this answer will not do."""
+        ...
+
+
+class _Cheap(Struct, frozen=True):
+    """What the cheap tier answered, as far as the gate looks at it."""
+
+    text: str
+    usage: Usage
+    calls_tools: bool
+    is_whole: bool = True
+
+
+class _Asked(Struct, frozen=True):
+    """A streamed request whose cheap answer is waiting."""
+
+    request: ChatRequest
+    plan: Plan
+    dear_leg: Plan
+    log: AttemptLog
+    rewriting: AnswerRewriter | None
+
+
+class _Verdict(Struct, frozen=True):
+    """What the gate said, and with which odds it was followed."""
+
+    score: float
+    escalates: bool
+    propensity: float | None
+    """None for streams: their answers make no pair."""
+    explored: bool = False
+
+    def note(self, end: str, cheap_target: str, agreed: float | None = None) -> dict[str, str]:
+        """The verdict for the record: names and numbers, no word of an answer."""
+        note = {
+            "cascade": end,
+            "cascade_cheap": cheap_target,
+            "cascade_score_ppm": str(round(self.score * _PPM)),
+        }
+        if self.propensity is not None:
+            note["cascade_propensity_ppm"] = str(round(self.propensity * _PPM))
+        if self.explored:
+            note["cascade_explored"] = "yes"
+        if agreed is not None:
+            note["cascade_agreement_ppm"] = str(round(agreed * _PPM))
+        return note
+
+
+def legs(plan: Plan) -> tuple[Plan, Plan] | None:
+    """The candidates of the first one's tier, and those of higher tiers; None for no cascade."""
+    if plan.cascade_above is None:
+        return None
+    first = tier_rank(plan.candidates[0].target.tier)
+    ranks = [(tier_rank(each.target.tier), each) for each in plan.candidates]
+    cheap = tuple(each for rank, each in ranks if rank == first)
+    dearer = tuple(each for rank, each in ranks if rank > first)
+    if not dearer:
+        return None
+    return structs.replace(plan, candidates=cheap), structs.replace(plan, candidates=dearer)
+
+
+class Cascade:
+    """Answers a request by its plan; one without a cascade is the dispatcher's alone."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, judge: Judge, clock: Clock, exploration: float = 0.0
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._judge = judge
+        self._clock = clock
+        self._exploration = exploration
+
+    def complete(
+        self,
+        request: ChatRequest,
+        plan: Plan,
+        log: AttemptLog,
+        rewriting: AnswerRewriter | None = None,
+    ) -> Awaitable[Answered]:
+        """A whole answer, of the cheap tier where that will do.
+
+        Raises:
+            GatewrightError: as the dispatcher does, when no tier answers.
+        """
+        split = legs(plan)
+        if split is None:
+            return self._dispatcher.complete(request, plan, log, rewriting)
+        return self._complete(request, plan, log, rewriting, split)
+
+    async def _complete(
+        self,
+        request: ChatRequest,
+        plan: Plan,
+        log: AttemptLog,
+        rewriting: AnswerRewriter | None,
+        split: tuple[Plan, Plan],
+    ) -> Answered:
+        cheap_leg, dear_leg = split
+        began_s = self._clock.monotonic_s()
+        try:
+            cheap = await self._dispatcher.complete(request, cheap_leg, log, rewriting)
+        except _FAILED as error:
+            _unless_callers(error)
+            log.cascade = {"cascade": "cheap_failed"}
+            return await self._dispatcher.complete(
+                request, self._rest(dear_leg, began_s), log, rewriting
+            )
+        done, target = cheap.completion, cheap.candidate.target
+        usage = with_estimates(done.usage, request.input_tokens_estimate, content_bytes(done))
+        seen = _Cheap(done.text, usage, bool(done.tool_calls))
+        verdict = await self._verdict(request, plan, seen)
+        if not verdict.escalates:
+            log.cascade = verdict.note("kept", target.name)
+            return cheap
+        log.spent.append((target, usage))
+        try:
+            dear = await self._dispatcher.complete(
+                request, self._rest(dear_leg, began_s), log, rewriting
+            )
+        except _FAILED:
+            log.spent.pop()
+            log.cascade = verdict.note("escalation_failed", target.name)
+            return cheap
+        agreed = agreement(final_answer(done.text), final_answer(dear.completion.text))
+        log.cascade = verdict.note("escalated", target.name, agreed)
+        return dear
+
+    async def open_stream(
+        self,
+        request: ChatRequest,
+        plan: Plan,
+        log: AttemptLog,
+        rewriting: AnswerRewriter | None = None,
+    ) -> LiveStream:
+        """A stream; one of the cheap tier has been read to its end before.
+
+        Raises:
+            GatewrightError: as the dispatcher does, when no tier answers.
+        """
+        split = legs(plan)
+        if split is None:
+            return await self._dispatcher.open_stream(request, plan, log, rewriting)
+        cheap_leg, dear_leg = split
+        began_s = self._clock.monotonic_s()
+        async with AsyncExitStack() as closing:
+            try:
+                cheap = await self._dispatcher.open_stream(request, cheap_leg, log, rewriting)
+                closing.push_async_callback(cheap.close)
+                seen = await _held(cheap, request.input_tokens_estimate)
+            except _FAILED as error:
+                _unless_callers(error)
+                log.cascade = {"cascade": "cheap_failed"}
+                return await self._dispatcher.open_stream(
+                    request, self._rest(dear_leg, began_s), log, rewriting
+                )
+            asked = _Asked(request, plan, self._rest(dear_leg, began_s), log, rewriting)
+            live = await self._kept_or_dearer(asked, cheap, seen)
+            if live is cheap:
+                closing.pop_all()
+            return live
+
+    async def _kept_or_dearer(self, asked: _Asked, cheap: LiveStream, seen: _Cheap) -> LiveStream:
+        target, log = cheap.candidate.target, asked.log
+        verdict = await self._verdict(asked.request, asked.plan, seen)
+        if not verdict.escalates:
+            log.cascade = verdict.note("kept", target.name)
+            return cheap
+        log.spent.append((target, seen.usage))
+        try:
+            dear = await self._dispatcher.open_stream(
+                asked.request, asked.dear_leg, log, asked.rewriting
+            )
+        except _FAILED:
+            if not seen.is_whole:
+                raise
+            log.spent.pop()
+            log.cascade = verdict.note("escalation_failed", target.name)
+            return cheap
+        log.cascade = verdict.note("escalated", target.name)
+        return dear
+
+    async def _verdict(self, request: ChatRequest, plan: Plan, seen: _Cheap) -> _Verdict:
+        if not seen.is_whole:
+            return _Verdict(1.0, escalates=True, propensity=None)
+        score = await self._judge.doubt(
+            request, plan.tenant, seen.text, calls_tools=seen.calls_tools
+        )
+        doubted = score > (plan.cascade_above or 0.0)
+        if request.stream:
+            return _Verdict(score, escalates=doubted, propensity=None)
+        if doubted:
+            # Then both answers exist anyway; to show one that is doubted would harm the caller.
+            return _Verdict(score, escalates=True, propensity=1.0)
+        choice = choose(
+            prefers_cheap=True,
+            exploration=self._exploration,
+            request_id=request.request_id,
+            salt=_SALT,
+        )
+        return _Verdict(score, not choice.cheap, choice.propensity, choice.explored)
+
+    def _rest(self, leg: Plan, began_s: float) -> Plan:
+        """The leg with the time that is left."""
+        spent_s = self._clock.monotonic_s() - began_s
+        return structs.replace(leg, deadline_s=max(LEAST_S, leg.deadline_s - spent_s))
+
+
+async def _held(live: LiveStream, input_tokens_estimate: int) -> _Cheap:
+    """Read a stream to its end and put it back; not whole where it is too long to be held.
+
+    Raises:
+        UpstreamFailed: it broke.
+    """
+    events: list[StreamEvent] = []
+    tally = Tally(0)
+    held_bytes = 0
+    while batch := await live.next_batch():
+        events += batch
+        tally.add(batch)
+        held_bytes += sum(len(event.raw) for event in batch)
+        if held_bytes > HELD_BYTES_MAX:
+            usage = tally.usage_so_far(input_tokens_estimate)
+            return _Cheap("", usage, calls_tools=False, is_whole=False)
+    live.put_back(events)
+    deltas = [delta for event in events for delta in event.deltas]
+    return _Cheap(
+        "".join(delta.text for delta in deltas if delta.kind == "text"),
+        tally.usage(input_tokens_estimate),
+        any(delta.kind == "tool_start" for delta in deltas),
+    )
+
+
+def _unless_callers(error: BaseException) -> None:
+    """What the caller did wrong is no better one tier up."""
+    if isinstance(error, UpstreamRefused) and error.is_callers_fault:
+        raise error

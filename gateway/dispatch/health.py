@@ -1,0 +1,153 @@
+"""What this worker knows of its targets' health: breakers, speed and room. All of it may be lost.
+
+Nothing here forbids a permitted target for good: whoever is broken or slow is asked later than the
+others. Only a target that is full turns a request away, and the lower service tiers first.
+"""
+
+from collections.abc import Mapping
+from math import log2
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.dispatch.breaker import Breakers, Position, judge
+from gateway.errors import GatewrightError, UpstreamTimeout
+from policies.facts import SERVICE_TIERS
+
+
+class SpeedRules(Struct, frozen=True):
+    """When a target counts as slower than it used to be."""
+
+    samples_min: int = 20
+    recent_weight: float = 0.3
+    usual_weight: float = 0.02
+    ratio: float = 3.0
+    excess_s: float = 0.25
+    slow_s: float = 30.0
+    """How long it is then asked later than the others."""
+
+
+class Speed(Struct, frozen=True):
+    """Time to the first byte of one target's good answers: lately, and usually."""
+
+    samples: int = 0
+    recent_s: float = 0.0
+    usual_s: float = 0.0
+    slow_until_s: float = 0.0
+
+
+def observe(state: Speed, first_byte_s: float, now_s: float, rules: SpeedRules) -> Speed:
+    """The state after one more good answer."""
+    if not state.samples:
+        return Speed(1, first_byte_s, first_byte_s)
+    recent = state.recent_s + rules.recent_weight * (first_byte_s - state.recent_s)
+    usual = state.usual_s + rules.usual_weight * (first_byte_s - state.usual_s)
+    is_slow = (
+        state.samples >= rules.samples_min
+        and recent > rules.ratio * usual
+        and recent - usual > rules.excess_s
+    )
+    slow_until = now_s + rules.slow_s if is_slow else state.slow_until_s
+    return Speed(state.samples + 1, recent, usual, slow_until)
+
+
+class RoomRules(Struct, frozen=True):
+    """How many calls of a target may be under way, and who may take the last places."""
+
+    start: float = 512.0
+    least: float = 8.0
+    most: float = 4096.0
+    shrink: float = 0.8
+    shrink_every_s: float = 1.0
+    shares: tuple[float, ...] = (1.0, 0.9, 0.5)
+    """Of the room, per service tier in the order of `SERVICE_TIERS`."""
+
+
+class Room(Struct, frozen=True):
+    """Additive increase, multiplicative decrease: the limit follows what the target can take."""
+
+    limit: float
+    under_way: int = 0
+    shrunk_s: float = float("-inf")
+
+
+def grown(room: Room, rules: RoomRules) -> Room:
+    """A good answer while the room was used."""
+    if room.under_way * 2 < room.limit:
+        return room
+    return replace(room, limit=min(room.limit + 1.0 / room.limit, rules.most))
+
+
+def shrunk(room: Room, now_s: float, rules: RoomRules) -> Room:
+    """The target said, or showed by silence, that it has too much to do."""
+    if now_s - room.shrunk_s < rules.shrink_every_s:
+        return room
+    limit = max(min(room.limit, room.under_way + 1) * rules.shrink, rules.least)
+    return replace(room, limit=limit, shrunk_s=now_s)
+
+
+class TargetHealth:
+    """Everything a worker learns from its attempts, by target."""
+
+    def __init__(
+        self,
+        breakers: Breakers | None = None,
+        speed: SpeedRules | None = None,
+        room: RoomRules | None = None,
+    ) -> None:
+        self.breakers = breakers or Breakers()
+        self._speed_rules = speed or SpeedRules()
+        self._room_rules = room or RoomRules()
+        self._speeds: dict[str, Speed] = {}
+        self._rooms: dict[str, Room] = {}
+        self._unused = Room(self._room_rules.start)
+        self._told_ms: dict[str, int] = {}
+        self._shares = dict(zip(SERVICE_TIERS, self._room_rules.shares, strict=True))
+
+    def began(self, target: str) -> None:
+        """A call is under way; `ended` must follow, however it ends."""
+        room = self._rooms.get(target) or self._unused
+        self._rooms[target] = Room(room.limit, room.under_way + 1, room.shrunk_s)
+
+    def ended(
+        self, target: str, now_s: float, first_byte_s: float, error: BaseException | None
+    ) -> None:
+        """A call is over. What is no error of our tree says nothing about the target."""
+        room = self._rooms.get(target) or self._unused
+        room = Room(room.limit, max(room.under_way - 1, 0), room.shrunk_s)
+        if error is None or isinstance(error, GatewrightError):
+            self.breakers.record(target, now_s, error)
+            if error is None:
+                state = self._speeds.get(target, Speed())
+                self._speeds[target] = observe(state, first_byte_s, now_s, self._speed_rules)
+                room = grown(room, self._room_rules)
+            elif judge(error) == "throttled" or isinstance(error, UpstreamTimeout):
+                room = shrunk(room, now_s, self._room_rules)
+        self._rooms[target] = room
+
+    def has_room(self, target: str, service_tier: str) -> bool:
+        """Whether one more call of this tier fits."""
+        room = self._rooms.get(target)
+        if room is None:
+            return True
+        return room.under_way < room.limit * self._shares.get(service_tier, 1.0)
+
+    def place(self, target: str, now_s: float) -> int:
+        """0 for a healthy target, more for one that is asked later."""
+        if not self.breakers.permits(target, now_s):
+            return 2
+        state = self._speeds.get(target)
+        return 1 if state is not None and now_s < state.slow_until_s else 0
+
+    def position(self, target: str, now_s: float) -> Position:
+        """Of the target's breaker."""
+        return self.breakers.position(target, now_s)
+
+    def first_token_ms(self) -> Mapping[str, int]:
+        """How fast targets were lately, on a coarse scale that changes only with a real change."""
+        for target, state in self._speeds.items():
+            told = self._told_ms.get(target, 0)
+            measured = max(state.recent_s * 1e3, 1.0)
+            if not told or abs(log2(measured / told)) > 0.5:  # noqa: PLR2004 - a factor of 1.4
+                self._told_ms[target] = round(2.0 ** (round(log2(measured) * 2) / 2))
+        return dict(self._told_ms)

@@ -1,0 +1,271 @@
+"""Walks a plan: one attempt per candidate until one answers. Never outside what the plan permits.
+
+An onion with names, outside in: `first_answer → _pass → _try | race → _attempt → _ask`. Every
+attempt beyond a request's first is paid from the retry budget; after content has reached the caller
+nothing is tried again. What it learns of the targets goes into their health.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from gateway.clock import Clock
+from gateway.dispatch.attempts import AttemptLog, RunningAttempt
+from gateway.dispatch.breaker import judge
+from gateway.dispatch.health import TargetHealth
+from gateway.dispatch.hedging import race
+from gateway.dispatch.retrying import RetryBudget, backoff_s
+from gateway.errors import (
+    FeatureUnsupported,
+    GatewrightError,
+    NoTargetAvailable,
+    UpstreamFailed,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from gateway.ports import Dialect, Provider, UpstreamBody, UpstreamCall, UpstreamReply
+from gateway.types import Candidate, ChatRequest, Plan
+from policies.facts import SERVICE_TIERS
+
+
+HTTP_ERROR_MIN = 400
+PASSES_MAX = 2
+BUSY_RETRY_S: Mapping[str, float] = dict(zip(SERVICE_TIERS, (1.0, 2.0, 10.0), strict=True))
+"""Lower tiers are asked to come back later."""
+
+Answer = TypeVar("Answer")
+Receive = Callable[[Candidate, Dialect, UpstreamReply, RunningAttempt], Awaitable[Answer]]
+GiveUp = Callable[[Answer], Awaitable[None]]
+Encode = Callable[[Dialect, ChatRequest, Candidate, Plan], UpstreamBody]
+
+
+class Ground(Struct, frozen=True):
+    """What all walks of a worker share."""
+
+    providers: Mapping[str, Provider]
+    dialect_of: Callable[[ChatRequest, Candidate], Dialect]
+    health: TargetHealth
+    budget: RetryBudget
+    clock: Clock
+    encode: Encode
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
+class Walk(Generic[Answer]):
+    """One request on its way through its plan."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        request: ChatRequest,
+        plan: Plan,
+        log: AttemptLog,
+        receive: Receive[Answer],
+        give_up: GiveUp[Answer],
+    ) -> None:
+        self._ground = ground
+        self._request = request
+        self._plan = plan
+        self._log = log
+        self._receive = receive
+        self._give_up = give_up
+        self._deadline_s = ground.clock.monotonic_s() + plan.deadline_s
+        self._attempts = 0
+
+    async def first_answer(self) -> tuple[Answer, tuple[str, ...]]:
+        """The first candidate's that gives one, with what was left out of its request.
+
+        Raises:
+            NoTargetAvailable: no permitted target can be reached, or all of them are full.
+            UpstreamFailed, FeatureUnsupported: what the last attempt said.
+        """
+        self._ground.budget.earn(self._ground.clock.monotonic_s())
+        failure: GatewrightError | None = None
+        for tries in range(PASSES_MAX):
+            order = self._in_order()
+            if not order:
+                raise self._busy()
+            try:
+                return await self._pass(order)
+            except (UpstreamFailed, FeatureUnsupported) as error:
+                if isinstance(error, UpstreamRefused) and error.is_callers_fault:
+                    raise
+                failure = error
+            wait_s = self._wait_s(failure, tries)
+            if wait_s is None or tries + 1 >= PASSES_MAX or not self._may_try():
+                break
+            await self._ground.sleep(wait_s)
+        raise self._exhausted(failure)
+
+    def _in_order(self) -> list[Candidate]:
+        """Candidates with room, in the plan's order; those that are broken or slow come last."""
+        health, plan = self._ground.health, self._plan
+        candidates = [
+            each for each in plan.candidates if health.has_room(each.target.name, plan.service_tier)
+        ]
+        if len(candidates) > 1:
+            now_s = self._ground.clock.monotonic_s()
+            candidates.sort(key=lambda each: health.place(each.target.name, now_s))
+        return candidates
+
+    async def _pass(self, order: list[Candidate]) -> tuple[Answer, tuple[str, ...]]:
+        """One candidate after the other, the first two perhaps at once."""
+        failure: UpstreamFailed | FeatureUnsupported | None = None
+        hedge_s = self._plan.hedge_after_s
+        if hedge_s is not None and len(order) > 1:
+            try:
+                return await self._hedged(order, hedge_s)
+            except (UpstreamFailed, FeatureUnsupported) as error:
+                failure = _unless_callers(error)
+                order = order[2:] if self._attempts > 1 else order[1:]
+        for candidate in order:
+            if failure is not None and (self._is_over() or not self._may_try()):
+                break
+            try:
+                return await self._try(candidate)
+            except (UpstreamFailed, FeatureUnsupported) as error:
+                failure = _unless_callers(error)
+        assert failure is not None  # Every candidate answered or failed.
+        raise failure
+
+    async def _hedged(
+        self, order: list[Candidate], after_s: float
+    ) -> tuple[Answer, tuple[str, ...]]:
+        first, second = order[:2]
+
+        def may_start() -> bool:
+            has_token = self._may_try()
+            if has_token:
+                # Both are sent and both are paid: whichever loses has read the input.
+                self._log.hedged.append((first, second))
+            return has_token
+
+        async def give_up(answer: tuple[Answer, tuple[str, ...]]) -> None:
+            await self._give_up(answer[0])
+
+        return await race(
+            lambda: self._try(first), lambda: self._try(second), after_s, may_start, give_up
+        )
+
+    async def _try(self, candidate: Candidate) -> tuple[Answer, tuple[str, ...]]:
+        """An attempt, and a second one where the connection broke before any header.
+
+        Such a connection may have been a stale one; where the upstream had begun to answer, it may
+        have done, and billed, the work.
+        """
+        try:
+            return await self._attempt(candidate)
+        except UpstreamUnreachable:
+            if self._log.last_status_of(candidate.target.name) or not self._may_try():
+                raise
+        await self._ground.sleep(backoff_s(0, None, self._ground.budget.rules))
+        return await self._attempt(candidate)
+
+    async def _attempt(self, candidate: Candidate) -> tuple[Answer, tuple[str, ...]]:
+        """One candidate's answer; what it refused for a part that can go is sent without it."""
+        dialect = self._ground.dialect_of(self._request, candidate)
+        upstream = self._ground.encode(dialect, self._request, candidate, self._plan)
+        try:
+            return await self._ask(candidate, dialect, upstream), upstream.dropped
+        except UpstreamRefused as error:
+            mended = self._mended(dialect, upstream, error)
+            if mended is None:
+                raise
+        return await self._ask(candidate, dialect, mended), mended.dropped
+
+    async def _ask(self, candidate: Candidate, dialect: Dialect, upstream: UpstreamBody) -> Answer:
+        """One upstream call, from bytes to an answer; whatever happens, it is logged."""
+        ground, request, plan = self._ground, self._request, self._plan
+        target = candidate.target
+        provider = ground.providers[target.provider]
+        is_same = dialect.name == request.dialect
+        self._attempts += 1
+        attempt = RunningAttempt(target.name, self._log, ground.health, ground.clock)
+        call = UpstreamCall(
+            target=target,
+            body=upstream.body,
+            stream=request.stream,
+            request_id=request.request_id,
+            clearance=plan.clearance,
+            deadline_s=max(self._deadline_s - attempt.started_s, 0.001),
+            dialect=dialect.name,
+            version=request.version if is_same else "",
+            betas=request.betas if is_same else (),
+            tenant=plan.tenant,
+            data_class=plan.data_class,
+            service_tier=plan.service_tier,
+        )
+        reply: UpstreamReply | None = None
+        try:
+            reply = await provider.open(call)
+            attempt.heard(reply.status)
+            if reply.status >= HTTP_ERROR_MIN:
+                refused = dialect.decode_error(
+                    reply.status, await reply.read(), reply.retry_after_s
+                )
+                refused.rate_limits = reply.rate_limits
+                raise refused
+            return await self._receive(candidate, dialect, reply, attempt)
+        except BaseException as error:
+            attempt.end(error)
+            if reply is not None:
+                await reply.close()
+            raise
+
+    def _mended(
+        self, dialect: Dialect, upstream: UpstreamBody, error: UpstreamRefused
+    ) -> UpstreamBody | None:
+        """The request as it may be sent once more; None where it may not."""
+        if self._plan.translation == "strict":
+            return None
+        mended = dialect.mend_request(upstream.body, error)
+        if mended is None or self._is_over() or not self._may_try():
+            return None
+        return UpstreamBody(mended.body, (*upstream.dropped, *mended.dropped))
+
+    def _may_try(self) -> bool:
+        return self._ground.budget.spend()
+
+    def _is_over(self) -> bool:
+        return self._ground.clock.monotonic_s() >= self._deadline_s
+
+    def _wait_s(self, failure: GatewrightError, tries: int) -> float | None:
+        """How long to wait before another pass; None where that is not worth it."""
+        if judge(failure) != "throttled" or failure.retry_after_s is None:
+            return None
+        rules = self._ground.budget.rules
+        wait_s = backoff_s(tries, failure.retry_after_s, rules)
+        left_s = self._deadline_s - self._ground.clock.monotonic_s()
+        return wait_s if failure.retry_after_s <= rules.wait_s_max and wait_s < left_s else None
+
+    def _busy(self) -> NoTargetAvailable:
+        tier = self._plan.service_tier
+        return NoTargetAvailable(
+            f"Every permitted target is busy for the service tier {tier}.",
+            retry_after_s=BUSY_RETRY_S.get(tier, 1.0),
+        )
+
+    def _exhausted(self, failure: GatewrightError | None) -> GatewrightError:
+        """What the caller is told when no candidate answered."""
+        if isinstance(failure, UpstreamUnreachable) or failure is None:
+            names = ", ".join(each.target.name for each in self._plan.candidates)
+            reason = self._plan.decision_reason
+            return NoTargetAvailable(
+                f"No permitted target can be reached now (tried: {names}). {reason}",
+                retry_after_s=2.0,
+            )
+        if isinstance(failure, UpstreamTimeout):
+            return UpstreamTimeout("No permitted target answered in time.")
+        return failure
+
+
+def _unless_callers(
+    error: UpstreamFailed | FeatureUnsupported,
+) -> UpstreamFailed | FeatureUnsupported:
+    """A failure that another target may not have; what the caller got wrong is told at once."""
+    if isinstance(error, UpstreamRefused) and error.is_callers_fault:
+        raise error
+    return error

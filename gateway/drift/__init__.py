@@ -1,0 +1,1 @@
+"""Figures against their own past: what has become unusual. Pure."""

@@ -1,0 +1,1 @@
+"""Policy versions and targets on their way into force. Pure."""

@@ -1,0 +1,299 @@
+"""The life of a policy version, and which version governs whom. Pure: it is told what there is.
+
+    draft ──approve──▶ approved ──shadow──▶ shadow ──canary──▶ canary ──publish──▶ live ──▶ retired
+      │                    └───────────────────┴──────────────────┴────publish──────▲
+      └─reject─▶ rejected           shadow, canary ──stop──▶ approved │ canary ──guard──▶ withdrawn
+
+Levels are named like budget accounts (`org:…`, `ws:…`, `proj:…`); the installation's own is "".
+Nobody approves what they wrote themselves, and nothing acts before it was approved.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.configuration.guarding import GuardRules
+from gateway.errors import Forbidden, RequestInvalid
+from gateway.types import Principal
+from policies.hierarchy import compose
+from policies.ordering import FASTEST, share
+from policies.program import PolicyDocument
+
+
+State = Literal["draft", "approved", "rejected", "shadow", "canary", "live", "retired", "withdrawn"]
+Action = Literal["approve", "reject", "shadow", "canary", "publish", "stop", "withdraw"]
+
+INSTALLATION: Final = ""
+PERCENT: Final = 100
+_STEPS: Final[Mapping[Action, tuple[frozenset[State], State]]] = {
+    "approve": (frozenset({"draft"}), "approved"),
+    "reject": (frozenset({"draft", "approved"}), "rejected"),
+    "shadow": (frozenset({"approved"}), "shadow"),
+    "canary": (frozenset({"approved", "shadow", "canary"}), "canary"),
+    "publish": (frozenset({"approved", "shadow", "canary"}), "live"),
+    "stop": (frozenset({"shadow", "canary"}), "approved"),
+    "withdraw": (frozenset({"shadow", "canary"}), "withdrawn"),
+}
+ALONE: Final[Mapping[State, State]] = {
+    "live": "retired",
+    "shadow": "approved",
+    "canary": "approved",
+}
+"""States that one version of a level has at a time, and what its predecessor becomes."""
+
+
+class PolicyVersion(Struct, frozen=True):
+    """One version of a level's document and where it stands."""
+
+    level: str
+    number: int
+    digest: str
+    state: State
+    author: str
+    created_us: int
+    note: str = ""
+    approver: str = ""
+    percent: float = 0.0
+    guard: GuardRules | None = None
+    """None: as a canary it keeps the installation's own limits."""
+
+
+class PolicyEvent(Struct, frozen=True):
+    """One line of a level's history."""
+
+    level: str
+    number: int
+    utc_us: int
+    actor: str
+    action: str
+    reason: str
+
+
+class Acting(Struct, frozen=True):
+    """Which versions of a level acted at one moment, by number; 0 for none.
+
+    Without a live version the levels above governed alone, and above all of them the configuration.
+    """
+
+    live: int = 0
+    canary: int = 0
+    shadow: int = 0
+    since_us: int = 0
+    """When it began to be so; 0 where nothing had been done before."""
+
+
+def acting_at(history: Iterable[PolicyEvent], utc_us: int) -> Acting:
+    """What acted at that moment, told from one level's history in its order."""
+    acting = Acting()
+    for event in history:
+        if event.utc_us > utc_us:
+            break
+        match event.action:
+            case "publish" | "roll_back":
+                # What was on trial against the former live version has to be tried again.
+                after = Acting(live=event.number)
+            case "canary":
+                shadow = 0 if acting.shadow == event.number else acting.shadow
+                after = Acting(acting.live, event.number, shadow)
+            case "shadow":
+                after = Acting(acting.live, acting.canary, event.number)
+            case "stop" | "withdraw":
+                after = Acting(
+                    acting.live,
+                    0 if acting.canary == event.number else acting.canary,
+                    0 if acting.shadow == event.number else acting.shadow,
+                )
+            case _:
+                continue
+        acting = replace(after, since_us=event.utc_us)
+    return acting
+
+
+def step(version: PolicyVersion, action: Action, actor: str) -> State:
+    """The state after an action.
+
+    Raises:
+        Forbidden: the author approves.
+        RequestInvalid: the action does not fit the state.
+    """
+    sources, state = _STEPS[action]
+    if version.state not in sources:
+        raise RequestInvalid(f"version {version.number} is {version.state}: it cannot {action}")
+    if action == "approve" and same_person(actor, version.author):
+        raise Forbidden("A policy is approved by somebody else than its author.")
+    return state
+
+
+def same_person(one: str, other: str) -> bool:
+    """Names are compared without case and blanks, so that `Ann` does not approve `ann `."""
+    return one.strip().casefold() == other.strip().casefold()
+
+
+class Level(Struct, frozen=True):
+    """The acting documents of one level."""
+
+    live: PolicyDocument | None = None
+    canary: PolicyDocument | None = None
+    canary_number: int = 0
+    percent: float = 0.0
+    shadow: PolicyDocument | None = None
+    guard: GuardRules | None = None
+    """The canary's own; None for the installation's."""
+
+
+class Governing(Struct, frozen=True):
+    """What decides for one project: the document, and those on trial."""
+
+    document: PolicyDocument
+    trials: tuple["Trial", ...] = ()
+    shadow: PolicyDocument | None = None
+
+    def document_for(self, principal: Principal) -> PolicyDocument:
+        """The one document that decides for a key of the project."""
+        for trial in self.trials:
+            if trial.takes(principal):
+                return trial.document
+        return self.document
+
+    def facts_read(self, governed: PolicyDocument) -> frozenset[str]:
+        """What the document that decides looks at, and the one in its shadow."""
+        shadow = self.shadow
+        return governed.facts_read if shadow is None else governed.facts_read | shadow.facts_read
+
+
+class Trial(Struct, frozen=True):
+    """A canary: whom it gets, and the whole document with it in its level's place."""
+
+    level: str
+    number: int
+    percent: float
+    version_digest: str
+    document: PolicyDocument
+    guard: GuardRules | None = None
+
+    def takes(self, principal: Principal) -> bool:
+        """Sticky by key: the same key stays with the same version as long as the trial runs."""
+        return share(self.version_digest, principal.key_id) * PERCENT < self.percent
+
+
+class PolicySet:
+    """All acting documents of a snapshot. What it composes is kept: it never changes."""
+
+    def __init__(
+        self,
+        base: PolicyDocument,
+        levels: Mapping[str, Level] | None = None,
+        visible_headers: Mapping[bytes, str] | None = None,
+    ) -> None:
+        """`base` governs until the installation's own level has a live version.
+
+        `visible_headers` are the request headers that policies may see, with the names they use.
+        """
+        self.visible_headers = visible_headers or {}
+        self.levels = dict(levels or {})
+        own = self.levels.get(INSTALLATION, Level())
+        self.base = own.live or base
+        self._governing: dict[str, Governing] = {}
+
+    @property
+    def digests(self) -> list[tuple[str, str, str, float, str]]:
+        """What tells this set from every other one."""
+        found = [("", self.base.digest, "", 0.0, "")]
+        for name, level in sorted(self.levels.items()):
+            documents = [each.digest if each else "" for each in (level.live, level.canary)]
+            shadow = level.shadow.digest if level.shadow else ""
+            found.append((name, documents[0], documents[1], level.percent, shadow))
+        return found
+
+    @cached_property
+    def orders_by_speed(self) -> bool:
+        """Whether any acting document looks at measured speeds."""
+        levels = self.levels.values()
+        documents = [self.base, *(each for level in levels for each in _acting(level))]
+        return any(FASTEST in order for document in documents for order in _orders(document))
+
+    @cached_property
+    def stays_warm(self) -> bool:
+        """Whether any acting document asks where a conversation is cached."""
+        levels = self.levels.values()
+        documents = [self.base, *(each for level in levels for each in _acting(level))]
+        return any(rule.stay_warm for each in documents for rule in each.body.preferences)
+
+    @cached_property
+    def tries_targets(self) -> bool:
+        """Whether any acting document gives a target a share of the askers on trial."""
+        levels = self.levels.values()
+        documents = [self.base, *(each for level in levels for each in _acting(level))]
+        return any(rule.canary for each in documents for rule in each.body.preferences)
+
+    @cached_property
+    def keeps_answers(self) -> bool:
+        """Whether any acting document lets answers be given again."""
+        levels = self.levels.values()
+        documents = [self.base, *(each for level in levels for each in _acting(level))]
+        return any(
+            each.body.defaults.cache_s or any(rule.cache_s for rule in each.body.preferences)
+            for each in documents
+        )
+
+    def document_for(self, principal: Principal) -> PolicyDocument:
+        """The one document that decides for a key."""
+        return self.governing(principal).document_for(principal)
+
+    def governing(self, principal: Principal) -> Governing:
+        """The composed documents of a principal's project."""
+        return self.governing_accounts(principal.accounts)
+
+    def governing_accounts(self, accounts: tuple[str, ...]) -> Governing:
+        """The same by the accounts of the tree, from the top down."""
+        project = accounts[2] if len(accounts) > 2 else ""  # noqa: PLR2004
+        known = self._governing.get(project)
+        if known is None:
+            known = self._governing[project] = self._compose(accounts[:3])
+        return known
+
+    def watched(self) -> list[Governing]:
+        """What was composed so far and has something on trial."""
+        return [each for each in self._governing.values() if each.trials]
+
+    def _compose(self, accounts: tuple[str, ...]) -> Governing:
+        names = [INSTALLATION, *(name for name in accounts if name in self.levels)]
+        live = {name: self._live(name) for name in names}
+        trials: list[Trial] = []
+        shadow: PolicyDocument | None = None
+        for name in names:
+            level = self.levels.get(name, Level())
+            if level.canary is not None:
+                whole = _whole({**live, name: level.canary})
+                trials.append(
+                    Trial(
+                        name,
+                        level.canary_number,
+                        level.percent,
+                        level.canary.digest,
+                        whole,
+                        level.guard,
+                    )
+                )
+            if level.shadow is not None and shadow is None:
+                shadow = _whole({**live, name: level.shadow})
+        return Governing(_whole(live), tuple(trials), shadow)
+
+    def _live(self, name: str) -> PolicyDocument | None:
+        return self.base if name == INSTALLATION else self.levels[name].live
+
+
+def _acting(level: Level) -> list[PolicyDocument]:
+    return [each for each in (level.live, level.canary, level.shadow) if each is not None]
+
+
+def _orders(document: PolicyDocument) -> list[tuple[str, ...]]:
+    body = document.body
+    return [body.defaults.order, *(preference.order for preference in body.preferences)]
+
+
+def _whole(documents: Mapping[str, PolicyDocument | None]) -> PolicyDocument:
+    return compose([each for each in documents.values() if each is not None])

@@ -1,0 +1,95 @@
+"""What `pseudonymise` and `redact` oblige to: a request without values, an answer with them.
+
+The veiled request is what every target gets; the audit keeps the caller's own. Answers and streams
+are unveiled on their way back, inside tool arguments too.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from classifiers.extraction import extract
+from gateway.errors import ClosedByPolicy
+from gateway.ports import Dialect
+from gateway.types import ChatRequest
+from gateway.veiling.redaction import (
+    Pseudonyms,
+    Restorer,
+    conversation_key,
+    in_json,
+    pseudonyms,
+    replaced,
+    still_said,
+)
+from gateway.veiling.rewriting import MAX_DEPTH, StreamRewriter
+
+
+_NOT_VEILED = "Something in the request cannot be given a pseudonym, so it does not leave."
+
+
+class Veil(msgspec.Struct, frozen=True):
+    """The request as it leaves, and how to read what comes back."""
+
+    request: ChatRequest
+    names: Pseudonyms
+
+    def unveiled(self, raw: bytes) -> bytes:
+        """A whole answer's body with the values in it; anything but JSON stays as it is."""
+        if not self.names.values:
+            return raw
+        try:
+            tree = msgspec.json.decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return raw
+        return msgspec.json.encode(_restored(tree, self.names, 0))
+
+    def lifted(self) -> StreamRewriter:
+        """Restorers for the text of a stream, and for each tool call."""
+        names = self.names
+        return StreamRewriter(
+            lambda kind: Restorer(names, in_json) if kind == "tool_arguments" else Restorer(names),
+            (lambda tree: _restored(tree, names, 0)) if names.values else None,
+        )
+
+
+def veiled(
+    request: ChatRequest,
+    headers: list[tuple[bytes, bytes]],
+    dialect: Dialect,
+    found: Iterable[tuple[str, str]],
+    tenant_key: bytes,
+    *,
+    one_way: bool,
+) -> Veil:
+    """The request with a surrogate for every (label, value); `one_way` blackens instead.
+
+    Raises:
+        ClosedByPolicy: a value is still there afterwards; nothing may leave.
+    """
+    extraction = extract(request.tree)
+    texts = [segment.text for segment in extraction.segments]
+    # The first message names the conversation: every turn repeats it.
+    first = next((unit.text for unit, _ in extraction.units()), "")
+    names = pseudonyms(conversation_key(tenant_key, first), found, texts, one_way=one_way)
+    tree = replaced(dict(request.tree), names)
+    if still_said(tree, names):
+        raise ClosedByPolicy(_NOT_VEILED)
+    changed = dialect.decode_request(msgspec.json.encode(tree), request.request_id, headers)
+    return Veil(
+        msgspec.structs.replace(changed, thread=request.thread, end_user=request.end_user), names
+    )
+
+
+def _restored(node: object, names: Pseudonyms, depth: int) -> object:
+    """A JSON tree with values back in all of its strings."""
+    if isinstance(node, str):
+        is_json = node[:1] in {"{", "["}
+        restorer = Restorer(names, in_json) if is_json else Restorer(names)
+        return restorer.feed(node) + restorer.flush()
+    if depth > MAX_DEPTH:
+        return node
+    if isinstance(node, dict):
+        return {key: _restored(value, names, depth + 1) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_restored(item, names, depth + 1) for item in node]
+    return node

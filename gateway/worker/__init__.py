@@ -1,0 +1,1 @@
+"""What a running worker does beside requests, and says of itself."""

@@ -1,0 +1,178 @@
+"""Watches profiles of prompts and answers: gathers, judges, tells, and withdraws promises.
+
+Any worker does it for any organisation, once an hour. What the calibration promises of the cheap
+tier was shown on traffic like the labelled: while a route's prompts drift it is promised no more.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from gateway.alerting import Alerting, drift_message
+from gateway.clock import Clock
+from gateway.configuration.sections import DriftSettings
+from gateway.deeds import Deeds
+from gateway.drift.judging import HOUR_US, Rules
+from gateway.inspection import Inspector
+from gateway.metrics import Metrics
+from gateway.providers.webhook import WebHook
+from gateway.store.audit_sink import DatabaseAuditSink
+from gateway.store.comparing import Comparison, compared
+from gateway.store.drifts import Drift, DriftTable
+from gateway.store.engine import Database
+from gateway.store.profiles import Hour, ProfileHours
+from gateway.telemetry import Event, logger
+from gateway.upkeep import Duty
+
+
+ACTOR: Final = "drift"
+PERIOD_S: Final = 60.0
+HOURS_AT_ONCE: Final = 12
+"""So many hours of all organisations are profiled in one go: a history of weeks takes its time."""
+
+
+class DriftWatch:
+    """Call `tend` every minute."""
+
+    def __init__(
+        self,
+        settings: DriftSettings,
+        hours: ProfileHours,
+        table: DriftTable,
+        deeds: Deeds,
+        *,
+        inspector: Inspector,
+        metrics: Metrics,
+        alerting: Alerting | None = None,
+    ) -> None:
+        self._settings = settings
+        self._rules = Rules(settings.index_least, settings.requests_least)
+        self._hours, self._table = hours, table
+        self._deeds = deeds
+        self._inspector = inspector
+        self._metrics = metrics
+        self._alerting = alerting
+        self._log = logger()
+
+    async def tend(self) -> None:
+        """Profile what is over, judge what is new, and obey what was found by whomever."""
+        await self._obey()
+        left = HOURS_AT_ONCE
+        for organisation in await self._hours.due(HOURS_AT_ONCE):
+            left -= await self._catch_up(organisation, left)
+            if left <= 0:
+                break
+        if left < HOURS_AT_ONCE:
+            await self._obey()
+        if self._alerting is not None:
+            await self._alerting.perform()
+
+    async def _obey(self) -> None:
+        """Withdraw what is promised of routes whose prompts drift; give back what no longer is."""
+        acting = await self._table.acting()
+        if self._settings.withdraws_guarantee:
+            self._inspector.withdraw(withdrawn(acting, self._inspector))
+        for kind in ("prompts", "answers"):
+            open_now = sum(each.state == "open" and each.kind == kind for each in acting)
+            self._metrics.drifts_open(kind, open_now)
+
+    async def _catch_up(self, organisation: str, count_max: int) -> int:
+        """How many hours were profiled."""
+        done = 0
+        while done < count_max and (hour := await self._hours.claim(organisation)) is not None:
+            done += 1
+            if not await self._hours.gather(hour):
+                break
+            if hour.is_newest:
+                await self._judge(hour)
+                await self._hours.tidy(organisation)
+                break
+        return done
+
+    async def _judge(self, hour: Hour) -> None:
+        organisation, until_us = hour.organisation, hour.start_us + HOUR_US
+        known = await self._table.of(organisation)
+        for each in await compared(self._hours, known, organisation, until_us, self._rules):
+            await self._look(organisation, each)
+
+    async def _look(self, organisation: str, seen: Comparison) -> None:
+        before = seen.drift
+        promised = ""
+        if seen.kind == "prompts":
+            promised = self._inspector.promised(organisation, seen.scope)
+        after = await self._table.look(
+            before,
+            (organisation, seen.kind, seen.scope),
+            seen.verdict,
+            seen.since_us,
+            promised,
+        )
+        if before is None or after is None or before.state == after.state:
+            return
+        if after.state == "open":
+            self._log.warning(Event.PROFILE_DRIFTS, organisation=organisation, reason=told(after))
+        else:
+            self._log.info(Event.PROFILE_STEADY, organisation=organisation, reason=told(after))
+        verb = "drift.found" if after.state == "open" else "drift.ended"
+        # Recorded when it is done: a log that cannot be written must not keep an alarm back.
+        await self._deeds.record(ACTOR, verb, organisation, after=described(after))
+
+
+def withdrawn(acting: Sequence[Drift], inspector: Inspector) -> Collection[tuple[str, str]]:
+    """Organisation and route of everything that is promised no more.
+
+    Accepted traffic is the reference of the next drift, but nothing was shown of it: the promise
+    holds again when it is another one, made of labels of today.
+    """
+    return {
+        (each.organisation, each.scope)
+        for each in acting
+        if each.kind == "prompts"
+        and (
+            each.state == "open"
+            or each.guarantee == inspector.promised(each.organisation, each.scope)
+        )
+    }
+
+
+def told(drift: Drift) -> str:
+    """A drift in one line of a log."""
+    return f"{drift.kind} of {drift.scope}: {drift.said}"
+
+
+def described(drift: Drift) -> dict[str, object]:
+    """A drift as its record holds it: names and shares, no content."""
+    return {
+        "drift": drift.id,
+        "kind": drift.kind,
+        "scope": drift.scope,
+        "state": drift.state,
+        "since_us": drift.began_us,
+        "said": drift.said,
+        "guarantee": drift.guarantee,
+    }
+
+
+def drift_watch(
+    settings: DriftSettings,
+    database: Database,
+    sink: DatabaseAuditSink,
+    deeds: Deeds,
+    clock: Clock,
+    *,
+    inspector: Inspector,
+    metrics: Metrics,
+    hook: WebHook | None,
+) -> tuple[Duty, ...]:
+    """The duty of a worker; none where the settings say so."""
+    if not settings.enabled:
+        return ()
+    table = DriftTable(database, clock)
+    alerting = None if hook is None else Alerting(table, hook, drift_message)
+    hours = ProfileHours(database, sink, clock)
+    watch = DriftWatch(
+        *(settings, hours, table, deeds),
+        inspector=inspector,
+        metrics=metrics,
+        alerting=alerting,
+    )
+    return (Duty("drift", PERIOD_S, watch.tend, Event.DRIFT_WATCH_FAILED),)

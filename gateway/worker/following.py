@@ -1,0 +1,102 @@
+"""What a worker follows beside its requests, and publishes: keys, policies, limits, targets.
+
+Others change them in the database, in files and at the upstreams; each change found is one swap of
+the snapshot, so that no request sees half of it.
+"""
+
+from contextlib import aclosing
+
+from gateway.dispatch.health import TargetHealth
+from gateway.places import Rotation
+from gateway.probing import Prober
+from gateway.rates import Rates
+from gateway.snapshot import SnapshotKeeper
+from gateway.store.keys import KeyStore
+from gateway.store.leased_ledger import LeasedLedger
+from gateway.store.policies import PolicyStore
+from gateway.store.pool_drains import DrainKeeper
+from gateway.store.rate_limits import RateLimitTable
+from gateway.store.revisions import RevisionWatcher
+from gateway.telemetry import Event, logger
+from gateway.worker.presence import Presence
+
+
+class Following:
+    """Keys, policies, limits, credentials and drains, as the database has them."""
+
+    def __init__(  # noqa: PLR0913 - one argument for each thing that is followed
+        self,
+        *,
+        watcher: RevisionWatcher,
+        snapshots: SnapshotKeeper,
+        keys: KeyStore,
+        policies: PolicyStore,
+        ledger: LeasedLedger,
+        rates: Rates,
+        rate_limits: RateLimitTable,
+        rotation: Rotation,
+        drains: DrainKeeper,
+        presence: Presence,
+    ) -> None:
+        self._watcher = watcher
+        self._snapshots = snapshots
+        self._keys = keys
+        self._policies = policies
+        self._ledger = ledger
+        self._rates = rates
+        self._rate_limits = rate_limits
+        self._rotation = rotation
+        self._drains = drains
+        self._presence = presence
+        self._log = logger()
+
+    async def publish(self) -> None:
+        """Keys and policies in one swap; no request sees one without the other. Then drains."""
+        self._snapshots.publish(await self._keys.table(), await self._policies.levels())
+        self._presence.published(self._snapshots.revision)
+        await self._drains.obey()
+
+    async def publish_limits(self) -> None:
+        """What each level may ask for at once, in a minute and in a day."""
+        self._rates.publish(await self._rate_limits.all())
+
+    async def follow(self) -> None:
+        """Publish whenever the database says that something changed; ends only with the worker."""
+        async with aclosing(self._watcher.changes(self._snapshots.revision)) as changes:
+            async for _ in changes:
+                await self.publish()
+                await self._ledger.refresh()
+                await self.publish_limits()
+                await self._rotation.refresh()
+                self._log.info(Event.SNAPSHOT_PUBLISHED, version=self._snapshots.revision)
+
+
+class Board:
+    """What policy knows of the targets: probed, published, and kept for replays."""
+
+    def __init__(
+        self,
+        prober: Prober,
+        snapshots: SnapshotKeeper,
+        health: TargetHealth,
+        policies: PolicyStore,
+    ) -> None:
+        self._prober = prober
+        self._snapshots = snapshots
+        self._health = health
+        self._policies = policies
+        self._kept = ""
+
+    async def probe(self) -> None:
+        """Ask every target how it is, and publish what changed."""
+        await self._prober.probe()
+        if self._snapshots.policies.orders_by_speed:
+            self._prober.measured(self._health.first_token_ms())
+        await self.keep()
+
+    async def keep(self) -> None:
+        """Keep what policy knows of the targets, so that its decisions can be replayed."""
+        board = self._snapshots.board
+        if board.digest != self._kept:
+            await self._policies.keep_board(board.digest, board.facts_for(None))
+            self._kept = board.digest

@@ -1,0 +1,196 @@
+"""This worker's word about itself, for the control plane: gathered every few seconds, then stored.
+
+It stands beside requests and never in their way: everything is read from what other parts hold in
+memory anyway, and a database that is away costs a line in the log.
+"""
+
+import asyncio
+import hashlib
+import os
+import platform
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from typing import Final, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from gateway.clock import Clock
+from gateway.configuration.disclosing import settings_digest
+from gateway.configuration.settings import Settings
+from gateway.dispatch.health import TargetHealth
+from gateway.errors import NotReady, UpstreamFailed
+from gateway.metrics import Metrics
+from gateway.pool.figures import Figures
+from gateway.pool.observing import Observations
+from gateway.snapshot import SnapshotKeeper
+from gateway.store.schema import newest_schema
+from gateway.store.workers import WorkerTable
+from gateway.telemetry import Event
+from gateway.upkeep import Duty
+from gateway.workers import PERIOD_S, REVISIONS_KEPT, Applied, MemberReport, WorkerReport
+
+
+LOOK_S: Final = 5.0
+"""How often an engine that is in no pool is asked for its figures; a pool asks its own members."""
+METRICS_EVERY: Final = 5
+"""Of so many reports one adds the metrics up anew: that costs a millisecond."""
+LEAVE_S: Final = 2.0
+
+
+class Engine(Protocol):
+    """An in-house engine that is in no pool."""
+
+    @property
+    def kind(self) -> str: ...
+
+    async def figures(self) -> Figures | None:
+        """Raises UpstreamFailed when it does not answer."""
+        ...
+
+
+class Pool(Protocol):
+    """A pool, as far as it tells of its members."""
+
+    def seen(self) -> Sequence[MemberReport]: ...
+
+
+class Parts(Struct, frozen=True):
+    """What a worker consists of, as far as its report tells of it."""
+
+    snapshots: SnapshotKeeper
+    health: TargetHealth
+    metrics: Metrics
+    pools: Sequence[Pool]
+    engines: Callable[[], Mapping[str, Engine]]
+    """By provider; built anew when a credential changes, so they are asked for each time."""
+    said: Callable[[str], tuple[str, tuple[str, ...]] | None]
+    """By provider: why it cannot be called, and what it serves; None before it said."""
+    problems: Callable[[], tuple[str, ...]]
+
+
+class Presence:
+    """Reports of one worker."""
+
+    def __init__(self, settings: Settings, table: WorkerTable, parts: Parts, clock: Clock) -> None:
+        self._table, self._parts, self._clock = table, parts, clock
+        self._observed = Observations()
+        self._applied: deque[Applied] = deque(maxlen=REVISIONS_KEPT)
+        self._reports = 0
+        self._sums: dict[str, float] = {}
+        self.wake = asyncio.Event()
+        """A change is in force here: whoever waits for it need not wait for the next report."""
+        self._first = WorkerReport(
+            worker=settings.audit.worker,
+            seen_us=0,
+            pid=os.getpid(),
+            host=platform.node(),
+            version=version("gatewright"),
+            schema=newest_schema(),
+            started_us=clock.utc_us(),
+            settings_digest=settings_digest(settings),
+        )
+
+    def published(self, revision: int) -> None:
+        """From this moment on this worker serves by a revision."""
+        if not self._applied or self._applied[-1].revision != revision:
+            self._applied.append(Applied(revision, self._clock.utc_us()))
+            self.wake.set()
+
+    @property
+    def duties(self) -> tuple[Duty, ...]:
+        """What the worker does for it beside requests."""
+        return (
+            Duty("engines", LOOK_S, self.look, Event.UPKEEP_FAILED),
+            Duty("presence", PERIOD_S, self.report, Event.UPKEEP_FAILED, self.wake),
+        )
+
+    async def look(self) -> None:
+        """Ask engines in no pool for their figures; one that says nothing keeps its old ones."""
+        engines = self._parts.engines()
+        asked = await asyncio.gather(*(_figures(each) for each in engines.values()))
+        now_s = self._clock.monotonic_s()
+        for name, figures in zip(engines, asked, strict=True):
+            if figures is not None:
+                self._observed.note(name, figures, now_s)
+
+    async def report(self) -> None:
+        """Store how this worker is now.
+
+        Raises:
+            NotReady: the database does not answer; the next report says the same.
+        """
+        await self._table.put(self.gathered())
+
+    async def leave(self) -> None:
+        """It stops in good order, and nobody should look for it; a lost database may keep it."""
+        with suppress(NotReady, TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await self._table.leave(self._first.worker, self._first.started_us)
+
+    def gathered(self) -> WorkerReport:
+        """How this worker is now."""
+        snapshots, now_s = self._parts.snapshots, self._clock.monotonic_s()
+        if self._reports % METRICS_EVERY == 0:
+            self._sums = added_up(self._parts.metrics)
+        self._reports += 1
+        problems = self._parts.problems()
+        try:
+            snapshot_digest = snapshots.current().digest
+        except NotReady as error:
+            snapshot_digest, problems = "", (*problems, error.message)
+        board, health = snapshots.board, self._parts.health
+        digests = msgspec.json.encode(snapshots.policies.digests)
+        return msgspec.structs.replace(
+            self._first,
+            seen_us=self._clock.utc_us(),
+            period_s=PERIOD_S,
+            snapshot_digest=snapshot_digest,
+            revision=snapshots.revision,
+            applied=tuple(self._applied),
+            policies_digest=hashlib.sha256(digests).hexdigest()[:32],
+            stale_s=max(snapshots.age_s(), 0.0),
+            problems=problems,
+            requests_in_flight=self._parts.metrics.requests_in_flight(),
+            breakers={name: health.position(name, now_s) for name in sorted(board.targets)},
+            unavailable=dict(board.unavailable),
+            members=tuple(self._members(now_s)),
+            metrics=self._sums,
+        )
+
+    def _members(self, now_s: float) -> list[MemberReport]:
+        found = [member for pool in self._parts.pools for member in pool.seen()]
+        for name, engine in self._parts.engines().items():
+            said = self._parts.said(name)
+            reason, models = said or ("", ())
+            found.append(
+                MemberReport(
+                    provider=name,
+                    member=name,
+                    engine=engine.kind,
+                    state="unknown" if said is None else "down" if reason else "up",
+                    reason=reason,
+                    models=models,
+                    **self._observed.told(name, now_s),
+                )
+            )
+        return found
+
+
+def added_up(metrics: Metrics) -> dict[str, float]:
+    """Every family of this worker as one number; of histograms, how many and how much in all."""
+    sums: dict[str, float] = {}
+    for family in metrics.registry.collect():
+        for sample in family.samples:
+            if not sample.name.endswith(("_bucket", "_created")):
+                sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
+    return sums
+
+
+async def _figures(engine: Engine) -> Figures | None:
+    try:
+        return await engine.figures()
+    except UpstreamFailed:
+        return None

@@ -1,0 +1,162 @@
+"""The response cache: its bounds, whose answers lie in it, and what a caller may ask of it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from gateway.caching.kept_streams import NotedStream
+from gateway.caching.response_cache import OVERHEAD_BYTES, KeptReply, ResponseCache, wishes_of
+from gateway.configuration.sections import ResponseCacheSettings
+from gateway.dispatch.dispatcher import LiveStream
+from gateway.types import Completion, Delta, StreamEvent, Usage
+from tests.gateway.dialects.samples import target
+
+
+PLAIN = Completion(b"", "m", "model", "", (), "end", None, Usage())
+
+
+def reply(length: int = 0, kept_s: float = 0.0) -> KeptReply:
+    completion = structs.replace(PLAIN, raw=bytes(length))
+    return KeptReply(target("a"), "openai_chat", (), "req_1", kept_s, completion)
+
+
+def cache(total: int, each: int, longest: int = 1 << 20) -> ResponseCache:
+    return ResponseCache(ResponseCacheSettings(total, each, longest))
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b", "c"]), st.binary(max_size=1), st.integers(0, 4_000)),
+        max_size=60,
+    ),
+    st.integers(0, 40_000),
+    st.integers(0, 30_000),
+)
+def test_no_history_of_answers_takes_more_than_the_settings_give(
+    kept: list[tuple[str, bytes, int]], total: int, each: int
+) -> None:
+    found = cache(total, each)
+    lying: dict[str, dict[bytes, int]] = {}
+    for organisation, key, length in kept:
+        found.keep(organisation, key, reply(length))
+        lying.setdefault(organisation, {})[key] = reply(length).length_bytes
+
+        there = [
+            [key for key in keys if found.find(owner, key, -1.0) is not None]
+            for owner, keys in lying.items()
+        ]
+        held = [
+            sum(lying[owner][key] for key in keys) for owner, keys in zip(lying, there, strict=True)
+        ]
+        assert all(length_bytes <= each for length_bytes in held)
+        assert found.totals.length_bytes == sum(held) <= total
+        assert found.totals.replies == sum(map(len, there))
+
+
+def test_who_was_not_asked_for_longest_goes_first() -> None:
+    found = cache(1 << 20, 3 * OVERHEAD_BYTES)
+    for key in (b"1", b"2", b"3"):
+        found.keep("acme", key, reply())
+    assert found.find("acme", b"1", -1.0) is not None
+
+    found.keep("acme", b"4", reply())
+
+    assert [found.find("acme", key, -1.0) is not None for key in (b"1", b"2", b"3", b"4")] == [
+        *(True, False, True, True)
+    ]
+
+
+def test_the_largest_tenant_makes_room_for_a_new_one() -> None:
+    found = cache(4 * OVERHEAD_BYTES, 4 * OVERHEAD_BYTES)
+    found.keep("small", b"1", reply())
+    for key in (b"1", b"2", b"3"):
+        found.keep("large", key, reply())
+
+    found.keep("new", b"1", reply())
+
+    assert found.find("small", b"1", -1.0) is not None
+    assert found.find("new", b"1", -1.0) is not None
+    assert found.find("large", b"1", -1.0) is None
+
+
+def test_nothing_is_found_under_anothers_name_or_after_its_time() -> None:
+    found = cache(1 << 20, 1 << 20)
+    found.keep("acme", b"1", reply(kept_s=10.0))
+
+    assert found.find("other", b"1", -1.0) is None
+    assert found.find("acme", b"2", -1.0) is None
+    assert found.find("acme", b"1", 10.0) is not None
+    assert found.find("acme", b"1", 10.1) is None
+    assert found.forget_before(10.1) == 1
+    assert found.totals.replies == 0
+
+
+def test_a_cache_without_memory_and_one_for_short_answers_keep_nothing_else() -> None:
+    assert not cache(1 << 20, 1 << 20, 3_000).keep("acme", b"1", reply(1_000))
+    nothing = cache(0, 1 << 20)
+    nothing.keep("acme", b"1", reply())
+    assert nothing.totals.replies == 0
+
+
+@given(st.lists(st.binary(max_size=40), max_size=4))
+def test_no_header_of_a_caller_breaks_the_cache(values: list[bytes]) -> None:
+    wishes = wishes_of([(b"cache-control", value) for value in values])
+
+    assert wishes.age_s_max >= -1
+
+
+def test_cache_control_is_read_as_its_standard_says() -> None:
+    def asked(*values: bytes) -> tuple[int, bool]:
+        wishes = wishes_of([(b"cache-control", value) for value in values])
+        return wishes.age_s_max, wishes.may_keep
+
+    for_ever = asked()
+    assert for_ever == (10**9, True)
+    assert asked(b"Max-Age=5 , no-transform") == (5, True)
+    assert asked(b"max-age=5", b"max-age=3") == (3, True)
+    assert asked(b"no-cache") == (-1, True)
+    assert asked(b"no-store") == (-1, False)
+    assert asked(b"max-age=-1") == asked(b"max-age=99999999999") == asked(b"\xff") == for_ever
+
+
+class Script(LiveStream):
+    """A stream of given batches."""
+
+    def __init__(self, batches: list[list[StreamEvent]]) -> None:
+        self._batches = batches
+        self.candidate, self.source, self.dropped = None, "openai_chat", ()  # type: ignore[assignment]
+
+    async def next_batch(self) -> list[StreamEvent]:
+        return self._batches.pop(0) if self._batches else []
+
+
+def event(text: bytes, *, is_last: bool = False, reason: str = "") -> StreamEvent:
+    deltas = (Delta("stop", stop_reason=reason),) if reason else ()
+    return StreamEvent(text, deltas, is_terminal=is_last)
+
+
+async def kept(batches: list[list[StreamEvent]], longest: int = 100) -> list[tuple[bytes, ...]]:
+    found: list[tuple[bytes, ...]] = []
+    stream = NotedStream(
+        Script(batches), longest, lambda events: found.append(tuple(each.raw for each in events))
+    )
+    while await stream.next_batch():
+        pass
+    return found
+
+
+@pytest.mark.anyio
+async def test_a_stream_is_kept_once_and_whole() -> None:
+    batches = [[event(b"one")], [event(b"two", reason="end"), event(b"end", is_last=True)]]
+
+    assert await kept(batches) == [(b"one", b"two", b"end")]
+
+
+@pytest.mark.anyio
+async def test_a_stream_that_is_long_withheld_or_without_an_end_is_not_kept() -> None:
+    long, last = [event(b"x" * 99)], [event(b"yy", is_last=True)]
+
+    assert await kept([long, last]) == []
+    assert await kept([[event(b"no", reason="content_filter")], last]) == []
+    assert await kept([long]) == []

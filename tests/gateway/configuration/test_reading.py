@@ -1,0 +1,154 @@
+"""Every wrong setting is refused before anything starts, with the file, the key and the reason."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.configuration.reading import load_settings, parse_settings
+from gateway.configuration.settings import Limits, Settings
+from gateway.errors import ConfigurationInvalid
+
+
+FOLDER = Path("/somewhere")
+PROVIDER = '[providers.p]\nkind = "engine"\njurisdiction = "in-house"\n'
+
+
+def parse(text: str, **environment: str) -> Settings:
+    return parse_settings(text, "x.toml", FOLDER, environment)
+
+
+def test_an_empty_file_is_a_good_configuration() -> None:
+    settings = parse("")
+
+    assert settings.data_plane.host == "127.0.0.1"
+    assert settings.path("var/audit") == FOLDER / "var/audit"
+    assert settings.database_url == "sqlite+aiosqlite:////somewhere/var/gatewright.db"
+    assert not settings.providers
+
+
+WRONG: dict[str, tuple[str, str]] = {
+    "data_plane = 5": ("data_plane", "Expected `object`"),
+    "[data_plane]\nport = 'x'": ("data_plane.port", "Expected `int`"),
+    "[data_plane]\nport = 70000": ("data_plane.port", "between 0 and 65535"),
+    "[admin]\nport = -1": ("admin.port", "between 0 and 65535"),
+    "[data_plan]\nport = 1": ("data_plan", "unknown field"),
+    "[data_plane]\nprot = 1": ("data_plane.prot", "unknown field"),
+    "[limits]\nbody_bytes_max = 0": ("limits.body_bytes_max", "greater than zero"),
+    "[limits]\nrequest_deadline_s = -1.0": ("limits.request_deadline_s", "greater than zero"),
+    "[limits]\nrequest_deadline_s = nan": ("limits.request_deadline_s", "finite"),
+    "[limits]\nfirst_byte_s = inf": ("limits.first_byte_s", "finite"),
+    "[inspection]\ndeadline_s = 0.0": ("inspection.deadline_s", "greater than zero"),
+    "[inspection]\ndeadline_s = nan": ("inspection.deadline_s", "finite"),
+    "[inspection]\ninline_bytes_max = -1": ("inspection.inline_bytes_max", "less than zero"),
+    "[audit]\nappend_deadline_s = 0.0": ("audit.append_deadline_s", "greater than zero"),
+    "[audit]\nsegment_bytes_max = 0": ("audit.segment_bytes_max", "greater than zero"),
+    "[audit]\nfree_bytes_min = -1": ("audit.free_bytes_min", "less than zero"),
+    "[audit]\nworker = '../x'": ("audit.worker", "lower-case"),
+    "[audit]\nworker = ''": ("audit.worker", "lower-case"),
+    "[database]\nurl = 'mysql://x'": ("database.url", "must start with"),
+    "[secrets.pepper]\nenv = 'A'\nfile = 'b'": ("secrets.pepper", "exactly one"),
+    "[secrets.master_key]": ("secrets.master_key", "exactly one"),
+    "source = 'me'": ("source", "is not a setting"),
+    "folder = '/'": ("folder", "is not a setting"),
+    "log_level = 'chatty'": ("log_level", "Invalid enum value"),
+    "[targets.t]\nprovider = 'nobody'\nmodel = 'm'": ("targets.t.provider", "no provider `nobody`"),
+    "[targets.t]\nprovider = 'p'": ("targets.t.model", "missing required field `model`"),
+    PROVIDER + "connect_timeout_s = 0.0": ("providers.p.connect_timeout_s", "greater than zero"),
+    PROVIDER + "credential = {}": ("providers.p.credential", "exactly one"),
+    PROVIDER + "api_key = 'x'": ("providers.p.api_key", "unknown field"),
+    '[response_cache]\nurl = "http://h"': ("response_cache.url", "must start with redis://"),
+    '[rates]\nurl = "redis://u:p@h"': ("rates.url", "must not hold a password"),
+    "[response_cache]\ndeadline_s = 0.0": ("response_cache.deadline_s", "greater than zero"),
+    '[response_cache.password]\ndb = "x"': ("response_cache.password", "exactly one of"),
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_wrong_setting_is_named_with_its_reason(text: str) -> None:
+    key, reason = WRONG[text]
+
+    with pytest.raises(ConfigurationInvalid) as refused:
+        parse(text)
+
+    assert refused.value.source == "x.toml"
+    assert refused.value.key == key
+    assert reason in refused.value.reason
+    assert str(refused.value).startswith("x.toml: ")
+
+
+def test_text_that_is_no_toml_is_refused_with_the_place() -> None:
+    with pytest.raises(ConfigurationInvalid, match="line 2"):
+        parse("[limits]\nbody_bytes_max = \n")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe\x00")
+
+    for file in (tmp_path / "missing.toml", tmp_path, binary):
+        with pytest.raises(ConfigurationInvalid) as refused:
+            load_settings(file, {})
+        assert refused.value.source == str(file)
+        assert refused.value.reason
+
+
+def test_the_environment_overrides_the_file() -> None:
+    settings = parse(
+        "[data_plane]\nport = 1\n",
+        GATEWRIGHT_DATA_PLANE__PORT="9000",
+        GATEWRIGHT_LIMITS__STREAM_IDLE_S="2.5",
+        GATEWRIGHT_DATABASE__URL="postgresql+asyncpg://u@h/d",
+        GATEWRIGHT_TEST_POSTGRES_URL="of somebody else",
+        PATH="/bin",
+    )
+
+    assert settings.data_plane.port == 9000
+    assert settings.limits.stream_idle_s == 2.5
+    assert settings.database_url == "postgresql+asyncpg://u@h/d"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "key"),
+    [
+        ("GATEWRIGHT_DATA_PLANE__PORT", "many", "data_plane.port"),
+        ("GATEWRIGHT_DATA_PLANE__PROT", "1", "data_plane.prot"),
+        ("GATEWRIGHT_NOWHERE__PORT", "1", "nowhere"),
+        ("GATEWRIGHT_PROVIDERS__P", "1", "providers"),
+        ("GATEWRIGHT_SECRETS__PEPPER", "hunter2-hunter2", "secrets.pepper"),
+    ],
+)
+def test_a_wrong_variable_is_named_without_its_value(variable: str, value: str, key: str) -> None:
+    with pytest.raises(ConfigurationInvalid) as refused:
+        parse("", **{variable: value})
+
+    assert refused.value.source == variable
+    assert refused.value.key == key
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_variable_for_a_section_that_is_none_is_refused_like_the_file() -> None:
+    with pytest.raises(ConfigurationInvalid) as refused:
+        parse("limits = 5", GATEWRIGHT_LIMITS__STREAM_IDLE_S="2.5")
+
+    assert refused.value.key == "limits"
+
+
+toml_values = st.one_of(
+    st.integers(-(2**40), 2**40).map(str),
+    st.floats(allow_nan=False, allow_infinity=False, min_value=-1e6, max_value=1e6).map(repr),
+    st.sampled_from(["true", "nan", "inf", "-inf", '""', '"x"', "[]", "{}", "[1]", "1979-05-27"]),
+)
+
+
+@given(key=st.sampled_from(Limits.__struct_fields__), value=toml_values)
+def test_a_limit_is_a_finite_number_above_zero_or_refused(key: str, value: str) -> None:
+    refused_key = ""
+    try:
+        settings = parse(f"[limits]\n{key} = {value}\n")
+    except ConfigurationInvalid as refused:
+        refused_key = refused.key
+    else:
+        assert 0 < getattr(settings.limits, key) < float("inf")
+    assert refused_key in ("", f"limits.{key}")

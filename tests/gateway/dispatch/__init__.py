@@ -1,0 +1,1 @@
+"""Tests of the way out: egress, adapters and their registry."""

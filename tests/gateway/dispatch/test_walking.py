@@ -1,0 +1,327 @@
+"""Retries, hedges and shedding: one budget, never outside the plan, lower tiers first."""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from gateway.clock import StoppedClock
+from gateway.dialects.registry import DIALECTS
+from gateway.dispatch.attempts import AttemptLog
+from gateway.dispatch.breaker import BreakerRules, Breakers
+from gateway.dispatch.dispatcher import Dispatcher
+from gateway.dispatch.health import RoomRules, TargetHealth
+from gateway.dispatch.hedging import race
+from gateway.dispatch.retrying import RetryBudget, RetryRules, backoff_s
+from gateway.errors import (
+    NoTargetAvailable,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from gateway.ports import UpstreamCall
+from gateway.providers.scripted import ScriptedProvider, ScriptedReply, ScriptedUpstreamReply
+from gateway.types import Candidate, Plan
+from tests.gateway.dispatch.test_dispatcher import BAD, DONE, GONE, WORD, request, streamed
+from tests.gateway.providers.samples import HOME, make_target
+
+
+pytestmark = pytest.mark.anyio
+
+
+class Held(ScriptedProvider):
+    """Answers only when it is told to."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, HOME)
+        self.go = asyncio.Event()
+        self.was_cancelled = False
+
+    async def open(self, call: UpstreamCall) -> ScriptedUpstreamReply:
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.was_cancelled = True
+            raise
+        return await super().open(call)
+
+
+class World:
+    """Providers a, b, c and a dispatcher with rules of the test's choice."""
+
+    def __init__(
+        self, *, share: float = 0.1, reserve: float = 10.0, room: RoomRules | None = None
+    ) -> None:
+        self.clock = StoppedClock()
+        self.health = TargetHealth(Breakers(BreakerRules(failures_in_a_row=5)), room=room)
+        self.providers: dict[str, ScriptedProvider] = {
+            name: ScriptedProvider(name, HOME) for name in "abc"
+        }
+        self.budget = RetryBudget(RetryRules(share=share, reserve=reserve, backoff_s=0.0))
+        self.log = AttemptLog()
+
+    def plan(self, names: Sequence[str], **more: object) -> Plan:
+        candidates = tuple(
+            Candidate(
+                msgspec.structs.replace(make_target(f"scripted/{name}"), provider=name), 10, 100
+            )
+            for name in names
+        )
+        plan = Plan(candidates, frozenset({HOME}), 30.0, "digest", "Because.", "none")
+        return msgspec.structs.replace(plan, **more)
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        return Dispatcher(self.providers, DIALECTS, self.health, self.clock, self.budget)
+
+    async def ask(self, names: str = "ab", **more: object) -> str:
+        self.log = AttemptLog()
+        answered = await self.dispatcher.complete(request(), self.plan(names, **more), self.log)
+        return answered.candidate.target.name[-1]
+
+    @property
+    def errors(self) -> list[str]:
+        return [each.error for each in self.log.as_tuple()]
+
+
+async def test_an_outage_is_answered_with_a_tenth_more_calls_and_no_more() -> None:
+    world = World()
+    world.health = TargetHealth(Breakers(BreakerRules(failures_in_a_row=10**9)))
+    calls = refused = 0
+    for _ in range(500):
+        world.providers["a"].add(BAD)
+        try:
+            await world.ask()
+        except UpstreamRefused:
+            refused += 1
+        calls += len(world.log.as_tuple())
+    assert refused > 300
+    assert calls <= 1.1 * 500 + world.budget.rules.reserve
+
+
+async def test_with_breakers_the_same_outage_hardly_costs_anything() -> None:
+    world = World()
+    answers = []
+    for _ in range(500):
+        world.providers["a"].add(BAD)
+        answers.append(await world.ask())
+    assert answers == ["b"] * 500
+    assert len(world.providers["b"].calls) == 500
+    assert len(world.providers["a"].calls) <= 6
+
+
+def test_in_quiet_times_time_earns_attempts_too() -> None:
+    budget = RetryBudget(RetryRules(share=0.0, per_s=2.0, reserve=3.0))
+    budget.earn(0.0)
+    assert [budget.spend() for _ in range(4)] == [True, True, True, False]
+    budget.earn(1.0)
+    assert [budget.spend() for _ in range(3)] == [True, True, False]
+    budget.earn(0.5)
+    assert not budget.spend()
+
+
+async def test_full_jitter_never_comes_before_the_upstreams_own_time() -> None:
+    rules = RetryRules(backoff_s=0.1, backoff_s_max=1.0)
+    assert backoff_s(0, None, rules, lambda: 1.0) == 0.1
+    assert backoff_s(2, None, rules, lambda: 0.5) == 0.2
+    assert backoff_s(500, None, rules, lambda: 1.0) == 1.0
+    assert backoff_s(0, 0.7, rules, lambda: 1.0) == 0.7
+    assert 0.0 <= backoff_s(3, None, rules) <= 0.8
+
+
+async def test_a_short_retry_after_is_waited_for_and_a_long_one_told() -> None:
+    world = World()
+    world.providers["a"].add(ScriptedReply(status=429, pieces=(b"{}",), retry_after_s=0.01))
+    assert await world.ask("a") == "a"
+    assert world.errors == ["upstream_refused", ""]
+
+    world.providers["a"].add(ScriptedReply(status=429, pieces=(b"{}",), retry_after_s=7.0))
+    with pytest.raises(UpstreamRefused) as refused:
+        await world.ask("a")
+    assert (refused.value.retry_after_s, world.errors) == (7.0, ["upstream_refused"])
+
+    world = World(reserve=0.0)
+    world.providers["a"].add(ScriptedReply(status=429, pieces=(b"{}",), retry_after_s=0.01))
+    with pytest.raises(UpstreamRefused):
+        await world.ask("a")
+
+
+async def test_a_late_first_is_hedged_and_the_loser_is_cancelled_and_paid() -> None:
+    world = World()
+    slow = world.providers["a"] = Held("a")
+    assert await world.ask(hedge_after_s=0.01) == "b"
+    assert slow.was_cancelled
+    assert sorted(world.errors) == ["", "hedged_away"]
+    assert [[each.target.name[-1] for each in pair] for pair in world.log.hedged] == [["a", "b"]]
+    assert world.health.position("scripted/a", 0.0) == "closed"
+
+
+async def test_a_prompt_first_is_not_hedged_and_a_failed_one_falls_back_at_once() -> None:
+    world = World()
+    assert await world.ask(hedge_after_s=30.0) == "a"
+    assert not world.log.hedged
+    world.providers["a"].add(BAD)
+    assert await world.ask("abc", hedge_after_s=30.0) == "b"
+    assert world.errors == ["upstream_refused", ""]
+
+
+async def test_without_budget_there_is_no_hedge() -> None:
+    world = World(share=0.0, reserve=0.0)
+    slow = world.providers["a"] = Held("a")
+    asking = asyncio.ensure_future(world.ask(hedge_after_s=0.01))
+    await asyncio.sleep(0.05)
+    assert not world.providers["b"].calls
+    slow.go.set()
+    assert await asking == "a"
+
+
+async def test_both_hedged_may_fail_and_the_third_answers() -> None:
+    world = World()
+    slow = world.providers["a"] = Held("a")
+    slow.add(BAD)
+    world.providers["b"].add(BAD)
+    asking = asyncio.ensure_future(world.ask("abc", hedge_after_s=0.01))
+    await asyncio.sleep(0.05)
+    slow.go.set()
+    assert await asking == "c"
+    assert world.errors == ["upstream_refused", "upstream_refused", ""]
+
+
+async def test_a_hedged_stream_that_came_too_late_is_closed() -> None:
+    world = World()
+    first, second = Held("a"), Held("b")
+    world.providers |= {"a": first, "b": second}
+    for provider in (first, second):
+        provider.add(streamed(WORD, DONE))
+    plan = world.plan("ab", hedge_after_s=0.01)
+    opening = asyncio.ensure_future(
+        world.dispatcher.open_stream(request(stream=True), plan, world.log)
+    )
+    await asyncio.sleep(0.05)
+    first.go.set()
+    second.go.set()
+    live = await opening
+    while await live.next_batch():
+        pass
+    await live.close()
+    assert len(world.log.as_tuple()) == 2
+    for name in "ab":
+        assert world.health.has_room(f"scripted/{name}", "batch")
+
+
+async def test_a_caller_who_leaves_takes_both_attempts_with_him() -> None:
+    world = World()
+    first, second = Held("a"), Held("b")
+    world.providers |= {"a": first, "b": second}
+    asking = asyncio.ensure_future(world.ask(hedge_after_s=0.01))
+    await asyncio.sleep(0.05)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert first.was_cancelled
+    assert second.was_cancelled
+
+
+async def test_an_answer_that_ignores_its_cancellation_is_given_up() -> None:
+    given_up: list[str] = []
+
+    async def stubborn() -> str:
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            return "late"
+        return "never"
+
+    async def quick() -> str:
+        return "quick"
+
+    async def give_up(answer: str) -> None:
+        given_up.append(answer)
+
+    assert await race(stubborn, quick, 0.0, lambda: True, give_up) == "quick"
+    assert given_up == ["late"]
+
+
+async def test_a_full_target_turns_lower_tiers_away_first() -> None:
+    world = World(room=RoomRules(start=10.0))
+    held = world.providers["a"] = Held("a")
+    asking = [asyncio.ensure_future(world.ask("a")) for _ in range(5)]
+    await asyncio.sleep(0.01)
+    with pytest.raises(NoTargetAvailable, match="busy for the service tier batch") as shed:
+        await world.ask("a", service_tier="batch")
+    assert shed.value.retry_after_s == 10.0
+    asking += [asyncio.ensure_future(world.ask("a")) for _ in range(4)]
+    await asyncio.sleep(0.01)
+    with pytest.raises(NoTargetAvailable):
+        await world.ask("a", service_tier="standard")
+    asking.append(asyncio.ensure_future(world.ask("a", service_tier="priority")))
+    await asyncio.sleep(0.01)
+    with pytest.raises(NoTargetAvailable):
+        await world.ask("a", service_tier="priority")
+    assert await world.ask("ab", service_tier="batch") == "b"
+    held.go.set()
+    assert await asyncio.gather(*asking) == ["a"] * 10
+    assert await world.ask("a", service_tier="batch") == "a"
+
+
+def test_the_room_shrinks_when_a_target_has_too_much_and_grows_when_it_answers() -> None:
+    health = TargetHealth(room=RoomRules(start=20.0, least=2.0))
+    late = UpstreamTimeout("late")
+    for second in range(20):
+        health.began("t")
+        health.ended("t", float(second), 0.1, late)
+    for _ in range(2):
+        health.began("t")
+    assert not health.has_room("t", "priority")
+    for _ in range(200):
+        health.began("t")
+        health.ended("t", 100.0, 0.1, None)
+    assert health.has_room("t", "priority")
+    many = UpstreamRefused("slow down", upstream_status=429)
+    health.ended("t", 200.0, 0.1, many)
+    health.ended("t", 200.1, 0.1, many)
+    assert health.position("t", 200.2) == "open"
+
+
+def test_a_target_that_became_slow_is_asked_later_for_a_while() -> None:
+    health = TargetHealth()
+    for number in range(40):
+        health.began("t")
+        health.ended("t", float(number), 0.1, None)
+    assert health.place("t", 40.0) == 0
+    for _ in range(10):
+        health.ended("t", 41.0, 3.0, None)
+    assert (health.place("t", 42.0), health.place("t", 71.5)) == (1, 0)
+    assert health.place("unknown", 0.0) == 0
+
+
+def test_measured_speeds_change_only_with_a_real_change() -> None:
+    health = TargetHealth()
+    health.ended("t", 0.0, 0.100, None)
+    first = health.first_token_ms()["t"]
+    assert 85 <= first <= 115
+    health.ended("t", 0.0, 0.110, None)
+    assert health.first_token_ms()["t"] == first
+    for _ in range(20):
+        health.ended("t", 0.0, 0.4, None)
+    assert health.first_token_ms()["t"] > 2 * first
+
+
+async def test_what_says_nothing_about_a_target_only_frees_its_place() -> None:
+    health = TargetHealth(room=RoomRules(start=1.0))
+    health.began("t")
+    assert not health.has_room("t", "priority")
+    health.ended("t", 0.0, 0.0, asyncio.CancelledError())
+    assert health.has_room("t", "priority")
+    assert health.position("t", 0.0) == "closed"
+
+
+async def test_a_broken_connection_is_tried_again_only_while_there_is_budget() -> None:
+    world = World(share=0.0, reserve=1.0)
+    world.providers["a"].add(GONE)
+    assert await world.ask("a") == "a"
+    world.providers["a"].add(GONE)
+    with pytest.raises(NoTargetAvailable):
+        await world.ask("a")
+    assert world.errors == [UpstreamUnreachable.code]

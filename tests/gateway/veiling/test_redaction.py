@@ -1,0 +1,182 @@
+"""Pseudonyms: nobody's, always the same, gone from the request and back in the answer."""
+
+import json
+import random
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from classifiers.pii import validators
+from classifiers.pii.detect import find
+from gateway.veiling.redaction import (
+    HELD_BACK_MAX,
+    Pseudonyms,
+    Restorer,
+    conversation_key,
+    in_json,
+    pseudonyms,
+    replaced,
+    still_said,
+)
+from tests.classifiers import samples
+
+
+TENANT = b"t" * 32
+KEY = conversation_key(TENANT, "hello")
+HINDI = "\u0930\u093e\u0939\u0941\u0932 \u0936\u0930\u094d\u092e\u093e"
+
+
+def chosen(*found: tuple[str, str], text: str = "") -> Pseudonyms:
+    return pseudonyms(KEY, found, [text])
+
+
+def values(rng: random.Random) -> list[tuple[str, str]]:
+    return [
+        ("PERSON", "Ingrid Halvorsen"),
+        ("PERSON", HINDI),
+        ("EMAIL", "ingrid@corp-mail.no"),
+        ("PHONE", "+47 22 85 50 50"),
+        ("ADDRESS", 'Storgata 14 "B", 0184 Oslo'),
+        ("CREDIT_CARD", samples.grouped(samples.card(rng), " ")),
+        ("IN_AADHAAR", samples.aadhaar(rng)),
+        ("IBAN", samples.iban(rng)),
+        ("US_SSN", samples.ssn(rng)),
+        ("IP_ADDRESS", "160.219.105.202"),
+        ("USERNAME", "ihalvorsen84"),
+        ("MRN", "939-95-169"),
+    ]
+
+
+@given(st.integers(0, 2**32))
+def test_surrogates_keep_the_layout_and_can_be_nobodys(seed: int) -> None:
+    rng = random.Random(seed)
+    names = chosen(*values(rng)).replacements
+    for label, value in values(random.Random(seed)):
+        other = names[value]
+        digits = "".join(filter(str.isdigit, other))
+        assert other != value
+        if label == "CREDIT_CARD":
+            assert not validators.luhn(digits)
+        elif label == "IN_AADHAAR":
+            assert not validators.aadhaar(digits)
+        elif label == "US_SSN":
+            assert not validators.us_ssn(digits)
+        elif label == "IBAN":
+            assert not validators.iban("".join(filter(str.isalnum, other)))
+        elif label == "IP_ADDRESS":
+            assert not validators.public_ip(other)
+        if label in {"CREDIT_CARD", "IN_AADHAAR", "US_SSN", "PHONE", "MRN", "IBAN"}:
+            assert [c.isdigit() for c in other] == [c.isdigit() for c in value]
+
+
+def test_what_a_surrogate_stands_for_is_not_found_again() -> None:
+    rng = random.Random(3)
+    for label, value in values(rng):
+        found = {f.label for f in find(f"see {chosen((label, value)).replacements[value]} there")}
+        assert label not in found - {"PHONE", "PERSON", "ADDRESS"}
+
+
+def test_the_same_conversation_has_the_same_surrogates_and_another_has_others() -> None:
+    found = values(random.Random(7))
+    again = pseudonyms(conversation_key(TENANT, "hello"), reversed(found), [])
+    assert again.replacements == chosen(*found).replacements
+    for key in (conversation_key(TENANT, "hello!"), conversation_key(b"u" * 32, "hello")):
+        others = pseudonyms(key, found, []).replacements
+        assert sum(others[v] == again.replacements[v] for _, v in found) <= 1
+
+
+def test_a_surrogate_that_the_text_already_says_is_not_used() -> None:
+    first = chosen(("PERSON", "Ingrid Halvorsen")).replacements["Ingrid Halvorsen"]
+    second = chosen(("PERSON", "Ingrid Halvorsen"), text=f"ask {first}")
+    assert second.replacements["Ingrid Halvorsen"] != first
+
+
+def test_secrets_are_blackened_and_never_come_back() -> None:
+    names = chosen(("SECRET", "s3cr3t-value-123"), ("PERSON", "Ingrid Halvorsen"))
+    assert names.replacements["s3cr3t-value-123"] == "[REDACTED:SECRET]"
+    assert names.restored("[REDACTED:SECRET]") == "[REDACTED:SECRET]"
+    blackened = pseudonyms(KEY, [("PERSON", "Ingrid Halvorsen")], [], one_way=True)
+    assert blackened.values == {}
+    assert replaced("ask Ingrid Halvorsen", blackened) == "ask [REDACTED:PERSON]"
+
+
+@given(st.integers(0, 2**32))
+def test_values_are_replaced_wherever_they_stand_and_come_back(seed: int) -> None:
+    rng = random.Random(seed)
+    found = values(rng)
+    names = chosen(*found)
+    document = {
+        "model": "auto",
+        "messages": [{"role": "user", "content": f"{label}: {value}."} for label, value in found],
+        "tools": [{"arguments": json.dumps({"deep": json.dumps({v: [v]})})} for _, v in found],
+        "metadata": {value: {"list": [value, 1, None, True]} for _, value in found},
+    }
+    veiled = replaced(document, names)
+    said = json.dumps(veiled, ensure_ascii=False)
+    assert not any(value in said for _, value in found)
+    assert not still_said(veiled, names)
+    assert still_said(document, names)
+    whole = names.restored("\n".join(names.values))
+    assert whole == "\n".join(names.values.values())
+
+
+def test_a_number_is_replaced_by_a_number() -> None:
+    card = samples.card(random.Random(1))
+    names = chosen(("CREDIT_CARD", card))
+    veiled = replaced({"card": int(card), "count": 3, "ratio": 0.5}, names)
+    assert isinstance(veiled, dict)
+    assert str(veiled["card"]) == names.replacements[card]
+    assert (veiled["count"], veiled["ratio"]) == (3, 0.5)
+
+
+def test_parts_of_words_are_left_alone() -> None:
+    names = chosen(("PERSON", "Will"))
+    assert replaced("Will goes willingly to Willow", names) == (
+        f"{names.replacements['Will']} goes willingly to Willow"
+    )
+
+
+@example(1045581, [1])  # the end of an IBAN reads like the beginning of an address
+@given(st.integers(0, 2**32), st.lists(st.integers(1, 9), min_size=1))
+def test_a_stream_cut_anywhere_is_restored_as_if_it_were_whole(seed: int, cuts: list[int]) -> None:
+    rng = random.Random(seed)
+    names = chosen(*values(rng))
+    words = [*names.values, "Dear", "and", "see", "12", "-", "\u0905"]
+    text = " ".join(rng.choices(words, k=12))
+    restorer = Restorer(names)
+    pieces, at, turn = [], 0, 0
+    while at < len(text):
+        size = cuts[turn % len(cuts)]
+        pieces.append(restorer.feed(text[at : at + size]))
+        assert len(restorer._held) <= HELD_BACK_MAX
+        at, turn = at + size, turn + 1
+    pieces.append(restorer.flush())
+    whole = Restorer(names)
+    assert "".join(pieces) == whole.feed(text) + whole.flush()
+    assert not any(surrogate in "".join(pieces) for surrogate in names.values if len(surrogate) > 6)
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_tool_arguments_stay_json_with_the_values_in_them(ascii_only: bool) -> None:
+    found = values(random.Random(9))
+    names = chosen(*found)
+    sent = {label: names.replacements[value] for label, value in found if value != found[1][1]}
+    sent["HINDI"] = names.replacements[HINDI]
+    text = json.dumps(sent, ensure_ascii=ascii_only)
+    restorer = Restorer(names, in_json)
+    got = "".join(map(restorer.feed, text)) + restorer.flush()
+    back = json.loads(got)
+    assert back["HINDI"] == HINDI
+    assert back["ADDRESS"] == 'Storgata 14 "B", 0184 Oslo'
+    assert back["EMAIL"] == "ingrid@corp-mail.no"
+
+
+def test_nothing_is_held_back_without_a_reason() -> None:
+    restorer = Restorer(chosen(("PERSON", "Ingrid Halvorsen")))
+    assert restorer.feed("hello there, ") == "hello there, "
+    assert Restorer(chosen()).feed("anything") == "anything"
+
+
+def test_pseudonyms_show_no_values() -> None:
+    assert "Ingrid" not in repr(chosen(("PERSON", "Ingrid Halvorsen")))

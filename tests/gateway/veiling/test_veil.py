@@ -1,0 +1,99 @@
+"""The veil: values stay, surrogates go out and come back, in events that keep order and shape."""
+
+import msgspec
+import pytest
+
+from gateway.dialects.registry import DIALECTS
+from gateway.types import DialectName, StreamEvent
+from gateway.veiling.veil import Veil, veiled
+from tests.upstreams import Answer, _anthropic_events, _openai_events
+
+
+FOUND = [("PERSON", "Ingrid Halvorsen"), ("EMAIL", "ingrid@corp-mail.no")]
+BODY = b"""{"model": "auto", "stream": true, "max_tokens": 9, "messages": [
+    {"role": "user", "content": "Write to Ingrid Halvorsen, ingrid@corp-mail.no"}]}"""
+BOTH: tuple[DialectName, ...] = ("openai_chat", "anthropic_messages")
+SOURCES = {"openai_chat": _openai_events, "anthropic_messages": _anthropic_events}
+both = pytest.mark.parametrize("dialect", BOTH)
+
+
+def veil_of(dialect: DialectName, *, one_way: bool = False) -> Veil:
+    adapter = DIALECTS[dialect]
+    request = adapter.decode_request(BODY, "req_1")
+    return veiled(request, [], adapter, FOUND, b"k" * 32, one_way=one_way)
+
+
+def events_of(dialect: DialectName, text: str) -> list[StreamEvent]:
+    raw = SOURCES[dialect](Answer(text=text), {"model": "m"})
+    decoder = DIALECTS[dialect].stream_decoder()
+    return [event for data in raw for event in decoder.feed(data)]
+
+
+def text_of(events: list[StreamEvent]) -> str:
+    return "".join(d.text for event in events for d in event.deltas if d.kind == "text")
+
+
+@both
+def test_no_value_is_in_the_request_that_leaves(dialect: DialectName) -> None:
+    veil = veil_of(dialect)
+    for _, value in FOUND:
+        assert value.encode() not in veil.request.raw
+        assert veil.names.replacements[value].encode() in veil.request.raw
+    assert (veil.request.model, veil.request.stream) == ("auto", True)
+    assert veil.request.request_id == "req_1"
+
+
+@both
+def test_a_stream_comes_back_with_values_in_text_and_bytes(dialect: DialectName) -> None:
+    veil = veil_of(dialect)
+    person, mail = (veil.names.replacements[value] for _, value in FOUND)
+    plain = "Dear Ingrid Halvorsen , I wrote to ingrid@corp-mail.no today."
+    sent = plain.replace("Ingrid Halvorsen", person).replace("ingrid@corp-mail.no", mail)
+    lift = veil.lifted()
+    seen = [lifted for event in events_of(dialect, sent) for lifted in lift.events([event])]
+    assert text_of(seen) == plain
+    again = DIALECTS[dialect].stream_decoder().feed(b"".join(event.raw for event in seen))
+    assert text_of(again) == plain
+    assert [e.is_terminal for e in again].count(True) == 1
+    assert again[-1].is_terminal
+
+
+@both
+def test_what_is_held_back_comes_before_the_end_of_its_block(dialect: DialectName) -> None:
+    veil = veil_of(dialect)
+    first = veil.names.replacements["Ingrid Halvorsen"].split()[0]
+    lift = veil.lifted()
+    seen = lift.events(events_of(dialect, f"and then {first}"))
+    assert text_of(seen) == "and then Ingrid"
+    kinds = [event.raw.split(b"\n")[0] for event in seen if event.raw.startswith(b"event:")]
+    if kinds:
+        last_text = max(i for i, kind in enumerate(kinds) if kind.endswith(b"block_delta"))
+        assert kinds.index(b"event: content_block_stop") == last_text + 1
+
+
+@both
+def test_a_stream_without_surrogates_is_left_byte_for_byte(dialect: DialectName) -> None:
+    events = events_of(dialect, "Nothing to see here, moving on.")
+    assert veil_of(dialect).lifted().events(events) == events
+
+
+@both
+def test_a_whole_answer_comes_back_with_values_in_text_and_tool_arguments(
+    dialect: DialectName,
+) -> None:
+    veil = veil_of(dialect)
+    person = veil.names.replacements["Ingrid Halvorsen"]
+    raw = msgspec.json.encode({"a": person, "b": {"arguments": f'{{"to": "{person}"}}'}, "n": 1})
+    assert msgspec.json.decode(veil.unveiled(raw)) == {
+        "a": "Ingrid Halvorsen",
+        "b": {"arguments": '{"to": "Ingrid Halvorsen"}'},
+        "n": 1,
+    }
+    assert veil.unveiled(b"no json") == b"no json"
+
+
+@both
+def test_what_is_blackened_does_not_come_back(dialect: DialectName) -> None:
+    veil = veil_of(dialect, one_way=True)
+    assert b"[REDACTED:PERSON]" in veil.request.raw
+    assert veil.unveiled(b'"[REDACTED:PERSON]"') == b'"[REDACTED:PERSON]"'

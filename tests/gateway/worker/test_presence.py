@@ -1,0 +1,126 @@
+"""A running worker's word about itself: written soon after a change, and never in a call's way."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from gateway.clock import SystemClock
+from gateway.configuration.disclosing import settings_digest
+from gateway.credentials import pepper
+from gateway.identity import Peppers
+from gateway.store.engine import open_database
+from gateway.store.keys import KeyStore
+from gateway.store.schema import newest_schema
+from gateway.store.workers import WorkerTable
+from gateway.workers import WorkerReport, applied_us
+from tests.running_gateway import CLAUDE_TARGET, DEMO, RunningGateway, Upstreams
+
+
+pytestmark = pytest.mark.anyio
+METRICS = """gatewright_engine_num_requests_waiting 3.0
+gatewright_engine_num_requests_running 2.0
+gatewright_engine_kv_cache_usage_ratio 0.25
+gatewright_engine_kv_blocks 400.0
+gatewright_engine_generation_tokens_total 1000.0
+"""
+
+
+@pytest.fixture
+async def upstreams() -> AsyncIterator[Upstreams]:
+    async with Upstreams() as running:
+        running.engine.texts["/metrics"] = METRICS
+        yield running
+
+
+async def reports(gateway: RunningGateway) -> list[WorkerReport]:
+    database = open_database(gateway.settings.database_url, pooled=False)
+    try:
+        return list(await WorkerTable(database).all())
+    finally:
+        await database.close()
+
+
+async def until(
+    gateway: RunningGateway, holds: Callable[[list[WorkerReport]], bool]
+) -> list[WorkerReport]:
+    async with asyncio.timeout(30):
+        while not holds(found := await reports(gateway)):
+            await asyncio.sleep(0.05)
+    return found
+
+
+async def test_a_worker_says_what_it_is_and_what_it_serves_by(
+    tmp_path: Path, database_url: str, upstreams: Upstreams
+) -> None:
+    async with RunningGateway(tmp_path, database_url, upstreams) as gateway:
+        (said,) = await until(
+            gateway,
+            lambda all_: bool(all_ and all_[0].members and all_[0].members[0].waiting is not None),
+        )
+        assert (said.worker, said.pid, said.schema) == ("w0", os.getpid(), newest_schema())
+        assert said.settings_digest == settings_digest(gateway.settings)
+        assert said.revision == said.applied[-1].revision >= 0
+        assert len(said.snapshot_digest) == 32
+        assert said.problems == ()
+        assert set(said.breakers) == set(gateway.settings.targets)
+        assert said.breakers[CLAUDE_TARGET] == "closed"
+        assert said.metrics["gatewright_audit_healthy"] in {0.0, 1.0}
+        (engine,) = said.members
+        assert (engine.provider, engine.member, engine.engine) == ("engine", "engine", "gatewright")
+        assert (engine.state, engine.models) == ("up", ("fake-model",))
+        assert (engine.waiting, engine.running) == (3, 2)
+        assert (engine.blocks_used, engine.blocks_total) == (100, 400)
+        assert engine.prefix_hit_share is None, "this engine does not say"
+
+    assert await reports(gateway) == [], "it stopped in good order"
+
+
+async def test_a_revoked_key_is_seen_to_be_dead_in_the_next_word(
+    tmp_path: Path, database_url: str, upstreams: Upstreams
+) -> None:
+    async with RunningGateway(tmp_path, database_url, upstreams) as gateway:
+        text = await gateway.issue_key()
+        database = open_database(gateway.settings.database_url, pooled=False)
+        try:
+            peppers = Peppers({1: pepper(gateway.settings)})
+            store = KeyStore(database, peppers, SystemClock())
+            (key,) = await store.keys(DEMO.organisation)
+            await store.revoke(key.key_id)
+            (dead,) = await store.keys(DEMO.organisation)
+        finally:
+            await database.close()
+        assert dead.revoked_us is not None
+        assert dead.revoked_revision is not None
+        wanted = dead.revoked_revision
+        (said,) = await until(gateway, lambda all_: all_[0].revision >= wanted)
+        since_us = applied_us(said, wanted)
+        assert since_us is not None
+        assert since_us >= dead.revoked_us
+        async with aiohttp.ClientSession() as http:
+            headers = {"authorization": f"Bearer {text}"}
+            async with http.get(f"{gateway.url}/v1/models", headers=headers) as reply:
+                assert reply.status == 401
+
+
+async def test_a_worker_whose_reports_cannot_be_stored_serves_on(
+    tmp_path: Path, sqlite_url: str, upstreams: Upstreams
+) -> None:
+    async with RunningGateway(tmp_path, sqlite_url, upstreams) as gateway:
+        key = await gateway.issue_key()
+        database = open_database(gateway.settings.database_url, pooled=False)
+        async with database.writing() as connection:
+            await connection.exec_driver_sql("DROP TABLE workers")
+        await database.close()
+        gateway.loop.call_soon_threadsafe(gateway.plane._presence.wake.set)
+        async with aiohttp.ClientSession() as http:
+            headers = {"authorization": f"Bearer {key}"}
+            body = {"model": "house-model", "messages": [{"role": "user", "content": "Hello."}]}
+            for _ in range(3):
+                async with http.post(
+                    f"{gateway.url}/v1/chat/completions", json=body, headers=headers
+                ) as reply:
+                    assert reply.status == 200
