@@ -330,7 +330,7 @@ def require_settled(kept: Holdings) -> None:
     if kept.busy:
         batches = "a batch is" if kept.busy == 1 else f"{kept.busy} batches are"
         raise CustodyRefused(
-            f"{batches} being taken in or finished: nothing was destroyed, try again in a minute"
+            f"{batches} being taken in or finished: nothing was destroyed, try again later"
         )
 
 
