@@ -11,7 +11,7 @@ from gateway.batches import Batch, LineEnd
 from gateway.batching.lines import FAILURES_MAX, Later, LineJourneys, Parked
 from gateway.batching.parking import Ticket, decode_ticket, encode_ticket
 from gateway.clock import Clock
-from gateway.errors import BudgetExhausted, GatewrightError
+from gateway.errors import AuditUnavailable, BudgetExhausted, GatewrightError
 from gateway.metrics import Metrics
 from gateway.parcels import VendorResult
 from gateway.ports import Ledger
@@ -47,6 +47,8 @@ class ParkedLines:
         self._metrics = metrics
         self._outcome_of = outcome_of
         self._held: dict[str, Reservation] = {}
+        self._paid: set[str] = set()
+        """Requests whose cost is booked, though their outcome could not be written yet."""
 
     async def park(self, claim: Claim, key: ContentKey, parked: Parked) -> None:
         """A line waits from now on; raises NotReady, and may then be called again."""
@@ -123,7 +125,12 @@ class ParkedLines:
             if record is None:
                 await self._journeys.undelivered(passage, said)
             return self._clock.utc_us(), failures
-        end = await self._journeys.deliver(passage, ticket, said, record)
+        try:
+            end = await self._journeys.deliver(passage, ticket, said, record)
+        except AuditUnavailable:
+            self._paid.add(ticket.request_id)
+            raise
+        self._paid.discard(ticket.request_id)
         if isinstance(end, Later):
             is_last = not end.is_full and failures >= FAILURES_MAX
             return end.end if is_last else (self._clock.utc_us(), failures)
@@ -133,6 +140,8 @@ class ParkedLines:
         kept = ticket.reservation
         now_us = self._clock.utc_us()
         left_s = max(0.0, (kept.leased_until_us - now_us) / 1e6)
+        if ticket.request_id in self._paid:
+            return await self._ledger.reserve((), 0, left_s)
         try:
             return await self._ledger.reserve(kept.accounts, kept.amount_microusd, left_s)
         except BudgetExhausted:

@@ -13,9 +13,9 @@ import pytest
 
 from gateway.audit.export import segment_rows
 from gateway.configuration.reading import load_settings
-from gateway.errors import ConfigurationInvalid
+from gateway.errors import AuditUnavailable, ConfigurationInvalid
 from gateway.providers.scripted_parcels import ParcelFaults
-from gateway.types import AuditRecord
+from gateway.types import AuditRecord, Receipt
 from tests.conformance.test_batches import ended, line, make, results
 from tests.faults.test_kills import configured, free_port, issued, serving
 from tests.running_gateway import (
@@ -283,6 +283,32 @@ async def test_money_for_parked_lines_is_set_aside_at_half_and_a_restart_ends_no
     assert (vendor.made, live_calls(upstreams)) == (1, [])
     ends = outcomes(records)
     assert {each.request_id for each in ends} == {each.request_id for each in intents}
+    assert after == 100_000_000 - sum(each.cost_microusd for each in ends)
+
+
+async def test_an_outcome_that_could_not_be_written_at_first_is_not_paid_twice(
+    tmp_path: Path, database_url: str, upstreams: Upstreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[AuditRecord] = []
+    async with running(tmp_path, database_url, upstreams) as (gateway, key):
+        await gateway.limit("org:acme", 100_000_000)
+        append = gateway.plane._evidence.append
+
+        async def append_later(record: AuditRecord, content: bytes | None) -> Receipt:
+            if record.stage == "outcome" and len(failed) < 2:
+                failed.append(record)
+                raise AuditUnavailable("The disk is away for a moment.")
+            return await append(record, content)
+
+        monkeypatch.setattr(gateway.plane._evidence, "append", append_later)
+        async with speaking(gateway.url, key) as client:
+            found = await all_results(client, await ended(client, await make(client, asking(3))))
+        after = gateway.plane.budget_left(("org:acme",))
+        records = await gateway.records()
+    assert len(failed) == 2
+    assert len(found) == 3
+    ends = outcomes(records)
+    assert all(each.cost_microusd > 0 for each in ends)
     assert after == 100_000_000 - sum(each.cost_microusd for each in ends)
 
 
