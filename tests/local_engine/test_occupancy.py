@@ -1,5 +1,7 @@
 """What a worker says of its device's memory: where it is asked for, and how often."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import torch
@@ -14,13 +16,30 @@ def test_a_device_is_looked_at_once_a_second_at_most() -> None:
     now = [0.0]
     gauge = Gauge(torch.device("cpu"), lambda: now[0])
     first = gauge.read()
-    held = torch.ones(64 << 20, dtype=torch.uint8)
     now[0] += EVERY_S / 2
     assert gauge.read() is first
     now[0] += EVERY_S / 2
     second = gauge.read()
+    assert second is not first
     assert second.total_bytes == first.total_bytes
-    assert first.free_bytes - second.free_bytes > held.numel() // 2
+    assert 0 < second.free_bytes < second.total_bytes
+
+
+HOLDING = """
+import torch
+from local_engine.runner.occupancy import Gauge
+before = Gauge(torch.device("cpu")).read()
+held = torch.ones(64 << 20, dtype=torch.uint8)
+after = Gauge(torch.device("cpu")).read()
+print(before.free_bytes - after.free_bytes, held.numel())
+"""
+
+
+def test_what_a_process_holds_is_not_free() -> None:
+    # In a process of its own: here the memory may be some that earlier tests gave back.
+    said = subprocess.run([sys.executable, "-c", HOLDING], capture_output=True, check=True)
+    less, held = map(int, said.stdout.split())
+    assert held // 2 < less < 2 * held
 
 
 def test_the_narrowest_group_bounds_a_process(tmp_path: Path) -> None:
