@@ -111,12 +111,13 @@ async def test_views_of_the_explorer_are_not_those_of_traffic(
     answer, _ = await browser.send("POST", f"{LIST}/views", form)
     assert answer.headers["location"] == LIST
     _, page = await browser.send("GET", LIST)
-    assert "deeds of a week" in page
+    assert ">deeds of a week</a>" in page
     _, traffic = await browser.send("GET", "/o/acme/traffic")
     assert "deeds of a week" not in traffic
     await browser.send("POST", f"{LIST}/views/drop", form)
     _, page = await browser.send("GET", LIST)
-    assert "deeds of a week" not in page
+    assert "The view deeds of a week was dropped." in page
+    assert ">deeds of a week</a>" not in page
 
 
 def test_a_change_is_what_differs() -> None:
