@@ -48,8 +48,6 @@ from gateway.wiring import taking_parcels
 EXPIRY_PERIOD_S = 600.0
 TEND_PERIOD_S = 0.5
 PARCELS_PERIOD_S = 2.0
-TIDYING_S = 120.0
-"""How long after the last batch vendors are still asked to forget."""
 LEASE_PERIOD_S = 5.0
 """A sixth of a lease: several renewals may fail."""
 HEADERS = frozenset({b"anthropic-version", b"anthropic-beta"})
@@ -187,14 +185,14 @@ class Batches:
             return forgetting
         runner, waiting, failed = self._runner, self._means.waiting, Event.BATCH_FAILED
         lately = partial(waiting.batches_lately, 2 * LEASE_PERIOD_S)
-        parcels, tidying = self._parcels, partial(waiting.batches_lately, TIDYING_S)
+        parcels = self._parcels
         parcels_s = min(PARCELS_PERIOD_S, self._means.settings.batches.native_poll_s)
         return (
             *forgetting,
             Duty("batches", TEND_PERIOD_S, runner.tend, failed, runner.wake, waiting.batches),
             Duty("batch leases", LEASE_PERIOD_S, runner.keep, failed, due=lately),
-            Duty("parcels", parcels_s, parcels.tend, failed, parcels.wake, tidying),
-            Duty("parcel leases", LEASE_PERIOD_S, parcels.keep, failed, due=tidying),
+            Duty("parcels", parcels_s, parcels.tend, failed, parcels.wake, waiting.parcels),
+            Duty("parcel leases", LEASE_PERIOD_S, parcels.keep, failed, due=waiting.parcels),
         )
 
     async def close(self) -> None:

@@ -14,6 +14,7 @@ from gateway.clock import Clock
 from gateway.store.batch_tables import batches
 from gateway.store.checkups import CLAIM_WITHIN_US, provider_checkups
 from gateway.store.engine import Database
+from gateway.store.parcel_tables import parcels
 from gateway.store.policy_tables import policy_schedules
 from gateway.store.tables import revisions
 
@@ -23,6 +24,7 @@ def question(database: Database) -> str:
     query: Select[Any] = select(
         revisions.c.revision,
         exists().where(batches.c.state.in_(ACTIVE)),
+        exists().where(parcels.c.id != ""),
         _newest_order.scalar_subquery(),
         _first_schedule.scalar_subquery(),
     )
@@ -47,13 +49,14 @@ class Waiting:
         self._clock = clock
         self._batches_s = clock.monotonic_s()
         self._has_batches = True
+        self._has_parcels = True
         self._ordered_us: int | None = clock.utc_us()
         self._scheduled_us: int | None = 0
 
     def see(self, row: Sequence[Any]) -> int:
         """Take in an answer to `question`; the revision in it."""
-        revision, has_batches, self._ordered_us, self._scheduled_us = row
-        self._has_batches = bool(has_batches)
+        revision, has_batches, has_parcels, self._ordered_us, self._scheduled_us = row
+        self._has_batches, self._has_parcels = bool(has_batches), bool(has_parcels)
         if has_batches:
             self._batches_s = self._clock.monotonic_s()
         return int(revision)
@@ -65,6 +68,10 @@ class Waiting:
     def batches_lately(self, within_s: float) -> bool:
         """Whether a batch was not over a moment ago: what is counted of them must end at zero."""
         return self._clock.monotonic_s() - self._batches_s < within_s
+
+    def parcels(self) -> bool:
+        """Whether a vendor has lines of ours, or may get some; it is to forget them in the end."""
+        return self._has_parcels or self._has_batches
 
     def checkups(self) -> bool:
         """Whether somebody waits for a connection test."""

@@ -12,6 +12,7 @@ from gateway.store.batch_tables import batches
 from gateway.store.checkups import CLAIM_WITHIN_US, CheckupTable
 from gateway.store.engine import Database, open_database
 from gateway.store.glance import Waiting, question
+from gateway.store.parcel_tables import parcels
 from gateway.store.policy_tables import policy_schedules
 from gateway.store.revisions import current
 
@@ -105,3 +106,20 @@ async def test_a_schedule_is_seen_when_its_time_has_come(database: Database) -> 
     assert looking.waiting.schedules()
     await looking.write(delete(policy_schedules))
     assert not looking.waiting.schedules()
+
+
+async def test_a_parcel_is_led_until_its_vendor_has_forgotten_it(database: Database) -> None:
+    looking = Looking(database)
+    assert looking.waiting.parcels(), "before the first look everything may wait"
+    await looking.look()
+    assert not looking.waiting.parcels()
+    await looking.write(filled(batches, id="batch_1", state="in_progress"))
+    assert looking.waiting.parcels()
+    await looking.write(filled(parcels, id="gwp-1", batch_id="batch_1", state="collected"))
+    await looking.write(update(batches).values(state="completed"))
+    looking.clock.advance(3600)
+    await looking.look()
+    assert not looking.waiting.batches()
+    assert looking.waiting.parcels()
+    await looking.write(delete(parcels))
+    assert not looking.waiting.parcels()
