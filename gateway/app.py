@@ -38,6 +38,7 @@ from gateway.inspection import Inspector, load_calibration, load_model_ability
 from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
 from gateway.places import Rotation, make_alerting, make_cache, make_hook, make_rates, make_shipping
+from gateway.pool.parity import Parity
 from gateway.probing import Prober
 from gateway.providers.registry import engines_among, model_hosts, pools_among
 from gateway.rollout.trials import Trials
@@ -123,7 +124,9 @@ class DataPlane:
         self._policies = PolicyStore(self._database, clock)
         self._trials, self._health = Trials(settings.policy.guard), TargetHealth()
         self._audit = make_audit_log(settings, clock)
-        self._guard = self._make_guard()
+        self._guard = CanaryGuard(
+            self._trials, self._policies, self.snapshots, Deeds(self._audit, clock)
+        )
         self._integration = Integration(
             settings, self._database, clock, master_key(settings), self._audit
         )
@@ -233,16 +236,9 @@ class DataPlane:
             parts.push_async_callback(self._batches.close)
             parts.push_async_callback(self._upkeep.close)
 
-    def _make_guard(self) -> CanaryGuard:
-        deeds = Deeds(self._audit, self._clock)
-        return CanaryGuard(self._trials, self._policies, self.snapshots, deeds)
-
     def _make_rotation(self) -> Rotation:
         return Rotation(
-            self._settings,
-            self._database,
-            self._clock,
-            self._egress,
+            *(self._settings, self._database, self._clock, self._egress),
             providers=self._providers,
             hosts=self._hosts,
             publish=self._publish_board,
@@ -262,13 +258,17 @@ class DataPlane:
             presence=self._presence,
         )
 
+    @cached_property
+    def _parity(self) -> Parity:
+        pools, engines = pools_among(self._providers), lambda: engines_among(self._hosts)
+        return Parity(pools, engines, self._prober.serving, self._clock.monotonic_s)
+
     def _make_presence(self) -> Presence:
         parts = Parts(
-            snapshots=self.snapshots,
-            health=self._health,
-            metrics=self.metrics,
+            *(self.snapshots, self._health, self.metrics),
             pools=pools_among(self._providers),
             engines=lambda: engines_among(self._hosts),
+            differing=lambda: self._parity.differing,
             said=self._prober.said,
             problems=self._problems,
         )
@@ -336,6 +336,7 @@ class DataPlane:
             Duty("credentials", refresh_s, refresh, Event.CREDENTIAL_UNAVAILABLE),
             Duty("keys", rhythm.FOLLOW_RETRY_S, self._following.follow, Event.SNAPSHOT_FAILED),
             Duty("probe", rhythm.PROBE_S, self._board.probe, Event.PROBE_FAILED),
+            Duty("parity", rhythm.PARITY_S, self._parity.tend, Event.UPKEEP_FAILED),
             Duty("prices", rhythm.PRICES_S, self._prices.follow, Event.PRICES_REFUSED),
             Duty("guard", rhythm.GUARD_S, self._guard.tend, Event.GUARD_FAILED),
             Duty(

@@ -136,6 +136,11 @@ class ServedModel(Protocol):
         ...
 
     @property
+    def precision(self) -> str:
+        """In which formats, and on what, it computes; empty when the engine does not say."""
+        ...
+
+    @property
     def window_tokens(self) -> int:
         """0 when the engine does not say."""
         ...

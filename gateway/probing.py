@@ -4,7 +4,7 @@ Managed upstreams are never probed on a timer: their breakers learn from real tr
 would cost their quota. It knows providers by their port only.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from gateway.catalogue import refine_target
 from gateway.errors import UpstreamFailed
@@ -66,6 +66,10 @@ class Prober:
         if provider not in self._served:
             return None
         return self._down.get(provider, ""), tuple(self._served[provider])
+
+    def serving(self, provider: str) -> Collection[ServedModel]:
+        """What a host serves while it can be called."""
+        return () if self._down.get(provider) else self._served.get(provider, {}).values()
 
     async def probe(self) -> None:
         """Ask once; publish a new board if an answer changed."""

@@ -8,6 +8,8 @@ HEALTH_S = 1.0
 PROJECTION_S = 1.0
 SINKS_S = 1.0
 ALERTS_S = 5.0
+PARITY_S = 1.0
+"""How often it is asked whether replicas are to be compared; when, `gateway.pool.parity` says."""
 CHECKPOINTS_S = 5.0
 """How often it is asked whether a checkpoint is due; when, `audit.checkpoint_period_s` says."""
 PRICES_S = 5.0

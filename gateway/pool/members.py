@@ -54,7 +54,6 @@ class PoolRules(Struct, frozen=True):
     foreign_output_tokens: float = 256.0
     """What is assumed of requests that others sent to a member."""
     figures_every_s: float = 2.0
-    parity_every_s: float = 60.0
 
 
 class Load:

@@ -1,24 +1,39 @@
-"""Asks replicas of one model the same question and compares: greedy answers must agree.
+"""Asks replicas of the same weights the same question and compares: greedy answers must agree.
 
 Weights that were loaded wrongly, a broken kernel or a failing device show here before users notice.
-The question is ours and holds nothing of anybody. Who differs is asked once more: a tie between two
-tokens may fall either way when other requests share the batch.
+Where a replica stands does not matter: those of different pools, and engines in no pool, are
+compared when their engines tell the same digest. The question is ours and holds nothing of anybody,
+and each is asked where it stands. Who differs is asked once more: a tie between two tokens may fall
+either way when other requests share the batch.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
+from msgspec import Struct
+
 from gateway.errors import UpstreamFailed
+from gateway.ports import ServedModel
+from gateway.telemetry import Event, logger
 
 
 QUESTION: Final = "Continue the series: one, two, three, four, five,"
 ANSWER_TOKENS: Final = 24
+EVERY_S: Final = 60.0
+
+Weights = tuple[str, ...]
+"""What replicas have in common that must answer alike."""
 
 
 class Greedy(Protocol):
     """A replica that can be asked."""
+
+    @property
+    def kind(self) -> str:
+        """What kind of engine it is: only those of one kind have to say the same to the letter."""
+        ...
 
     async def greedy(self, model: str, question: str, tokens: int) -> str:
         """What it answers without drawing lots.
@@ -29,30 +44,99 @@ class Greedy(Protocol):
         ...
 
 
-async def differing(model: str, replicas: Mapping[str, Greedy]) -> Sequence[str]:
+class Sibling(Struct, frozen=True):
+    """One model at one replica."""
+
+    provider: str
+    """The pool that the replica is in, or the replica itself."""
+    member: str
+    model: str
+    """What the model is called there."""
+    weights: Weights
+    replica: Greedy
+
+
+class Pool(Protocol):
+    """A pool, as far as it tells which of its members can be asked."""
+
+    def siblings(self) -> Sequence[Sibling]: ...
+
+
+def sibling(provider: str, member: str, model: ServedModel, replica: Greedy) -> Sibling:
+    """A model at a replica; where no digest is told, only its own pool has the same weights."""
+    weights = (model.digest, model.precision) if model.digest else (provider, model.id)
+    return Sibling(provider, member, model.id, (*weights, replica.kind), replica)
+
+
+class Parity:
+    """Compares all in-house replicas of one worker, now and then."""
+
+    def __init__(
+        self,
+        pools: Sequence[Pool],
+        engines: Callable[[], Mapping[str, Greedy]],
+        serving: Callable[[str], Collection[ServedModel]],
+        monotonic_s: Callable[[], float],
+    ) -> None:
+        """`engines` are those in no pool, by provider; `serving` says what one of them serves."""
+        self._pools, self._engines, self._serving = pools, engines, serving
+        self._now_s = monotonic_s
+        self._compared_s = float("-inf")
+        self._log = logger()
+        self.differing: Collection[str] = frozenset()
+        """The members that answered otherwise than most of their siblings when last compared."""
+
+    async def tend(self) -> None:
+        """Compare, if it is time and there is anything to compare."""
+        if self._now_s() - self._compared_s < EVERY_S:
+            return
+        groups = self._groups()
+        if not groups:
+            self.differing = frozenset()
+            return
+        self._compared_s = self._now_s()
+        found: dict[str, str] = {}
+        for group in groups:
+            for name in await differing(group):
+                found[name] = group[name].provider
+        for name, provider in found.items():
+            self._log.error(Event.MEMBER_DRIFTS, provider=provider, reason=name)
+        self.differing = frozenset(found)
+
+    def _groups(self) -> list[dict[str, Sibling]]:
+        """Replicas that must agree, by member; nobody is asked twice for being in two pools."""
+        siblings = [each for pool in self._pools for each in pool.siblings()]
+        for name, engine in self._engines().items():
+            siblings += [sibling(name, name, each, engine) for each in self._serving(name)]
+        groups: dict[Weights, dict[str, Sibling]] = {}
+        for each in siblings:
+            groups.setdefault(each.weights, {}).setdefault(each.member, each)
+        return [group for group in groups.values() if len(group) > 1]
+
+
+async def differing(group: Mapping[str, Sibling]) -> Sequence[str]:
     """Names of those that answer otherwise than most, twice; nobody among fewer than two."""
-    answers = await _asked(model, replicas)
+    answers = await _asked(group)
     if len(answers) < 2:  # noqa: PLR2004 - one alone agrees with itself
         return ()
     usual, count = Counter(answers.values()).most_common(1)[0]
     if count * 2 <= len(answers):
         # No majority: all of them are suspect, and nobody says who is right.
         suspects = sorted(answers)
-        again = await _asked(model, {name: replicas[name] for name in suspects})
+        again = await _asked({name: group[name] for name in suspects})
         return suspects if len(set(again.values())) > 1 else ()
     suspects = sorted(name for name, answer in answers.items() if answer != usual)
-    again = await _asked(model, {name: replicas[name] for name in suspects})
+    again = await _asked({name: group[name] for name in suspects})
     return [name for name, answer in again.items() if answer != usual]
 
 
-async def _asked(model: str, replicas: Mapping[str, Greedy]) -> dict[str, str]:
-    names = list(replicas)
-    answers = await asyncio.gather(*(_ask(model, replicas[name]) for name in names))
-    return {name: one for name, one in zip(names, answers, strict=True) if one is not None}
+async def _asked(group: Mapping[str, Sibling]) -> dict[str, str]:
+    answers = await asyncio.gather(*(_ask(each) for each in group.values()))
+    return {name: one for name, one in zip(group, answers, strict=True) if one is not None}
 
 
-async def _ask(model: str, replica: Greedy) -> str | None:
+async def _ask(one: Sibling) -> str | None:
     try:
-        return await replica.greedy(model, QUESTION, ANSWER_TOKENS)
+        return await one.replica.greedy(one.model, QUESTION, ANSWER_TOKENS)
     except UpstreamFailed:
         return None  # Whether it is well is asked elsewhere.

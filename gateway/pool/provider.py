@@ -20,7 +20,7 @@ from gateway.pool.figures import Figures
 from gateway.pool.following import Following, Publisher
 from gateway.pool.members import Load, Member, PoolRules
 from gateway.pool.observing import Observations, state_of
-from gateway.pool.parity import differing
+from gateway.pool.parity import Greedy, Sibling, sibling
 from gateway.pool.prefixes import Prompt, prompt_of
 from gateway.pool.router import Router
 from gateway.pool.speeds import SpeedWatch
@@ -38,20 +38,11 @@ UNAVAILABLE = 503
 DIFFERS = "it serves other weights than most members under the same name"
 
 
-class Replica(ModelHost, Publisher, Protocol):
+class Replica(ModelHost, Publisher, Greedy, Protocol):
     """A member's adapter."""
-
-    @property
-    def kind(self) -> str:
-        """What kind of engine it is."""
-        ...
 
     async def figures(self) -> Figures | None:
         """How much it has to do, by its own account; None where it gives none."""
-        ...
-
-    async def greedy(self, model: str, question: str, tokens: int) -> str:
-        """See `gateway.pool.parity.Greedy`."""
         ...
 
 
@@ -87,9 +78,7 @@ class PoolProvider:
         self._down: dict[str, str] = {}
         self._observed = Observations()
         self.following = Following(self._hosts, self.router.prefixes)
-        self._differing: frozenset[str] = frozenset()
-        self._figures_s = self._parity_s = float("-inf")
-        self._comparing: asyncio.Task[None] | None = None
+        self._figures_s = float("-inf")
 
     def speaks(self, request: ChatRequest, target: Target) -> DialectName:
         """What its members speak: they are all of one kind of upstream."""
@@ -173,7 +162,6 @@ class PoolProvider:
         self._compare_models()
         self._tell_windows_apart()
         await self._look_at_figures()
-        self._compare_answers()
         for member in self.speeds.tend(self.now_s()):
             self._log.warning(Event.MEMBER_SLOW, provider=self.name, reason=member.name)
         if any(member.is_up for member in self.router.members):
@@ -190,6 +178,15 @@ class PoolProvider:
                     longest[model.id] = model
         return tuple(longest.values())
 
+    def siblings(self) -> list[Sibling]:
+        """Its members that can be asked now, each with every model it serves."""
+        return [
+            sibling(self.name, member.name, model, self._hosts[member.name])
+            for member in self.router.members
+            if member.is_up and not member.is_draining
+            for model in self._served.get(member.name, ())
+        ]
+
     def keep_drained(self, members: Collection[str]) -> None:
         """Send nothing new to these; what is under way there ends by itself.
 
@@ -204,6 +201,12 @@ class PoolProvider:
                 event = Event.MEMBER_DRAINED if is_draining else Event.MEMBER_RESUMED
                 self._log.info(event, provider=self.name, reason=each.name)
             each.is_draining = is_draining
+
+    def renewed(self, member: str, host: Replica) -> None:
+        """Call a member through another adapter: its credential changed."""
+        if member in self._hosts:
+            self._hosts[member] = host
+            self.following.renewed(member, host)
 
     @property
     def draining(self) -> Mapping[str, int]:
@@ -221,7 +224,6 @@ class PoolProvider:
                 state=state_of(each, now_s) if each.name in self._down else "unknown",
                 reason=self._down.get(each.name, ""),
                 models=tuple(model.id for model in self._served.get(each.name, ())),
-                differs=each.name in self._differing,
                 calls=each.calls,
                 weight=each.weight,
                 token_ms=self.speeds.token_ms(each),
@@ -232,9 +234,6 @@ class PoolProvider:
 
     async def close(self) -> None:
         await self.following.close()
-        if self._comparing is not None:
-            self._comparing.cancel()
-            await asyncio.gather(self._comparing, return_exceptions=True)
         for host in self._hosts.values():
             await host.close()
 
@@ -264,32 +263,6 @@ class PoolProvider:
                 self._observed.note(member.name, found, now_s)
             elif isinstance(found, BaseException) and not isinstance(found, UpstreamFailed):
                 raise found
-
-    def _compare_answers(self) -> None:
-        """Now and then, beside everything else, ask those that must agree the same question."""
-        now_s = self.now_s()
-        is_busy = self._comparing is not None and not self._comparing.done()
-        if is_busy or now_s - self._parity_s < self.rules.parity_every_s:
-            return
-        groups: dict[tuple[str, str, str], list[str]] = {}
-        for member in self.router.members:
-            if member.is_up and not member.is_draining:
-                kind = self._hosts[member.name].kind
-                for model in self._served.get(member.name, ()):
-                    groups.setdefault((model.id, model.digest, kind), []).append(member.name)
-        alike = [(model, names) for (model, _, _), names in groups.items() if len(names) > 1]
-        if alike:
-            self._parity_s = now_s
-            self._comparing = asyncio.create_task(self._compare(alike))
-
-    async def _compare(self, alike: Sequence[tuple[str, Sequence[str]]]) -> None:
-        found: set[str] = set()
-        for model, names in alike:
-            replicas = {name: self._hosts[name] for name in names}
-            for name in await differing(model, replicas):
-                found.add(name)
-                self._log.error(Event.MEMBER_DRIFTS, provider=self.name, reason=name)
-        self._differing = frozenset(found)
 
     def _tell_windows_apart(self) -> None:
         """Members with a longer window than others are kept for the prompts that need it."""

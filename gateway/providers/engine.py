@@ -48,6 +48,8 @@ class EngineModel(Struct, frozen=True):
     """vLLM's and SGLang's name for the same."""
     capabilities: object = None
     """Our engine's list of what the model can do; other engines mean other things by it."""
+    precision: str = ""
+    """In which formats, and on what, our engine computes: with other ones answers may differ."""
 
     @property
     def told_capabilities(self) -> frozenset[str]:

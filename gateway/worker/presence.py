@@ -9,7 +9,7 @@ import hashlib
 import os
 import platform
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Final, Protocol
@@ -66,6 +66,8 @@ class Parts(Struct, frozen=True):
     pools: Sequence[Pool]
     engines: Callable[[], Mapping[str, Engine]]
     """By provider; built anew when a credential changes, so they are asked for each time."""
+    differing: Callable[[], Collection[str]]
+    """Members that answer otherwise than others of the same weights."""
     said: Callable[[str], tuple[str, tuple[str, ...]] | None]
     """By provider: why it cannot be called, and what it serves; None before it said."""
     problems: Callable[[], tuple[str, ...]]
@@ -176,7 +178,11 @@ class Presence:
                     **self._observed.told(name, now_s),
                 )
             )
-        return found
+        differing = self._parts.differing()
+        return [
+            msgspec.structs.replace(each, differs=True) if each.member in differing else each
+            for each in found
+        ]
 
 
 def added_up(metrics: Metrics) -> dict[str, float]:

@@ -198,6 +198,7 @@ class EngineApp:
             "created": model.loaded_at,
             "owned_by": "gatewright",
             "digest": model.engine.digest,
+            "precision": model.engine.ready.precision,
             "context_window_tokens": model.engine.context_window,
             "capabilities": _capabilities(model.engine),
         }

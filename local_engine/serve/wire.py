@@ -138,6 +138,8 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     digest: str
     dtype: str
     device: str
+    precision: str
+    """Formats and device of its products: with the same weights, other ones round otherwise."""
     vocab_size: int
     context_window: int
     eos_token_ids: tuple[int, ...]

@@ -174,6 +174,7 @@ def _ready(
         digest=files.digest,
         dtype=str(runner.dtype).removeprefix("torch."),
         device=_named(runner.device, options.tensor_parallel),
+        precision=_precision(runner, options),
         vocab_size=spec.vocab_size,
         context_window=min(spec.context_window, most),
         eos_token_ids=spec.eos_token_ids,
@@ -186,6 +187,12 @@ def _ready(
         memory=msgspec.to_builtins(budget),
         description=describe(spec),
     )
+
+
+def _precision(runner: ModelRunner, options: WorkerOptions) -> str:
+    dtype, kind = str(runner.dtype).removeprefix("torch."), runner.device.type
+    weights = options.quantise or dtype
+    return f"{dtype} weights={weights} kv={options.kv_dtype} on {kind}"
 
 
 def _named(device: torch.device, num_ranks: int) -> str:

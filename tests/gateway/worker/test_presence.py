@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 
 from gateway.clock import SystemClock
@@ -18,6 +19,7 @@ from gateway.store.schema import newest_schema
 from gateway.store.workers import WorkerTable
 from gateway.workers import WorkerReport, applied_us
 from tests.running_gateway import CLAUDE_TARGET, DEMO, RunningGateway, Upstreams
+from tests.upstreams import Answer, RecordingUpstream
 
 
 pytestmark = pytest.mark.anyio
@@ -26,6 +28,20 @@ gatewright_engine_num_requests_running 2.0
 gatewright_engine_kv_cache_usage_ratio 0.25
 gatewright_engine_kv_blocks 400.0
 gatewright_engine_generation_tokens_total 1000.0
+"""
+FAR_POOL = """
+[providers.replica]
+kind = "engine"
+base_url = "{url}"
+jurisdiction = "far"
+[providers.far]
+kind = "pool"
+members = ["replica"]
+jurisdiction = "far"
+[targets.far-model]
+provider = "far"
+model = "far-model"
+catalogue = "in-house"
 """
 
 
@@ -77,6 +93,29 @@ async def test_a_worker_says_what_it_is_and_what_it_serves_by(
         assert engine.prefix_hit_share is None, "this engine does not say"
 
     assert await reports(gateway) == [], "it stopped in good order"
+
+
+async def test_replicas_of_different_pools_that_answer_otherwise_are_told_of(
+    tmp_path: Path, sqlite_url: str, upstreams: Upstreams
+) -> None:
+    upstreams.engine.models = ({"id": "fake-model", "digest": "sha256:1"},)
+    async with RecordingUpstream(({"id": "far-model", "digest": "sha256:1"},)) as far:
+        far.answer(Answer(text="Something else."))
+        more = FAR_POOL.format(url=far.url)
+        async with RunningGateway(tmp_path, sqlite_url, upstreams, more=more) as gateway:
+            (said,) = await until(
+                gateway,
+                lambda all_: bool(all_ and all_[0].members and all_[0].members[0].differs),
+            )
+        assert {(each.provider, each.member) for each in said.members if each.differs} == {
+            ("far", "replica"),
+            ("engine", "engine"),
+        }
+        calls = (*far.calls, *upstreams.engine.calls)
+        asked = [call.json for call in calls if call.path.endswith("completions")]
+        assert {each["model"] for each in asked} == {"far-model", "fake-model"}
+        texts = {msgspec.json.encode(each["messages"]).decode() for each in asked}
+        assert len(texts) == 1, "one question, and nothing of anybody"
 
 
 async def test_a_revoked_key_is_seen_to_be_dead_in_the_next_word(
