@@ -24,7 +24,8 @@ from gateway.credentials import (
 from gateway.errors import ConfigurationInvalid
 from gateway.ports import ModelHost, Provider
 from gateway.providers.egress import Egress
-from gateway.providers.registry import build_provider, model_hosts
+from gateway.providers.engine import EngineProvider
+from gateway.providers.registry import build_provider, model_hosts, pools_among
 from gateway.providers.webhook import WebHook
 from gateway.rates import LocalRates, Rates
 from gateway.secrets.envelope import MasterKey
@@ -173,7 +174,10 @@ class Rotation:
             self._note_failure(provider, error.reason)
             return
         self._providers[provider] = built
-        self._hosts.update(model_hosts({provider: built}))
+        if isinstance(built, EngineProvider):
+            for pool in pools_among(self._providers):
+                pool.renewed(provider, built)
+        self._hosts.update(model_hosts(self._providers))
         self._publish()
         self._log.info(Event.CREDENTIAL_ROTATED, provider=provider)
 

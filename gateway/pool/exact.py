@@ -71,7 +71,8 @@ class ExactMirror:
 
     def __init__(self, member: str, teller: CacheTeller, index: PrefixIndex) -> None:
         self._member = member
-        self._teller = teller
+        self.teller = teller
+        """Another one when its credential changes."""
         self._index = index
         self._tokens = TokenMap()
         self._held: set[int] = set()
@@ -81,7 +82,7 @@ class ExactMirror:
         """Follow it; ends only when it is cancelled. While it does not say, it is guessed at."""
         while True:
             try:
-                self._take(await self._teller.cache_news(self._epoch, self._next))
+                self._take(await self.teller.cache_news(self._epoch, self._next))
             except UpstreamFailed:
                 self.clear()
                 self._index.follow(self._member, "approximate")
@@ -100,7 +101,7 @@ class ExactMirror:
     async def learn(self, call: UpstreamCall, prompt: Prompt, length_bytes: float) -> None:
         """Find out which of the engine's blocks a prompt's blocks of bytes stand for."""
         try:
-            found = await self._teller.chain_of(call)
+            found = await self.teller.chain_of(call)
         except GatewrightError:
             return  # What went there is believed for a while.
         if not found.block_tokens:

@@ -71,6 +71,13 @@ class Following:
         for name, exact in self._exact.items():
             self._tasks.append(asyncio.create_task(exact.run(), name=f"cache of {name}"))
 
+    def renewed(self, member: str, publisher: Publisher) -> None:
+        """Its adapter was built anew; what is known of its cache stays known."""
+        if member in self._publishers:
+            self._publishers[member] = publisher
+        if exact := self._exact.get(member):
+            exact.teller = publisher
+
     def lost(self, member: str) -> None:
         """It went down: its cache is empty when it comes back."""
         if mirror := self._mirrors.get(member):

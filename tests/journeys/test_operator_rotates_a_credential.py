@@ -83,3 +83,41 @@ async def test_a_key_file_that_was_written_anew_is_used_without_a_restart(
             assert reply.status == 200
             if upstreams.openai.calls[-1].headers["authorization"] == "Bearer another-value":
                 break
+
+
+POOL = """
+[secrets]
+refresh_s = 0.05
+[providers.replica]
+kind = "engine"
+base_url = "{url}"
+jurisdiction = "in-house"
+credential = {{ file = "var/replica.key" }}
+[providers.house]
+kind = "pool"
+members = ["replica"]
+jurisdiction = "in-house"
+[targets.pooled]
+provider = "house"
+model = "fake-model"
+catalogue = "in-house"
+"""
+
+
+async def test_a_member_of_a_pool_is_called_with_its_new_credential(
+    tmp_path: Path, sqlite_url: str, upstreams: Upstreams, http: aiohttp.ClientSession
+) -> None:
+    more = POOL.format(url=upstreams.engine.url)
+    gateway = RunningGateway(tmp_path, sqlite_url, upstreams, more=more)
+    kept = tmp_path.joinpath("var", "replica.key")
+    kept.write_text("value-0")
+    kept.chmod(0o600)
+    async with gateway:
+        caller = Caller(gateway, http, await gateway.issue_key())
+        for value in ("value-0", "value-1"):
+            kept.write_text(value)
+            while True:
+                assert (await caller.post("openai", ask("openai", model="pooled"))).status == 200
+                if upstreams.engine.calls[-1].headers["authorization"] == f"Bearer {value}":
+                    break
+        assert set(gateway.plane._hosts) == {"engine", "house"}, "a member is not asked by itself"
