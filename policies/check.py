@@ -11,12 +11,13 @@ import msgspec
 from policies.decide import decide
 from policies.decision import Decision
 from policies.document import Case, Constraint, Expectation, PolicyBody, Preference
-from policies.examples import EXAMPLE_FACTS, EXAMPLE_TARGETS, facts_from_example
+from policies.examples import EXAMPLE_TARGETS, facts_from_example
 from policies.facts import TargetFacts
 from policies.loading import load_document
+from policies.possible import Search
 from policies.problems import DocumentInvalid, Position, Problem, shown, suggestion
 from policies.program import ConstraintStep, PolicyDocument
-from policies.reach import constant_verdict, shadowed, unreachable
+from policies.reach import Unreachable, constant_verdict, unreachable
 from policies.selectors import Selector
 from policies.texts import place_finder
 
@@ -59,11 +60,12 @@ def check(text: str, source_name: str, targets: tuple[TargetFacts, ...] = ()) ->
     except DocumentInvalid as error:
         return CheckReport(source_name, None, errors=error.problems)
     find = place_finder(text)
-    errors = [
-        Problem(each.path, each.reason, each.name) for each in shadowed(document.body.preferences)
-    ]
-    warnings = [*_warnings(document.body)]
+    never = unreachable(document.body)
+    errors = [Problem(each.path, each.reason, each.name) for each in never if each.behind]
+    warnings = [*_warnings(document.body, never)]
+    warnings += _refusing(document, targets or document.body.example_targets)
     if targets:
+        warnings += _unknown_places(document.body, targets)
         errors += _catalogue_errors(document, targets)
     elif document.body.example_targets:
         errors += _closed(document, document.body.example_targets, "every example target")
@@ -132,21 +134,63 @@ def _catalogue_errors(
     yield from _closed(document, targets, "every target")
 
 
+def _unknown_places(body: PolicyBody, targets: tuple[TargetFacts, ...]) -> Iterator[Problem]:
+    """Providers and jurisdictions that no target has: they may come, or be written wrongly."""
+    known: dict[str, set[str]] = {
+        "providers": {target.provider for target in targets},
+        "jurisdictions": {target.jurisdiction for target in targets},
+    }
+    for path, rule, kind, name in _named_places(body):
+        if name not in known[kind]:
+            message = f"no target of the catalogue has {shown(name)}"
+            yield Problem(path, message + suggestion(name, known[kind]), rule)
+
+
+def _named_places(body: PolicyBody) -> Iterator[tuple[str, str, str, str]]:
+    """Path, rule, kind and name of every provider and jurisdiction a constraint speaks of."""
+    for place, constraint in enumerate(body.constraints):
+        for key in ("allow_only", "forbid"):
+            selector: Selector = getattr(constraint, key) or Selector()
+            path = f"constraints[{place}].{key}"
+            for name in selector.providers:
+                yield f"{path}.providers", constraint.name, "providers", name
+            for name in selector.jurisdictions:
+                yield f"{path}.jurisdictions", constraint.name, "jurisdictions", name
+
+
 def _closed(
     document: PolicyDocument, targets: tuple[TargetFacts, ...], which: str
 ) -> Iterator[Problem]:
-    """Constraints of every request that leave nothing of these targets."""
-    always = [step for step in document.constraints if not step.readings and _holds(step)]
-    closing = [step for step in always if step.closures]
-    if all(any(_closes(step, target) for step in closing) for target in targets):
-        rules = ", ".join(step.name for step in closing)
-        message = f"{which} is closed for every request by: {rules}"
-        first = closing[0]
-        yield Problem(f"constraints[{document.constraints.index(first)}]", message, first.name)
+    """Constraints that leave no request any of these targets."""
+    search = Search()
+    used: dict[str, ConstraintStep] = {}
+    for target in targets:
+        closing = [step for step in document.constraints if _closes(step, target)]
+        always = [step for step in closing if constant_verdict(step.constraint.when)]
+        if not always and search.could((), [step.constraint.when for step in closing]):
+            return
+        used |= {step.name: step for step in always or closing}
+    rules = [step for step in document.constraints if step.name in used]
+    message = f"{which} is closed for every request by: {', '.join(step.name for step in rules)}"
+    yield Problem(_path_of(document, rules[0]), message, rules[0].name)
 
 
-def _holds(step: ConstraintStep) -> bool:
-    return step.applies(EXAMPLE_FACTS)
+def _path_of(document: PolicyDocument, step: ConstraintStep) -> str:
+    return f"constraints[{document.constraints.index(step)}]"
+
+
+def _refusing(document: PolicyDocument, targets: tuple[TargetFacts, ...]) -> Iterator[Problem]:
+    """Rules that leave nothing when they match, and documents that refuse everybody."""
+    for step in document.constraints:
+        is_rare = constant_verdict(step.constraint.when) is None
+        if is_rare and targets and all(_closes(step, target) for target in targets):
+            message = "closes every target whenever it matches; `deny` would say why"
+            yield Problem(_path_of(document, step), message, step.name)
+    denying = [step for step in document.constraints if step.constraint.deny is not None]
+    if denying and not Search().could((), [step.constraint.when for step in denying]):
+        rules = ", ".join(step.name for step in denying)
+        message = f"every request is refused by: {rules}"
+        yield Problem(_path_of(document, denying[0]), message, denying[0].name)
 
 
 def _closes(step: ConstraintStep, target: TargetFacts) -> bool:
@@ -163,12 +207,17 @@ def _named_targets(body: PolicyBody) -> Iterator[tuple[str, str, str]]:
             for name in (selector or Selector()).targets:
                 yield f"constraints[{place}].{key}.targets", constraint.name, name
     for place, preference in enumerate(body.preferences):
+        path = f"preferences[{place}]"
         for name in preference.targets:
-            yield f"preferences[{place}].targets", preference.name, name
+            yield f"{path}.targets", preference.name, name
+        for name in preference.weights:
+            yield f"{path}.weights", preference.name, name
+        if preference.canary is not None:
+            yield f"{path}.canary", preference.name, preference.canary.target
 
 
-def _warnings(body: PolicyBody) -> Iterator[Problem]:
-    never = {each.path: each.reason for each in unreachable(body) if not each.behind}
+def _warnings(body: PolicyBody, found: tuple[Unreachable, ...]) -> Iterator[Problem]:
+    never = {each.path: each.reason for each in found if not each.behind}
     rules: list[tuple[str, Constraint | Preference]] = [
         *((f"constraints[{place}]", rule) for place, rule in enumerate(body.constraints)),
         *((f"preferences[{place}]", rule) for place, rule in enumerate(body.preferences)),

@@ -259,7 +259,7 @@ def _cached(reader: TableReader) -> int | None:
 
 def _when(reader: TableReader) -> str | None:
     text = reader.text("when", length_max=EXPRESSION_LENGTH_MAX)
-    if text is None:
+    if text is None or reader.is_full:
         return None
     try:
         return compile_expression(text).text

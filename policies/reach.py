@@ -1,7 +1,7 @@
-"""Rules that can never match: what they ask contradicts itself, or an earlier rule always wins.
+"""Rules that can never match: what they ask contradicts itself, or earlier rules always win.
 
-Cautious: a rule is named only where it follows from the written conditions, comparison by
-comparison. What is not named may still never be met by anybody's traffic.
+Cautious: a rule is named only where it follows from the written conditions. What is not named may
+still never be met by anybody's traffic.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,14 @@ from policies.examples import EXAMPLE_FACTS
 from policies.expressions import compile_expression
 from policies.guards import Atom, atom_holds, atom_of
 from policies.parser import parse
+from policies.possible import Search
 from policies.problems import shown
 from policies.syntax import Logic, Node, canonical_text
 from policies.vocabulary import FACTS, Counts, Level, Number, OptionalNumber
 
 
 RuleKind: TypeAlias = Literal["constraint", "preference"]
-COMPARISONS_MAX: Final = 50_000
+COMPARISONS_MAX: Final = 20_000
 
 
 class Unreachable(msgspec.Struct, frozen=True):
@@ -51,8 +52,8 @@ def unreachable(body: PolicyBody) -> tuple[Unreachable, ...]:
 
 
 def shadowed(preferences: Sequence[Preference]) -> Iterator[Unreachable]:
-    """Preferences behind one of the same route that matches whenever they do."""
-    comparer = _Comparer()
+    """Preferences behind others of the same route of which one matches whenever they do."""
+    comparer, search = _Comparer(), Search()
     asked = [_Asked(preference.when) for preference in preferences]
     for place, preference in enumerate(preferences):
         for before, other in zip(preferences[:place], asked, strict=False):
@@ -60,6 +61,27 @@ def shadowed(preferences: Sequence[Preference]) -> Iterator[Unreachable]:
                 reason = f"never reached: {shown(before.name)} matches before it"
                 yield Unreachable("preference", preference.name, place, before.name, reason)
                 break
+        else:
+            earlier = [each for each in preferences[:place] if each.route == preference.route]
+            if hiding := _hiding(search, preference, earlier):
+                names = " or ".join(shown(each.name) for each in hiding)
+                reason = f"never reached: {names} matches before it"
+                yield Unreachable("preference", preference.name, place, hiding[0].name, reason)
+
+
+def _hiding(
+    search: Search, preference: Preference, earlier: Sequence[Preference]
+) -> Sequence[Preference]:
+    """Those of the earlier ones that together leave it no request; empty where some may be left."""
+    asked = [preference.when]
+    if not search.could(asked, ()) or search.could(asked, [each.when for each in earlier]):
+        return ()
+    needed = list(earlier)
+    for each in earlier:
+        others = [other for other in needed if other is not each]
+        if not search.could(asked, [other.when for other in others]):
+            needed = others
+    return needed
 
 
 def constant_verdict(when: str | None) -> bool | None:
@@ -133,12 +155,16 @@ class _Comparer:
 
 
 def _impossible(kind: RuleKind, rules: Sequence[Constraint | Preference]) -> Iterator[Unreachable]:
+    search = Search()
     for place, rule in enumerate(rules):
         asked = _Asked(rule.when)
         if asked.verdict is False:
             yield Unreachable(kind, rule.name, place, "", "the condition is always false")
         elif fact := asked.contradiction():
             reason = f"what it asks of {fact} contradicts itself"
+            yield Unreachable(kind, rule.name, place, "", reason)
+        elif asked.verdict is None and not search.could([rule.when], ()):
+            reason = "the condition contradicts itself"
             yield Unreachable(kind, rule.name, place, "", reason)
 
 

@@ -51,6 +51,11 @@ class TableReader:
             path = ".".join(part for part in (self._path, key) if part)
             self._problems.append(Problem(path, message, self._rule, position))
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no more problems are listed: what takes long need not be looked at."""
+        return len(self._problems) >= PROBLEMS_MAX
+
     def has(self, key: str) -> bool:
         return key in self._table
 
@@ -143,7 +148,7 @@ class TableReader:
         """A list of tables, in TOML written [[key]]."""
         entries: list[object] = self._typed(key, list, f"a list of tables, [[{key}]]") or []
         if len(entries) > length_max:
-            self.report(key, f"more than {length_max} entries")
+            self._report_surplus(f"{key}[{length_max}]", length_max, entries[length_max])
             return
         for place, entry in enumerate(entries):
             path = f"{self._path}{'.' if self._path else ''}{key}[{place}]"
@@ -151,6 +156,12 @@ class TableReader:
                 yield TableReader(entry, path, self._problems)
             else:
                 self.report(f"{key}[{place}]", f"expected a table, not {_kind(entry)}")
+
+    def _report_surplus(self, key: str, length_max: int, first: object) -> None:
+        name = first.get("name") if isinstance(first, dict) else None
+        self._rule = name if isinstance(name, str) and len(name) <= NAME_LENGTH_MAX else None
+        self.report(key, f"there are more than {length_max} entries")
+        self._rule = None
 
     def raw(self, key: str) -> object:
         """The value as it stands, for a reader of its own; None when it is missing."""

@@ -55,9 +55,10 @@ def place_finder(text: str) -> Find:
             lines.extend(text.splitlines())
             headers.update(_headers(lines))
         known, number = headers.get(place[1], []), int(place[2])
-        at = _place_of_name(text, problem.rule)
         if number < len(known):
-            at = _key_after(lines, known[number], place[3] or "")
+            at: Position | None = _key_after(lines, known[number], place[3] or "")
+        else:
+            at = _place_of_name(text, problem.rule)
         return msgspec.structs.replace(problem, rule_at=at)
 
     return find
@@ -109,7 +110,9 @@ def parse_text(text: str) -> Mapping[str, object]:
         DocumentInvalid: it is none of the three forms, or beyond their limits.
     """
     if len(text) > DOCUMENT_LENGTH_MAX:
-        _refuse(f"the document is longer than {DOCUMENT_LENGTH_MAX} characters")
+        before = text[:DOCUMENT_LENGTH_MAX]
+        at = Position(before.count("\n") + 1, DOCUMENT_LENGTH_MAX - before.rfind("\n"))
+        _refuse(f"the document is longer than {DOCUMENT_LENGTH_MAX} characters", at)
     try:
         text.encode()
         table = _form_of(text)(text)

@@ -405,5 +405,73 @@ def test_a_document_that_closes_all_examples_is_refused_if_the_examples_are_its_
     assert report.is_ok, "a catalogue may have what the examples lack"
     assert any(said in str(warning) for warning in report.warnings)
     own = check(document_text(*CLOSING, example_targets=[{"name": "a"}]), "d")
-    assert any(said in str(error) for error in own.errors)
+    assert [error.message for error in own.errors] == [said.removesuffix("c0, c1") + "c1"]
     assert not check(document_text(CLOSING[0]), "d").warnings[1:]
+
+
+ALL_OF_IT = {"allow_only": {"in_house": True}, "forbid": {"in_house": True}}
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        ({"when": 'data_class >= "S0"', **ALL_OF_IT},),
+        ({"when": "stream or not stream", **ALL_OF_IT},),
+        ({"when": "stream", **ALL_OF_IT}, {"when": "not stream", **ALL_OF_IT}),
+        (
+            {"forbid": {"in_house": True}},
+            {"when": 'data_class <= "S4"', "forbid": {"in_house": False}},
+        ),
+    ],
+)
+def test_rules_that_only_together_leave_nobody_a_target_are_refused(
+    rules: tuple[dict[str, object], ...],
+) -> None:
+    report = check(document_text(*rules), "d", EXAMPLE_TARGETS)
+    assert not report.is_ok
+    names = ", ".join(f"c{place}" for place in range(len(rules)))
+    assert str(report.errors[0]).startswith("line 1, column ")
+    assert report.errors[0].message == f"every target is closed for every request by: {names}"
+
+
+def test_a_rule_that_leaves_nothing_when_it_matches_is_warned_of() -> None:
+    report = check(document_text({"when": "stream", **ALL_OF_IT}), "d", EXAMPLE_TARGETS)
+    assert report.is_ok
+    assert any(each.message.startswith("closes every target") for each in report.warnings)
+    everybody = check(document_text({"when": "stream", "deny": "No."}, {"deny": "Closed."}), "d")
+    assert everybody.is_ok, "somebody may mean it"
+    assert "every request is refused by: c0, c1" in [each.message for each in everybody.warnings]
+
+
+@pytest.mark.parametrize(
+    ("key", "more"),
+    [
+        ("targets", {"targets": ["managed-mod"]}),
+        ("weights", {"weights": {"managed-mod": 2, "in-house": 1}}),
+        ("canary", {"order": ["mid"], "canary": {"target": "managed-mod", "percent": 5}}),
+    ],
+)
+def test_a_preference_names_targets_of_the_catalogue_only(
+    key: str, more: dict[str, object]
+) -> None:
+    report = check(document_text(preferences=(more,)), "d", EXAMPLE_TARGETS)
+    (error,) = report.errors
+    assert (error.path, error.rule) == (f"preferences[0].{key}", "p0")
+    assert "named 'managed-mod'; did you mean 'managed-mid'?" in error.message
+
+
+def test_a_place_that_no_target_has_is_warned_of() -> None:
+    rule = {"forbid": {"jurisdictions": ["uss"]}, "allow_only": {"providers": ["nobody"]}}
+    report = check(document_text({"when": "stream", **rule}), "d", EXAMPLE_TARGETS)
+    found = {each.path: each.message for each in report.warnings}
+    said = "no target of the catalogue has 'uss'; did you mean 'us'?"
+    assert found["constraints[0].forbid.jurisdictions"] == said
+    assert "constraints[0].allow_only.providers" in found
+
+
+def test_a_document_with_too_many_rules_is_refused_at_the_first_that_is_too_many() -> None:
+    (error,) = check(document_text(*[{"deny": "No."}] * 1_001), "d").errors
+    assert (error.path, error.rule) == ("constraints[1000]", "c1000")
+    assert str(error).startswith("line 1, column ")
+    (error,) = check("x" * 600_000, "d").errors
+    assert str(error) == "line 1, column 524289: the document is longer than 524288 characters"

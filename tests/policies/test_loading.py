@@ -111,7 +111,7 @@ def test_a_value_written_at_its_default_is_no_difference() -> None:
         ({"defaults": {"order": ["cheapst"]}}, "did you mean 'cheapest'?"),
         ({"constraints": {}}, "expected a list of tables, [[constraints]], not a table"),
         ({"constraints": [1]}, "constraints[0]: expected a table, not a number"),
-        ({"constraints": [{}] * 1001}, "constraints: more than 1000 entries"),
+        ({"constraints": [{}] * 1001}, "constraints[1000]: there are more than 1000 entries"),
         ({"constraints": [{"no_cache": True}]}, "constraints[0].name: a name is required"),
         ({"tests": [{"name": "t"}]}, "tests[0].expect (rule 't'): a test case says what"),
         ({"tests": [{"name": "t", "expect": {}}]}, "tests[0].expect (rule 't'): a test case exp"),

@@ -58,6 +58,33 @@ def test_what_may_still_match_is_not_named(first: str, second: str | None) -> No
     assert behind(first, second) == []
 
 
+@pytest.mark.parametrize(
+    ("earlier", "last"),
+    [
+        (("stream", "not stream"), None),
+        (("stream", "not stream"), "has_tools"),
+        (('data_class == "S1" or data_class == "S2"', "stream"), 'data_class == "S2"'),
+        (("complexity > 0.5", "has_tools", "complexity <= 0.5"), "stream"),
+        (('workspace == "a"', 'workspace in ["b", "c"]'), 'workspace in ["a", "b"]'),
+        (("hour_utc < 12", "hour_utc >= 12 and stream"), "stream and hour_utc > 6"),
+        (("has(max_output_tokens)",), "max_output_tokens >= 1"),
+    ],
+)
+def test_rules_that_only_together_leave_nothing_hide_the_one_behind_them(
+    earlier: tuple[str, ...], last: str | None
+) -> None:
+    assert [name for name, _ in behind(*earlier, last)] == [f"p{len(earlier)}"]
+
+
+def test_only_those_that_are_needed_to_hide_a_rule_are_named() -> None:
+    rules = [
+        Preference(f"p{place}", when=when)
+        for place, when in enumerate(("has_tools", "stream", "complexity > 3", "not stream", None))
+    ]
+    (found,) = shadowed(rules)
+    assert found.reason == "never reached: 'p1' or 'p3' matches before it"
+
+
 def test_routes_have_shadows_of_their_own() -> None:
     rules = [
         Preference("a", route="x"),
@@ -79,6 +106,7 @@ def test_a_condition_that_contradicts_itself_is_named_with_its_fact() -> None:
     assert found == [
         ("constraints[0]", "what it asks of data_class contradicts itself"),
         ("constraints[2]", "the condition is always false"),
+        ("constraints[3]", "the condition contradicts itself"),
         ("preferences[0]", "what it asks of findings contradicts itself"),
     ]
 
