@@ -26,7 +26,7 @@ from sqlalchemy import (
     tuple_,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.audit.projection import START, Position, ProjectedRecord, SequencedRecord
@@ -37,6 +37,7 @@ from gateway.store.audit_tables import audit_positions, audit_records
 from gateway.store.audit_tree import grow, save
 from gateway.store.engine import Database
 from gateway.store.second_rows import without_taken
+from gateway.store.speech import DatabaseKind, insert_into
 from gateway.types import AuditRecord
 
 
@@ -58,13 +59,6 @@ _FIRST: dict[str, Any] = {
     "segment": bindparam("to_segment"),
     "offset_bytes": bindparam("to_offset"),
 }
-_FIRST_SQLITE, _FIRST_POSTGRESQL = (
-    make(audit_positions)
-    .values(_FIRST)
-    .on_conflict_do_nothing()
-    .returning(audit_positions.c.worker)
-    for make in (sqlite.insert, postgresql.insert)
-)
 _MOVE = (
     update(audit_positions)
     .where(
@@ -238,7 +232,7 @@ class DatabaseAuditSink:
         place = {"from_segment": here[0], "from_offset": here[1]}
         if await self._changed(connection, _MOVE, step | place):
             return
-        first = _FIRST_SQLITE if self._database.kind == "sqlite" else _FIRST_POSTGRESQL
+        first = _first(self._database.kind)
         if here != START or not await self._changed(connection, first, step):
             raise _TakenError
 
@@ -318,6 +312,13 @@ def _decoded(batch: list[ProjectedRecord]) -> list[ProjectedRecord]:
     return [
         msgspec.structs.replace(projected, known_record=projected.record) for projected in batch
     ]
+
+
+@cache
+def _first(kind: DatabaseKind) -> Any:
+    """What writes a worker's first position down, unless somebody has."""
+    statement = insert_into(kind, audit_positions).values(_FIRST).on_conflict_do_nothing()
+    return statement.returning(audit_positions.c.worker)
 
 
 @cache

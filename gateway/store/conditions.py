@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, and_, literal_column, not_, or_
 
 from gateway.searching import ERROR, NONE, Filter, Term, moment_us, number_of
 from gateway.store.audit_tables import audit_records
-from gateway.store.engine import DatabaseKind
+from gateway.store.speech import DatabaseKind
 
 
 IN_HOUSE: Final = "in-house"

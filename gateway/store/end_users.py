@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 from sqlalchemy import bindparam, delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.budgets import BudgetKey, others_of, template_of, window_start_us
@@ -17,6 +16,7 @@ from gateway.clock import Clock
 from gateway.store.budget_rows import budget_of, budget_row, children, is_end_user, is_one_of
 from gateway.store.engine import Database
 from gateway.store.slices import Budget, Claim, roll
+from gateway.store.speech import insert_into
 from gateway.store.tables import budgets
 
 
@@ -67,9 +67,9 @@ class EndUserRows:
             return
         limit = replace(template.limit, account=key.account)
         start_us = window_start_us(limit.window, self._clock.utc_us(), limit.time_zone)
-        make = sqlite.insert if self._database.kind == "sqlite" else postgresql.insert
         row = budget_row(Budget(limit, start_us, 0, 0))
-        added = await connection.execute(make(budgets).values(row).on_conflict_do_nothing())
+        statement = insert_into(self._database.kind, budgets).values(row)
+        added = await connection.execute(statement.on_conflict_do_nothing())
         if added.rowcount and not is_shared:
             self._room[template.limit.key] -= 1
 

@@ -4,23 +4,19 @@ It knows what SQLite and PostgreSQL each need to keep their promises.
 """
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from typing import Any, Literal
+from typing import Any
 
-import asyncpg
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.exc import ArgumentError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from gateway.errors import ConfigurationInvalid, NotReady
+from gateway.store.speech import DatabaseKind, Faults, away
 
-
-DatabaseKind = Literal["sqlite", "postgresql"]
 
 _DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
@@ -32,14 +28,6 @@ _DRIVERS = {
 # SQLSTATEs after which a connection is of no more use: the server went away, or a failover
 # made it read-only.
 _LOST_CONNECTION = ("08", "57P01", "57P02", "57P03", "25006")
-_AWAY = (
-    DBAPIError,
-    PoolTimeoutError,
-    OSError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    sqlite3.OperationalError,
-)
 _SQLITE_BUSY_MS = 10_000
 _POOL_WAIT_S = 10.0
 _RECYCLE_S = 600
@@ -49,12 +37,13 @@ _COMMAND_S = 30.0
 class Database:
     """One database; made by `open_database`, closed by its owner."""
 
-    __slots__ = ("_turn", "_writing", "engine", "kind", "url")
+    __slots__ = ("_away", "_turn", "_writing", "engine", "kind", "url")
 
     def __init__(self, url: URL, engine: AsyncEngine) -> None:
         self.url = url
         self.engine = engine
         self.kind: DatabaseKind = "sqlite" if url.drivername.startswith("sqlite") else "postgresql"
+        self._away = away(self.kind)
         # SQLite has one writer at a time and no queue: those who wait poll, and may starve.
         self._turn = asyncio.Lock() if self.kind == "sqlite" else nullcontext()
         self._writing = engine.execution_options(gatewright_writing=True)
@@ -69,7 +58,7 @@ class Database:
         Raises:
             NotReady: the database cannot be reached or does not answer.
         """
-        with _Translated():
+        with _Translated(self._away):
             async with self.engine.connect() as connection, connection.begin():
                 yield connection
 
@@ -81,7 +70,7 @@ class Database:
             NotReady: the database cannot be reached or does not answer; whether a commit
                 took effect is then unknown.
         """
-        with _Translated():
+        with _Translated(self._away):
             async with self._turn, self._writing.begin() as connection:
                 yield connection
 
@@ -95,7 +84,7 @@ class Database:
         Raises:
             NotReady: the database cannot be reached or does not answer.
         """
-        with _Translated():
+        with _Translated(self._away):
             if driver is not None:
                 return await self._rows(query, driver)
             async with self.engine.connect() as connection:
@@ -118,13 +107,18 @@ async def driver_of(connection: AsyncConnection) -> Any:
 class _Translated:
     """Turns a lost database into `NotReady`; a violated constraint stays what it is."""
 
+    __slots__ = ("_away",)
+
+    def __init__(self, away: Faults) -> None:
+        self._away = away
+
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, IntegrityError):
             return
-        if isinstance(error, _AWAY):
+        if isinstance(error, self._away):
             raise NotReady("the database does not answer", retry_after_s=1.0) from error
 
 

@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from gateway.store.audit_tables import audit_records
 from gateway.store.conditions import IN_HOUSE
-from gateway.store.engine import DatabaseKind
+from gateway.store.speech import DatabaseKind
 
 
 COUNTED: Final = ("route", "status", "model", "target", "class", "pii", "project", "key")

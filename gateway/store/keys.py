@@ -3,11 +3,9 @@
 import re
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from msgspec import Struct
 from sqlalchemy import RowMapping, Table, func, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -25,6 +23,7 @@ from gateway.identity import (
 )
 from gateway.store.engine import Database
 from gateway.store.revisions import bump, revision_in
+from gateway.store.speech import insert_into
 from gateway.store.tables import organisations, projects, virtual_keys, workspaces
 from gateway.types import Principal, Translation
 
@@ -240,13 +239,8 @@ class KeyStore:
         )
         for table, key in rows:
             values: dict[str, object] = {**key, "title": key["name"], "created_us": created_us}
-            await connection.execute(_insert_if_missing(self._database, table).values(values))
-
-
-def _insert_if_missing(database: Database, table: Table) -> Any:
-    if database.kind == "sqlite":
-        return sqlite.insert(table).on_conflict_do_nothing()
-    return postgresql.insert(table).on_conflict_do_nothing()
+            statement = insert_into(self._database.kind, table).values(values)
+            await connection.execute(statement.on_conflict_do_nothing())
 
 
 async def _require_open(connection: AsyncConnection, place: Place) -> None:

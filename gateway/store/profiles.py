@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 from sqlalchemy import delete, func, insert, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from gateway.audit.entries import decode_entry
 from gateway.audit.projection import SequencedRecord
@@ -23,6 +22,7 @@ from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.audit_tables import audit_records, audit_sequences
 from gateway.store.engine import Database
 from gateway.store.profile_tables import profile_cursors, profile_hours
+from gateway.store.speech import insert_into
 
 
 SAMPLE: Final = 4_000
@@ -202,8 +202,7 @@ class ProfileHours:
         return whole
 
     def _insert(self, table: Any) -> Any:
-        is_sqlite = self._database.kind == "sqlite"
-        return sqlite.insert(table) if is_sqlite else postgresql.insert(table)
+        return insert_into(self._database.kind, table)
 
 
 def _drawn(hour: Hour, first: int, last: int) -> list[int]:

@@ -11,28 +11,19 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
-import asyncpg
 from sqlalchemy import select, text, update
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
 from gateway.errors import NotReady
 from gateway.store.engine import Database, driver_of
 from gateway.store.glance import Waiting, question
+from gateway.store.speech import cut_off
 from gateway.store.tables import revisions
 
 
 POLL_S = 0.25
 _CHANNEL = "gatewright_revision"
-_LOST = (
-    DBAPIError,
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # What a connection says that was told to end, while it ends.
-)
 
 
 async def bump(connection: AsyncConnection) -> None:
@@ -65,6 +56,7 @@ class RevisionWatcher:
         self._clock = clock
         self._poll_s = poll_s
         self._question = question(database)
+        self._lost = cut_off(database.kind)
         self._rung = asyncio.Event()
         self._line: AsyncConnection | None = None
         """Kept for the looks alone: taking a connection from the pool costs more than a look."""
@@ -103,7 +95,7 @@ class RevisionWatcher:
         """The counter now, and with it what waits."""
         try:
             (row,) = await self._database.peek(self._question, self._driver)
-        except _LOST as error:
+        except self._lost as error:
             await self._cut_line()
             raise NotReady("the database does not answer", retry_after_s=1.0) from error
         except NotReady:
@@ -116,7 +108,7 @@ class RevisionWatcher:
         if self._driver is not None:
             return
         await self._cut_line()
-        with suppress(*_LOST):
+        with suppress(*self._lost):
             self._line = await self._database.engine.connect()
             driver = await driver_of(self._line)
             if self._database.kind == "postgresql":
@@ -134,6 +126,6 @@ class RevisionWatcher:
         line, self._line, self._driver = self._line, None, None
         if line is None:
             return
-        with suppress(*_LOST):
+        with suppress(*self._lost):
             await line.invalidate()  # Not back to the pool, where it would go on listening.
         await line.close()

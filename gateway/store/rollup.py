@@ -11,13 +11,13 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from sqlalchemy import Table, case, delete, func, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
 from gateway.store.audit_tables import audit_records, audit_sequences
 from gateway.store.engine import Database
 from gateway.store.rollup_tables import COUNTERS, rollup_cursors, traffic_days, traffic_hours
+from gateway.store.speech import insert_into
 from gateway.store.tables import organisations
 
 
@@ -165,8 +165,7 @@ class Rollup:
         )
 
     def _insert(self, table: Table) -> Any:
-        is_sqlite = self._database.kind == "sqlite"
-        return sqlite.insert(table) if is_sqlite else postgresql.insert(table)
+        return insert_into(self._database.kind, table)
 
 
 def _sums(organisation: str, after: int, until: int) -> Any:

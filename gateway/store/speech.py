@@ -1,0 +1,46 @@
+"""What SQLite and PostgreSQL have each in their own words: inserts, and how they are lost.
+
+PostgreSQL's driver is imported where it is spoken to: three mebibytes that a worker on SQLite need
+not carry.
+"""
+
+import sqlite3
+from functools import cache
+from typing import Any, Literal
+
+from sqlalchemy import Table
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+
+DatabaseKind = Literal["sqlite", "postgresql"]
+Faults = tuple[type[BaseException], ...]
+
+
+def insert_into(kind: DatabaseKind, table: Table) -> Any:
+    """An INSERT that knows what to do about a row that is there already."""
+    return sqlite.insert(table) if kind == "sqlite" else postgresql.insert(table)
+
+
+@cache
+def away(kind: DatabaseKind) -> Faults:
+    """What is raised when a database is lost, or does not answer."""
+    if kind == "sqlite":
+        return (DBAPIError, PoolTimeoutError, OSError, sqlite3.OperationalError)
+    import asyncpg  # noqa: PLC0415 - see the module's docstring
+
+    closed = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError)
+    return (DBAPIError, PoolTimeoutError, OSError, *closed)
+
+
+@cache
+def cut_off(kind: DatabaseKind) -> Faults:
+    """What is raised on a connection that is kept apart from the pool, when it is lost."""
+    if kind == "sqlite":
+        return (DBAPIError, OSError, TimeoutError)
+    import asyncpg  # noqa: PLC0415
+
+    # The last is what a connection says that was told to end, while it ends.
+    own = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+    return (DBAPIError, OSError, TimeoutError, *own)
