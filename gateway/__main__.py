@@ -11,7 +11,7 @@ from gateway.errors import GatewrightError
 PLACES = {
     "init": "gateway.cli.init:init",
     "serve": "gateway.cli.serve:serve",
-    "admin": "gateway.cli.serve:admin",
+    "admin": "gateway.cli.admin:admin",
     "engine": "gateway.cli.engine:engine",
     "demo": "gateway.cli.demo:demo",
     "keys": "gateway.cli.keys:keys",

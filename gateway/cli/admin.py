@@ -1,0 +1,41 @@
+"""`gatewright admin`: the control plane's listener, and the link that makes its first person."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from gateway.cli.listening import run_server
+from gateway.cli.options import config_option
+from gateway.cli.setup import print_setup_link, setup_link_command
+from gateway.configuration.reading import load_settings
+from gateway.telemetry import configure_logging
+
+
+@click.group()
+def admin() -> None:
+    """The control plane, on a listener of its own."""
+
+
+admin.add_command(setup_link_command)
+
+
+@admin.command("serve")
+@config_option
+@click.option(
+    "--setup-link/--no-setup-link",
+    "says_link",
+    default=True,
+    help="Print a link that makes the first person, on a terminal and while nobody exists.",
+)
+def admin_serve(config_file: Path, *, says_link: bool) -> None:
+    """Serve the admin listener."""
+    settings = load_settings(config_file)
+    configure_logging(settings.log_level)
+    if sys.stdout.isatty() and says_link:
+        # To a terminal only: what is written to a file or a collector is read by others.
+        print_setup_link(settings)
+    # The admin package lies above the gateway: it is named here and imported when asked for.
+    application = import_module("admin.app").build_application(settings)
+    run_server(application, settings, settings.admin)

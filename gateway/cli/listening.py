@@ -1,0 +1,89 @@
+"""Runs an application on its listener until it is told to stop, or says why it would not start."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from typing import Any
+
+import uvicorn
+
+from gateway.api.protocol import bounded_protocol
+from gateway.configuration.settings import Listener, Settings
+from gateway.errors import GatewrightError
+
+
+SHUTDOWN_S = 10
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+class _Watched:
+    """An application whose refusal to start is kept: said in a line, not in a trace of frames."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self.refusal: GatewrightError | None = None
+
+    def __call__(self, scope: Message, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["type"] == "lifespan":
+            return self._live(scope, receive, send)
+        return self._application(scope, receive, send)
+
+    async def _live(self, scope: Message, receive: Receive, send: Send) -> None:
+        held: list[Message] = []
+
+        async def hold_failure(message: Message) -> None:
+            if message["type"] == "lifespan.startup.failed":
+                held.append(message)
+            else:
+                await send(message)
+
+        try:
+            await self._application(scope, receive, hold_failure)
+        except BaseException as error:
+            self.refusal = _expected_in(error)
+            for message in held:
+                await send({**message, "message": ""} if self.refusal else message)
+            raise
+
+
+def _expected_in(error: BaseException) -> GatewrightError | None:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error if isinstance(error, GatewrightError) else None
+
+
+def run_server(application: Any, settings: Settings, listener: Listener) -> None:
+    """Run one ASGI application until it is told to stop; one process, one event loop.
+
+    Raises:
+        GatewrightError: the application refused to start; its message says why.
+    """
+    watched = _Watched(application)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            watched,
+            host=listener.host,
+            port=listener.port,
+            interface="asgi3",
+            loop="uvloop",
+            http=bounded_protocol(settings.limits),
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=SHUTDOWN_S,
+            backlog=settings.limits.concurrent_requests_max,
+        )
+    )
+    try:
+        with suppress(KeyboardInterrupt):
+            server.run()
+    except SystemExit:
+        # uvicorn has said only that the start failed.
+        if watched.refusal is not None:
+            raise watched.refusal from None
+        raise
