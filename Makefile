@@ -88,6 +88,7 @@ $(STAMP): pyproject.toml constraints/locked.txt constraints/torch.txt
 	$(PIP) install --require-hashes --requirement constraints/locked.txt
 	$(PIP) install --constraint constraints/torch.txt torch
 	$(PIP) install --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m compileall -q gateway policies classifiers local_engine admin migrations
 	touch $(STAMP)
 
 clean: ## forget the environment and all local state
