@@ -1,0 +1,157 @@
+"""The pages of limits: the tree of them, and what a change of one would do, said first."""
+
+from typing import Any, Final
+
+from litestar import MediaType, Request, Response, post, route
+from litestar.params import FromPath
+from litestar.response import Redirect
+
+from admin.access import needs, session_of
+from admin.costs.limits import ChangedMeanwhile, LimitKeeper, Standing
+from admin.costs.reader import CostReader
+from admin.forms import Form, form_of
+from admin.services import Services
+from admin.sign_in import READING, SEE_OTHER
+from gateway.access import Permission
+from gateway.budgets import WINDOWS, Limit, WindowKind
+from gateway.errors import RequestInvalid
+from gateway.rates import RateLimit
+
+
+_P = Permission
+_PATH: Final = "/o/{organisation:str}/costs"
+_HTML: Final = MediaType.HTML
+_KINDS: Final = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
+NUMBER_MAX: Final = 10**9
+CONFLICT: Final = 409
+MEANWHILE: Final = "Somebody changed it meanwhile; nothing was done. Below is what holds now."
+
+
+def limit_page_routes(services: Services) -> list[Any]:
+    """Reading and changing."""
+    return [*_reading(services), *_limiting(services), *_rating(services)]
+
+
+def _reading(services: Services) -> list[Any]:
+    reader, shell = CostReader(services), services.shell
+
+    @route(f"{_PATH}/limits", http_method=READING, media_type=_HTML, opt=needs(_P.BUDGETS_READ))
+    async def limits(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Response[str]:
+        branches = await reader.tree(organisation)
+        return await shell.page(request, "costs/limits.html", "limits", branches=branches)
+
+    return [limits]
+
+
+async def _change_page(
+    services: Services,
+    request: Request[Any, Any, Any],
+    standing: Standing,
+    form: Form,
+    wrong: str = "",
+    status: int = 200,
+) -> Response[str]:
+    """An account's limit, and what the typed one would do."""
+    typed = None
+    try:
+        typed = form.microusd("limit_microusd")
+    except RequestInvalid as error:
+        wrong = wrong or error.message
+    return await services.shell.page(
+        request,
+        "costs/change.html",
+        "limits",
+        400 if wrong and status < CONFLICT else status,
+        standing=standing,
+        form=form,
+        typed=None if wrong else typed,
+        wrong=wrong,
+        windows=("day", "month", "total"),
+    )
+
+
+def _limiting(services: Services) -> list[Any]:
+    keeper = LimitKeeper(services)
+    path = f"{_PATH}/limits/change"
+
+    @route(path, http_method=READING, media_type=_HTML, opt=needs(_P.BUDGETS_SET))
+    async def change(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Response[str]:
+        form = Form({name: [value] for name, value in request.query_params.items()})
+        standing = await keeper.standing(organisation, form.text("account"), _window(form))
+        return await _change_page(services, request, standing, form)
+
+    @post(path, media_type=_HTML, opt=needs(_P.BUDGETS_SET, records="budget.set"))
+    async def set_limit(
+        request: Request[Any, Any, Any], organisation: FromPath[str]
+    ) -> Response[Any]:
+        form, person = await form_of(request), session_of(request).person
+        account, window, was = form.text("account"), _window(form), form.text("was")
+        try:
+            if form.text("deed") == "remove":
+                await keeper.remove_limit(person, organisation, account, window, was)
+            else:
+                amount = form.microusd("limit_microusd")
+                if amount is None:
+                    raise RequestInvalid("say how much", parameter="limit_microusd")
+                await keeper.set_limit(person, organisation, Limit(account, amount, window), was)
+        except RequestInvalid as error:
+            standing = await keeper.standing(organisation, account, window)
+            return await _change_page(services, request, standing, form, error.message)
+        except ChangedMeanwhile:
+            standing = await keeper.standing(organisation, account, window)
+            return await _change_page(services, request, standing, form, MEANWHILE, CONFLICT)
+        return Redirect(f"/o/{organisation}/costs/limits", status_code=SEE_OTHER)
+
+    return [change, set_limit]
+
+
+def _rating(services: Services) -> list[Any]:
+    keeper, shell = LimitKeeper(services), services.shell
+    path = f"{_PATH}/limits/rate"
+
+    async def page(
+        request: Request[Any, Any, Any],
+        organisation: str,
+        account: str,
+        form: Form | None = None,
+        wrong: dict[str, str] | None = None,
+        status: int = 400,
+    ) -> Response[str]:
+        standing = await keeper.standing(organisation, account, "total")
+        if form is None:
+            had = standing.rate or RateLimit(account)
+            given = {name: getattr(had, name) for name in _KINDS}
+            form = Form({name: [str(value)] for name, value in given.items() if value is not None})
+        values: dict[str, object] = {"standing": standing, "form": form, "wrong": wrong or {}}
+        return await shell.page(
+            request, "costs/rate.html", "limits", status if wrong else 200, **values
+        )
+
+    @route(path, http_method=READING, media_type=_HTML, opt=needs(_P.BUDGETS_SET))
+    async def rate_page(
+        request: Request[Any, Any, Any], organisation: FromPath[str]
+    ) -> Response[str]:
+        return await page(request, organisation, request.query_params.get("account", ""))
+
+    @post(path, media_type=_HTML, opt=needs(_P.BUDGETS_SET, records="rate_limit.set"))
+    async def set_rate(
+        request: Request[Any, Any, Any], organisation: FromPath[str]
+    ) -> Response[Any]:
+        form, person = await form_of(request), session_of(request).person
+        account = form.text("account")
+        try:
+            numbers = [form.whole(name, NUMBER_MAX) for name in _KINDS]
+            rate = RateLimit(account, *numbers)
+            await keeper.set_rate(person, organisation, rate, form.text("was"))
+        except RequestInvalid as error:
+            wrong = {error.parameter or "was": error.message}
+            return await page(request, organisation, account, form, wrong)
+        except ChangedMeanwhile:
+            return await page(request, organisation, account, form, {"was": MEANWHILE}, CONFLICT)
+        return Redirect(f"/o/{organisation}/costs/limits", status_code=SEE_OTHER)
+
+    return [rate_page, set_rate]
+
+
+def _window(form: Form) -> WindowKind:
+    return next((each for each in WINDOWS if each == form.text("window")), "month")
