@@ -27,10 +27,16 @@ class Query(Struct, frozen=True):
     pattern: str = ""
     choices: tuple[str, ...] = ()
     default: str = ""
+    is_many: bool = False
+    """Whether it may be named several times."""
 
     def of(self, request: Request[Any, Any, Any]) -> str:
         """Its text in a request; the default where it is not named."""
         return str(request.query_params.get(self.name, self.default))
+
+    def all_of(self, request: Request[Any, Any, Any]) -> list[str]:
+        """Each of its texts, for one that may be named several times."""
+        return [str(text) for text in request.query_params.getall(self.name, [])]
 
     def is_in(self, request: Request[Any, Any, Any]) -> bool:
         """Whether a request names it."""
@@ -50,6 +56,8 @@ class Query(Struct, frozen=True):
             schema["default"] = self.default if self.kind == "string" else int(self.default)
         if self.kind == "integer":
             schema["minimum"] = 0
+        if self.is_many:
+            schema = {"type": "array", "items": schema}
         return {
             "name": self.name,
             "in": "query",
@@ -57,6 +65,21 @@ class Query(Struct, frozen=True):
             "description": self.about,
             "schema": schema,
         }
+
+
+_PLACE_LENGTH_MAX: Final = 6
+FIRST: Final = Query(
+    "from",
+    "How many to leave out before the first of this page; what is no number leaves out none.",
+    "integer",
+)
+
+
+def first_of(request: Request[Any, Any, Any]) -> int:
+    """A place in a list; the first where it is none."""
+    text = FIRST.of(request)
+    is_place = text.isascii() and text.isdigit() and len(text) <= _PLACE_LENGTH_MAX
+    return int(text) if is_place else 0
 
 
 def queries_of(function: Callable[..., Any]) -> list[Query]:

@@ -104,6 +104,11 @@ ROOMS = {
     "cost by policy": "/o/acme/costs?by=policy",
     "cost by app": "/o/acme/costs?by=app",
     "limits": "/o/acme/costs/limits",
+    "limits, a project": "/o/acme/costs/limits?open=proj:acme/lab/p1&from=100",
+    "limits, found": "/o/acme/costs/limits?q=service%2077",
+    "limits, those there are": "/o/acme/costs/limits?only=limited",
+    "teams": "/o/acme/teams",
+    "finding a key": "/o/acme/find?q=service%2077",
     "people": "/people",
 }
 EXPORTS = {

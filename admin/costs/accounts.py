@@ -1,32 +1,43 @@
 """Accounts of one organisation as a tree: itself, workspaces, projects and their keys. Pure."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from typing import Final
 
 from msgspec import Struct
 
-from admin.keys.lines import KeyLine, Spending
+from admin.keys.lines import Spending
 from gateway.rates import RateLimit
-from gateway.store.keys import Place
 
 
 LEVELS: Final = ("organisation", "workspace", "project", "key")
+_LEVELS: Final = ("org", "ws", "proj")
+Path = tuple[str, ...]
+"""Workspace and project, or the first of them, or nothing."""
 
 
 class Branch(Struct, frozen=True):
-    """One account of the tree, with its limits."""
+    """One account of the tree, with its limits and how much hangs on it."""
 
     account: str
     level: str
+    """Of LEVELS, or `end user` for what holds for each of them."""
     title: str
     depth: int
     """0 for the organisation, 3 for a key."""
     spendings: tuple[Spending, ...] = ()
     rate: RateLimit | None = None
     state: str = "live"
-    """Of a key, as in `admin.keys.lines.STATES`."""
+    """Of a key, as in `gateway.store.key_lists.STATES`."""
     key_id: str = ""
+    keys: int = 0
+    """Live keys below it."""
+    limited: int = 0
+    """Keys below it that have a limit of their own, those that are over among them."""
+    is_open: bool = False
+    """Whether what hangs on it is shown."""
+    place: str = ""
+    """Of a key without the tree above it: workspace and project."""
 
 
 def is_of(account: str, organisation: str, key_ids: Collection[str]) -> bool:
@@ -38,42 +49,22 @@ def is_of(account: str, organisation: str, key_ids: Collection[str]) -> bool:
     return re.fullmatch(rf"org:{name}|(ws|proj|user):{name}/[a-z0-9._/*-]+", account) is not None
 
 
-def tree(
-    organisation: str,
-    places: Sequence[Place],
-    keys: Sequence[KeyLine],
-    spendings: Mapping[str, Sequence[Spending]],
-    rates: Mapping[str, RateLimit],
-) -> list[Branch]:
-    """Branches from the top down; of keys that have ended only those with a limit."""
-    found: list[Branch] = []
-
-    def add(account: str, title: str, depth: int, state: str = "live", key_id: str = "") -> None:
-        own = tuple(spendings.get(account, ()))
-        branch = Branch(
-            account, LEVELS[depth], title, depth, own, rates.get(account), state, key_id
-        )
-        found.append(branch)
-
-    add(f"org:{organisation}", organisation, 0)
-    for workspace in sorted({place.workspace for place in places}):
-        add(f"ws:{organisation}/{workspace}", workspace, 1)
-        for project in sorted(p.project for p in places if p.workspace == workspace):
-            add(f"proj:{organisation}/{workspace}/{project}", project, 2)
-            for key in keys:
-                account = f"key:{key.key_id}"
-                is_here = (key.workspace, key.project) == (workspace, project)
-                if is_here and (key.is_live or spendings.get(account)):
-                    add(account, key.name, 3, key.state, key.key_id)
-    template = f"user:{organisation}/*"
-    if template in spendings or template in rates:
-        add(template, "each end user", 1)
-    return found
+def path_of(account: str, organisation: str) -> Path | None:
+    """Workspace and project that an account is named after; None for what is no such place."""
+    level, _, path = account.partition(":")
+    first, *rest = path.split("/")
+    is_place = first == organisation and level in _LEVELS[len(rest) : len(rest) + 1]
+    return tuple(rest) if is_place else None
 
 
-def title_of(account: str, keys: Sequence[KeyLine]) -> str:
+def account_of(organisation: str, path: Path) -> str:
+    """The account of a place; of the organisation itself where the path is empty."""
+    return f"{_LEVELS[len(path)]}:{'/'.join((organisation, *path))}"
+
+
+def title_of(account: str, key_name: str = "") -> str:
     """An account's name for people."""
     level, _, path = account.partition(":")
     if level == "key":
-        return next((key.name for key in keys if key.key_id == path), path)
+        return key_name or path
     return "each end user" if account.endswith("/*") else path.rpartition("/")[2]

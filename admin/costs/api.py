@@ -9,7 +9,9 @@ from msgspec import Struct
 
 from admin.access import needs, session_of, taking
 from admin.bodies import body_of
-from admin.costs.accounts import Branch, is_of
+from admin.costs.accounts import is_of
+from admin.costs.branches import BranchReader, LimitTree
+from admin.costs.limit_pages import tree_of
 from admin.costs.limits import LimitKeeper
 from admin.costs.pages import question_of
 from admin.costs.reader import CostReader, CostSummary
@@ -46,6 +48,7 @@ def limit_api_routes(services: Services) -> list[Any]:
 
 def _reading(services: Services) -> list[Any]:
     reader, budgets = CostReader(services), services.budgets
+    branches = BranchReader(services)
 
     @get(f"{_ROOT}/costs/summary", opt=needs(_P.COSTS_READ))
     async def summary(request: Request[Any, Any, Any], organisation: FromPath[str]) -> CostSummary:
@@ -53,8 +56,10 @@ def _reading(services: Services) -> list[Any]:
         return await reader.summary(organisation, question_of(request, today))
 
     @get(f"{_ROOT}/limits", opt=needs(_P.BUDGETS_READ))
-    async def list_limits(organisation: FromPath[str]) -> list[Branch]:
-        return await reader.tree(organisation)
+    async def list_limits(
+        request: Request[Any, Any, Any], organisation: FromPath[str]
+    ) -> LimitTree:
+        return await tree_of(branches, request, organisation)
 
     @get(f"{_ROOT}/budgets", opt=needs(_P.BUDGETS_READ))
     async def list_budgets(organisation: FromPath[str]) -> list[Any]:

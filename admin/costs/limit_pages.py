@@ -1,21 +1,26 @@
 """The pages of limits: the tree of them, and what a change of one would do, said first."""
 
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from litestar import MediaType, Request, Response, post, route
 from litestar.params import FromPath
 from litestar.response import Redirect
+from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.costs.branches import BranchReader, LimitTree
 from admin.costs.limits import ChangedMeanwhile, LimitKeeper, Standing
-from admin.costs.reader import CostReader
 from admin.forms import Form, form_of
+from admin.keys.filter import QUERY_LENGTH_MAX, key_search
+from admin.queries import Query, first_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from gateway.access import Permission
 from gateway.budgets import WINDOWS, Limit, WindowKind
 from gateway.errors import RequestInvalid
 from gateway.rates import RateLimit
+from gateway.store.key_lists import KeySearch
 
 
 _P = Permission
@@ -23,6 +28,18 @@ _PATH: Final = "/o/{organisation:str}/costs"
 _HTML: Final = MediaType.HTML
 _KINDS: Final = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
 NUMBER_MAX: Final = 10**9
+LIMITED: Final = "limited"
+OPEN: Final = Query(
+    "open",
+    "An account whose branches are wanted: `ws:acme/research`; a key opens the project it is in.",
+    length_max=255,
+)
+FIND: Final = Query(
+    "q",
+    "Words and fields of keys, as in the list of keys: `payroll state:live`; also names of places.",
+    length_max=QUERY_LENGTH_MAX,
+)
+ONLY: Final = Query("only", "Which accounts: those with a limit of their own.", choices=(LIMITED,))
 CONFLICT: Final = 409
 MEANWHILE: Final = "Somebody changed it meanwhile; nothing was done. Below is what holds now."
 
@@ -32,13 +49,61 @@ def limit_page_routes(services: Services) -> list[Any]:
     return [*_reading(services), *_limiting(services), *_rating(services)]
 
 
+class Sought(Struct, frozen=True):
+    """What of the tree is asked for; `problem` where a filter is not understood."""
+
+    text: str
+    search: KeySearch
+    is_limited: bool
+    problem: str = ""
+
+
+def sought_in(request: Request[Any, Any, Any]) -> Sought:
+    """What an address asks for."""
+    text, is_limited = FIND.of(request).strip(), ONLY.of(request) == LIMITED
+    try:
+        return Sought(text, key_search(text), is_limited)
+    except RequestInvalid as error:
+        return Sought(text, KeySearch(), is_limited, error.message)
+
+
+async def tree_of(
+    reader: BranchReader, request: Request[Any, Any, Any], organisation: str
+) -> LimitTree:
+    """The branches that an address asks for.
+
+    Raises:
+        RequestInvalid: its filter is not understood.
+    """
+    sought, first, opened = sought_in(request), first_of(request), OPEN.of(request)
+    if sought.problem:
+        raise RequestInvalid(sought.problem, parameter="q")
+    if sought.text:
+        return await reader.found(organisation, sought.search, first)
+    if sought.is_limited:
+        return await reader.limited(organisation, first)
+    return await reader.opened(organisation, opened, first)
+
+
 def _reading(services: Services) -> list[Any]:
-    reader, shell = CostReader(services), services.shell
+    reader, shell = BranchReader(services), services.shell
 
     @route(f"{_PATH}/limits", http_method=READING, media_type=_HTML, opt=needs(_P.BUDGETS_READ))
     async def limits(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Response[str]:
-        branches = await reader.tree(organisation)
-        return await shell.page(request, "costs/limits.html", "limits", branches=branches)
+        sought = sought_in(request)
+        tree = await (
+            reader.opened(organisation, "")
+            if sought.problem
+            else tree_of(reader, request, organisation)
+        )
+        return await shell.page(
+            request,
+            "costs/limits.html",
+            "limits",
+            400 if sought.problem else 200,
+            tree=tree,
+            sought=sought,
+        )
 
     return [limits]
 
@@ -86,6 +151,7 @@ def _limiting(services: Services) -> list[Any]:
     ) -> Response[Any]:
         form, person = await form_of(request), session_of(request).person
         account, window, was = form.text("account"), _window(form), form.text("was")
+        standing = await keeper.standing(organisation, account, window)
         try:
             if form.text("deed") == "remove":
                 await keeper.remove_limit(person, organisation, account, window, was)
@@ -95,12 +161,11 @@ def _limiting(services: Services) -> list[Any]:
                     raise RequestInvalid("say how much", parameter="limit_microusd")
                 await keeper.set_limit(person, organisation, Limit(account, amount, window), was)
         except RequestInvalid as error:
-            standing = await keeper.standing(organisation, account, window)
             return await _change_page(services, request, standing, form, error.message)
         except ChangedMeanwhile:
             standing = await keeper.standing(organisation, account, window)
             return await _change_page(services, request, standing, form, MEANWHILE, CONFLICT)
-        return Redirect(f"/o/{organisation}/costs/limits", status_code=SEE_OTHER)
+        return _back_to(organisation, account)
 
     return [change, set_limit]
 
@@ -148,9 +213,15 @@ def _rating(services: Services) -> list[Any]:
             return await page(request, organisation, account, form, wrong)
         except ChangedMeanwhile:
             return await page(request, organisation, account, form, {"was": MEANWHILE}, CONFLICT)
-        return Redirect(f"/o/{organisation}/costs/limits", status_code=SEE_OTHER)
+        return _back_to(organisation, account)
 
     return [rate_page, set_rate]
+
+
+def _back_to(organisation: str, account: str) -> Redirect:
+    """The tree, open where an account is."""
+    at = urlencode({"open": account})
+    return Redirect(f"/o/{organisation}/costs/limits?{at}#{account}", status_code=SEE_OTHER)
 
 
 def _window(form: Form) -> WindowKind:

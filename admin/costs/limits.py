@@ -10,7 +10,7 @@ from litestar.exceptions import HTTPException, NotFoundException
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from admin.costs.accounts import is_of, title_of
+from admin.costs.accounts import is_of, path_of, title_of
 from admin.costs.reader import CostReader
 from admin.keys.lines import Spending
 from admin.keys.reader import KeyReader
@@ -55,11 +55,12 @@ class Standing(Struct, frozen=True):
 
     @property
     def rate_was(self) -> str:
-        return (
-            NONE
-            if self.rate is None
-            else " ".join(map(str, msgspec.to_builtins(self.rate).values()))
-        )
+        return rate_text(self.rate)
+
+
+def rate_text(rate: RateLimit | None) -> str:
+    """A rate as a form carries it along; any two that differ have different texts."""
+    return NONE if rate is None else " ".join(map(str, msgspec.to_builtins(rate).values()))
 
 
 class LimitKeeper:
@@ -78,14 +79,14 @@ class LimitKeeper:
         """
         services, now_us = self._services, self._services.clock.utc_us()
         await self._require(organisation, account)
-        keys = await self._keys.listed(organisation)
-        found = (await self._keys.spendings()).get(account, ())
+        names = await services.key_names.names(organisation, [account.removeprefix("key:")])
+        found = (await self._keys.spendings_of([account])).get(account, ())
         rates = {rate.account: rate for rate in await services.rates.all()}
         zone = await services.spending.zone_of(organisation)
         hours = await self._hours(organisation, account, now_us - DAY_US)
         return Standing(
             account=account,
-            title=title_of(account, keys),
+            title=title_of(account, "".join(names.values())),
             window=window,
             spending=next((each for each in found if each.window == window), None),
             window_ends_us=window_end_us(window, now_us, zone),
@@ -169,13 +170,12 @@ class LimitKeeper:
 
     async def _hours(self, organisation: str, account: str, since_us: int) -> list[int]:
         """Requests of an account by hour, without those in which there were none."""
-        level, _, _ = account.partition(":")
         by = ["hour_us", "key_id"]
         rows = await self._services.figures.by_hour([organisation], since_us, by)
-        mine = None
-        if level != "org":
-            records = await self._services.keys.keys(organisation)
-            mine = {record.key_id for record in records if account in record.principal.accounts}
+        path = path_of(account, organisation)
+        mine: frozenset[str] | None = frozenset([account.removeprefix("key:")])
+        if path is not None:
+            mine = await self._keys.lists.ids_in(organisation, *path) if path else None
         found: dict[int, int] = {}
         for row in rows:
             if mine is None or row.group[1] in mine:

@@ -3,11 +3,13 @@
 from datetime import date
 from typing import Any, Final
 
+import msgspec
 from litestar import MediaType, Request, Response, route
 from litestar.params import FromPath
 
 from admin.access import needs
 from admin.costs.reader import GROUPS, CostReader, Group, Question, check
+from admin.queries import Query, first_of
 from admin.services import Services
 from admin.sign_in import READING
 from gateway import costs as arithmetic
@@ -15,9 +17,11 @@ from gateway.access import Permission
 from gateway.errors import RequestInvalid
 
 
-GROUPS_SHOWN: Final = 400
-"""More lines than that no page needs: a file holds all of them."""
 UNUSUAL_SHOWN: Final = 30
+_DAY: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+SINCE: Final = Query("since", "The first day, in the organisation's time zone.", pattern=_DAY)
+UNTIL: Final = Query("until", "The last day.", pattern=_DAY)
+BY: Final = Query("by", "What costs are grouped by.", choices=tuple(GROUPS), default="team")
 _P = Permission
 _PATH: Final = "/o/{organisation:str}/costs"
 _HTML: Final = MediaType.HTML
@@ -44,7 +48,6 @@ def cost_page_routes(services: Services) -> list[Any]:
             400 if problem else 200,
             costs=found,
             groups=list(GROUPS),
-            groups_shown=GROUPS_SHOWN,
             unusual_shown=UNUSUAL_SHOWN,
             problem=problem,
             in_house=_in_house(services),
@@ -55,7 +58,7 @@ def cost_page_routes(services: Services) -> list[Any]:
         request: Request[Any, Any, Any], organisation: FromPath[str]
     ) -> Response[bytes]:
         today, _ = await reader.today(organisation)
-        question = question_of(request, today)
+        question = msgspec.structs.replace(question_of(request, today), first=0)
         groups = await reader.groups(organisation, question)
         currency = (await shell.frame(request, "costs")).way.currency
         text = chargeback(services, question.by, groups, currency)
@@ -72,10 +75,14 @@ def question_of(request: Request[Any, Any, Any], today: date) -> Question:
     Raises:
         RequestInvalid: a day is none.
     """
-    query = request.query_params
-    since = day_of(query.get("since", ""), "since") or today.replace(day=1)
-    until = day_of(query.get("until", ""), "until") or today
-    return Question(since, until, query.get("by", "team"))
+    since, until = days_of(request, today)
+    return Question(since, until, BY.of(request), first_of(request))
+
+
+def days_of(request: Request[Any, Any, Any], today: date) -> tuple[date, date]:
+    """The first and the last day; this month where none are named; raises RequestInvalid."""
+    since = day_of(SINCE.of(request), "since") or today.replace(day=1)
+    return since, day_of(UNTIL.of(request), "until") or today
 
 
 def day_of(text: str, name: str) -> date | None:

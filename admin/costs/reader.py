@@ -6,8 +6,9 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from admin.costs.accounts import Branch, is_of, tree
+from admin.costs.accounts import is_of
 from admin.costs.prices import priced_targets
 from admin.costs.unusual import UnusualDay, UnusualReader
 from admin.keys.lines import Spending
@@ -34,6 +35,9 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Words for groups, and the dimensions that they are; an app is a project with its team before it,
 because teams may use the same name."""
+GROUPS_SHOWN: Final = 100
+"""So many lines make a page: a file holds all of them."""
+GROUPS_MAX: Final = 1_000_000
 US_PER_S: Final = 1_000_000
 DAYS_MAX: Final = 400
 BASIS_DAYS: Final = 62
@@ -49,6 +53,8 @@ class Question(Struct, frozen=True):
     since: date
     until: date
     by: str = "team"
+    first: int = 0
+    """How many groups to leave out of the page."""
 
 
 class Group(Struct, frozen=True):
@@ -89,6 +95,9 @@ class CostSummary(Struct, frozen=True):
     """Records that are not added up yet."""
     total: Group
     groups: tuple[Group, ...]
+    """GROUPS_SHOWN of them, from `first` of the question on; the dearest first, days in order."""
+    count: int
+    """Of all groups."""
     forecast: arithmetic.Forecast
     limit: Spending | None
     """The organisation's own, for a month."""
@@ -125,15 +134,24 @@ class CostReader:
         Raises:
             RequestInvalid: there is no such group, or the days are none.
         """
+        found, _, _ = await self._page(organisation, question, GROUPS_MAX)
+        return found
+
+    async def _page(
+        self, organisation: str, question: Question, limit: int
+    ) -> tuple[list[Group], int, Group]:
+        """Groups from the question's first on, how many there are, and the sum of all."""
         check(question)
-        days = (str(question.since), str(question.until))
-        figures = self._services.figures
-        rows = await figures.by_day(organisation, *days, GROUPS[question.by])
+        rows, count, total = await self._services.figures.dearest(
+            organisation,
+            (str(question.since), str(question.until)),
+            GROUPS[question.by],
+            (question.first, limit),
+            is_in_order=question.by == "day",
+        )
         names = await self._names(organisation, question.by, [value_of(row.group) for row in rows])
-        whole = sum(row.cost_microusd for row in rows)
-        found = [_group(row, names, whole) for row in rows if row.requests]
-        is_by_day = question.by == "day"
-        return sorted(found, key=lambda g: g.value if is_by_day else (-g.cost_microusd, g.value))
+        whole = total.cost_microusd
+        return [_group(row, names, whole) for row in rows], count, _group(total, {}, whole)
 
     async def summary(self, organisation: str, question: Question) -> CostSummary:
         """Raises RequestInvalid like `groups`."""
@@ -141,7 +159,9 @@ class CostReader:
         services = self._services
         behind = await services.rollup.catch_up(ROLLUP_BATCHES)
         today, zone = await self.today(organisation)
-        groups = await self.groups(organisation, question)
+        groups, count, total = await self._page(organisation, question, GROUPS_SHOWN)
+        if question.first >= count:
+            question = replace(question, first=0)
         days = await self._days(organisation, today - timedelta(days=BASIS_DAYS), today)
         spendings = await self._spendings(organisation)
         limit = next(
@@ -156,8 +176,9 @@ class CostReader:
             question=question,
             time_zone=str(zone),
             behind=behind,
-            total=_total(groups),
+            total=total,
             groups=tuple(groups),
+            count=count,
             forecast=arithmetic.forecast(days, today),
             limit=limit,
             exhausted_on=_exhausted_on(days, today, left),
@@ -167,18 +188,6 @@ class CostReader:
             tight=tuple(s for s in spendings if s.share >= 0.8),  # noqa: PLR2004 - four fifths
             alerts=tuple(await self._sent(organisation)),
             unusual=await self._unusual.found(organisation, question.since, question.until, zone),
-        )
-
-    async def tree(self, organisation: str) -> list[Branch]:
-        """Every account with its limits, from the top down."""
-        services = self._services
-        keys = await self._keys.listed(organisation)
-        return tree(
-            organisation,
-            await services.keys.places(organisation),
-            keys,
-            await self._keys.spendings(),
-            {rate.account: rate for rate in await services.rates.all()},
         )
 
     async def own_keys(self, organisation: str, accounts: Collection[str]) -> frozenset[str]:
@@ -238,18 +247,6 @@ def _group(row: Sums, names: dict[str, str], whole: int) -> Group:
         row.output_tokens,
         row.cost_microusd,
         row.cost_microusd / whole if whole else 0.0,
-    )
-
-
-def _total(groups: Sequence[Group]) -> Group:
-    return Group(
-        "",
-        "",
-        sum(group.requests for group in groups),
-        sum(group.input_tokens for group in groups),
-        sum(group.output_tokens for group in groups),
-        sum(group.cost_microusd for group in groups),
-        1.0,
     )
 
 

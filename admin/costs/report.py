@@ -9,14 +9,15 @@ from litestar import Request, get
 from litestar.params import FromPath
 
 from admin.access import needs
-from admin.costs.pages import day_of
+from admin.costs.pages import days_of
 from admin.costs.reader import BASIS_DAYS, ROLLUP_BATCHES, value_of
+from admin.queries import Query
 from admin.services import Services
 from gateway import costs as arithmetic
 from gateway.access import Permission
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
-from gateway.store.spending import Period
+from gateway.store.spending import DIMENSIONS, Period
 
 
 US_PER_S: Final = 1_000_000
@@ -29,6 +30,18 @@ ROLLED: Final[dict[str, tuple[str, ...]]] = {
     "month": ("day",),
 }
 """Words of `gateway.store.spending.DIMENSIONS` that the sums by day know, and their columns."""
+DIMENSION: Final = Query(
+    "by",
+    "What to group by; named again for each further dimension. Projects where it is not named.",
+    choices=tuple(DIMENSIONS),
+    is_many=True,
+)
+CURRENCY: Final = Query(
+    "currency",
+    "What costs are also written in: `USD`, or one that the settings have a rate for.",
+    length_max=8,
+    default="USD",
+)
 _READS: Final = needs(Permission.COSTS_READ)
 _PATH: Final = "/api/organisations/{organisation:str}/costs"
 
@@ -41,12 +54,11 @@ def report_routes(services: Services) -> list[Any]:
     async def report(
         request: Request[Any, Any, Any], organisation: FromPath[str]
     ) -> dict[str, Any]:
-        by = request.query_params.getall("by", []) or ["project"]
-        currency = request.query_params.get("currency", "USD")
+        by = DIMENSION.all_of(request) or ["project"]
+        currency = CURRENCY.of(request)
         zone = ZoneInfo(await reader.zone_of(organisation))
         today = _today(clock, zone)
-        since = day_of(request.query_params.get("since", ""), "since") or today.replace(day=1)
-        until = day_of(request.query_params.get("until", ""), "until") or today
+        since, until = days_of(request, today)
         rows = await _added_up(services, organisation, since, until, by)
         if rows is None:
             rows = await reader.totals(_period(since, until, zone, organisation), by)
@@ -61,7 +73,7 @@ def report_routes(services: Services) -> list[Any]:
     async def forecast(
         request: Request[Any, Any, Any], organisation: FromPath[str]
     ) -> dict[str, Any]:
-        currency = request.query_params.get("currency", "USD")
+        currency = CURRENCY.of(request)
         zone = ZoneInfo(await reader.zone_of(organisation))
         today = _today(clock, zone)
         first = today - timedelta(days=BASIS_DAYS)

@@ -8,11 +8,19 @@ from admin.finding.ways import WAYS_MAX, Asked, Way, actions_for, request_way, w
 from admin.policy_room.places import place_named
 from admin.services import Services
 from gateway.access import Permission, Person, allows
+from gateway.store.key_lists import KeyLists, KeySearch
 from gateway.store.policies import PolicyStore
 from gateway.store.teams import TeamStore
 
 
 _P: Final = Permission
+KEYS_LOOKED_AT: Final = 200
+_KEY_WORDS: Final = ("open", "key", "rotate", "revoke", "revoked", "/", ",")
+_SAID_ANYWAY: Final = frozenset(
+    word[:length] for word in _KEY_WORDS for length in range(1, len(word) + 1)
+)
+"""Beginnings of words that are said of every key, or of what can be done with it: no key's name
+need hold them."""
 Gather = Callable[[Asked, Person, str], Awaitable[list[Way]]]
 
 
@@ -22,6 +30,7 @@ class Finder:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._teams = TeamStore(services.database, services.clock)
+        self._lists = KeyLists(services.database, services.clock)
         self._policies = PolicyStore(services.database, services.clock)
 
     async def find(self, question: Asked, person: Person, organisation: str) -> list[Way]:
@@ -45,19 +54,19 @@ class Finder:
     async def _keys(self, question: Asked, person: Person, organisation: str) -> list[Way]:
         found: list[Way] = []
         verbs = ("Rotate", "Revoke") if allows(person, _P.KEYS_ISSUE, organisation) else ()
-        for record in await self._services.keys.keys(organisation):
-            principal = record.principal
-            at = f"/o/{organisation}/keys/{record.key_id}"
-            is_dead = record.revoked_us is not None
+        search = KeySearch(tuple(word for word in question.words if word not in _SAID_ANYWAY))
+        keys, _ = await self._lists.page(organisation, search, 0, KEYS_LOOKED_AT)
+        for key in keys:
+            at = f"/o/{organisation}/keys/{key.key_id}"
+            is_dead = key.revoked_us is not None
             found += ways_of(
                 question,
                 "key",
-                principal.key_name or record.key_id,
+                key.name or key.key_id,
                 at,
-                said=(record.key_id,),
+                said=(key.key_id,),
                 verbs=() if is_dead else [(verb, f"{at}/{verb.lower()}") for verb in verbs],
-                detail=f"{principal.workspace} / {principal.project}"
-                + (", revoked" if is_dead else ""),
+                detail=f"{key.workspace} / {key.project}" + (", revoked" if is_dead else ""),
             )
             if len(found) >= WAYS_MAX:
                 break

@@ -8,11 +8,10 @@ from msgspec import Struct
 
 from admin.access import needs, session_of
 from admin.bodies import body_of
-from admin.keys.filter import QUERY_LENGTH_MAX, key_filter
+from admin.keys.filter import QUERY_LENGTH_MAX, key_search
 from admin.keys.issuing import OVERLAP_S, KeyIssuer, KeyOrder
-from admin.keys.lines import KeyLine
-from admin.keys.reader import KeyDetail, KeyReader
-from admin.queries import Query
+from admin.keys.reader import KeyDetail, KeyPage, KeyReader
+from admin.queries import Query, first_of
 from admin.services import Services
 from gateway.access import Permission
 
@@ -46,11 +45,9 @@ def key_api_routes(services: Services) -> list[Any]:
     reader, issuer = KeyReader(services), KeyIssuer(services)
 
     @get(_PATH, opt=needs(_P.KEYS_READ))
-    async def list_keys(
-        request: Request[Any, Any, Any], organisation: FromPath[str]
-    ) -> list[KeyLine]:
-        wanted = key_filter(FILTER.of(request))
-        return [line for line in await reader.listed(organisation) if wanted.takes(line)]
+    async def list_keys(request: Request[Any, Any, Any], organisation: FromPath[str]) -> KeyPage:
+        search = key_search(FILTER.of(request))
+        return await reader.page(organisation, search, first_of(request))
 
     @get(_KEY, opt=needs(_P.KEYS_READ))
     async def show_key(organisation: FromPath[str], key_id: FromPath[str]) -> KeyDetail:

@@ -1,18 +1,13 @@
 """Keys as people see them: their state in a word, what they used, and of which limit. Pure."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from msgspec import Struct
 
 from gateway.budgets import WindowKind
+from gateway.store.key_lists import EXPIRING_US, UNUSED_US
 from gateway.store.key_names import KeyFacts
 from gateway.store.slices import Budget
-
-
-STATES: Final = ("live", "unused", "expiring", "overlapping", "expired", "revoked")
-UNUSED_US: Final = 30 * 86_400_000_000
-EXPIRING_US: Final = 14 * 86_400_000_000
 
 
 class Spending(Struct, frozen=True):
@@ -55,7 +50,7 @@ class KeyLine(Struct, frozen=True):
     labels: tuple[str, ...]
     translation: str
     states: tuple[str, ...]
-    """Of STATES, the one that says most first."""
+    """Of `gateway.store.key_lists.STATES`, the one that says most first."""
     spendings: tuple[Spending, ...] = ()
     revoked_revision: int | None = None
     """From this revision of the configuration on it is dead; None also where it was not kept."""

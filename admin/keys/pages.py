@@ -9,9 +9,10 @@ from msgspec import Struct
 
 from admin.access import needs, session_of
 from admin.forms import Form, form_of
-from admin.keys.filter import HINT, KeyFilter, counted, key_filter
+from admin.keys.filter import HINT, key_search
 from admin.keys.issuing import EXPIRES_DAYS, OVERLAP_S, KeyIssuer, KeyOrder
 from admin.keys.reader import COUNT_MAX, KeyReader
+from admin.queries import first_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.snippets import curl, data_plane_url, python
@@ -19,10 +20,10 @@ from gateway.access import Permission
 from gateway.budgets import WINDOWS
 from gateway.errors import RequestInvalid
 from gateway.identity import KeyText, new_key_id
+from gateway.store.key_lists import KeySearch
 from gateway.store.teams import TeamStore
 
 
-PAGE_ROWS: Final = 100
 NUMBER_MAX: Final = 10**9
 OVERLAPS: Final = (
     (0, "none: the old secret ends now"),
@@ -44,7 +45,7 @@ class Filtered(Struct, frozen=True):
     """What a list is filtered by; `problem` where it is not understood."""
 
     text: str
-    wanted: KeyFilter
+    search: KeySearch
     problem: str = ""
 
 
@@ -61,9 +62,8 @@ def _reading(services: Services) -> list[Any]:
         request: Request[Any, Any, Any], organisation: FromPath[str]
     ) -> Response[str]:
         found = _filtered(request.query_params.get("q", ""))
-        lines = await reader.listed(organisation)
-        shown = [line for line in lines if found.wanted.takes(line)]
-        first = _whole(request.query_params.get("from", ""))
+        total, states = await reader.lists.states(organisation)
+        first = first_of(request)
         return await shell.page(
             request,
             "keys/keys.html",
@@ -71,12 +71,9 @@ def _reading(services: Services) -> list[Any]:
             400 if found.problem else 200,
             filtered=found,
             hint=HINT,
-            keys=shown[first : first + PAGE_ROWS],
-            first=first,
-            following=first + PAGE_ROWS if len(shown) > first + PAGE_ROWS else 0,
-            count=len(shown),
-            total=len(lines),
-            states=counted(lines),
+            page=await reader.page(organisation, found.search, first),
+            total=total,
+            states=list(states.items()),
         )
 
     @route(_KEY, http_method=READING, media_type=_HTML, opt=needs(_P.KEYS_READ))
@@ -291,11 +288,6 @@ def _order(form: Form) -> KeyOrder:
 
 def _filtered(text: str) -> Filtered:
     try:
-        return Filtered(text, key_filter(text))
+        return Filtered(text, key_search(text))
     except RequestInvalid as error:
-        return Filtered(text, KeyFilter(), error.message)
-
-
-def _whole(text: str) -> int:
-    """A place in a list; the first where it is none."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0  # noqa: PLR2004
+        return Filtered(text, KeySearch(), error.message)

@@ -1,6 +1,6 @@
 """Gathers what the pages of keys show; reads only, and bounded."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -14,9 +14,13 @@ from gateway.audit.projection import SequencedRecord
 from gateway.deeds import OPERATORS
 from gateway.rates import RateLimit
 from gateway.store.audit_sink import AuditQuery
+from gateway.store.key_lists import KeyLists, KeySearch
+from gateway.store.key_names import KeyFacts
+from gateway.store.slices import Budget
 from gateway.store.workers import WorkerTable
 
 
+PAGE_ROWS: Final = 100
 RECENT_MAX: Final = 8
 RECENT_US: Final = 86_400_000_000
 DEEDS_MAX: Final = 200
@@ -63,32 +67,51 @@ class KeyDetail(Struct, frozen=True):
     """Where it is dead; None of a key that is not revoked."""
 
 
+class KeyPage(Struct, frozen=True):
+    """Some keys of a list."""
+
+    keys: tuple[KeyLine, ...]
+    count: int
+    """Of all that were sought."""
+    first: int
+    """How many come before these."""
+    following: int
+    """Where the next page begins; 0 after the last one."""
+
+
 class KeyReader:
     """Keys of one organisation, with what they used."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
         self._workers = WorkerTable(services.database)
+        self.lists = KeyLists(services.database, services.clock)
 
-    async def listed(self, organisation: str) -> list[KeyLine]:
-        """Every key of an organisation, the newest first."""
-        return await self._lines(organisation)
+    async def page(
+        self, organisation: str, search: KeySearch, first: int, limit: int = PAGE_ROWS
+    ) -> KeyPage:
+        """Some of the keys that are sought, the newest first."""
+        facts, count = await self.lists.page(organisation, search, first, limit)
+        end = first + len(facts)
+        keys = tuple(await self._lines(organisation, facts))
+        return KeyPage(keys, count, first, end if end < count else 0)
 
-    async def _lines(self, organisation: str, key_id: str | None = None) -> list[KeyLine]:
+    async def _lines(self, organisation: str, facts: Sequence[KeyFacts]) -> list[KeyLine]:
         services = self._services
         now_us = services.clock.utc_us()
         await services.rollup.catch_up(ROLLUP_BATCHES)
-        used = await services.figures.last_used(organisation, key_id)
-        spendings = await self.spendings()
-        keys = await services.key_names.facts(organisation, key_id)
-        return [key_line(key, used, spendings, now_us) for key in keys]
+        ids = [key.key_id for key in facts]
+        used = await services.figures.last_used(organisation, ids)
+        spendings = await self.spendings_of([f"key:{key_id}" for key_id in ids])
+        return [key_line(key, used, spendings, now_us) for key in facts]
 
     async def spendings(self) -> Mapping[str, Sequence[Spending]]:
-        """Limits by account, with what is used of them."""
-        found: dict[str, list[Spending]] = {}
-        for budget in await self._services.budgets.budgets():
-            found.setdefault(budget.limit.account, []).append(spending_of(budget))
-        return found
+        """All limits by account, with what is used of them."""
+        return _by_account(await self._services.budgets.budgets())
+
+    async def spendings_of(self, accounts: Collection[str]) -> Mapping[str, Sequence[Spending]]:
+        """The limits of these accounts, with what is used of them."""
+        return _by_account(await self._services.budgets.budgets_of(accounts))
 
     async def line(self, organisation: str, key_id: str) -> KeyLine:
         """One key.
@@ -96,7 +119,8 @@ class KeyReader:
         Raises:
             NotFoundException: the organisation has no such key.
         """
-        for line in await self._lines(organisation, key_id):
+        facts = await self._services.key_names.facts(organisation, key_id)
+        for line in await self._lines(organisation, facts):
             return line
         raise NotFoundException
 
@@ -163,6 +187,13 @@ class KeyReader:
                         )
                     )
         return tuple(sorted(found, key=lambda deed: -deed.utc_us))
+
+
+def _by_account(budgets: Sequence[Budget]) -> dict[str, list[Spending]]:
+    found: dict[str, list[Spending]] = {}
+    for budget in budgets:
+        found.setdefault(budget.limit.account, []).append(spending_of(budget))
+    return found
 
 
 def _request(row: SequencedRecord) -> KeyRequest:

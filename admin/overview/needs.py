@@ -8,12 +8,13 @@ from msgspec import Struct
 from admin.compliance.incident_room import incidents_due
 from admin.costs.prices import priced_targets
 from admin.costs.unusual import UnusualReader, foremost
-from admin.keys.lines import EXPIRING_US, spending_of
+from admin.keys.lines import spending_of
 from admin.services import Services
 from gateway.access import Permission, Person, allows
 from gateway.drift.anomalies import EXCESS_MIN_MICROUSD
 from gateway.store.attention import Attention
 from gateway.store.drifts import DriftTable
+from gateway.store.key_lists import EXPIRING_US
 from gateway.store.reviews import ReviewStore
 from gateway.store.schedules import ScheduleTable
 from gateway.store.workers import WorkerTable

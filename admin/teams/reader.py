@@ -9,13 +9,14 @@ from msgspec import Struct
 
 from admin.costs.reader import CostReader
 from admin.keys.lines import KeyLine, Spending
-from admin.keys.reader import KeyReader
+from admin.keys.reader import ROLLUP_BATCHES, KeyReader
 from admin.services import Services
 from gateway.access import EVERYWHERE, Role
 from gateway.deeds import OPERATORS
 from gateway.rates import RateLimit
 from gateway.searching import parse
 from gateway.store.conditions import Search, Source
+from gateway.store.key_lists import KeySearch, PlaceKeys
 from gateway.store.teams import Team, TeamStore
 from gateway.store.traffic import Row, TrafficReader
 from gateway.store.traffic_figures import Sums
@@ -89,12 +90,8 @@ class TeamReader:
 
     async def listed(self, organisation: str) -> list[TeamLine]:
         """All of them by name, those in use first."""
-        keys = await self._keys.listed(organisation)
-        sums, spendings = await self._sums(organisation), await self._keys.spendings()
-        lines = [
-            _line(team, keys, sums.get(team.name), spendings)
-            for team in await self.store.teams(organisation)
-        ]
+        teams = await self.store.teams(organisation)
+        lines = await self._lines(organisation, teams)
         return sorted(lines, key=lambda line: (line.state == "archived", line.team.name))
 
     async def team(self, organisation: str, name: str) -> Team:
@@ -107,20 +104,42 @@ class TeamReader:
     async def line(self, organisation: str, name: str) -> TeamLine:
         """Raises NotFoundException where there is none."""
         team = await self.team(organisation, name)
-        keys = await self._keys.listed(organisation)
+        return (await self._lines(organisation, [team]))[0]
+
+    async def _lines(self, organisation: str, teams: Sequence[Team]) -> list[TeamLine]:
+        services = self._services
+        await services.rollup.catch_up(ROLLUP_BATCHES)
+        places = await self._keys.lists.places(organisation)
+        asked = await services.figures.last_asked(organisation)
         sums = await self._sums(organisation)
-        return _line(team, keys, sums.get(name), await self._keys.spendings())
+        accounts = [f"ws:{organisation}/{team.name}" for team in teams]
+        spendings = await self._keys.spendings_of(accounts)
+        return [
+            _line(
+                team,
+                [place for place in places if place.workspace == team.name],
+                sums.get(team.name, Sums()),
+                asked.get(team.name, 0),
+                spendings.get(account, ()),
+            )
+            for team, account in zip(teams, accounts, strict=True)
+        ]
 
     async def detail(self, organisation: str, name: str) -> TeamDetail:
         """Raises NotFoundException where there is none."""
         line = await self.line(organisation, name)
-        keys = [key for key in await self._keys.listed(organisation) if key.workspace == name]
+        ours = (("workspace", name),)
+        live = await self._keys.page(
+            organisation, KeySearch(fields=(*ours, ("state", "live"))), 0, KEYS_SHOWN
+        )
+        every = await self._keys.page(organisation, KeySearch(fields=ours), 0, KEYS_SHOWN)
+        over = [key for key in every.keys if not key.is_live]
         places = await self._services.keys.places(organisation)
         account = f"ws:{organisation}/{name}"
         rates = (each for each in await self._services.rates.all() if each.account == account)
         return TeamDetail(
             line=line,
-            keys=tuple(sorted(keys, key=lambda key: not key.is_live)[:KEYS_SHOWN]),
+            keys=(*live.keys, *over)[:KEYS_SHOWN],
             projects=tuple(place.project for place in places if place.workspace == name),
             members=await self._members(line.team),
             rate=next(rates, None),
@@ -167,21 +186,21 @@ class TeamReader:
 
 def _line(
     team: Team,
-    keys: Sequence[KeyLine],
-    sums: Sums | None,
-    spendings: Mapping[str, Sequence[Spending]],
+    places: Sequence[PlaceKeys],
+    sums: Sums,
+    last_us: int,
+    spendings: Sequence[Spending],
 ) -> TeamLine:
-    own = [key for key in keys if key.workspace == team.name]
-    live = sum(key.is_live for key in own)
+    live = sum(place.live for place in places)
     return TeamLine(
         team=team,
         state=_state(team, live),
-        keys=len(own),
+        keys=sum(place.keys for place in places),
         live_keys=live,
-        requests=sums.requests if sums else 0,
-        spent_microusd=sums.cost_microusd if sums else 0,
-        last_us=max((key.last_us for key in own), default=0),
-        spendings=tuple(spendings.get(f"ws:{team.organisation}/{team.name}", ())),
+        requests=sums.requests,
+        spent_microusd=sums.cost_microusd,
+        last_us=last_us,
+        spendings=tuple(spendings),
     )
 
 

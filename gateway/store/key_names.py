@@ -18,7 +18,7 @@ from gateway.store.tables import virtual_keys
 _AT_ONCE: Final = 1_000
 """Databases bound how many values one statement may carry."""
 _C = virtual_keys.c
-_FACTS: Final = (
+FACTS: Final = (
     *(_C.id, _C.name, _C.workspace, _C.project, _C.created_by, _C.created_us),
     *(_C.expires_us, _C.revoked_us, _C.former_until_us, _C.translation),
     _C.revoked_revision,
@@ -66,18 +66,12 @@ class KeyNames:
                 found |= {row.id: row.name for row in await connection.execute(query)}
         return found
 
-    async def facts(self, organisation: str, key_id: str | None = None) -> list[KeyFacts]:
-        """The keys of an organisation, or one of them, the newest first; raises NotReady."""
-        query = (
-            select(*_FACTS)
-            .where(_C.organisation == organisation)
-            .order_by(_C.created_us.desc(), _C.id)
-        )
-        if key_id is not None:
-            query = query.where(_C.id == key_id)
+    async def facts(self, organisation: str, key_id: str) -> list[KeyFacts]:
+        """One key of an organisation, or nothing; raises NotReady."""
+        query = select(*FACTS).where(_C.organisation == organisation, _C.id == key_id)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).all()
-        return [_facts(row) for row in rows]
+        return [facts_of(row) for row in rows]
 
     async def homes(self, key_ids: Collection[str]) -> dict[str, str]:
         """The organisations of these keys, by id; raises NotReady."""
@@ -107,7 +101,8 @@ class KeyNames:
             return [(workspace, project) for workspace, project in await connection.execute(query)]
 
 
-def _facts(row: Sequence[Any]) -> KeyFacts:
+def facts_of(row: Sequence[Any]) -> KeyFacts:
+    """A row of FACTS as what it is."""
     *values, labels, models = row
     values.append(tuple(msgspec.json.decode(labels)))
     values.append(tuple(sorted(msgspec.json.decode(models))) if models else None)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import Table, func, select
+from sqlalchemy import ColumnElement, Table, func, select
 
 from gateway.errors import RequestInvalid
 from gateway.store.audit_tables import audit_records
@@ -76,6 +76,55 @@ class TrafficFigures:
         ]
         return await self._grouped(traffic_days, by, DAY_DIMENSIONS, conditions)
 
+    async def dearest(
+        self,
+        organisation: str,
+        days: tuple[str, str],
+        by: Sequence[str],
+        page: tuple[int, int],
+        *,
+        is_in_order: bool = False,
+    ) -> tuple[list[Sums], int, Sums]:
+        """Some groups of DAY_DIMENSIONS, how many there are, and the sums of all of them.
+
+        From the first to the last of `days`; dearest first, or in the order of their values.
+        `page` is how many to leave out and how many to read; beyond the last group it is the first
+        page. Raises like `by_day`.
+        """
+        _check(by, DAY_DIMENSIONS)
+        columns = traffic_days.c
+        groups = [columns[name] for name in by]
+        mine = (
+            columns.organisation == organisation,
+            columns.day >= days[0],
+            columns.day <= days[1],
+        )
+        order = groups if is_in_order else [func.sum(columns.cost_microusd).desc(), *groups]
+        own = _sums(traffic_days)
+        # Of all groups, in the same pass: groups of ten thousand keys are made once.
+        of_all = [func.sum(each).over() for each in own[:-1]]
+        first, limit = page
+        query = (
+            select(*groups, *own, *of_all, func.max(own[-1]).over(), func.count().over())
+            .where(*mine)
+            .group_by(*groups)
+            .having(func.sum(columns.requests) > 0)
+            .order_by(*order)
+            .offset(first)
+            .limit(limit)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        if not rows:
+            return (
+                ([], 0, Sums())
+                if not first
+                else await self.dearest(organisation, days, by, (0, limit), is_in_order=is_in_order)
+            )
+        width = len(by) + len(own)
+        found = [_row(row[:width], len(by)) for row in rows]
+        return found, int(rows[0][-1]), _row(rows[0][width:-1], 0)
+
     async def dear_days(
         self, organisation: str, days: tuple[str, str], dimension: str, least: int, count_max: int
     ) -> list[Sums]:
@@ -124,16 +173,25 @@ class TrafficFigures:
             rows = (await connection.execute(query)).all()
         return {(row[0], row[1] if dimension else ""): int(row[-1]) for row in rows}
 
-    async def last_used(self, organisation: str, key_id: str | None = None) -> dict[str, int]:
-        """When each key of an organisation, or one, last asked; missing where it never did."""
+    async def last_used(self, organisation: str, key_ids: Collection[str]) -> dict[str, int]:
+        """When each of these keys of an organisation last asked; missing where it never did."""
         columns = traffic_days.c
         query = (
             select(columns.key_id, func.max(columns.last_us))
-            .where(columns.organisation == organisation)
+            .where(columns.organisation == organisation, columns.key_id.in_(sorted(key_ids)))
             .group_by(columns.key_id)
         )
-        if key_id is not None:
-            query = query.where(columns.key_id == key_id)
+        async with self._database.reading() as connection:
+            return {name: int(last) for name, last in await connection.execute(query)}
+
+    async def last_asked(self, organisation: str) -> dict[str, int]:
+        """When keys of each workspace last asked; missing where none ever did."""
+        columns = traffic_days.c
+        query = (
+            select(columns.workspace, func.max(columns.last_us))
+            .where(columns.organisation == organisation)
+            .group_by(columns.workspace)
+        )
         async with self._database.reading() as connection:
             return {name: int(last) for name, last in await connection.execute(query)}
 
@@ -160,14 +218,24 @@ class TrafficFigures:
     async def _grouped(
         self, table: Table, by: Sequence[str], known: Sequence[str], conditions: Sequence[Any]
     ) -> list[Sums]:
-        if len(set(by)) < len(by) or not set(by) <= set(known):
-            raise RequestInvalid(f"group by: {', '.join(known)}", parameter="by")
+        _check(by, known)
         groups = [table.c[name] for name in by]
-        sums = [func.coalesce(func.sum(table.c[name]), 0) for name in COUNTERS]
-        last = func.coalesce(func.max(table.c.last_us), 0)
-        query = select(*groups, *sums, last).where(*conditions).group_by(*groups).order_by(*groups)
+        query = select(*groups, *_sums(table)).where(*conditions).group_by(*groups)
         async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).all()
-        return [
-            Sums(tuple(row[: len(by)]), *(int(number) for number in row[len(by) :])) for row in rows
-        ]
+            rows = (await connection.execute(query.order_by(*groups))).all()
+        return [_row(row, len(by)) for row in rows]
+
+
+def _check(by: Sequence[str], known: Sequence[str]) -> None:
+    if len(set(by)) < len(by) or not set(by) <= set(known):
+        raise RequestInvalid(f"group by: {', '.join(known)}", parameter="by")
+
+
+def _sums(table: Table) -> list[ColumnElement[int]]:
+    """Columns of `Sums` after its group."""
+    last = func.coalesce(func.max(table.c.last_us), 0)
+    return [*(func.coalesce(func.sum(table.c[name]), 0) for name in COUNTERS), last]
+
+
+def _row(row: Sequence[Any], groups: int) -> Sums:
+    return Sums(tuple(row[:groups]), *(int(number) for number in row[groups:]))

@@ -3,11 +3,12 @@
 import csv
 import io
 import re
+from html import unescape
 
 import msgspec
 import pytest
 
-from admin.costs import pages
+from admin.costs import reader
 from gateway.budgets import BudgetKey
 from gateway.store.alerts import AlertTable
 from gateway.store.leases import LeaseTable
@@ -76,7 +77,8 @@ async def spend(listener: Listener, account: str, window: str, microusd: int) ->
 async def limits(browser: Browser) -> dict[str, list[int]]:
     """Limits by account, as the API has them."""
     branches = msgspec.json.decode(await see(browser, "/api/organisations/acme/limits"))
-    return {b["account"]: [s["limit_microusd"] for s in b["spendings"]] for b in branches}
+    found = branches["branches"]
+    return {b["account"]: [s["limit_microusd"] for s in b["spendings"]] for b in found}
 
 
 async def test_groups_are_the_sums_of_the_records_whatever_they_are_grouped_by(
@@ -259,9 +261,19 @@ async def test_hostile_names_are_text_in_every_table(listener: Listener, admin: 
 async def test_a_page_shows_the_dearest_of_very_many_groups_and_says_how_many_lack(
     admin: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "more that cost less" not in await see(admin, f"{ROOM}?by=key")
-    monkeypatch.setattr(pages, "GROUPS_SHOWN", 1)
-    assert "1 more that cost less" in await see(admin, f"{ROOM}?by=key")
+    assert "all of them are in the file" not in await see(admin, f"{ROOM}?by=key")
+    monkeypatch.setattr(reader, "GROUPS_SHOWN", 1)
+    first = await see(admin, f"{ROOM}?by=key")
+    assert "1–1 of 2; all of them are in the file" in first
+    following = unescape(re.findall(r'href="([^"]+)" rel="next"', first)[0])
+    second = await see(admin, following)
+    assert "2–2 of 2" in second
+    assert 'rel="next"' not in second
+    assert "payroll assistant</a></td>" in first
+    assert "chat bot</a></td>" in second
+    assert "payroll assistant</a></td>" not in second
+    file = await see(admin, f"{ROOM}/export.csv?by=key&from=1")
+    assert ("payroll assistant" in file, "chat bot" in file) == (True, True)
 
 
 async def test_policies_are_called_what_people_call_them_and_apps_by_their_team(

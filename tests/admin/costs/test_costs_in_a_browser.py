@@ -42,6 +42,6 @@ async def test_a_limit_is_changed_without_scripts_and_by_keyboard(listener: List
         await page.wait_for_selector(".consequence")
         await page.focus("form[method=post] button:has-text('Set')")
         await page.keyboard.press("Enter")
-        await page.wait_for_url("**/o/acme/costs/limits")
+        await page.wait_for_url("**/o/acme/costs/limits?open=*")
         assert "$120.00" in await page.inner_text("table")
         assert seen.problems == []

@@ -247,7 +247,9 @@ async def test_the_api_issues_shows_and_rotates_like_the_pages(
         body = msgspec.json.encode(order | wrong).decode()
         assert (await admin.send("POST", base, body=body))[0].status == 400, wrong
     _, text = await admin.send("GET", f"{base}?q=project:p")
-    (line,) = msgspec.json.decode(text)
+    found = msgspec.json.decode(text)
+    (line,) = found["keys"]
+    assert (found["count"], found["following"]) == (1, 0)
     assert (line["models"], line["states"][-1]) == (["house"], "live")
 
 

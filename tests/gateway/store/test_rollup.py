@@ -164,7 +164,7 @@ async def test_a_key_was_used_when_it_was_and_in_the_last_hour_as_often_as_it_wa
     await Rollup(log.database, StoppedClock(START_US)).catch_up()
     figures = TrafficFigures(log.database)
 
-    assert await figures.last_used("acme") == {"k": START_US + 5}
+    assert await figures.last_used("acme", ["k"]) == {"k": START_US + 5}
     assert await figures.asked_since("acme", "k", START_US + 1) == 1
     assert await figures.asked_since("acme", "k", START_US) == 2
     assert await figures.asked_since("acme", "k", START_US, count_max=1) == 1
