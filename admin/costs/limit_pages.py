@@ -11,11 +11,13 @@ from msgspec import Struct
 from admin.access import needs, session_of
 from admin.costs.branches import BranchReader, LimitTree
 from admin.costs.limits import ChangedMeanwhile, LimitKeeper, Standing
+from admin.costs.undoing import limit_undo, rate_undo
 from admin.forms import Form, form_of
 from admin.keys.filter import QUERY_LENGTH_MAX, key_search
 from admin.queries import Query, first_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
+from admin.undo import offer
 from gateway.access import Permission
 from gateway.budgets import WINDOWS, Limit, WindowKind
 from gateway.errors import RequestInvalid
@@ -155,6 +157,7 @@ def _limiting(services: Services) -> list[Any]:
         try:
             if form.text("deed") == "remove":
                 await keeper.remove_limit(person, organisation, account, window, was)
+                amount = None
             else:
                 amount = form.microusd("limit_microusd")
                 if amount is None:
@@ -165,6 +168,8 @@ def _limiting(services: Services) -> list[Any]:
         except ChangedMeanwhile:
             standing = await keeper.standing(organisation, account, window)
             return await _change_page(services, request, standing, form, MEANWHILE, CONFLICT)
+        if undo := limit_undo(organisation, standing, amount):
+            offer(request, services.clock, undo)
         return _back_to(organisation, account)
 
     return [change, set_limit]
@@ -204,6 +209,7 @@ def _rating(services: Services) -> list[Any]:
     ) -> Response[Any]:
         form, person = await form_of(request), session_of(request).person
         account = form.text("account")
+        before = await keeper.standing(organisation, account, "total")
         try:
             numbers = [form.whole(name, NUMBER_MAX) for name in _KINDS]
             rate = RateLimit(account, *numbers)
@@ -213,6 +219,7 @@ def _rating(services: Services) -> list[Any]:
             return await page(request, organisation, account, form, wrong)
         except ChangedMeanwhile:
             return await page(request, organisation, account, form, {"was": MEANWHILE}, CONFLICT)
+        offer(request, services.clock, rate_undo(organisation, before, rate))
         return _back_to(organisation, account)
 
     return [rate_page, set_rate]

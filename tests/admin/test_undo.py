@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from admin.undo import COOKIE, UNDONE_BY
+from gateway.store.leases import LeaseTable
 from gateway.store.people import PeopleStore
 from gateway.store.pool_drains import DrainTable
+from gateway.store.rate_limits import RateLimitTable
 from gateway.store.teams import TeamStore
 from tests.admin import seeding
 from tests.admin.chromium import window
@@ -27,6 +29,9 @@ TRAFFIC, AUDIT = "/o/acme/traffic", "/o/acme/audit"
 DRAIN = {"member": "left", "reason": "new weights"}
 ROLE = {"person": "olga", "role": "viewer", "organisation": "acme", "to": "/person/olga"}
 VIEW = {"name": "mine", "q": "status:failed", "to": ""}
+LIMIT, RATE = "/o/acme/costs/limits/change", "/o/acme/costs/limits/rate"
+ORG = {"account": "org:acme", "window": "month"}
+RATE_BEFORE = "org:acme None 900 None"
 Step = tuple[str, dict[str, str]]
 """Where a form goes, and its fields."""
 
@@ -86,6 +91,24 @@ WAYS: dict[str, tuple[tuple[Step, ...], Step, str, tuple[Step, ...]]] = {
         (f"{TEAM}/members/remove", {"person": "olga"}),
         "no more",
         ((f"{TEAM}/members", {"person": "olga"}),),
+    ),
+    "budget.set": (
+        ((LIMIT, ORG | {"limit_microusd": "50", "was": "none"}),),
+        (LIMIT, ORG | {"limit_microusd": "7.25", "was": "50000000"}),
+        "acme: another limit each month",
+        ((LIMIT, ORG | {"limit_microusd": "60", "was": "7250000"}),),
+    ),
+    "budget.removed": (
+        ((LIMIT, ORG | {"limit_microusd": "50", "was": "none"}),),
+        (LIMIT, ORG | {"deed": "remove", "was": "50000000"}),
+        "with nothing used of it",
+        ((LIMIT, ORG | {"limit_microusd": "60", "was": "none"}),),
+    ),
+    "rate_limit.set": (
+        ((RATE, {"account": "org:acme", "tokens_per_minute": "900", "was": "none"}),),
+        (RATE, {"account": "org:acme", "requests_per_minute": "60", "was": RATE_BEFORE}),
+        "acme: another rate",
+        ((RATE, {"account": "org:acme", "was": "org:acme 60 None None"}),),
     ),
     "pool.drained": (
         (),
@@ -150,6 +173,8 @@ async def state(listener: Listener) -> tuple[object, ...]:
             olga.is_disabled,
             (team.title, team.owner, team.defaults, team.archived_us),
             await teams.of_person("olga"),
+            [each.limit for each in await LeaseTable(database, listener.clock).budgets()],
+            await RateLimitTable(database).all(),
             [
                 (each.member, each.reason)
                 for each in await DrainTable(database, listener.clock).all()

@@ -1,0 +1,46 @@
+"""What takes back a change of a limit: the form of its inverse, filled in. Pure.
+
+Each begins from what the change made: whoever changed the limit in between is not overwritten.
+"""
+
+from decimal import Decimal
+
+import msgspec
+
+from admin.costs.limits import NONE, Standing, rate_text
+from admin.forms import MICRO
+from admin.undo import Undo
+from gateway.budgets import WindowKind
+from gateway.rates import RateLimit
+
+
+_EACH: dict[WindowKind, str] = {"day": "each day", "month": "each month", "total": "in all"}
+
+
+def limit_undo(organisation: str, before: Standing, amount_microusd: int | None) -> Undo | None:
+    """From how an account stood, and what its limit is now; None where nothing was changed."""
+    was = NONE if amount_microusd is None else str(amount_microusd)
+    if was == before.was:
+        return None
+    fields = {"account": before.account, "window": before.window, "was": was}
+    if before.spending is None:
+        fields["deed"] = "remove"
+        said = f"{before.title} has a limit {_EACH[before.window]}."
+    else:
+        fields["limit_microusd"] = f"{Decimal(before.spending.limit_microusd) / MICRO:f}"
+        said = f"{before.title}: another limit {_EACH[before.window]}."
+        if amount_microusd is None:
+            said = (
+                f"{before.title} has no limit {_EACH[before.window]} any more. Undone, it has the "
+                "same again, with nothing used of it."
+            )
+    return Undo(said, f"/o/{organisation}/costs/limits/change", fields)
+
+
+def rate_undo(organisation: str, before: Standing, rate: RateLimit) -> Undo:
+    """From how an account stood, and how often it may ask now."""
+    had = msgspec.structs.asdict(before.rate or RateLimit(before.account))
+    fields = {name: "" if value is None else str(value) for name, value in had.items()}
+    fields["was"] = rate_text(None if rate == RateLimit(before.account) else rate)
+    said = f"{before.title}: another rate of requests."
+    return Undo(said, f"/o/{organisation}/costs/limits/rate", fields)
