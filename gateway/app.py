@@ -298,6 +298,7 @@ class DataPlane:
                 self._providers,
                 self._ledger,
                 self._integration.sink.outcome,
+                Deeds(self._audit, self._clock),
             )
         )
 

@@ -68,6 +68,8 @@ class ParcelService(Protocol):
 
     dialects: frozenset[DialectName]
     """In which lines can be handed over."""
+    remains: str
+    """What the vendor keeps after `tidy`, in words: its API deletes no more; empty is nothing."""
 
     async def submit(self, parcel: Parcel, deadline_s: float) -> str:
         """Hand a parcel over; the vendor's id of the batch.

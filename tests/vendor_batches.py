@@ -81,6 +81,8 @@ class VendorBatches:
         if parts[0] not in self.files:
             return _json(_refusal(404), 404)
         if method == "DELETE":
+            if self.faults.delete_status:
+                return _json(_refusal(self.faults.delete_status), self.faults.delete_status)
             self.deleted.append(parts[0])
             del self.files[parts[0]]
             return _json({"id": parts[0], "object": "file", "deleted": True})
@@ -188,9 +190,7 @@ class VendorBatches:
         if batch is None:
             return _json(_refusal(404, "not_found_error"), 404)
         if method == "DELETE":
-            self.deleted.append(parts[0])
-            del self.batches[parts[0]]
-            return _json({"id": parts[0], "type": "message_batch_deleted"})
+            return self._drop_message_batch(batch)
         if parts[1:] == ["cancel"]:
             self.cancelled.append(parts[0])
             batch["is_cancelled"] = True
@@ -199,6 +199,14 @@ class VendorBatches:
             return self._download(b"".join(self._message_results(batch)))
         self.looks += 1
         return _json(self._message_batch(batch))
+
+    def _drop_message_batch(self, batch: dict[str, Any]) -> Reply:
+        status = self.faults.delete_status if self._is_over(batch) else 400
+        if status:
+            return _json(_refusal(status), status)
+        self.deleted.append(batch["id"])
+        del self.batches[batch["id"]]
+        return _json({"id": batch["id"], "type": "message_batch_deleted"})
 
     def _make_message_batch(self, order: dict[str, Any]) -> Reply:
         if self.faults.submit_status:

@@ -16,7 +16,7 @@ from admin.services import Services
 from admin.sign_in import SEE_OTHER
 from gateway.access import Permission
 from gateway.errors import RequestInvalid
-from gateway.store.erasing import Consequences
+from gateway.store.erasing import Consequences, certified
 
 
 AT: Final = "/o/{organisation:str}/compliance/erasures"
@@ -27,6 +27,19 @@ _ERASES: Final = needs(_P.CONTENT_ERASE, records="content.erased")
 Asked = Request[Any, Any, Any]
 SEARCH, OPEN = "search", "open"
 ALL: Final = "the whole organisation"
+COPY_STATES: Final = {
+    "ordered": "to be deleted",
+    "deleted": "deleted",
+    "unsent": "never sent",
+    "kept": "cannot be deleted",
+}
+PARCEL_STATES: Final = {
+    "new": "not sent yet",
+    "submitting": "being looked for",
+    "submitted": "the vendor works on it",
+    "cancelling": "being cancelled",
+    "collected": "being deleted",
+}
 
 
 class CaseForm(Struct, frozen=True):
@@ -123,6 +136,7 @@ def _one_shown(services: Services, office: Office) -> Showing:
         numbers = await office.consequences(case) if case.state == "open" else None
         certificate = json.decode(case.certificate) if case.certificate else None
         values = {"case": case, "numbers": numbers, "certificate": certificate}
+        values |= {"copy_states": COPY_STATES, "parcel_states": PARCEL_STATES}
         return await services.shell.page(
             request, "compliance/erasure.html", "erasures", status, problem=problem, **values
         )
@@ -145,7 +159,7 @@ def _closing_routes(services: Services, office: Office) -> list[Any]:
         if not found.certificate:
             raise NotFoundException
         name = f'attachment; filename="erasure-{found.id}.json"'
-        return Response(found.certificate.encode(), headers={"content-disposition": name})
+        return Response(certified(found), headers={"content-disposition": name})
 
     @post(ONE + "/erase", media_type=MediaType.HTML, opt=_ERASES, status_code=SEE_OTHER)
     async def erase(

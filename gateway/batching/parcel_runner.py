@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.batches import Batch
+from gateway.batching.forgetting import ASK_S, NEVER_TOLD, Forgetting, rest_s
 from gateway.batching.parked_lines import ParkedLines, Said
 from gateway.clock import Clock
 from gateway.errors import (
@@ -46,10 +47,7 @@ PARCEL_BYTES_MAX = 16 * 1024 * 1024
 PARCELS_MAX = 4
 """That one worker moves at once."""
 SUBMIT_S = 300.0
-ASK_S = 30.0
 RESULTS_S = 3600.0
-SLOWEST = 20.0
-"""How many times rarer than at first a vendor is asked in the end."""
 OVERDUE_S = 26 * 3600.0
 """A vendor that has not ended a batch by then is not waited for."""
 REFUSALS_MAX = 6
@@ -57,7 +55,6 @@ LOOKS_MIN = 2
 """How often a parcel is looked for in vain before it is sent again."""
 READS_MAX = 3
 CANCELS_MAX = 12
-TIDIES_MAX = 5
 ENDED_AT_ONCE = 20
 SETTLING_S = 5.0
 """Until what an earlier process wrote into the log can be found in the database."""
@@ -101,6 +98,7 @@ class ParcelRunner:
         clock: Clock,
         *,
         share: ParcelShare,
+        forgetting: Forgetting,
         wake: asyncio.Event,
     ) -> None:
         self._store = store
@@ -109,6 +107,7 @@ class ParcelRunner:
         self._services = services
         self._clock = clock
         self._share = share
+        self._forgetting = forgetting
         self._holder = share.holder
         self.wake = wake
         self._moving: dict[str, asyncio.Task[None]] = {}
@@ -162,22 +161,25 @@ class ParcelRunner:
         batch = await self._batches.led(row.batch_id)
         key = await self._batches.content_key(batch) if batch is not None else None
         service = self._services(row.provider)
-        if service is not None and row.state == "collected":
-            await self._tidy(row, service)
-        elif batch is None or key is None:
-            await self._store.forget(row.parcel_id)
+        if row.state == "collected" or batch is None or key is None:
+            self._settled.discard(row.parcel_id)
+            await self._forgetting.step(row, service)
         elif service is None:
             await self._give_back(row, batch, key, _UNKNOWN)
-            await self._store.forget(row.parcel_id)
+            await self._forgetting.step(row, service)
         else:
             await self._steps[row.state](self, _At(row, batch, key, service))
 
     async def _submit(self, at: _At) -> None:
         row = at.row
+        if row.is_erased:
+            # What was erased is not among its lines any more, and nothing of it was ever sent.
+            await self._forgetting.end(row, "unsent")
+            await self._note(row, is_erased=0)
         numbers = list(await self._store.numbers(row.parcel_id))
         if not numbers or not at.is_wanted:
             await self._give_back(row, at.batch, at.key, _UNWANTED)
-            await self._store.forget(row.parcel_id)
+            await self._forgetting.drop(row, "unsent")
             return
         lines = await self._store.lines(row.batch_id, at.key, numbers)
         tickets = await self._lines.hold(lines)
@@ -191,7 +193,8 @@ class ParcelRunner:
             ),
         )
         # From here on bytes may have left: whoever finds it so asks the vendor first.
-        if not await self._note(row, state="submitting", tries=0, due_us=self._in_us(SUBMIT_S)):
+        due_us = self._in_us(SUBMIT_S)
+        if not await self._store.begin_sending(name, self._holder, len(lines), due_us):
             return
         try:
             vendor_id = await at.service.submit(parcel, SUBMIT_S)
@@ -199,7 +202,7 @@ class ParcelRunner:
             await self._refused(at, error)
         except SovereigntyViolation as error:
             await self._give_back(row, at.batch, at.key, error)
-            await self._store.forget(name)
+            await self._forgetting.drop(row, "unsent")
         except UpstreamFailed:
             await self._note(row, due_us=self._in_us(self._share.poll_s))
         else:
@@ -216,7 +219,7 @@ class ParcelRunner:
         else:
             # It will not take this parcel: its lines go their way one by one.
             await self._give_back(row, at.batch, at.key, error)
-            await self._store.forget(row.parcel_id)
+            await self._forgetting.drop(row, "unsent")
 
     async def _find(self, at: _At) -> None:
         """Whether the vendor has a parcel whose sending was broken off."""
@@ -226,7 +229,7 @@ class ParcelRunner:
         except UpstreamFailed as error:
             if self._is_overdue(row):
                 await self._give_back(row, at.batch, at.key, error)
-                await self._store.forget(row.parcel_id)
+                await self._forgetting.drop(row, "kept", NEVER_TOLD)
             else:
                 await self._again(row)
             return
@@ -265,7 +268,8 @@ class ParcelRunner:
     async def _wait(self, at: _At) -> None:
         """Ask again later; a batch that nobody wants any more is cancelled."""
         row = at.row
-        if row.state == "submitted" and (not at.is_wanted or self._is_overdue(row)):
+        is_unwanted = row.is_erased or not at.is_wanted
+        if row.state == "submitted" and (is_unwanted or self._is_overdue(row)):
             await self._note(row, state="cancelling", tries=0, due_us=self._clock.utc_us())
         elif row.state == "cancelling" and row.tries >= CANCELS_MAX:
             await self._give_back(row, at.batch, at.key, _LOST)
@@ -302,18 +306,6 @@ class ParcelRunner:
         await self._note(row, state="collected", tries=0, due_us=self._clock.utc_us())
         self._log.info(Event.BATCH_FETCHED, batch=row.batch_id, count=row.lines - len(left))
 
-    async def _tidy(self, row: ParcelRow, service: ParcelService) -> None:
-        """Nothing of ours stays at the vendor longer than it must."""
-        try:
-            await service.tidy(await service.look(row.vendor_id, ASK_S), ASK_S)
-        except UpstreamFailed as error:
-            is_gone = isinstance(error, UpstreamRefused) and error.upstream_status == 404  # noqa: PLR2004
-            if not is_gone and row.tries < TIDIES_MAX:
-                await self._again(row)
-                return
-        await self._store.forget(row.parcel_id)
-        self._settled.discard(row.parcel_id)
-
     async def _give_back(
         self, row: ParcelRow, batch: Batch, key: ContentKey, error: GatewrightError
     ) -> None:
@@ -325,8 +317,7 @@ class ParcelRunner:
             await self._lines.end(batch, key, row.vendor_id, dict.fromkeys(some, error))
 
     async def _again(self, row: ParcelRow, state: str = "", after_s: float | None = None) -> None:
-        rest_s = self._share.poll_s * min(2.0**row.tries, SLOWEST)
-        due_us = self._in_us(max(rest_s, after_s or 0.0))
+        due_us = self._in_us(max(rest_s(self._share.poll_s, row.tries), after_s or 0.0))
         await self._note(row, state=state or row.state, tries=row.tries + 1, due_us=due_us)
 
     async def _note(self, row: ParcelRow, **values: Any) -> bool:

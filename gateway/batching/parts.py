@@ -15,6 +15,7 @@ from gateway.api.message_batches import message_batch_routes
 from gateway.api.refusals import error_handlers
 from gateway.api.uploads import Uploads
 from gateway.batching.chores import BatchChores
+from gateway.batching.forgetting import Forgetting
 from gateway.batching.lines import LineJourneys
 from gateway.batching.parcel_runner import ParcelRunner, ParcelShare
 from gateway.batching.parked_lines import OutcomeOf, ParkedLines
@@ -23,6 +24,7 @@ from gateway.batching.runner import BatchRunner, Share, Stores
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key
+from gateway.deeds import Deeds
 from gateway.dialects.anthropic_batches import ENDPOINT
 from gateway.errors import StartupRefused
 from gateway.metrics import Metrics
@@ -39,6 +41,7 @@ from gateway.store.glance import Waiting
 from gateway.store.kept_content import KeptContent
 from gateway.store.kept_files import FileStore
 from gateway.store.parcels import ParcelStore
+from gateway.store.vendor_copies import VendorCopies
 from gateway.telemetry import Event, logger
 from gateway.threads import US_PER_DAY
 from gateway.upkeep import Duty
@@ -68,6 +71,7 @@ class Means(Struct, frozen=True):
     providers: Mapping[str, Provider]
     ledger: Ledger
     outcome_of: OutcomeOf
+    deeds: Deeds
 
 
 class Batches:
@@ -120,16 +124,24 @@ class Batches:
     @cached_property
     def _parcels(self) -> ParcelRunner:
         means, settings = self._means, self._means.settings.batches
-        worker = self._means.settings.audit.worker
+        worker, holder = self._means.settings.audit.worker, self._runner.holder
+        store = ParcelStore(means.database, means.clock)
+        forgetting = Forgetting(
+            store,
+            VendorCopies(means.database, means.clock),
+            means.deeds,
+            means.clock,
+            holder=holder,
+            poll_s=settings.native_poll_s,
+        )
         return ParcelRunner(
-            ParcelStore(means.database, means.clock),
+            store,
             self._batches,
             self._parked,
             self._service,
             means.clock,
-            share=ParcelShare(
-                worker, self._runner.holder, settings.native_lines_max, settings.native_poll_s
-            ),
+            share=ParcelShare(worker, holder, settings.native_lines_max, settings.native_poll_s),
+            forgetting=forgetting,
             wake=self._runner.has_parked,
         )
 

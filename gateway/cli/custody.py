@@ -27,6 +27,7 @@ from gateway.store.kept_content import KeptContent
 from gateway.store.kept_holdings import Holdings
 from gateway.store.schema import require_newest_schema
 from gateway.store.second_rows import SecondContents
+from gateway.store.vendor_copies import VendorCopies
 
 
 WEEK_US = 7 * 86_400_000_000
@@ -197,10 +198,28 @@ async def erase(
         detail = {"ticket": ticket, "subject": subject or "", "keys": str(len(keys))}
         detail |= in_numbers(holding.numbers)
         await custody.record(actor(), "content.erased", organisation, **detail)
-        await kept.destroy(holding)
+        await kept.destroy(holding, organisation)
         await destroy(settings, database, keys, SystemClock().utc_us())
     click.echo(said)
     click.echo(f"{len(keys)} keys destroyed")
+    if holding.numbers.at_vendors:
+        click.echo("`gatewright audit copies` says what has become of vendors' copies")
+
+
+@click.command("copies")
+@config_option
+@organisation_option
+@asynchronous
+async def vendor_copies(config_file: Path, organisation: str) -> None:
+    """Print what vendors hold, or held, of erased lines as JSON lines, and what became of it."""
+    settings = load_settings(config_file)
+    database = open_database(settings.database_url)
+    try:
+        await require_newest_schema(database)
+        for each in await VendorCopies(database, SystemClock()).of_organisation(organisation):
+            click.echo(msgspec.json.encode(each).decode())
+    finally:
+        await database.close()
 
 
 def in_words(kept: Holdings) -> str:
@@ -209,9 +228,11 @@ def in_words(kept: Holdings) -> str:
         f"{kept.lines} lines in {kept.batches} batches, {kept.file_lines} lines in {kept.files}"
         f" files, {kept.answers} kept answers"
     )
+    if kept.at_vendors:
+        found += f"; {kept.at_vendors} batches at vendors, which are told to delete them"
     if kept.unnamed:
         found += f"; {kept.unnamed} lines and answers name no end user and stay until they expire"
     return found
 
 
-CUSTODY = (hold, reveal, erase)
+CUSTODY = (hold, reveal, erase, vendor_copies)

@@ -202,6 +202,8 @@ class BatchSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Lines that are handed to a vendor's own batch API together."""
     native_poll_s: float = 15.0
     """How soon a vendor is asked how its batch stands; later up to twenty times as rarely."""
+    erasure_cancels: bool = True
+    """Whether an erasure ends a vendor's batch that holds lines of others too; they go alone."""
     keep_days: float = 30.0
     """How long files, and batches with their results, can be read."""
 

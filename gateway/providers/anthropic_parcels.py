@@ -74,6 +74,7 @@ class AnthropicParcels:
     """Implements `gateway.parcels.ParcelService`."""
 
     dialects: frozenset[DialectName] = frozenset({"anthropic_messages"})
+    remains = ""
 
     def __init__(self, post: ParcelPost) -> None:
         self._post = post

@@ -73,6 +73,7 @@ class OpenAIParcels:
     """Implements `gateway.parcels.ParcelService`."""
 
     dialects = frozenset(PATHS)
+    remains = "the batch's name, its counts and its times stay; they hold no content"
 
     def __init__(self, post: ParcelPost) -> None:
         self._post = post

@@ -36,6 +36,8 @@ class ParcelFaults(Struct, frozen=True, kw_only=True):
     """The next parcel is taken, and the answer that says so never comes."""
     is_slow: bool = False
     """Batches do not end by themselves."""
+    delete_status: int = 0
+    """What deletes are refused with."""
 
 
 class _Taken(Struct):
@@ -51,6 +53,7 @@ class ScriptedParcels:
         self, jurisdiction: str, dialect: DialectName, answer: Callable[[UpstreamCall], bytes]
     ) -> None:
         self.dialects: frozenset[DialectName] = frozenset({dialect})
+        self.remains = ""
         self.faults = ParcelFaults()
         self.taken: dict[str, _Taken] = {}
         self.forgotten: list[str] = []
@@ -103,6 +106,8 @@ class ScriptedParcels:
 
     async def tidy(self, batch: VendorBatch, deadline_s: float) -> None:
         del deadline_s
+        if self.faults.delete_status:
+            raise UpstreamRefused("scripted", upstream_status=self.faults.delete_status)
         self.forgotten.append(batch.vendor_id)
 
     def _answers(self, taken: _Taken, line: ParcelLine) -> list[VendorResult]:

@@ -30,6 +30,9 @@ class Erased(Struct, frozen=True, omit_defaults=True):
     """Of a file that went on without these lines: which of its contents had them."""
     lines: tuple[int, ...] = ()
     """None is all of it."""
+    organisation: str = ""
+    case: str = ""
+    """Of the erasure; empty where it was a command."""
 
 
 def name_of_key(wrapped: bytes) -> str:

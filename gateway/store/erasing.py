@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 from sqlalchemy import insert, select, update
 
 from gateway.audit import offline
@@ -31,6 +31,7 @@ from gateway.store.keeping import DAY_US, content_keys, destroy
 from gateway.store.kept_content import KeptContent
 from gateway.store.kept_holdings import Holdings
 from gateway.store.second_rows import SecondContents
+from gateway.store.vendor_copies import VendorCopies, VendorCopy
 
 
 HOUR_US: Final = 3_600_000_000
@@ -81,6 +82,13 @@ class ErasureCase(Struct, frozen=True):
     """How many were destroyed."""
     certificate: str = ""
     """JSON; empty while nothing is done."""
+    copies: tuple[VendorCopy, ...] = ()
+    """What vendors hold, or held, of it."""
+
+    @property
+    def copies_left(self) -> int:
+        """How many of them their vendors may still have."""
+        return sum([copy.is_left for copy in self.copies])
 
     @property
     def noticed_us(self) -> int:
@@ -125,6 +133,7 @@ class Erasures:
         self._parts = parts
         self._wrapper = master
         self._kept = KeptContent(settings, database, master, clock)
+        self._copies = VendorCopies(database, clock)
         self._clock = clock
 
     async def open(
@@ -140,7 +149,8 @@ class Erasures:
         )
         detail = {"case": case.id, "subject": subject, "ticket": ticket, "law": law}
         await self._custody.record(actor, "erasure.opened", organisation, **detail)
-        values = {name: getattr(case, name) for name in case.__struct_fields__}
+        values = structs.asdict(case)
+        del values["copies"]
         async with self._database.writing() as connection:
             await connection.execute(insert(erasure_cases).values(values))
         return case
@@ -150,7 +160,11 @@ class Erasures:
         query = select(erasure_cases).where(erasure_cases.c.organisation == organisation)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
-        found = [ErasureCase(**row) for row in rows]
+        copies = await self._copies.of_organisation(organisation)
+        found = [
+            ErasureCase(**row, copies=tuple(each for each in copies if each.case_id == row["id"]))
+            for row in rows
+        ]
         return sorted(found, key=lambda each: (each.state != "open", each.due_us, each.id))
 
     async def case(self, organisation: str, case_id: str) -> ErasureCase | None:
@@ -205,7 +219,7 @@ class Erasures:
         detail |= {"keys": str(len(keys))} | in_numbers(kept.numbers)
         await self._custody.record(actor, "content.erased", case.organisation, **detail)
         now_us = self._clock.utc_us()
-        await self._kept.destroy(kept)
+        await self._kept.destroy(kept, case.organisation, case.id)
         await destroy(self._settings, self._database, keys, now_us)
         left = await self._kept.find(case.organisation, subject, bytes_max=None)
         said = {
@@ -342,7 +356,22 @@ def in_numbers(kept: Holdings) -> dict[str, str]:
         "files": str(kept.files),
         "answers": str(kept.answers),
         "not_attributed": str(kept.unnamed),
+        "at_vendors": str(kept.at_vendors),
     }
+
+
+def certified(case: ErasureCase) -> bytes:
+    """The certificate, with what has become of vendors' copies by now; empty where there is none.
+
+    What was erased here is certified once; a vendor may need a day more.
+    """
+    if not case.certificate:
+        return b""
+    said = msgspec.json.decode(case.certificate, type=dict[str, Any])
+    copies = [structs.asdict(copy) for copy in case.copies]
+    return msgspec.json.encode(
+        said | {"vendor_copies": copies, "vendor_copies_left": case.copies_left}
+    )
 
 
 def _require_open(case: ErasureCase) -> None:

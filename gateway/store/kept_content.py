@@ -8,7 +8,9 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
 from sqlalchemy import delete, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.audit.disk import Disk
 from gateway.batches import KeptFile
@@ -28,6 +30,7 @@ from gateway.store.kept_answers import DatabaseAnswers, kept_answers
 from gateway.store.kept_files import FileStore, kept_files
 from gateway.store.kept_holdings import Holding, Reader
 from gateway.store.kept_names import Whose
+from gateway.store.vendor_copies import VendorCopies
 
 
 PREVIEW_BYTES: Final = 64 * 1024 * 1024
@@ -57,20 +60,26 @@ class KeptContent:
         )
         sink = DatabaseAuditSink(database, settings.path(settings.audit.directory))
         self._reader = Reader(database, stores, sink, self._length_max)
+        self._copies = VendorCopies(database, clock, cancels=settings.batches.erasure_cancels)
 
     async def find(
         self, organisation: str, subject: str | None, bytes_max: int | None = PREVIEW_BYTES
     ) -> Holding:
         """What is kept of an end user; `subject` None is the whole organisation."""
         if subject is None:
-            return await self._reader.everything(organisation)
-        settings = self._settings
-        peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
-        whose = Whose(organisation, subject, peppers.keyed)
-        return await self._reader.read(whose, bytes_max)
+            found = await self._reader.everything(organisation)
+        else:
+            settings = self._settings
+            peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
+            whose = Whose(organisation, subject, peppers.keyed)
+            found = await self._reader.read(whose, bytes_max)
+        at_vendors = await self._copies.count(found.lines)
+        return replace(found, numbers=replace(found.numbers, at_vendors=at_vendors))
 
-    async def destroy(self, holding: Holding) -> None:
+    async def destroy(self, holding: Holding, organisation: str, case: str = "") -> None:
         """Destroy it for good, after it is on the list; doing it again is harmless.
+
+        Copies that vendors hold of it are ordered to be deleted, in the name of the case.
 
         Raises:
             OSError: the list cannot be written; nothing was destroyed.
@@ -79,7 +88,13 @@ class KeptContent:
         now_us = self._clock.utc_us()
         keys = await self._keys([file.file_id for file, _ in holding.files])
         erased = [
-            Erased(now_us, batch=name, lines=tuple(sorted(numbers)))
+            Erased(
+                now_us,
+                batch=name,
+                lines=tuple(sorted(numbers)),
+                organisation=organisation,
+                case=case,
+            )
             for name, numbers in holding.lines.items()
         ]
         for file, numbers in holding.files:
@@ -164,11 +179,18 @@ class KeptContent:
                     gone += (await connection.execute(delete(kept_answers).where(where))).rowcount
             elif not each.lines:
                 async with self._database.writing() as connection:
+                    await self._order_copies(connection, each)
                     where = batches.c.id == each.batch
                     gone += (await connection.execute(delete(batches).where(where))).rowcount
             else:
                 gone += await self._take_lines(each, is_again=is_again)
         return gone
+
+    async def _order_copies(self, connection: AsyncConnection, erased: Erased) -> None:
+        """What vendors hold of it is to go as well."""
+        numbers = frozenset(erased.lines)
+        organisation = erased.organisation
+        await self._copies.order(connection, erased.case, organisation, erased.batch, numbers)
 
     async def _take_lines(self, erased: Erased, *, is_again: bool) -> int:
         """Lines of one batch; the batch remembers how many, and not which."""
@@ -177,6 +199,7 @@ class KeptContent:
         async with self._database.writing() as connection:
             # The batch's row first, as workers do: two never wait for each other.
             await connection.execute(select(batches.c.id).where(mine).with_for_update())
+            await self._order_copies(connection, erased)
             for part in _parts(erased.lines):
                 where = (batch_lines.c.batch_id == erased.batch) & batch_lines.c.number.in_(part)
                 gone += (await connection.execute(delete(batch_lines).where(where))).rowcount

@@ -50,6 +50,8 @@ class Holdings(Struct, frozen=True):
     """Batches that are being taken in or finished at this moment."""
     last_expiry_us: int = 0
     """When the last of what cannot be attributed goes by itself; 0 where there is none."""
+    at_vendors: int = 0
+    """Batches at vendors that hold some of these lines, or may."""
     is_whole: bool = True
     """Whether everything was looked at."""
 

@@ -9,6 +9,7 @@ from sqlalchemy import (
     LargeBinary,
     String,
     Table,
+    Text,
 )
 
 from gateway.store.tables import metadata
@@ -28,11 +29,13 @@ parcels = Table(
     Column("tries", Integer, nullable=False),
     Column("tender", String(64), nullable=False),
     Column("tended_until_us", BigInteger, nullable=False),
+    Column("is_erased", Integer, nullable=False, server_default="0"),
     Index(None, "due_us"),
 )
 """`state` is `new`, `submitting` (bytes may have left), `submitted`, `cancelling` or `collected`;
 a parcel that the vendor has forgotten is forgotten here. `tries` counts since the last change of
-state; `tender` is the worker that leads it, until `tended_until_us`."""
+state; `tender` is the worker that leads it, until `tended_until_us`. `is_erased` is 1 where lines
+of it were erased: a `new` one is put together again, any other is not waited for."""
 
 parked_lines = Table(
     "parked_lines",
@@ -58,3 +61,21 @@ parked_lines = Table(
 """A row for each line in the state `parked`. `parcel` is empty until it is in one; `is_ending` is 1
 from before its outcome is written until the line has ended. Whoever destroys a line destroys its
 ticket."""
+
+vendor_copies = Table(
+    "vendor_copies",
+    metadata,
+    Column("parcel", String(64), primary_key=True),
+    Column("case_id", String(12), primary_key=True),
+    Column("organisation", String(63), nullable=False),
+    Column("provider", String(63), nullable=False),
+    Column("vendor_id", String(128), nullable=False),
+    Column("lines", Integer, nullable=False),
+    Column("state", String(10), nullable=False),
+    Column("note", Text, nullable=False),
+    Column("ordered_us", BigInteger, nullable=False),
+    Column("ended_us", BigInteger, nullable=False),
+    Index(None, "organisation"),
+)
+"""What a vendor holds of lines that an erasure destroyed here. `case_id` is empty for one that was
+typed as a command; `state` is `ordered`, then `deleted`, `unsent` or `kept`."""

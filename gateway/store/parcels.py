@@ -13,7 +13,7 @@ from gateway.secrets.content_keys import ContentKey
 from gateway.store.batch_lines import Claim, ending_of, is_claimed
 from gateway.store.batch_tables import batch_lines, batches
 from gateway.store.engine import Database
-from gateway.store.parcel_tables import parcels, parked_lines
+from gateway.store.parcel_tables import parcels, parked_lines, vendor_copies
 
 
 TEND_US = 60_000_000
@@ -45,6 +45,8 @@ class ParcelRow(Struct, frozen=True):
     lines: int
     made_us: int
     tries: int
+    is_erased: bool = False
+    """Whether an erasure took lines of it, and it is not to be waited for."""
 
 
 class ParkedLine(Struct, frozen=True):
@@ -172,17 +174,19 @@ class ParcelStore:
     async def due(self, holder: str, count_max: int) -> list[ParcelRow]:
         """Parcels that are to be looked at now and are this worker's, or nobody's.
 
-        Where nobody wants their answers any more, that is at once.
+        Where nobody wants their answers any more, or an erasure reached them, that is at once.
         """
         now_us = self._clock.utc_us()
         columns = parcels.c
-        is_unwanted = exists().where(
+        is_over = exists().where(
             batches.c.id == columns.batch_id, batches.c.state.in_(("cancelling", "finalizing"))
         )
+        is_unwanted = or_(is_over, columns.is_erased == 1)
         query = (
             select(
                 *(columns.id, columns.batch_id, columns.provider, columns.state),
                 *(columns.vendor_id, columns.lines, columns.made_us, columns.tries),
+                columns.is_erased,
             )
             .where(
                 or_(columns.due_us <= now_us, and_(columns.state == "submitted", is_unwanted)),
@@ -192,7 +196,8 @@ class ParcelStore:
             .limit(count_max)
         )
         async with self._database.reading() as connection:
-            return [ParcelRow(*row) for row in (await connection.execute(query)).all()]
+            rows = (await connection.execute(query)).all()
+        return [ParcelRow(*row[:-1], is_erased=bool(row[-1])) for row in rows]
 
     async def take(self, parcel_id: str, holder: str) -> bool:
         """Whether this worker now leads a parcel."""
@@ -227,6 +232,15 @@ class ParcelStore:
         async with self._database.writing() as connection:
             return bool((await connection.execute(mine.values(**values))).rowcount)
 
+    async def begin_sending(self, parcel_id: str, holder: str, lines: int, due_us: int) -> bool:
+        """From here on bytes may leave; False where lines were erased since they were read."""
+        mine = update(parcels).where(
+            parcels.c.id == parcel_id, parcels.c.tender == holder, parcels.c.is_erased == 0
+        )
+        values = {"state": "submitting", "tries": 0, "lines": lines, "due_us": due_us}
+        async with self._database.writing() as connection:
+            return bool((await connection.execute(mine.values(**values))).rowcount)
+
     async def renamed(self, parcel_id: str, new_id: str) -> None:
         """A parcel that the vendor never got is sent under another name."""
         async with self._database.writing() as connection:
@@ -234,6 +248,8 @@ class ParcelStore:
             await connection.execute(parcel.values(id=new_id, state="new", tries=0))
             lines = update(parked_lines).where(_LINES.parcel == parcel_id)
             await connection.execute(lines.values(parcel=new_id))
+            copies = update(vendor_copies).where(vendor_copies.c.parcel == parcel_id)
+            await connection.execute(copies.values(parcel=new_id))
 
     async def forget(self, parcel_id: str) -> None:
         async with self._database.writing() as connection:

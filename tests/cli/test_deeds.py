@@ -17,7 +17,7 @@ from tests.cli.operator import Operator, subcommands
 
 
 READING = """
-    audit export, audit fsck, audit hold list, audit key, audit pack, audit prove,
+    audit copies, audit export, audit fsck, audit hold list, audit key, audit pack, audit prove,
     audit reveal report, audit verify, budgets list, cascade check, config check, costs export,
     costs forecast, costs reconcile, costs report, costs savings, keys list, limits list,
     policy check, policy diff, policy explain, policy guard, policy history, policy replay,

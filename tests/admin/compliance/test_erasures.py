@@ -5,8 +5,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from sqlalchemy import insert
 
 from gateway.audit import offline
+from gateway.store.parcel_tables import parcels
+from gateway.store.vendor_copies import VendorCopies
 from tests.admin.compliance.archive import SAID, converse, deeds, log_keys, person, subject
 from tests.admin.listener import Browser, Listener
 
@@ -139,3 +142,49 @@ async def test_retention_says_in_numbers_what_the_next_run_destroys(
             await cora.send("POST", HOLDS, {"user": "bob", "reason": "r"})
             _, page = await cora.send("GET", "/o/acme/compliance/retention")
             assert "destroys 1 content key that is older than 30 days; 1 more would go" in page
+
+
+async def test_a_case_shows_what_vendors_hold_of_it_until_they_have_deleted_it(
+    listener: Listener,
+) -> None:
+    await converse(listener, ["ann"])
+    async with listener.database() as database, person(listener, "cora") as cora:
+        copies = VendorCopies(database, listener.clock)
+        one = await opened(cora)
+        case = one.rpartition("/")[2]
+        async with database.writing() as connection:
+            await connection.execute(
+                insert(parcels).values(
+                    id="gwp-1",
+                    batch_id="batch_1",
+                    provider="open & shut",
+                    state="submitted",
+                    vendor_id="batch_v1",
+                    lines=2,
+                    made_us=0,
+                    due_us=0,
+                    tries=0,
+                    tender="",
+                    tended_until_us=0,
+                )
+            )
+            await copies.order(connection, case, "acme", "batch_1", frozenset())
+        await cora.send("POST", f"{one}/erase", {"typed": "T-7"})
+        _, page = await cora.send("GET", one)
+        assert "1 of 1 batch may still be there" in page
+        assert "to be deleted" in page
+        assert "the vendor works on it" in page
+        assert "open &amp; shut" in page
+        assert msgspec.json.decode(await certificate(cora, one))["vendor_copies_left"] == 1
+        await copies.end("gwp-1", "deleted", "batch_v1", "its name stays")
+        _, page = await cora.send("GET", one)
+        assert "No vendor has any of it any more" in page
+        assert "its name stays" in page
+        said = msgspec.json.decode(await certificate(cora, one))
+        assert (said["vendor_copies_left"], said["vendor_copies"][0]["state"]) == (0, "deleted")
+        _, text = await cora.send("GET", f"/api/organisations/acme/compliance/erasures/{case}")
+        assert msgspec.json.decode(text)["copies"][0]["vendor_id"] == "batch_v1"
+
+
+async def certificate(browser: Browser, one: str) -> str:
+    return (await browser.send("GET", f"{one}/certificate"))[1]

@@ -153,7 +153,7 @@ async def test_lines_of_a_batch_are_destroyed_by_whom_they_name(archive: Archive
     numbers = found.numbers
     assert (numbers.batches, numbers.lines, numbers.unnamed_lines) == (1, 2, 1)
     assert (await archive.kept.find("globex", archive.subject("ann"))).numbers.things == 0
-    await archive.kept.destroy(found)
+    await archive.kept.destroy(found, "acme")
     left = [(batch.batch_id, 2), (batch.batch_id, 3), (other.batch_id, 1)]
     assert await archive.numbers() == sorted(left)
     assert (await archive.kept.find("acme", archive.subject("ann"))).numbers.things == 0
@@ -169,7 +169,7 @@ async def test_an_answer_to_an_erased_line_ends_nowhere(archive: Archive) -> Non
     claims = await archive.lines.claim(batch, key, "w0.1", 2)
     found = await archive.kept.find("acme", archive.subject("ann"))
     assert found.numbers.running == 1
-    await archive.kept.destroy(found)
+    await archive.kept.destroy(found, "acme")
     end = LineEnd("succeeded", 200, "r1", b"{}")
     assert [await archive.lines.end(claim, key, end) for claim in claims] == [False, True]
     assert (await archive.lines.counts(batch.batch_id)).total == 1
@@ -184,7 +184,7 @@ async def test_a_file_goes_on_without_the_lines_under_a_new_key(archive: Archive
     assert (numbers.files, numbers.file_lines) == (2, 2)
     assert (numbers.unnamed_files, numbers.unnamed_lines) == (1, 2)
     assert numbers.last_expiry_us > archive.clock.utc_us()
-    await archive.kept.destroy(found)
+    await archive.kept.destroy(found, "acme")
     assert await archive.content() == [rest]
     assert await archive.files.find(PROJECT, whole) is None
     file = await archive.files.find(PROJECT, file_id)
@@ -201,7 +201,7 @@ async def test_results_follow_the_lines_that_they_answer(archive: Archive) -> No
     found = await archive.kept.find("acme", archive.subject("ann"))
     assert (found.numbers.files, found.numbers.file_lines) == (2, 2)
     assert found.numbers.unnamed_lines == 2  # A line without a name, and its result.
-    await archive.kept.destroy(found)
+    await archive.kept.destroy(found, "acme")
     assert sorted(await archive.content()) == sorted(
         [line("bob") + line(""), result(batch, 2) + result(batch, 3)]
     )
@@ -229,7 +229,7 @@ async def test_the_log_says_whose_results_are_where_the_lines_are_gone(archive: 
     await Projector(directory, DatabaseAuditSink(archive.database, directory)).catch_up()
     found = await archive.kept.find("acme", archive.subject("ann"))
     assert (found.numbers.file_lines, found.numbers.unnamed_lines) == (1, 1)
-    await archive.kept.destroy(found)
+    await archive.kept.destroy(found, "acme")
     assert await archive.content() == [result(batch, 2) + result(batch, 3)]
 
 
@@ -244,7 +244,7 @@ async def test_answers_go_with_those_that_continue_them(archive: Archive) -> Non
         await archive.answer(name, user, previous)
     found = await archive.kept.find("acme", archive.subject("ann"))
     assert (found.numbers.answers, found.numbers.unnamed_answers) == (2, 1)
-    await archive.kept.destroy(found)
+    await archive.kept.destroy(found, "acme")
     left = [await archive.answers.find(PROJECT, f"resp_{n}", 0) is not None for n in (1, 2, 3, 4)]
     assert left == [False, False, True, True]
 
@@ -255,7 +255,7 @@ async def test_everything_of_an_organisation_goes_at_once(archive: Archive) -> N
     await archive.answer("resp_1", "")
     found = await archive.kept.find("acme", None)
     assert (found.numbers.lines, found.numbers.files, found.numbers.answers) == (3, 1, 1)
-    await archive.kept.destroy(found)
+    await archive.kept.destroy(found, "acme")
     assert (await archive.numbers(), await archive.content()) == ([], [])
     assert (await archive.kept.find("acme", None)).numbers.things == 0
 
@@ -279,7 +279,7 @@ async def test_a_preview_says_that_it_did_not_look_at_everything(archive: Archiv
 
 async def test_a_torn_line_of_the_list_names_nothing(archive: Archive) -> None:
     batch = await archive.batch("ann", "bob")
-    await archive.kept.destroy(await archive.kept.find("acme", archive.subject("ann")))
+    await archive.kept.destroy(await archive.kept.find("acme", archive.subject("ann")), "acme")
     folder = archive.settings.path(archive.settings.audit.checkpoint_directory)
     with (folder / NAME).open("ab") as written:
         written.write(b'\n{"erased_us":1,"batch":"' + batch.batch_id.encode())

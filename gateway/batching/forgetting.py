@@ -1,0 +1,174 @@
+"""Has vendors forget parcels, and says of each that erased lines were in what became of it.
+
+A parcel is let go of here when its vendor has deleted it, never had it, or cannot be made to; so
+one whose batch was erased is cancelled and deleted first, like one whose answers were read.
+"""
+
+from http import HTTPStatus
+from typing import Final
+
+from gateway.clock import Clock
+from gateway.deeds import Deeds
+from gateway.errors import UpstreamFailed, UpstreamRefused
+from gateway.parcels import ParcelService
+from gateway.store.parcels import ParcelRow, ParcelStore
+from gateway.store.vendor_copies import CopyEnd, VendorCopies
+
+
+ASK_S: Final = 30.0
+SLOWEST: Final = 20.0
+"""How many times rarer than at first a vendor is asked in the end."""
+LOOKS_MIN: Final = 2
+REFUSALS_MAX: Final = 5
+"""How often a vendor that can be reached refuses a delete before it is believed."""
+GIVEN_UP_AFTER_S: Final = 30 * 86_400.0
+US_PER_S: Final = 1_000_000
+ACTOR: Final = "gateway"
+NEVER_TOLD: Final = "the vendor did not say in time whether it has it"
+NOT_THERE: Final = "its provider is not configured any more, so it cannot be asked"
+NOT_REACHED: Final = "the vendor could not be asked for thirty days"
+_MAY_CHANGE: Final = frozenset({401, 403, 408, 409, 425, 429})
+"""Refusals that an operator or time may mend."""
+_GONE: Final = frozenset({404, 410})
+_TRIES_COUNTED: Final = 16
+
+
+def rest_s(poll_s: float, tries: int) -> float:
+    """How long a vendor is left alone."""
+    return float(poll_s * min(2.0 ** min(tries, _TRIES_COUNTED), SLOWEST))
+
+
+class Forgetting:
+    """For one worker's share of all parcels."""
+
+    def __init__(
+        self,
+        store: ParcelStore,
+        copies: VendorCopies,
+        deeds: Deeds,
+        clock: Clock,
+        *,
+        holder: str,
+        poll_s: float,
+    ) -> None:
+        self._store = store
+        self._copies = copies
+        self._deeds = deeds
+        self._clock = clock
+        self._holder = holder
+        self._poll_s = poll_s
+
+    async def step(self, row: ParcelRow, service: ParcelService | None) -> None:
+        """What is to be done next for a parcel whose answers nobody waits for."""
+        if row.state == "new":
+            await self.drop(row, "unsent")
+        elif service is None:
+            await self.drop(row, "kept", NOT_THERE)
+        elif row.state == "submitting":
+            await self._find(row, service)
+        elif row.state == "collected":
+            await self._delete(row, service)
+        else:
+            await self._cancel(row, service)
+
+    async def drop(self, row: ParcelRow, state: CopyEnd, note: str = "") -> None:
+        """Let go of a parcel, after what became of it was written down."""
+        await self.end(row, state, note)
+        await self._store.forget(row.parcel_id)
+
+    async def end(self, row: ParcelRow, state: CopyEnd, note: str = "") -> None:
+        """Say what became of erased lines; raises AuditUnavailable, and may be called again."""
+        for copy in await self._copies.open_of(row.parcel_id):
+            await self._deeds.record(
+                ACTOR,
+                f"erasure.vendor_{state}",
+                copy.organisation,
+                case=copy.case_id,
+                provider=copy.provider,
+                vendor_batch=row.vendor_id,
+                parcel=row.parcel_id,
+                lines=str(copy.lines),
+                note=note,
+            )
+        await self._copies.end(row.parcel_id, state, row.vendor_id, note)
+
+    async def _find(self, row: ParcelRow, service: ParcelService) -> None:
+        """A parcel whose sending was broken off: does the vendor have it?"""
+        try:
+            found = await service.find(row.parcel_id, row.lines, row.made_us, ASK_S)
+        except UpstreamFailed:
+            await self._later(row, NEVER_TOLD)
+            return
+        if found is not None:
+            await self._next(row, "cancelling", vendor_id=found.vendor_id)
+        elif row.tries < LOOKS_MIN:
+            await self._later(row, NEVER_TOLD)
+        else:
+            await self.drop(row, "unsent")
+
+    async def _cancel(self, row: ParcelRow, service: ParcelService) -> None:
+        try:
+            is_over = await self._is_over(row, service)
+        except UpstreamFailed as error:
+            is_over = _is_gone(error)
+        if is_over:
+            await self._next(row, "collected")
+        else:
+            await self._later(row, NOT_REACHED)
+
+    async def _is_over(self, row: ParcelRow, service: ParcelService) -> bool:
+        """Whether the vendor lets it be deleted; where it still works on it, it is told to end."""
+        batch = await service.look(row.vendor_id, ASK_S)
+        if batch.state == "under_way":
+            await service.cancel(row.vendor_id, ASK_S)
+        return batch.state != "under_way"
+
+    async def _delete(self, row: ParcelRow, service: ParcelService) -> None:
+        """Nothing of ours stays at the vendor longer than it must."""
+        try:
+            batch = await service.look(row.vendor_id, ASK_S)
+            if batch.state == "under_way":
+                await self._next(row, "cancelling")
+                return
+            await service.tidy(batch, ASK_S)
+        except UpstreamFailed as error:
+            refused_with = _refused_with(error)
+            if _is_gone(error):
+                await self.drop(row, "deleted")
+            elif refused_with and row.tries >= REFUSALS_MAX:
+                await self.drop(row, "kept", f"the vendor refused with {refused_with}")
+            else:
+                await self._later(row, NOT_REACHED)
+        else:
+            await self.drop(row, "deleted", service.remains)
+
+    async def _later(self, row: ParcelRow, given_up: str) -> None:
+        """Try again after a rest, or give it up after thirty days."""
+        if row.made_us <= self._in_us(-GIVEN_UP_AFTER_S):
+            await self.drop(row, "kept", given_up)
+            return
+        due_us = self._in_us(rest_s(self._poll_s, row.tries))
+        await self._note(row, state=row.state, tries=row.tries + 1, due_us=due_us)
+
+    async def _next(self, row: ParcelRow, state: str, **values: str) -> None:
+        due_us = self._clock.utc_us()
+        await self._note(row, state=state, tries=0, due_us=due_us, **values)
+
+    async def _note(self, row: ParcelRow, **values: str | int) -> None:
+        await self._store.note(row.parcel_id, self._holder, **values)
+
+    def _in_us(self, seconds: float) -> int:
+        return self._clock.utc_us() + round(seconds * US_PER_S)
+
+
+def _is_gone(error: UpstreamFailed) -> bool:
+    return isinstance(error, UpstreamRefused) and error.upstream_status in _GONE
+
+
+def _refused_with(error: UpstreamFailed) -> int:
+    """The status of a vendor that will not, as against: cannot now; that is 0."""
+    if not isinstance(error, UpstreamRefused):
+        return 0
+    status = error.upstream_status
+    is_callers = status // 100 == 4 and status not in _MAY_CHANGE  # noqa: PLR2004
+    return status if is_callers or status == HTTPStatus.NOT_IMPLEMENTED else 0
