@@ -8,6 +8,7 @@ held against the rules for its length. The nearest context word decides between 
 
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -145,6 +146,7 @@ RULES: tuple[NumberRule, ...] = (
 _BY_LENGTH: dict[int, tuple[NumberRule, ...]] = {
     length: tuple(rule for rule in RULES if length in rule.lengths) for length in range(7, 20)
 }
+_LEAST, _MOST = min(_BY_LENGTH), max(_BY_LENGTH)
 _DATES = frozenset({(4, 2, 2), (2, 2, 4), (4, 1, 2), (4, 2, 1), (1, 2, 4), (2, 1, 4)})
 _NANP = frozenset({(3, 3, 4), (1, 3, 3, 4)})
 _INDIAN = frozenset({(10,), (5, 5), (4, 6), (3, 3, 4)})
@@ -180,8 +182,11 @@ def judge(
     near_phone = max(_nearest(before, _PHONE_WORDS), 0 if named_after else -1)
     for first, last in _windows(groups):
         start, end = groups[first][0], groups[last - 1][1]
-        shape = tuple(stop - begin for begin, stop in groups[first:last])
+        shape = tuple([stop - begin for begin, stop in groups[first:last]])
         if shape[:3] in _DATES and _is_date(run[start:end]):
+            continue
+        if not _LEAST <= sum(shape) <= _MOST:
+            yield None
             continue
         found = _best(run[start:end], shape, before, doubt, near)
         phone = _phone(run[:end], groups[first][0], shape, near_phone, doubt)
@@ -218,12 +223,9 @@ def _best(
     known: dict[tuple[str, ...], int],
 ) -> tuple[str, float] | None:
     """The likeliest rule; `known` remembers where words stand, the same for a run's windows."""
-    rules = _BY_LENGTH.get(sum(shape))
-    if not rules:
-        return None
     digits = text if len(shape) == 1 else "".join(filter(str.isdigit, text))
     best: tuple[str, float] | None = None
-    for rule in rules:
+    for rule, alone in _by_shape(shape):
         near = known.get(rule.words)
         if near is None:
             near = known[rule.words] = _nearest(before, rule.words)
@@ -231,13 +233,19 @@ def _best(
             # Nearer words win by a hair: at most 0.02 over the whole context length.
             score = rule.with_context + near / (50 * CONTEXT_BEFORE_LENGTH)
         else:
-            score = rule.shaped if shape in rule.shapes else _bare(rule, shape)
-            score -= _DOUBT if doubt >= 0 and score < 0.85 else 0.0
+            score = alone - (_DOUBT if doubt >= 0 and alone < 0.85 else 0.0)
         if score < 0.5 or (best and score <= best[1]):
             continue
         if rule.accepts is None or rule.accepts(digits):
             best = rule.label, score
     return best
+
+
+@lru_cache(1024)
+def _by_shape(shape: tuple[int, ...]) -> tuple[tuple[NumberRule, float], ...]:
+    """The rules for groups of these lengths, each with its score where no word speaks for it."""
+    rules = _BY_LENGTH.get(sum(shape), ())
+    return tuple((r, r.shaped if shape in r.shapes else _bare(r, shape)) for r in rules)
 
 
 def _bare(rule: NumberRule, shape: tuple[int, ...]) -> float:
