@@ -21,6 +21,7 @@ _POSTAL_CODE = re.compile(
     r"|[0-9]{3} ?[0-9]{2,3}|[0-9]{4} ?[A-Z]{2}|[0-9]{4}|[A-Z]{1,2}[0-9][A-Z0-9]? ?[0-9][A-Z]{2}"
     r"|[A-Z][0-9][A-Z] ?[0-9][A-Z][0-9]))(?![0-9A-Za-z%\u00b0/:\-]|[.,][0-9]| ?[%\u20ac$\u00a3])"
 )
+_LINE = re.compile(r"[^\s](?:[^\n]*[^\s])?")
 _YEAR = re.compile("(?:19|20)[0-9]{2}")
 # Letters that Python counts as none: the vowel signs and marks of Indian scripts, and accents.
 _MARKS = (("\u0300", "\u036f"), ("\u0900", "\u0903"), ("\u093a", "\u094f"), ("\u0962", "\u0963"))
@@ -40,6 +41,17 @@ def followed(text: str, found: list[Finding]) -> list[Finding]:
             taken[finding.start : finding.end] = b"\x01" * (finding.end - finding.start)
             kept.append(finding)
     return sorted(kept)
+
+
+def lines_of(text: str, start: int, end: int) -> tuple[tuple[int, int], ...]:
+    """The lines of an address, each a place of its own; one without a number goes with the last."""
+    parts: list[tuple[int, int]] = []
+    for match in _LINE.finditer(text, start, end):
+        if parts and not any(map(str.isdigit, match[0])):
+            parts[-1] = parts[-1][0], match.end()
+        else:
+            parts.append(match.span())
+    return tuple(parts)
 
 
 def _postal_codes(text: str, found: list[Finding]) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from classifiers.pii.detect import Look, Scan, look
 from classifiers.pii.detect import warm as warm_rules
 from classifiers.pii.everyday import named_part
 from classifiers.pii.findings import Finding, without_overlaps
-from classifiers.pii.follow_up import followed
+from classifiers.pii.follow_up import followed, lines_of
 from classifiers.pii.normalise import readable
 from classifiers.pii.normalise import warm as warm_tables
 from classifiers.pii.soft import soft_findings
@@ -85,8 +85,12 @@ class Scanner:
                 if part is None:
                     continue
                 start, end = part
-            start, end = view.origin(start), view.origin_end(end)
-            found.append(Finding(start, end, tagged.label, tagged.score, "tagger"))
+            places: tuple[tuple[int, int], ...] = ((start, end),)
+            if tagged.label == "ADDRESS":
+                places = lines_of(view.text, start, end)
+            for a, b in places:
+                place = view.origin(a), view.origin_end(b)
+                found.append(Finding(*place, tagged.label, tagged.score, "tagger"))
         return found
 
     def _behind(self, view: Decoded, expired: Callable[[], bool]) -> list[Finding]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from classifiers.pii import tagger
 from classifiers.pii.everyday import named_part
 from classifiers.pii.findings import Finding
-from classifiers.pii.follow_up import followed
+from classifiers.pii.follow_up import followed, lines_of
 from classifiers.pii.labels import LABELS, SOFT
 from classifiers.pii.scanner import Scanner, load, merged
 from classifiers.pii.tokens import split, words_of
@@ -235,3 +235,23 @@ def test_splitting_finds_the_words_where_they_stand(text: str) -> None:
     words, starts, ends = split(text)
     assert list(zip(starts, ends, strict=True)) == words_of(text)
     assert words == [text[a:b] for a, b in words_of(text)]
+
+
+def test_each_line_of_an_address_is_a_place_and_a_town_goes_with_its_street() -> None:
+    text = "to: 12 Mill Lane, Flat 3 \n   Ashby\n\n   LE65 1AB\nThanks"
+    found = lines_of(text, 4, text.index("\nThanks"))
+    assert [text[a:b] for a, b in found] == ["12 Mill Lane, Flat 3 \n   Ashby", "LE65 1AB"]
+    assert lines_of("Ashby", 0, 5) == ((0, 5),)
+
+
+def test_the_lines_of_an_address_cover_all_that_is_written_in_it() -> None:
+    text = f"Please deliver to:\n{LEEDS.replace(', ', chr(10))}\nThank you."
+    found = [f for f in SCANNER.scan(text).findings if f.label == "ADDRESS"]
+    left = "".join(c for at, c in enumerate(text) if not any(f.start <= at < f.end for f in found))
+    assert not any(part in left for part in LEEDS.replace(",", "").split()[:3])
+
+
+def test_long_rows_of_names_come_apart_and_long_names_do_not() -> None:
+    text = "Doubles: Gerrit Visser Marcin Kowalski and Maria Teresa de la Cruz Ortega"
+    found = [text[f.start : f.end] for f in SCANNER.scan(text).findings]
+    assert found == ["Gerrit Visser", "Marcin Kowalski", "Maria Teresa de la Cruz Ortega"]

@@ -1,17 +1,25 @@
 """Training the tagger: labelled text that is right, gradients that are right, runs that repeat."""
 
 import gzip
+import hashlib
 import json
 import random
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from classifiers.pii import tagger
 from classifiers.pii.training.fill import Filler, label_of
-from classifiers.pii.training.network import Batch, Trainer, fresh_weights
-from classifiers.pii.training.train_tagger import CARD_FILE, Recipe, train
-from classifiers.pii.training.words import load_templates, load_words
+from classifiers.pii.training.network import Batch, Mean, Trainer, fresh_weights
+from classifiers.pii.training.train_tagger import CARD_FILE, LOWER_THRESHOLDS, Recipe, train
+from classifiers.pii.training.words import (
+    DIRECTORY,
+    TEMPLATE_FILES,
+    WORD_FILES,
+    load_templates,
+    load_words,
+)
 
 
 def pools() -> dict[str, list[str]]:
@@ -34,7 +42,10 @@ def test_every_template_is_filled_and_its_labels_stand_where_they_say() -> None:
 
 def test_names_are_labelled_in_every_form() -> None:
     slots = ("person", "person_lower", "hi_person", "in_first", "last1", "formal", "person_de")
-    assert {label_of(slot) for slot in slots} == {"PERSON"}
+    posts = ("famous_any", "first_any", "person_ru_gen", "patronymic_ru")
+    assert {label_of(slot) for slot in (*slots, *posts)} == {"PERSON"}
+    assert (label_of("ru_place"), label_of("en_body")) == ("LOCATION", "ORGANIZATION")
+    assert not label_of("hi_words") + label_of("handle") + label_of("nonperson")
     assert label_of("de_address") == "ADDRESS"
     assert label_of("thing") == ""
 
@@ -44,6 +55,7 @@ def test_gradients_lower_the_loss_on_what_they_were_taken_from() -> None:
     weights = fresh_weights(rng, rows=40, width=8, tags=3)
     features = rng.integers(1, 40, (12, 4))
     words = rng.integers(0, 12, (3, 20))
+    words[0, :12] = range(12)
     tags = words % 3
     tags[2, 10:] = -1
     trainer = Trainer(weights, rng, dropout=0.0)
@@ -88,3 +100,25 @@ def test_the_same_data_and_recipe_give_the_same_artefact(tmp_path: Path) -> None
     }
     assert "wikiann" not in card["sources"]
     assert any("epoch 1" in line for line in said)
+
+
+def test_a_mean_of_weights_is_the_mean_of_what_was_added() -> None:
+    weights = fresh_weights(np.random.default_rng(2), rows=9, width=4, tags=3)
+    mean = Mean(weights)
+    for add in (0.0, 1.0, 5.0):
+        weights.table[3] = add
+        weights.own[1][:] = 2 * add
+        mean.add(weights)
+    weights.table[3] = 9
+    assert np.allclose(mean.value().table[3], 2)
+    assert np.allclose(mean.value().own[1], 4)
+    assert np.allclose(mean.value().layers[2][0], weights.layers[2][0])
+
+
+def test_what_is_shipped_is_what_this_code_and_these_lists_train() -> None:
+    card = json.loads((tagger.ARTEFACT_DIRECTORY / CARD_FILE).read_bytes())
+    written = {name: (DIRECTORY / name).read_bytes() for name in (*WORD_FILES, *TEMPLATE_FILES)}
+    assert card["generator"] == {n: hashlib.sha256(d).hexdigest() for n, d in written.items()}
+    assert card["recipe"] == json.loads(msgspec.json.encode(Recipe()))
+    assert card["thresholds"] == LOWER_THRESHOLDS
+    assert "wikiann" not in card["sources"]

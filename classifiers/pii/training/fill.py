@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from classifiers.pii.training.people import People
 from classifiers.pii.training.places import Places, digits, number
+from classifiers.pii.training.posts import Posts
+from classifiers.pii.training.tongues import LANGUAGES, Tongues
 from classifiers.pii.training.words import Pools, pick
 
 
@@ -38,7 +40,19 @@ _LABELS = {
     "passport": "PASSPORT", "dl": "DRIVER_LICENSE", "acct": "BANK_ACCOUNT", "natid": "NATIONAL_ID",
     "plate": "VEHICLE_REG",
 }  # fmt: skip
-_PEOPLE = ("person", "first", "last", "formal", "hi_person", "hi_first", "in_person", "in_first")
+_PEOPLE = (
+    "person",
+    "first",
+    "last",
+    "patronymic",
+    "formal",
+    "hi_person",
+    "hi_first",
+    "famous",
+    "figure",
+    "in_person",
+    "in_first",
+)
 
 
 def label_of(slot: str) -> str:
@@ -47,7 +61,9 @@ def label_of(slot: str) -> str:
         return "PERSON"
     if slot.endswith("_address"):
         return "ADDRESS"
-    return _LABELS.get(slot) or ("LOCATION" if slot.endswith("_city") else "")
+    if slot.endswith("_body"):
+        return "ORGANIZATION"
+    return _LABELS.get(slot) or ("LOCATION" if slot.endswith(("_city", "_place")) else "")
 
 
 class Filler:
@@ -80,9 +96,11 @@ class Filler:
             "zip": places.code,
         }
         self._makers |= self._identifiers(people)
-        for country in ("de", "fr", "es", "it", "nl", "pl", "pt", "no"):
-            self._makers[f"person_{country}"] = people.local
+        self._makers["person_no"] = people.local
+        for country in (*LANGUAGES, "no"):
             self._makers[f"{country}_address"] = _bind(places.address, country)
+        self._makers |= Posts(pools, people).makers()
+        self._makers |= Tongues(pools, people, self._city).makers()
 
     def _identifiers(self, people: People) -> dict[str, Callable[[random.Random], str]]:
         """What is neither a name nor an address."""

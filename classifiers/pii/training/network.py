@@ -20,9 +20,10 @@ _TINY = 1e-7
 
 
 class Weights(NamedTuple):
-    """Everything that is learned. `table` has rows × D, a layer 3D × D and D."""
+    """Everything that is learned. `table` has rows × D, `own` D × D and D, a layer 3D × D and D."""
 
     table: Floats
+    own: tuple[Floats, Floats]
     layers: list[tuple[Floats, Floats]]
     head: Floats
     head_bias: Floats
@@ -31,13 +32,16 @@ class Weights(NamedTuple):
 def fresh_weights(rng: np.random.Generator, rows: int, width: int, tags: int) -> Weights:
     table = rng.normal(0, 0.15, (rows, width)).astype(np.float32)
     table[0] = 0
+    own = rng.normal(0, 0.5 * (2 / width) ** 0.5, (width, width)).astype(np.float32)
     scale = 0.7 * (2 / (3 * width)) ** 0.5
     layers = [
         (rng.normal(0, scale, (3 * width, width)).astype(np.float32), np.zeros(width, np.float32))
         for _ in DISTANCES
     ]
     head = rng.normal(0, 0.1, (width, tags)).astype(np.float32)
-    return Weights(table, layers, head, np.zeros(tags, np.float32))
+    return Weights(
+        table, (own, np.zeros(width, np.float32)), layers, head, np.zeros(tags, np.float32)
+    )
 
 
 class Batch(NamedTuple):
@@ -73,7 +77,9 @@ class Trainer:
         weights = self.weights
         valid = batch.tags >= 0
         mask = valid[:, :, None].astype(np.float32)
-        vectors = weights.table[batch.features].sum(axis=1)
+        sums = weights.table[batch.features].sum(axis=1)
+        alone = np.maximum(sums @ weights.own[0] + weights.own[1], 0)
+        vectors = sums + alone
         kept = 1 - self._dropout
         drop = (self._rng.random(vectors[batch.words].shape, dtype=np.float32) < kept) / kept * mask
         x = (vectors[batch.words] * drop).astype(np.float32)
@@ -92,7 +98,7 @@ class Trainer:
         self._adam(weights.head_bias, flat.sum(axis=0), rate)
         for index in range(len(DISTANCES) - 1, -1, -1):
             back = self._layer_back(index, stack[index], back, rate) * mask
-        self._table_back(batch, back * drop, rate)
+        self._words_back(batch, (sums, alone > 0), back * drop, rate)
         return loss
 
     def _layer_back(
@@ -113,9 +119,17 @@ class Trainer:
             out[:, distance:] += to_around[:, :-distance, 2 * width :]
         return out
 
-    def _table_back(self, batch: Batch, back: Floats, rate: float) -> None:
+    def _words_back(
+        self, batch: Batch, kept: tuple[Floats, NDArray[np.bool_]], back: Floats, rate: float
+    ) -> None:
         rows = batch.words[batch.tags >= 0]
         _, per_word = _summed(rows, back[batch.tags >= 0])
+        sums, positive = kept
+        matrix, bias = self.weights.own
+        inner = per_word * positive
+        per_word = per_word + inner @ matrix.T
+        self._adam(matrix, sums.T @ inner, rate)
+        self._adam(bias, inner.sum(axis=0), rate)
         flat = batch.features.reshape(-1)
         repeated = np.repeat(per_word, batch.features.shape[1], axis=0)
         touched, gradient = _summed(flat, repeated)
@@ -135,9 +149,27 @@ class Trainer:
         array -= (unbiased * mean / (np.sqrt(square) + _TINY)).astype(np.float32)
 
 
+class Mean:
+    """The running mean of weights: what many steps agree on, without the last one's noise."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._sums = [np.zeros_like(a) for a in _arrays(weights)]
+        self._count = 0
+
+    def add(self, weights: Weights) -> None:
+        self._count += 1
+        for index, array in enumerate(_arrays(weights)):
+            self._sums[index] += (array - self._sums[index]) / self._count
+
+    def value(self) -> Weights:
+        table, own, own_bias, head, head_bias, *inner = self._sums
+        layers = list(zip(inner[::2], inner[1::2], strict=True))
+        return Weights(table, (own, own_bias), layers, head, head_bias)
+
+
 def _arrays(weights: Weights) -> list[Floats]:
     inner = [array for layer in weights.layers for array in layer]
-    return [weights.table, weights.head, weights.head_bias, *inner]
+    return [weights.table, *weights.own, weights.head, weights.head_bias, *inner]
 
 
 def _alone(x: Floats) -> Floats:

@@ -7,6 +7,27 @@ from classifiers.pii.training.words import Pools, pick
 
 _ORIGINS = ("in", "in", "in", "ea", "af", "eu", "eu", "any", "any", "any", "any")
 _PARTICLES = ("van der", "de la", "van", "von", "de", "al", "bin", "di", "le", "dos", "El", "Mc")
+# How Hindi writes the initials A, B, C, D, …
+_LETTERS = (
+    "ए",
+    "बी",
+    "सी",
+    "डी",
+    "ई",
+    "जी",
+    "एच",
+    "आई",
+    "जे",
+    "के",
+    "एल",
+    "एम",
+    "एन",
+    "पी",
+    "आर",
+    "एस",
+    "टी",
+    "वी",
+)
 _ASCII = str.maketrans(
     "äöüßéèêëáàâçñøåæłśżźćńęąíìóòôõúùšžčřěýİıŞşğ", "aousEeeeaaacnoaalszzcneaiiooooouszcreyIiSsg"
 )
@@ -65,14 +86,19 @@ class People:
         return self.full(rng, "eu" if rng.random() < 0.45 else "any")
 
     def hindi(self, rng: random.Random) -> str:
-        first = pick(rng, self._pools["hi_first"])
+        """From India, and people abroad as Hindi writes them."""
+        where = "hi_abroad" if rng.random() < 0.3 else "hi"
+        first, last = (f"{where}_{part}" for part in ("first", "last"))
         roll = rng.random()
         if roll < 0.15:
-            return first
-        if roll < 0.22:
-            return pick(rng, self._pools["hi_last"])
-        middle = f" {pick(rng, self._pools['hi_last'])}" if roll > 0.92 else ""
-        return f"{first}{middle} {pick(rng, self._pools['hi_last'])}"
+            return pick(rng, self._pools[first])
+        if roll < 0.35:
+            return pick(rng, self._pools[last])
+        name = pick(rng, self._pools[first])
+        if roll < 0.4:
+            name = "".join(pick(rng, _LETTERS) for _ in range(1 + int(rng.random() * 2)))
+        middle = f" {pick(rng, self._pools[last])}" if roll > 0.94 else ""
+        return f"{name}{middle} {pick(rng, self._pools[last])}"
 
     def username(self, rng: random.Random) -> str:
         first = self.first(rng).lower().translate(_ASCII).replace(" ", "")

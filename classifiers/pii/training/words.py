@@ -6,21 +6,27 @@ from pathlib import Path
 
 
 DIRECTORY = Path(__file__).parent
+WORD_FILES = ("words.txt", "tongues.txt", "news.txt")
+TEMPLATE_FILES = ("templates.txt", "templates_europe.txt", "templates_news.txt")
 Pools = Mapping[str, Sequence[str]]
 
 
 def load_words() -> dict[str, list[str]]:
     """Name of a list → its items."""
     pools: dict[str, list[str]] = {}
-    for line in (DIRECTORY / "words.txt").read_text(encoding="utf-8").splitlines():
-        if line and not line.startswith("#"):
+    for file in WORD_FILES:
+        for line in _lines(file):
             name, _, items = line.partition(": ")
-            pools[name] = [item.strip() for item in items.split(" | ")]
+            pools.setdefault(name, []).extend(item.strip() for item in items.split(" | "))
     return pools
 
 
 def load_templates() -> list[str]:
-    lines = (DIRECTORY / "templates.txt").read_text(encoding="utf-8").splitlines()
+    return [line for file in TEMPLATE_FILES for line in _lines(file)]
+
+
+def _lines(file: str) -> list[str]:
+    lines = (DIRECTORY / file).read_text(encoding="utf-8").splitlines()
     return [line for line in lines if line and not line.startswith("#")]
 
 
