@@ -6,7 +6,7 @@ another, which looks for it at the vendor before it would send it a second time.
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -14,6 +14,7 @@ from msgspec import Struct
 from gateway.batches import Batch
 from gateway.batching.forgetting import ASK_S, NEVER_TOLD, Forgetting, rest_s
 from gateway.batching.parked_lines import ParkedLines, Said
+from gateway.batching.steps import Steps
 from gateway.clock import Clock
 from gateway.errors import (
     ClientGone,
@@ -37,7 +38,7 @@ from gateway.parcels import (
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batches import BatchStore
 from gateway.store.parcels import Loose, ParcelRow, ParcelStore
-from gateway.telemetry import Event, logger, raised_at
+from gateway.telemetry import Event, logger
 
 
 US_PER_S = 1_000_000
@@ -58,7 +59,6 @@ CANCELS_MAX = 12
 ENDED_AT_ONCE = 20
 SETTLING_S = 5.0
 """Until what an earlier process wrote into the log can be found in the database."""
-FAILED_REST_S = 5.0
 FULL_STATUSES = frozenset({429, 503, 529})
 SERVER_ERROR_MIN = 500
 
@@ -110,7 +110,7 @@ class ParcelRunner:
         self._forgetting = forgetting
         self._holder = share.holder
         self.wake = wake
-        self._moving: dict[str, asyncio.Task[None]] = {}
+        self._moving = Steps(wake)
         self._settled: set[str] = set()
         """Parcels whose half-ended lines can be told apart by now."""
         self._has_begun = False
@@ -121,7 +121,7 @@ class ParcelRunner:
         if not self._has_begun:
             await self._store.take_over(self._share.worker, self._holder)
             self._has_begun = True
-        self._reap()
+        self._moving.tidy()
         old_us = self._in_us(-GATHER_S)
         for loose in await self._store.loose(self._holder, old_us):
             if self._is_full(loose) or loose.is_all or loose.oldest_us <= old_us:
@@ -130,7 +130,7 @@ class ParcelRunner:
             if row.parcel_id in self._moving or len(self._moving) >= PARCELS_MAX:
                 continue
             if await self._store.take(row.parcel_id, self._holder):
-                self._moving[row.parcel_id] = self._spawn(self._advance(row))
+                self._moving.begin(row.parcel_id, row.batch_id, self._advance(row))
 
     async def keep(self) -> None:
         """Say that this worker is alive."""
@@ -138,9 +138,7 @@ class ParcelRunner:
 
     async def close(self) -> None:
         """Leave parcels where they are; whoever comes next goes on with them."""
-        for task in self._moving.values():
-            task.cancel()
-        await asyncio.gather(*self._moving.values(), return_exceptions=True)
+        await self._moving.cancel()
         self._lines.let_go()
         try:
             await self._store.keep(self._holder, is_leaving=True)
@@ -328,25 +326,6 @@ class ParcelRunner:
 
     def _in_us(self, seconds: float) -> int:
         return self._clock.utc_us() + round(seconds * US_PER_S)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        task.add_done_callback(lambda _: self.wake.set())
-        return task
-
-    def _reap(self) -> None:
-        """Forget steps that are done; one that crashed is written down and taken again later."""
-        for parcel_id, task in [each for each in self._moving.items() if each[1].done()]:
-            del self._moving[parcel_id]
-            error = None if task.cancelled() else task.exception()
-            if error is not None:
-                self._log.warning(
-                    Event.BATCH_FAILED,
-                    batch=parcel_id,
-                    error_class=type(error).__name__,
-                    where=raised_at(error),
-                )
-                self._moving[parcel_id] = self._spawn(asyncio.sleep(FAILED_REST_S))
 
     _steps = {  # noqa: RUF012 - methods, as read-only as they are
         "new": _submit,

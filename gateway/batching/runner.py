@@ -8,6 +8,7 @@ are there exactly once. Where everything is full a batch rests, longer each time
 import asyncio
 import secrets
 from collections.abc import Callable, Coroutine
+from itertools import count
 from typing import Any
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ from gateway.batches import Batch, LineEnd
 from gateway.batching.chores import BatchChores
 from gateway.batching.lines import FAILURES_MAX, Later, LineJourneys, Parked
 from gateway.batching.parked_lines import ParkedLines
+from gateway.batching.steps import Steps
 from gateway.clock import Clock
 from gateway.errors import NotReady, Unauthenticated
 from gateway.metrics import Metrics
@@ -23,7 +25,7 @@ from gateway.secrets.content_keys import ContentKey
 from gateway.store.batch_lines import Claim, LineStore
 from gateway.store.batch_turns import BatchTurns, Standing
 from gateway.store.batches import BatchStore
-from gateway.telemetry import Event, logger, raised_at
+from gateway.telemetry import Event, logger
 
 
 US_PER_S = 1_000_000
@@ -77,10 +79,12 @@ class BatchRunner:
         self._new_request_id = share.new_request_id
         self.wake = asyncio.Event()
         self.has_parked = asyncio.Event()
-        self._sending: dict[asyncio.Task[None], Claim] = {}
-        self._chores: dict[str, asyncio.Task[None]] = {}
+        self._sending, self._chores = Steps(self.wake), Steps(self.wake)
+        self._sent = count()
+        self._claims: dict[str, Claim] = {}
+        """Of the lines that are being sent."""
         self._known: dict[str, tuple[Batch, ContentKey]] = {}
-        self._recovering: set[asyncio.Task[None]] = set()
+        self._recovering: set[str] = set()
         """Of those, who only put a line back at which something crashed: they get one chance."""
         self._widths: dict[str, float] = {}
         """How many lines of a batch are worth sending at once; less after each refusal."""
@@ -115,10 +119,7 @@ class BatchRunner:
 
     async def close(self) -> None:
         """Break off what is under way; whoever comes next sends it again."""
-        tasks = [*self._sending, *self._chores.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(self._sending.cancel(), self._chores.cancel())
         try:
             await self._lines.free(self._holder)
             await self._turns.keep_tending(self._holder, is_leaving=True)
@@ -164,7 +165,7 @@ class BatchRunner:
         if batch is None or batch.state != standing.state:
             return
         chore = self._do.check(batch) if is_new else self._finish(batch)
-        self._chores[batch_id] = self._spawn(chore)
+        self._chores.begin(batch_id, batch_id, chore)
 
     async def _finish(self, batch: Batch) -> None:
         await self._do.finish(batch)
@@ -178,7 +179,7 @@ class BatchRunner:
                 return
             share = max(1, free // (len(standings) - index))
             under_way = sum(
-                claim.batch.batch_id == standing.batch_id for claim in self._sending.values()
+                claim.batch.batch_id == standing.batch_id for claim in self._claims.values()
             )
             width = int(self._widths.get(standing.batch_id, self._slots))
             count = min(share, width - under_way)
@@ -187,7 +188,7 @@ class BatchRunner:
                 continue
             batch, key = known
             for claim in await self._lines.claim(batch, key, self._holder, count):
-                self._sending[self._spawn(self._send(claim, key))] = claim
+                self._begin_sending(claim, self._send(claim, key))
 
     async def _know(self, batch_id: str) -> tuple[Batch, ContentKey] | None:
         """What of a batch never changes: whose it is, where it goes, its key."""
@@ -267,36 +268,20 @@ class BatchRunner:
     def _in_us(self, seconds: float) -> int:
         return self._clock.utc_us() + round(seconds * US_PER_S)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        task.add_done_callback(lambda _: self.wake.set())
-        return task
+    def _begin_sending(self, claim: Claim, work: Coroutine[Any, Any, None]) -> str:
+        name = f"{claim.batch.batch_id}/{claim.line.number}/{next(self._sent)}"
+        self._claims[name] = claim
+        self._sending.begin(name, claim.batch.batch_id, work)
+        return name
 
     def _reap(self) -> None:
-        """Forget what is done; what crashed is written down, and a line gets another chance."""
-        for task, claim in [each for each in self._sending.items() if each[0].done()]:
-            del self._sending[task]
-            if self._crashed(task, claim.batch.batch_id) and task not in self._recovering:
-                again = self._spawn(self._after_crash(claim))
-                self._sending[again] = claim
-                self._recovering.add(again)
-            self._recovering.discard(task)
-        for batch_id, task in [each for each in self._chores.items() if each[1].done()]:
-            del self._chores[batch_id]
-            if self._crashed(task, batch_id):
-                # Holds its place for a while, so that it is not tried again at once.
-                self._chores[batch_id] = self._spawn(asyncio.sleep(FAILED_REST_S))
-
-    def _crashed(self, task: asyncio.Task[None], batch_id: str) -> bool:
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self._log.warning(
-                Event.BATCH_FAILED,
-                batch=batch_id,
-                error_class=type(error).__name__,
-                where=raised_at(error),
-            )
-        return error is not None
+        """Forget what is done; a line at which something crashed gets one more chance."""
+        for name, has_crashed in self._sending.reap():
+            claim = self._claims.pop(name)
+            if has_crashed and name not in self._recovering:
+                self._recovering.add(self._begin_sending(claim, self._after_crash(claim)))
+            self._recovering.discard(name)
+        self._chores.tidy()
 
     async def _after_crash(self, claim: Claim) -> None:
         known = await self._insist(lambda: self._know(claim.batch.batch_id))

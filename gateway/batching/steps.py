@@ -1,0 +1,65 @@
+"""Work under way beside the loop, by name: begun, looked after, and written down where it crashed.
+
+Whoever waits for the next thing to do is woken when a step is done.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from gateway.telemetry import Event, logger, raised_at
+
+
+CRASHED_REST_S: Final = 5.0
+
+
+class Steps:
+    """Tasks of one runner, at most one by each name."""
+
+    def __init__(self, wake: asyncio.Event) -> None:
+        self._wake = wake
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._log: Any = logger()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tasks
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def begin(self, name: str, batch_id: str, work: Coroutine[Any, Any, None]) -> None:
+        """Do it beside everything else; `batch_id` is whose it is."""
+        task = asyncio.create_task(work, name=batch_id)
+        task.add_done_callback(lambda _: self._wake.set())
+        self._tasks[name] = task
+
+    def reap(self) -> list[tuple[str, bool]]:
+        """Forget what is done: each with whether it crashed."""
+        done = [(name, task) for name, task in self._tasks.items() if task.done()]
+        for name, _ in done:
+            del self._tasks[name]
+        return [(name, self._has_crashed(task)) for name, task in done]
+
+    def tidy(self) -> None:
+        """Forget what is done; what crashed holds its place for a while: it is tried again."""
+        batches = {name: task.get_name() for name, task in self._tasks.items()}
+        for name, has_crashed in self.reap():
+            if has_crashed:
+                self.begin(name, batches[name], asyncio.sleep(CRASHED_REST_S))
+
+    async def cancel(self) -> None:
+        """Break all of it off."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _has_crashed(self, task: asyncio.Task[None]) -> bool:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._log.warning(
+                Event.BATCH_FAILED,
+                batch=task.get_name(),
+                error_class=type(error).__name__,
+                where=raised_at(error),
+            )
+        return error is not None
