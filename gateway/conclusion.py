@@ -246,6 +246,15 @@ class Conclusion:
         )
         return await self._audit.append(record)
 
+    async def lost(
+        self, arrival: Arrival, principal: Principal, intent: str, error: GatewrightError
+    ) -> Receipt:
+        """Of a request that was let through too little is known to end it; nothing is charged."""
+        now_us = self._clock.utc_us()
+        record = evidence.lost(arrival, principal, intent, error, utc_us=now_us)
+        self._metrics.requests.add(("", "failed", "", ""), now_us - arrival.arrived_us)
+        return await self._audit.append(record)
+
     async def _conclude(
         self,
         passage: Passage,

@@ -151,6 +151,29 @@ def _detail(target: Target | None, ending: Ending) -> dict[str, str]:
     return {**digest, **ending.cascade, **ending.repeats, **counted, **stop}
 
 
+def lost(
+    arrival: Arrival, principal: Principal, intent: str, error: GatewrightError, *, utc_us: int
+) -> AuditRecord:
+    """The outcome of a request that was let through, of which only its intent is still known."""
+    return AuditRecord(
+        stage="outcome",
+        request_id=arrival.request_id,
+        organisation=principal.organisation,
+        utc_us=utc_us,
+        workspace=principal.workspace,
+        project=principal.project,
+        key_id=principal.key_id,
+        endpoint=arrival.endpoint,
+        decision_reason=error.message,
+        intent=intent,
+        status="failed",
+        http_status=error.http_status,
+        error=error.code,
+        duration_us=utc_us - arrival.arrived_us,
+        detail=arrival.detail,
+    )
+
+
 def refusal(
     arrival: Arrival,
     principal: Principal | None,

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.batches import Batch, Line, LineEnd
-from gateway.batching.parking import Ticket, resumed, ticket_of
+from gateway.batching.parking import Remnant, Ticket, resumed, ticket_of
 from gateway.batching.pipeline import BatchPipeline
 from gateway.clock import Clock
 from gateway.errors import (
@@ -33,7 +33,7 @@ from gateway.passage import Arrival, Errand, Passage
 from gateway.pipeline import WholeAnswer
 from gateway.ports import Dialect
 from gateway.snapshot import SnapshotKeeper
-from gateway.types import AuditRecord, Reservation
+from gateway.types import AuditRecord, Principal, Reservation
 
 
 FULL_STATUSES = frozenset({429, 503, 529})
@@ -146,6 +146,28 @@ class LineJourneys:
     async def undelivered(self, passage: Passage, error: GatewrightError) -> None:
         """A vendor never came to this line; it is written down, and nothing is charged."""
         await self._pipeline.undelivered(passage, error)
+
+    async def lost(
+        self, batch: Batch, line: Line, remnant: Remnant, vendor_batch: str, *, is_recorded: bool
+    ) -> LineEnd:
+        """The end of a line whose ticket this version cannot read; written down unless it was.
+
+        Raises:
+            AuditUnavailable, NotReady: it is to be ended again.
+        """
+        error = GatewrightError("The gateway cannot read what it kept of this line.")
+        errand = Errand(
+            batch.batch_id, line.number, batch.key_id, is_parked=True, vendor_batch=vendor_batch
+        )
+        arrived_us = remnant.arrived_us or self._clock.utc_us()
+        arrival = self._arrival(batch, errand, remnant.request_id, arrived_us)
+        if not is_recorded:
+            organisation, workspace, project = batch.project
+            principal = Principal(
+                batch.key_id, "", organisation, workspace, project, (), None, accounts=()
+            )
+            await self._pipeline.lost(arrival, principal, remnant.intent.leaf_hash, error)
+        return _errored(arrival.dialect, error, remnant.request_id)
 
     def _arrival(self, batch: Batch, errand: Errand, request_id: str, arrived_us: int) -> Arrival:
         return Arrival(

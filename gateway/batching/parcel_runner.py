@@ -180,19 +180,22 @@ class ParcelRunner:
             await self._forgetting.drop(row, "unsent")
             return
         lines = await self._store.lines(row.batch_id, at.key, numbers)
-        tickets = await self._lines.hold(lines)
+        held = await self._lines.hold(at.batch, at.key, row.vendor_id, lines)
+        if not held:
+            await self._forgetting.drop(row, "unsent")
+            return
         name = row.parcel_id
         parcel = Parcel(
             name,
             row.made_us,
             tuple(
                 ParcelLine(custom_id_of(name, line.line.number), ticket.call(SUBMIT_S))
-                for line, ticket in zip(lines, tickets, strict=True)
+                for line, ticket in held
             ),
         )
         # From here on bytes may have left: whoever finds it so asks the vendor first.
-        due_us = self._in_us(SUBMIT_S)
-        if not await self._store.begin_sending(name, self._holder, len(lines), due_us):
+        due_us, count = self._in_us(SUBMIT_S), len(held)
+        if not await self._store.begin_sending(name, self._holder, count, due_us):
             return
         try:
             vendor_id = await at.service.submit(parcel, SUBMIT_S)
@@ -206,7 +209,7 @@ class ParcelRunner:
         else:
             due_us = self._in_us(self._share.poll_s)
             await self._note(row, state="submitted", vendor_id=vendor_id, due_us=due_us)
-            self._log.info(Event.BATCH_HANDED, batch=row.batch_id, count=len(lines))
+            self._log.info(Event.BATCH_HANDED, batch=row.batch_id, count=count)
 
     async def _refused(self, at: _At, error: UpstreamRefused) -> None:
         row, status = at.row, error.upstream_status

@@ -7,17 +7,26 @@ more, the line's true cost is booked all the same, since the vendor has been ask
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from msgspec import structs
+
 from gateway.batches import Batch, LineEnd
 from gateway.batching.lines import FAILURES_MAX, Later, LineJourneys, Parked
-from gateway.batching.parking import Ticket, decode_ticket, encode_ticket
+from gateway.batching.parking import (
+    Remnant,
+    Ticket,
+    decode_ticket,
+    encode_ticket,
+    remnant_of,
+)
 from gateway.clock import Clock
-from gateway.errors import AuditUnavailable, BudgetExhausted, GatewrightError
+from gateway.errors import AuditUnavailable, BudgetExhausted, GatewrightError, RequestInvalid
 from gateway.metrics import Metrics
 from gateway.parcels import VendorResult
 from gateway.ports import Ledger
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batch_lines import Claim
 from gateway.store.parcels import ParcelStore, ParkedLine
+from gateway.telemetry import Event, logger
 from gateway.types import AuditRecord, Reservation
 
 
@@ -39,6 +48,7 @@ class ParkedLines:
         *,
         metrics: Metrics,
         outcome_of: OutcomeOf,
+        new_request_id: Callable[[int], str],
     ) -> None:
         self._store = store
         self._journeys = journeys
@@ -46,6 +56,8 @@ class ParkedLines:
         self._clock = clock
         self._metrics = metrics
         self._outcome_of = outcome_of
+        self._new_request_id = new_request_id
+        self._log = logger()
         self._held: dict[str, Reservation] = {}
         self._paid: set[str] = set()
         """Requests whose cost is booked, though their outcome could not be written yet."""
@@ -60,13 +72,26 @@ class ParkedLines:
             gone = GatewrightError("The line was taken over by another worker.")
             await self._journeys.undelivered(parked.passage, gone)
 
-    async def hold(self, lines: Sequence[ParkedLine]) -> list[Ticket]:
-        """Tickets of lines, whose money this worker now has set aside."""
-        tickets = [decode_ticket(line.ticket) for line in lines]
-        for ticket in tickets:
+    async def hold(
+        self, batch: Batch, key: ContentKey, vendor_id: str, lines: Sequence[ParkedLine]
+    ) -> list[tuple[ParkedLine, Ticket]]:
+        """Lines with their tickets, whose money this worker now has set aside.
+
+        Those whose tickets it cannot read are left out: they have ended.
+
+        Raises:
+            AuditUnavailable, NotReady: some are still to be ended; they may be given again.
+        """
+        held: list[tuple[ParkedLine, Ticket]] = []
+        for line in lines:
+            ticket = decode_ticket(line.ticket)
+            if isinstance(ticket, Remnant):
+                await self._lose(batch, key, vendor_id, line, ticket)
+                continue
             if ticket.request_id not in self._held:
                 self._held[ticket.request_id] = await self._reserved(ticket)
-        return tickets
+            held.append((line, ticket))
+        return held
 
     async def end(
         self, batch: Batch, key: ContentKey, vendor_id: str, said: Mapping[int, Said]
@@ -80,18 +105,18 @@ class ParkedLines:
             return
         numbers = list(said)
         lines = await self._store.lines(batch.batch_id, key, numbers)
-        tickets = await self.hold(lines)
+        held = await self.hold(batch, key, vendor_id, lines)
         await self._store.begin_ending(batch.batch_id, numbers)
         found = await asyncio.gather(
             *(
                 self._ended(batch, vendor_id, line, ticket, said[line.line.number])
-                for line, ticket in zip(lines, tickets, strict=True)
+                for line, ticket in held
             ),
             return_exceptions=True,
         )
         ends: dict[int, LineEnd | tuple[int, int]] = {}
         failure: BaseException | None = None
-        for line, end in zip(lines, found, strict=True):
+        for (line, _), end in zip(held, found, strict=True):
             if isinstance(end, BaseException):
                 failure = failure or end
                 continue
@@ -115,8 +140,13 @@ class ParkedLines:
         organisation = ticket.principal.organisation
         if line.is_ending:
             record = await self._outcome_of(organisation, ticket.request_id)
-        reservation = self._held.pop(ticket.request_id)
-        passage = self._journeys.resume(batch, line.line, ticket, reservation, vendor_id)
+        reservation = self._held[ticket.request_id]
+        try:
+            passage = self._journeys.resume(batch, line.line, ticket, reservation, vendor_id)
+        except RequestInvalid:
+            # Its body was understood by the version that parked it, and is not by this one.
+            return await self._lost(batch, vendor_id, line, remnant_of(ticket))
+        del self._held[ticket.request_id]
         if record is not None:
             # It was settled by the process that wrote it.
             self._ledger.release(reservation)
@@ -134,6 +164,36 @@ class ParkedLines:
         if isinstance(end, Later):
             is_last = not end.is_full and failures >= FAILURES_MAX
             return end.end if is_last else (self._clock.utc_us(), failures)
+        return end
+
+    async def _lose(
+        self, batch: Batch, key: ContentKey, vendor_id: str, line: ParkedLine, remnant: Remnant
+    ) -> None:
+        """End a line alone whose ticket cannot be read."""
+        number = line.line.number
+        self._log.warning(Event.BATCH_FAILED, batch=batch.batch_id, error_class="TicketUnreadable")
+        await self._store.begin_ending(batch.batch_id, [number])
+        if not remnant.request_id:
+            now_us = self._clock.utc_us()
+            remnant = structs.replace(remnant, request_id=self._new_request_id(now_us))
+        end = await self._lost(batch, vendor_id, line, remnant)
+        await self._store.end(batch.batch_id, key, {number: end})
+        self._metrics.count_line(end.state)
+
+    async def _lost(
+        self, batch: Batch, vendor_id: str, line: ParkedLine, remnant: Remnant
+    ) -> LineEnd:
+        """Its money is given back, and its outcome is on record."""
+        record = None
+        if line.is_ending:
+            record = await self._outcome_of(batch.project[0], remnant.request_id)
+        is_recorded = record is not None
+        end = await self._journeys.lost(
+            batch, line.line, remnant, vendor_id, is_recorded=is_recorded
+        )
+        reservation = self._held.pop(remnant.request_id, None)
+        if reservation is not None:
+            self._ledger.release(reservation)
         return end
 
     async def _reserved(self, ticket: Ticket) -> Reservation:

@@ -84,15 +84,45 @@ class Ticket(Struct, frozen=True):
         )
 
 
+class RemnantIntent(Struct, frozen=True):
+    """Of the intent on record."""
+
+    leaf_hash: str = ""
+
+
+class Remnant(Struct, frozen=True):
+    """What can be read of a ticket that another version of the gateway wrote."""
+
+    request_id: str = ""
+    arrived_us: int = 0
+    intent: RemnantIntent = RemnantIntent()
+
+
 _TICKET = msgspec.msgpack.Decoder(Ticket)
+_REMNANT = msgspec.msgpack.Decoder(Remnant)
 
 
 def encode_ticket(ticket: Ticket) -> bytes:
     return msgspec.msgpack.encode(ticket)
 
 
-def decode_ticket(raw: bytes) -> Ticket:
-    return _TICKET.decode(raw)
+def decode_ticket(raw: bytes) -> Ticket | Remnant:
+    """The ticket; of one in a form that this version cannot read, what is left of it."""
+    try:
+        return _TICKET.decode(raw)
+    except msgspec.MsgspecError:
+        return _remnant(raw)
+
+
+def remnant_of(ticket: Ticket) -> Remnant:
+    return Remnant(ticket.request_id, ticket.arrived_us, RemnantIntent(ticket.intent.leaf_hash))
+
+
+def _remnant(raw: bytes) -> Remnant:
+    try:
+        return _REMNANT.decode(raw)
+    except msgspec.MsgspecError:
+        return Remnant()
 
 
 def may_wait(request: ChatRequest, principal: Principal, ruling: Ruling, arrival: Arrival) -> bool:

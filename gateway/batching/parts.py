@@ -119,6 +119,7 @@ class Batches:
             means.clock,
             metrics=means.metrics,
             outcome_of=means.outcome_of,
+            new_request_id=new_request_id,
         )
 
     @cached_property

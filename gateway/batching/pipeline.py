@@ -128,6 +128,12 @@ class BatchPipeline(Pipeline):
         attempts.add(self._attempt(passage, 0, error.code))
         await self._conclusion.failed(passage, attempts, error)
 
+    async def lost(
+        self, arrival: Arrival, principal: Principal, intent: str, error: GatewrightError
+    ) -> None:
+        """A line whose second half cannot be gone: that is its outcome."""
+        await self._conclusion.lost(arrival, principal, intent, error)
+
     def _attempt(self, passage: Passage, status: int, error: str) -> Attempt:
         target = passage.ruling.plan.candidates[0].target
         waited_us = self._clock.utc_us() - passage.arrival.arrived_us
