@@ -7,6 +7,7 @@ says so (`GATEWRIGHT_TEST_SERVERS`), so that what is shared cannot be left out t
 import asyncio
 import shutil
 import socket
+import subprocess
 from asyncio.subprocess import DEVNULL, Process
 from pathlib import Path
 
@@ -14,24 +15,46 @@ from pathlib import Path
 SERVER = shutil.which("valkey-server") or shutil.which("redis-server")
 
 
+def speaks_tls() -> bool:
+    """Whether the installed server was built with it: then it misses a certificate, no setting."""
+    if not SERVER:
+        return False
+    asked = [SERVER, "--port", "0", "--tls-port", "1", "--save", ""]
+    told = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=False)
+    return "tls-cert-file" in told.stdout
+
+
 class Server:
     """A server on loopback that can be stopped and started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, certificate: Path | None = None) -> None:
+        """With a certificate and its key, in one file, it speaks TLS only."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self._folder = folder
+        self._certificate = certificate
         self._process: Process | None = None
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        scheme = "redis" if self._certificate is None else "rediss"
+        return f"{scheme}://127.0.0.1:{self.port}/0"
+
+    @property
+    def _listening(self) -> list[str]:
+        if self._certificate is None:
+            return ["--port", str(self.port)]
+        file = str(self._certificate)
+        return [
+            *("--port", "0", "--tls-port", str(self.port), "--tls-auth-clients", "no"),
+            *("--tls-cert-file", file, "--tls-key-file", file, "--tls-ca-cert-file", file),
+        ]
 
     async def start(self) -> None:
         assert SERVER
         self._process = await asyncio.create_subprocess_exec(
-            *(SERVER, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""),
+            *(SERVER, *self._listening, "--bind", "127.0.0.1", "--save", ""),
             *("--dir", str(self._folder)),
             stdout=DEVNULL,
         )

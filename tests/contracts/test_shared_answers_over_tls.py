@@ -1,0 +1,57 @@
+"""The shared place over TLS: only a server whose certificate is vouched for is told anything."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contracts.test_shared_answers import KEY, WHOLE, World, kept
+from tests.gateway.providers.test_tls import certificate
+from tests.redis_server import Server
+
+
+pytestmark = pytest.mark.anyio
+__all__ = ["certificate"]
+
+
+@pytest.fixture
+async def world(tmp_path: Path, certificate: Path) -> AsyncIterator[World]:
+    server = Server(tmp_path, certificate)
+    await server.start()
+    async with AsyncExitStack() as parts:
+        yield World(server, parts)
+    await server.stop()
+
+
+async def test_what_is_kept_over_tls_is_found_over_tls(world: World, certificate: Path) -> None:
+    url = f"{world.server.url}?ssl_ca_certs={certificate}"
+    await kept(world.worker(url))
+
+    found = world.worker(url)
+
+    assert await found.find("acme", KEY) == WHOLE
+    assert found.is_there
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda server, file: server.url,
+        lambda server, file: server.url.replace("rediss:", "redis:"),
+        lambda server, file: f"rediss://localhost:{server.port}/0?ssl_ca_certs={file}",
+    ],
+    ids=["nobody vouches for it", "in clear", "for another name"],
+)
+async def test_a_server_that_cannot_be_trusted_is_left_alone(
+    world: World, certificate: Path, of: Any
+) -> None:
+    good = f"{world.server.url}?ssl_ca_certs={certificate}"
+    await kept(world.worker(good))
+    worker = world.worker(of(world.server, certificate))
+
+    assert await worker.find("acme", KEY) is None
+    assert not worker.is_there
+    await kept(worker, key=KEY[::-1])
+    assert await world.worker(good).find("acme", KEY[::-1]) is None
