@@ -89,8 +89,9 @@ class Scanner:
             if tagged.label == "ADDRESS":
                 places = lines_of(view.text, start, end)
             for a, b in places:
-                place = view.origin(a), view.origin_end(b)
-                found.append(Finding(*place, tagged.label, tagged.score, "tagger"))
+                if sum(map(str.isalnum, view.text[a:b])) > 1:  # One letter names nobody.
+                    place = view.origin(a), view.origin_end(b)
+                    found.append(Finding(*place, tagged.label, tagged.score, "tagger"))
         return found
 
     def _behind(self, view: Decoded, expired: Callable[[], bool]) -> list[Finding]:

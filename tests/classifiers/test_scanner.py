@@ -255,3 +255,11 @@ def test_long_rows_of_names_come_apart_and_long_names_do_not() -> None:
     text = "Doubles: Gerrit Visser Marcin Kowalski and Maria Teresa de la Cruz Ortega"
     found = [text[f.start : f.end] for f in SCANNER.scan(text).findings]
     assert found == ["Gerrit Visser", "Marcin Kowalski", "Maria Teresa de la Cruz Ortega"]
+
+
+def test_one_letter_or_mark_names_nobody() -> None:
+    text = "Who wrote it?\nA) Anna Berg\nB) Jonas Haugen\nC) neither of them\nAnswer: B."
+    tagged = tagger.load().find(text)
+    assert any(place.end - place.start == 1 for place in tagged)
+    found = [text[f.start : f.end] for f in SCANNER.scan(text).findings]
+    assert found == ["Anna Berg", "Jonas Haugen"]
