@@ -231,6 +231,7 @@ class DataPlane:
             parts.push_async_callback(self._rates.close)
             parts.push_async_callback(self._cache.close)
             parts.push_async_callback(self._integration.drain)
+            parts.push_async_callback(self._evidence.close)
             parts.push_async_callback(self._audit.close)
             parts.push_async_callback(self._presence.leave)
             parts.push_async_callback(self._batches.close)

@@ -38,6 +38,10 @@ class SecondDevice(Protocol):
         """Find out whether it could be written; `healthy` says so afterwards."""
         ...
 
+    async def rest(self) -> None:
+        """It is not needed now: what it holds for a next record goes back."""
+        ...
+
 
 class TwoDeviceLog:
     """An AuditLog over both; the first one is started and closed by its owner."""
@@ -68,8 +72,17 @@ class TwoDeviceLog:
 
     async def tend(self) -> None:
         """Once a second: ask the second device whether it could write, while it is needed."""
-        if self._second is not None and not self._first.healthy:
+        if self._second is None:
+            return
+        if self._first.healthy:
+            await self._second.rest()
+        else:
             await self._second.probe()
+
+    async def close(self) -> None:
+        """What the second device holds goes back; both may be used again."""
+        if self._second is not None:
+            await self._second.rest()
 
     def _note(self, *, carried: bool) -> None:
         if carried != self.is_carried:

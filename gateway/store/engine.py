@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import NullPool
 
 from gateway.errors import ConfigurationInvalid, NotReady
-from gateway.store.speech import DatabaseKind, Faults, away
+from gateway.store.speech import DatabaseKind, Faults, away, cut_off
 
 
 _DRIVERS = {
@@ -97,6 +97,47 @@ class Database:
 
     async def close(self) -> None:
         await self.engine.dispose()
+
+
+class Held:
+    """A connection that stays with whoever asks often; taken when first needed. PostgreSQL only.
+
+    The pool asks a connection whether it is alive whenever it hands it out, and empties it when it
+    comes back: four messages, which is as much as a short transaction.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: AsyncConnection | None = None
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        """The driver's connection, in a transaction; one that fails is not used again.
+
+        Raises:
+            NotReady: the database does not answer; whether a commit took effect is then unknown.
+        """
+        with _Translated(cut_off(self._database.kind)):
+            if self._connection is None:
+                self._connection = await self._database.engine.connect()
+            driver = await driver_of(self._connection)
+            transaction = driver.transaction()
+            try:
+                await transaction.start()
+                yield driver
+                await transaction.commit()
+            except BaseException:
+                # Without a rollback, which a server that hangs would not answer either.
+                connection, self._connection = self._connection, None
+                await connection.invalidate()
+                await connection.close()
+                raise
+
+    async def let_go(self) -> None:
+        """Give it back to the pool."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
 
 
 async def driver_of(connection: AsyncConnection) -> Any:

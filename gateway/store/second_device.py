@@ -34,6 +34,7 @@ from gateway.errors import AuditUnavailable, NotReady
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.engine import Database
 from gateway.store.second_rows import SecondRecord, insert_second
+from gateway.store.second_writing import SecondWriter
 from gateway.types import AuditRecord, Receipt
 
 
@@ -69,6 +70,7 @@ class DatabaseDevice:
     ) -> None:
         self._database = database
         self._sink = DatabaseAuditSink(database)
+        self._writer = SecondWriter(database) if database.kind == "postgresql" else None
         self._worker = worker + SECOND_SUFFIX
         self._keys = keys
         self._clock = clock
@@ -98,6 +100,11 @@ class DatabaseDevice:
             self.healthy = False
         else:
             self.healthy = True
+
+    async def rest(self) -> None:
+        """It is not needed now: its connection goes back, unless something is under way."""
+        if self._writer is not None and self._flushing is None:
+            await self._writer.let_go()
 
     async def _flush(self) -> None:
         """One group after the other until nobody waits."""
@@ -144,8 +151,7 @@ class DatabaseDevice:
             here = self._position
             group = self._prepare(taken, here[1])
             there = (SECOND_SEGMENT, here[1] + len(taken))
-            also = partial(self._beside, group)
-            if await self._sink.store(group.projected, self._worker, here, there, also=also):
+            if await self._write(group, here, there):
                 self._position = there
                 return [
                     Receipt(self._worker, SECOND_SEGMENT, each.offset_bytes, each.leaf_hash)
@@ -153,6 +159,14 @@ class DatabaseDevice:
                 ]
             self._position = None
         raise NotReady("another process moved this worker's place")
+
+    async def _write(self, group: _Group, here: Position, there: Position) -> bool:
+        """The short way, except for the first group of all: nothing says yet where it stands."""
+        if self._writer is not None and here != START:
+            beside = (group.rows, group.keys)
+            return await self._writer.store(self._worker, here, there, group.projected, beside)
+        also = partial(self._beside, group)
+        return await self._sink.store(group.projected, self._worker, here, there, also=also)
 
     async def _beside(self, group: _Group, connection: AsyncConnection) -> None:
         if self._database.kind == "postgresql":

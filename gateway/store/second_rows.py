@@ -42,16 +42,17 @@ async def insert_second(
     rows = [msgspec.structs.asdict(record) for record in records]
     await connection.execute(insert(audit_second_records), rows)
     if keys:
-        lines = [
-            {
-                "key": key.key,
-                "organisation": key.organisation,
-                "subject": key.subject,
-                "line": msgspec.json.encode(key).decode(),
-            }
-            for key in keys
-        ]
-        await connection.execute(insert(audit_second_keys), lines)
+        await connection.execute(insert(audit_second_keys), [line_of(key) for key in keys])
+
+
+def line_of(key: WrappedKey) -> dict[str, str]:
+    """A row of `audit_second_keys`."""
+    return {
+        "key": key.key,
+        "organisation": key.organisation,
+        "subject": key.subject,
+        "line": msgspec.json.encode(key).decode(),
+    }
 
 
 async def without_taken(

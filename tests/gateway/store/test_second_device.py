@@ -174,5 +174,53 @@ async def test_a_restarted_worker_goes_on_where_its_second_device_ended(
     receipt = await again.append(record(4))
     assert (receipt.segment, receipt.offset_bytes) == (1, 2)
     await first.append(record(5))
+    await asyncio.gather(first.rest(), again.rest())
     rows = [row async for row in DatabaseAuditSink(database).records(AuditQuery())]
     assert [row.projected.offset_bytes for row in rows] == [0, 1, 2, 3]
+
+
+async def test_group_after_group_numbers_and_trees_go_on_as_the_projection_has_them(
+    tmp_path: Path, database: Database
+) -> None:
+    disk = StuckDisk()
+    async with running(tmp_path, disk=disk) as log:
+        both = two_devices(log, database)
+        disk.is_broken = True
+        await both.append(record(1), b"the first group of all")
+        many = [n for n in range(2, 700) if n % 3]
+        for start in range(0, len(many), 150):
+            group = many[start : start + 150]
+            await asyncio.gather(*(both.append(record(n), b"of %d" % n) for n in group))
+        disk.is_broken = False
+        await until(lambda: log.healthy)
+        await both.append(record(700))
+        await both.close()
+        order = await projected(tmp_path, database, log)
+    assert len(order) == len(many) + 2
+    assert order[-1] == f"req_700 {record(700).stage}"
+    lines = export_records(
+        DatabaseAuditSink(database, tmp_path).records(AuditQuery()),
+        directory=tmp_path,
+        keys=KEYS,
+        second=SecondContents(database),
+    )
+    said = [line["content"] async for line in lines if "content" in line]
+    assert said == ["the first group of all", *(f"of {n}" for n in many)]
+
+
+async def test_a_group_that_the_database_refuses_is_refused_and_the_next_one_taken(
+    database: Database,
+) -> None:
+    device = DatabaseDevice(database, "w0", KEYS, SystemClock(), LIMITS)
+    await device.append(record(1))
+    await device.append(record(2))
+    async with database.writing() as connection:
+        await connection.exec_driver_sql("ALTER TABLE audit_second_keys RENAME TO gone")
+    with pytest.raises(AuditUnavailable):
+        await device.append(record(4), b"its key has nowhere to go")
+    assert not device.healthy
+    async with database.writing() as connection:
+        await connection.exec_driver_sql("ALTER TABLE gone RENAME TO audit_second_keys")
+    receipt = await device.append(record(5), b"its key has")
+    assert (receipt.segment, receipt.offset_bytes) == (1, 2)
+    await device.rest()
