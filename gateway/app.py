@@ -176,7 +176,7 @@ class DataPlane:
             clock=self._clock,
             metrics=self.metrics,
             dialect=DIALECTS["openai_chat"],
-            readiness=(self._audit_reason,),
+            readiness=(self._audit_reason, self._watcher.waiting.problem),
             draining=self._drains.under_way,
             archive=self._archive,
         )

@@ -9,6 +9,8 @@ from admin.overview.reader import Overview, OverviewReader
 from admin.services import Services
 from admin.sign_in import READING
 from gateway.access import Permission, organisations_of
+from gateway.errors import NotReady
+from gateway.store.glance import is_read_only
 from gateway.store.revisions import current
 
 
@@ -37,6 +39,8 @@ def overview_routes(services: Services) -> list[Any]:
     @route("/health/ready", http_method=READING, opt=PUBLIC)
     async def ready() -> dict[str, str]:
         await current(services.database)
+        if await is_read_only(services.database):
+            raise NotReady("The database takes no writes.", retry_after_s=1.0)
         return {"status": "ready"}
 
     return [overview, overview_api, ready]

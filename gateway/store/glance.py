@@ -1,13 +1,14 @@
 """What waits for workers in the database, seen in one query together with the revision.
 
 Batches, schedules and connection tests lie still most of the time. A worker that asked for each of
-them on its own rhythm spent more on questions than on everything else it does when idle.
+them on its own rhythm spent more on questions than on everything else it does when idle. The same
+look tells whether the server takes writes: after a failover a worker may be with the wrong one.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Select, exists, func, select
+from sqlalchemy import ColumnElement, Select, exists, false, func, select
 
 from gateway.batches import ACTIVE
 from gateway.clock import Clock
@@ -27,11 +28,25 @@ def question(database: Database) -> str:
         exists().where(parcels.c.id != ""),
         _newest_order.scalar_subquery(),
         _first_schedule.scalar_subquery(),
+        _is_read_only(database),
     )
     compiled = query.compile(
         dialect=database.engine.dialect, compile_kwargs={"literal_binds": True}
     )
     return str(compiled)
+
+
+def _is_read_only(database: Database) -> ColumnElement[bool]:
+    """A server that was demoted answers every question, and takes nothing."""
+    if database.kind == "sqlite":
+        return false()
+    return func.current_setting("transaction_read_only") == "on"
+
+
+async def is_read_only(database: Database) -> bool:
+    """Whether it takes no writes; raises NotReady where it does not answer either."""
+    async with database.reading() as connection:
+        return bool((await connection.execute(select(_is_read_only(database)))).scalar_one())
 
 
 _newest_order = select(func.max(provider_checkups.c.asked_us)).where(
@@ -52,14 +67,20 @@ class Waiting:
         self._has_parcels = True
         self._ordered_us: int | None = clock.utc_us()
         self._scheduled_us: int | None = 0
+        self._is_read_only = False
 
     def see(self, row: Sequence[Any]) -> int:
         """Take in an answer to `question`; the revision in it."""
-        revision, has_batches, has_parcels, self._ordered_us, self._scheduled_us = row
+        revision, has_batches, has_parcels, self._ordered_us, self._scheduled_us, refuses = row
+        self._is_read_only = bool(refuses)
         self._has_batches, self._has_parcels = bool(has_batches), bool(has_parcels)
         if has_batches:
             self._batches_s = self._clock.monotonic_s()
         return int(revision)
+
+    def problem(self) -> str:
+        """Why this worker should get no more requests, as far as the database says."""
+        return "The database takes no writes." if self._is_read_only else ""
 
     def batches(self) -> bool:
         """Whether a batch is not over."""

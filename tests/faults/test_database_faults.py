@@ -177,62 +177,108 @@ async def test_requests_go_on_while_the_database_is_stopped_and_the_backlog_drai
     say(capsys, f"stopped for {OUTAGE_S:g} s: {len(load.replies)} requests, all served, none lost")
 
 
+async def until_ready_is(running: RunningGateway, http: aiohttp.ClientSession, status: int) -> str:
+    """How long that takes, in words."""
+    begun_s = time.monotonic()
+    while True:
+        async with http.get(f"{running.url}/health/ready") as response:
+            if response.status == status:
+                return f"{time.monotonic() - begun_s:.1f} s"
+        await asyncio.sleep(0.02)
+
+
 async def test_a_killed_database_comes_back_without_a_stuck_pool(
     running: RunningGateway,
     one: Caller,
     server: OwnPostgres,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    longest_s = 0.0
     async with Load(one).running() as load:
         for _ in range(KILLS):
             await load.goes_on(CALLERS)
             server.kill()
             await load.goes_on(CALLERS)
             server.start()
+            started_s = time.monotonic()
             await until_numbered(running, load.served)
+            longest_s = max(longest_s, time.monotonic() - started_s)
     assert {reply.status for reply in load.replies} == {200}
     await until_numbered(running, load.served)
-    say(capsys, f"killed {KILLS} times: {len(load.replies)} requests, all served, none lost")
+    say(
+        capsys,
+        f"killed {KILLS} times: {len(load.replies)} requests, all served, none lost; "
+        f"all numbered {longest_s:.1f} s after a start at most",
+    )
 
 
 async def test_a_database_that_turned_read_only_is_left_and_found_again(
-    running: RunningGateway, one: Caller, server: OwnPostgres
+    running: RunningGateway,
+    one: Caller,
+    server: OwnPostgres,
+    http: aiohttp.ClientSession,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with Load(one).running() as load:
         await load.goes_on(CALLERS)
+        await until_ready_is(running, http, 200)
         with server.read_only():
+            noticed = await until_ready_is(running, http, 503)
             with pytest.raises(NotReady):
                 await issue_until_refused(running)
             await load.goes_on(4 * CALLERS)
+        found = await until_ready_is(running, http, 200)
         await until_numbered(running, load.served)
+    # What can be served is served; who balances load sends new requests elsewhere meanwhile.
     assert {reply.status for reply in load.replies} == {200}
     await running.issue_key()
+    say(capsys, f"read-only: noticed after {noticed}, ready again after {found}")
 
 
 async def test_a_locked_or_frozen_database_holds_no_request_up(
-    running: RunningGateway, one: Caller, server: OwnPostgres, url: str
+    running: RunningGateway,
+    one: Caller,
+    server: OwnPostgres,
+    url: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     holder = await asyncpg.connect(_plain(url))
+    count = max(4 * CALLERS, MEASURED)
     async with Load(one).running() as load:
+        await load.goes_on(count)
+        usual = len(load.replies)
         async with holder.transaction():
             await holder.execute("LOCK TABLE audit_records, audit_sequences, audit_positions")
-            await load.goes_on(4 * CALLERS)
+            await load.goes_on(count)
+        locked = len(load.replies)
         with server.frozen():
-            await load.goes_on(4 * CALLERS)
+            await load.goes_on(count)
+        frozen = len(load.replies)
         await until_numbered(running, load.served)
     await holder.close()
     assert {reply.status for reply in load.replies} == {200}
+    slowest = [
+        p99_ms(sorted(load.took_s[first:last]))
+        for first, last in ((0, usual), (usual, locked), (locked, frozen))
+    ]
+    say(capsys, "p99 {}, with its tables locked {}, frozen {}".format(*slowest))
 
 
 async def test_when_all_connections_are_taken_requests_go_on_and_operators_are_refused(
-    running: RunningGateway, one: Caller, server: OwnPostgres, url: str
+    running: RunningGateway,
+    one: Caller,
+    server: OwnPostgres,
+    url: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     held: list[asyncpg.Connection] = []
     async with Load(one).running() as load:
         with pytest.raises(asyncpg.PostgresError):
             await take_all(url, held)
+        begun_s = time.monotonic()
         with pytest.raises(NotReady):
             await running.issue_key()
+        say(capsys, f"no connection left: refused after {time.monotonic() - begun_s:.2f} s")
         await load.goes_on(4 * CALLERS)
         for connection in held:
             await connection.close()

@@ -11,7 +11,7 @@ from gateway.clock import StoppedClock
 from gateway.store.batch_tables import batches
 from gateway.store.checkups import CLAIM_WITHIN_US, CheckupTable
 from gateway.store.engine import Database, open_database
-from gateway.store.glance import Waiting, question
+from gateway.store.glance import Waiting, is_read_only, question
 from gateway.store.parcel_tables import parcels
 from gateway.store.policy_tables import policy_schedules
 from gateway.store.revisions import current
@@ -123,3 +123,14 @@ async def test_a_parcel_is_led_until_its_vendor_has_forgotten_it(database: Datab
     assert looking.waiting.parcels()
     await looking.write(delete(parcels))
     assert not looking.waiting.parcels()
+
+
+async def test_a_look_tells_a_server_that_takes_no_writes(database: Database) -> None:
+    looking = Looking(database)
+    await looking.look()
+    assert looking.waiting.problem() == ""
+    assert not await is_read_only(database)
+    looking.waiting.see((1, False, False, None, None, True))
+    assert "no writes" in looking.waiting.problem()
+    await looking.look()
+    assert looking.waiting.problem() == ""
