@@ -232,7 +232,6 @@ class DataPlane:
             parts.push_async_callback(self._cache.close)
             parts.push_async_callback(self._integration.drain)
             parts.push_async_callback(self._evidence.close)
-            parts.push_async_callback(self._audit.close)
             parts.push_async_callback(self._presence.leave)
             parts.push_async_callback(self._batches.close)
             parts.push_async_callback(self._upkeep.close)

@@ -55,6 +55,7 @@ class Event(StrEnum):
     AUDIT_SECOND_DEVICE = "audit:second_device"
     AUDIT_FIRST_DEVICE = "audit:first_device"
     AUDIT_TAIL_CUT = "audit:tail_cut"
+    AUDIT_CUT_OFF = "audit:cut_off"
     AUDIT_SEGMENT_DAMAGED = "audit:segment_damaged"
     RESPONSE_NOT_KEPT = "response:not_kept"
     BATCH_ENDED = "batch:ended"

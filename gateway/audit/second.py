@@ -44,7 +44,7 @@ class SecondDevice(Protocol):
 
 
 class TwoDeviceLog:
-    """An AuditLog over both; the first one is started and closed by its owner."""
+    """An AuditLog over both; the first one is started by its owner."""
 
     def __init__(self, first: SegmentedAuditLog, second: SecondDevice | None) -> None:
         self._first = first
@@ -80,7 +80,8 @@ class TwoDeviceLog:
             await self._second.probe()
 
     async def close(self) -> None:
-        """What the second device holds goes back; both may be used again."""
+        """Write what is waiting, and give back what either device holds."""
+        await self._first.close()
         if self._second is not None:
             await self._second.rest()
 

@@ -20,11 +20,12 @@ from gateway.audit.integrator import (
 from gateway.audit.keys import KeyWrapper
 from gateway.audit.projection import START
 from gateway.audit.projector import ProjectionBroken, Projector
+from gateway.audit.reckoning import closing, open_intents
 from gateway.audit.segments import list_segments, segment_path
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
-from gateway.errors import StartupRefused
+from gateway.errors import AuditUnavailable, StartupRefused
 from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.audit_tree import DatabaseAuditTrees
 from gateway.store.engine import Database
@@ -69,6 +70,7 @@ class Integration:
                 batch_records=PROJECTION_RECORDS,
             )
         self._integrator: Integrator | None = None
+        self._own = log
 
     @property
     def problem(self) -> str:
@@ -102,6 +104,27 @@ class Integration:
             await self.integrator().check()
         except (LogForked, TreeDamaged) as error:
             raise StartupRefused(f"audit: {error}") from error
+        if self._own is not None:
+            await self._close_cut_off(self._own)
+
+    async def _close_cut_off(self, log: SegmentedAuditLog) -> None:
+        """Give what an earlier run left open an outcome, unless it has one in the database."""
+        folder, here = self.directory / log.worker, log.position[0]
+        cut_off = [
+            each
+            for each in await asyncio.to_thread(open_intents, folder, here)
+            if await self.sink.outcome(each.record.organisation, each.record.request_id) is None
+        ]
+        if not cut_off:
+            return
+        now_us = self._clock.utc_us()
+        try:
+            await asyncio.gather(*(log.append(closing(each, now_us)) for each in cut_off))
+        except AuditUnavailable as error:
+            self._log.error(Event.AUDIT_WRITE_FAILED, worker=log.worker, reason=error.message)
+            return
+        self._log.warning(Event.AUDIT_CUT_OFF, worker=log.worker, count=len(cut_off))
+        await self.projector.catch_up()
 
     async def _require_what_was_numbered(self) -> None:
         """Refuse segments that end before what the database has numbered of them.

@@ -179,6 +179,9 @@ async def test_kills_under_64_clients_lose_and_double_nothing(
     outcomes = Counter(line["request_id"] for line in lines if line["stage"] == "outcome")
     lost = set(clients.ended) - set(outcomes)
     doubled = [request for request, count in outcomes.items() if count > 1]
+    begun = {line["request_id"] for line in lines if line["stage"] == "intent"}
+    left_open = begun - set(outcomes)
+    cut_off = [line for line in lines if line["error"] == "worker_crashed"]
     intents = [str(line.get("content")) for line in lines if line["stage"] == "intent"]
     recorded = set(MARK.findall(" ".join(intents)))
     marks = [MARK.findall(call.body.decode())[0] for call in own_upstreams.anthropic.calls]
@@ -188,9 +191,11 @@ async def test_kills_under_64_clients_lose_and_double_nothing(
         sys.stdout.write(
             f"\n{KILLS} kills, {CLIENTS} clients: {len(clients.ended)} ends seen, lost "
             f"{len(lost)}, doubled {len(doubled)}; {len(marks)} upstream calls, "
-            f"without an intent {len(unrecorded)}\n"
+            f"without an intent {len(unrecorded)}; cut off {len(cut_off)}, "
+            f"left open {len(left_open)}\n"
         )
-    assert (lost, doubled, unrecorded) == (set(), [], [])
+    assert (lost, doubled, unrecorded, left_open) == (set(), [], [], set())
+    assert not {line["request_id"] for line in cut_off} & set(clients.ended)
     assert len(clients.ended) >= KILLS * CLIENTS
     assert numbered == len([line for line in lines if line["organisation"] == DEMO.organisation])
 
