@@ -12,7 +12,8 @@ from gateway.cli.init import prepare
 
 UNUSED = {
     *("aiohttp", "alembic", "anthropic", "argon2", "asyncpg", "authlib", "boto3", "hvac"),
-    *("httpx", "httpx2", "jinja2", "openai", "pydantic", "redis", "sklearn", "torch", "triton"),
+    *("httpx", "httpx2", "jinja2", "openai", "pydantic", "redis", "rich", "sklearn"),
+    *("structlog", "torch", "triton"),
 }
 
 

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from gateway.clock import StoppedClock
 from gateway.configuration.reading import parse_settings
@@ -15,6 +14,7 @@ from gateway.store.engine import open_database
 from gateway.store.price_files import CONFIGURED, OrderedMeanwhile, PriceFiles
 from gateway.types import Target
 from gateway.worker.pricing import PriceWatch, configured_targets
+from tests.log_lines import capture_logs
 
 
 pytestmark = pytest.mark.anyio
