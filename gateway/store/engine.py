@@ -197,7 +197,8 @@ def open_database(
     options: dict[str, Any] = {"pool_pre_ping": is_remote, "hide_parameters": True}
     if pooled:
         options |= {"pool_size": pool_size, "max_overflow": 1, "pool_timeout": _POOL_WAIT_S}
-        options |= {"pool_recycle": _RECYCLE_S}
+        # The newest first: its thread, its statements and its pages were in use a moment ago.
+        options |= {"pool_recycle": _RECYCLE_S, "pool_use_lifo": True}
     else:
         options |= {"poolclass": NullPool}
     if is_remote:
