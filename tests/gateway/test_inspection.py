@@ -121,7 +121,7 @@ async def test_a_broken_classifier_counts_as_most_sensitive_and_tells_nothing(
         raise error
 
     monkeypatch.setattr(module, "extract", fail)
-    inspector = make(inline_bytes_max=0 if threaded else 10**6)
+    inspector = make(inline_bytes_max=0 if threaded else 10**6, deadline_s=30.0)
     with capture_logs() as logs:
         seen = await inspector.inspect(request("hello"), ORG)
     inspector.close()
