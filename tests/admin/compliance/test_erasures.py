@@ -171,7 +171,8 @@ async def test_a_case_shows_what_vendors_hold_of_it_until_they_have_deleted_it(
             await copies.order(connection, case, "acme", "batch_1", frozenset())
         await cora.send("POST", f"{one}/erase", {"typed": "T-7"})
         _, page = await cora.send("GET", one)
-        assert "1 of 1 batch may still be there" in page
+        assert "1 of 1 batch at vendors may still be there" in page
+        assert "not yet at vendors" in (await cora.send("GET", AT))[1]
         assert "to be deleted" in page
         assert "the vendor works on it" in page
         assert "open &amp; shut" in page
@@ -179,6 +180,8 @@ async def test_a_case_shows_what_vendors_hold_of_it_until_they_have_deleted_it(
         await copies.end("gwp-1", "deleted", "batch_v1", "its name stays")
         _, page = await cora.send("GET", one)
         assert "No vendor has any of it any more" in page
+        assert "may still be there" not in page
+        assert "not yet at vendors" not in (await cora.send("GET", AT))[1]
         assert "its name stays" in page
         said = msgspec.json.decode(await certificate(cora, one))
         assert (said["vendor_copies_left"], said["vendor_copies"][0]["state"]) == (0, "deleted")
