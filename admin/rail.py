@@ -96,6 +96,7 @@ ROOMS: Final = (
         "Compliance",
         (
             Screen("compliance", "Due", _C, _P.AUDIT_READ),
+            Screen("obligations", "Obligations", f"{_C}/obligations", _P.AUDIT_READ),
             Screen("reviews", "Reviews", f"{_C}/reviews", _P.AUDIT_READ),
             Screen("audit", "Audit", "/o/{organisation}/audit", _P.AUDIT_READ),
             Screen("integrity", "Integrity", "/o/{organisation}/integrity", _P.AUDIT_READ),

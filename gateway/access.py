@@ -46,6 +46,7 @@ class Permission(StrEnum):
     HOLDS_SET = "holds:set"
     REVIEWS_SIGN = "reviews:sign"
     INCIDENTS_LEAD = "incidents:lead"
+    OBLIGATIONS_SET = "obligations:set"
     BATCHES_MANAGE = "batches:manage"
     PEOPLE_READ = "people:read"
     PEOPLE_MANAGE = "people:manage"
@@ -65,11 +66,11 @@ ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     "app_owner": _READING | {_P.KEYS_ISSUE, _P.BATCHES_MANAGE},
     "policy_editor": _READING | {_P.POLICIES_EDIT},
     "approver": _READING | {_P.POLICIES_APPROVE, _P.POLICIES_PUBLISH, _P.CONTENT_APPROVE_REVEAL},
-    # Reads everything and changes nothing but holds, reveals, erasures, reviews and incidents.
+    # Reads everything; changes only holds, reveals, erasures, reviews, incidents and obligations.
     "compliance": _READING
     | {_P.AUDIT_READ, _P.AUDIT_EXPORT, _P.PEOPLE_READ}
     | {_P.CONTENT_REVEAL, _P.CONTENT_APPROVE_REVEAL, _P.CONTENT_ERASE, _P.HOLDS_SET}
-    | {_P.REVIEWS_SIGN, _P.INCIDENTS_LEAD},
+    | {_P.REVIEWS_SIGN, _P.INCIDENTS_LEAD, _P.OBLIGATIONS_SET},
     "security_admin": _READING
     | {_P.AUDIT_READ, _P.PEOPLE_READ, _P.PEOPLE_MANAGE, _P.SECRETS_SET, _P.KEYS_ISSUE}
     | {_P.INCIDENTS_LEAD, _P.BATCHES_MANAGE},

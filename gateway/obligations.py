@@ -11,7 +11,9 @@ from msgspec import Struct
 
 
 HOUR_US: Final = 3_600_000_000
-Regime = Literal["ai-act", "cert-in", "dpdp", "gdpr", "hipaa", "iso27001", "rbi", "soc2"]
+Regime = Literal[
+    "ai-act", "cert-in", "dpdp", "gdpr", "hipaa", "iso27001", "iso42001", "rbi", "soc2"
+]
 REGIMES: Final[tuple[Regime, ...]] = get_args(Regime)
 TITLES: Final[Mapping[Regime, str]] = {
     "ai-act": "EU AI Act",
@@ -20,6 +22,7 @@ TITLES: Final[Mapping[Regime, str]] = {
     "gdpr": "GDPR",
     "hipaa": "HIPAA",
     "iso27001": "ISO 27001",
+    "iso42001": "ISO 42001",
     "rbi": "RBI directions",
     "soc2": "SOC 2",
 }

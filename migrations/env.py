@@ -15,6 +15,7 @@ from gateway.store.policy_tables import policy_versions
 from gateway.store.pool_drains import pool_drains
 from gateway.store.price_tables import price_files
 from gateway.store.profile_tables import profile_hours
+from gateway.store.regimes import regime_choices
 from gateway.store.reviews import reviews
 from gateway.store.rollup_tables import rollup_cursors
 from gateway.store.setup_links import setup_links
@@ -36,6 +37,7 @@ tables = (
     price_files,
     profile_hours,
     provider_checkups,
+    regime_choices,
     reviews,
     rollup_cursors,
     setup_links,

@@ -28,6 +28,7 @@ from gateway.store.incidents import (
     checked,
     clocks,
 )
+from gateway.store.regimes import RegimeTable
 from gateway.store.traffic import Row, TrafficReader
 
 
@@ -120,9 +121,13 @@ class IncidentRoom:
         self._explorer = Explorer(TrafficReader(services.database))
         self._trees = DatabaseAuditTrees(services.database)
         self.store = IncidentStore(services.database, services.clock)
+        self._regimes = RegimeTable(
+            services.database, services.settings.obligations, services.clock
+        )
 
-    def regimes(self, organisation: str) -> tuple[str, ...]:
-        return self._services.settings.obligations.of(organisation)
+    async def regimes(self, organisation: str) -> tuple[str, ...]:
+        """The rules that hold for an organisation now."""
+        return (await self._regimes.standing(organisation)).names
 
     async def lines(self, organisation: str) -> list[IncidentLine]:
         found = await self.store.listed([organisation])
@@ -223,7 +228,7 @@ class IncidentRoom:
                 since_us=order.since_us or noticed_us - _BEFORE_US,
                 until_us=order.until_us,
                 noticed_us=noticed_us,
-                regimes=" ".join(self.regimes(organisation)),
+                regimes=" ".join(await self.regimes(organisation)),
                 opened_by=person.name,
                 opened_us=now_us,
             ),

@@ -34,6 +34,7 @@ AT: Final = "/o/{organisation:str}/compliance/incidents"
 ONE: Final = AT + "/{incident:str}"
 API: Final = "/api/organisations/{organisation:str}/compliance/incidents"
 CONFLICT: Final = 409
+RULES: Final[dict[str, str]] = {str(name): title for name, title in TITLES.items()}
 NO_CONTENT: Final = 204
 MEANWHILE: Final = "Somebody was faster; nothing was done. This is how it stands now."
 _P = Permission
@@ -135,7 +136,7 @@ def _reading(services: Services, room: IncidentRoom) -> list[Any]:
             "compliance/incidents.html",
             "incidents",
             lines=await room.lines(organisation),
-            rules=[TITLES[name] for name in services.settings.obligations.of(organisation)],
+            rules=[RULES[name] for name in await room.regimes(organisation)],
         )
 
     @route(ONE, http_method=READING, media_type=_HTML, opt=_READS)
@@ -171,7 +172,7 @@ def _opening(services: Services, room: IncidentRoom) -> list[Any]:
             wrong=wrong or {},
             scope=scope,
             kinds=[(name, name) for name in KINDS],
-            rules=[TITLES[name] for name in services.settings.obligations.of(organisation)],
+            rules=[RULES[name] for name in await room.regimes(organisation)],
         )
 
     async def ordered(request: Asked, form: Form) -> IncidentOrder:

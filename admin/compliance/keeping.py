@@ -10,6 +10,7 @@ from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.compliance.checklist import ChecklistRoom
 from admin.compliance.office import Office, in_words
 from admin.services import Services
 from admin.sign_in import SEE_OTHER
@@ -37,12 +38,17 @@ Form = Annotated[HoldForm, Body(media_type=RequestEncodingType.URL_ENCODED)]
 
 def keeping_routes(services: Services, office: Office) -> list[Any]:
     """Home, holds and retention."""
-    shell = services.shell
+    shell, checklist = services.shell, ChecklistRoom(services, office)
 
     @get(AT, media_type=MediaType.HTML, opt=_READS)
     async def home(request: Asked, organisation: FromPath[str]) -> Response[str]:
-        standing = await office.standing(organisation)
-        return await shell.page(request, "compliance/home.html", "compliance", standing=standing)
+        return await shell.page(
+            request,
+            "compliance/home.html",
+            "compliance",
+            standing=await office.standing(organisation),
+            checklist=await checklist.read(organisation),
+        )
 
     @get(AT + "/retention", media_type=MediaType.HTML, opt=_READS)
     async def retention(request: Asked, organisation: FromPath[str]) -> Response[str]:

@@ -200,6 +200,18 @@ class DatabaseAuditSink:
             first, last = (await connection.execute(query)).one()
         return None if first is None else (first, last)
 
+    async def began_us(self, organisation: str) -> int:
+        """When the first record of an organisation was written; 0 where there is none."""
+        columns = audit_records.c
+        query = (
+            select(columns.utc_us)
+            .where(columns.organisation == organisation)
+            .order_by(columns.sequence)
+            .limit(1)
+        )
+        async with self._database.reading() as connection:
+            return int((await connection.execute(query)).scalar_one_or_none() or 0)
+
     async def newest(self, query: AuditQuery, limit: int = 100) -> list[SequencedRecord]:
         """The last matching records, newest first, without damaged ones; for an admin page."""
         columns = audit_records.c

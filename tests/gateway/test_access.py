@@ -75,7 +75,7 @@ def test_organisations_are_named_unless_it_is_everywhere() -> None:
     assert organisations_of(everywhere, Permission.KEYS_READ) is None
 
 
-def test_compliance_changes_nothing_but_holds_reveals_erasures_reviews_and_incidents() -> None:
+def test_compliance_changes_nothing_but_what_compliance_is_about() -> None:
     changing = {
         each for each in ROLE_PERMISSIONS["compliance"] if not each.endswith((":read", ":export"))
     }
@@ -83,7 +83,7 @@ def test_compliance_changes_nothing_but_holds_reveals_erasures_reviews_and_incid
     assert changing == {
         *(Permission.HOLDS_SET, Permission.CONTENT_ERASE),
         *(Permission.CONTENT_REVEAL, Permission.CONTENT_APPROVE_REVEAL),
-        *(Permission.REVIEWS_SIGN, Permission.INCIDENTS_LEAD),
+        *(Permission.REVIEWS_SIGN, Permission.INCIDENTS_LEAD, Permission.OBLIGATIONS_SET),
     }
 
 

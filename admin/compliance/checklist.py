@@ -1,0 +1,242 @@
+"""Reads how each duty of an organisation stands now, from this installation; nothing is assumed.
+
+Everything is read once, then judged in one place (`judging`), so that no two lines disagree.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from admin.compliance.duties import DUTIES, PLACES, Duty
+from admin.compliance.judging import Known, Standing, standing_of
+from admin.compliance.office import Office
+from admin.policy_room.places import place_named
+from admin.services import Services
+from gateway.access import EVERYWHERE, Permission, Person, allows
+from gateway.audit.disk import Disk
+from gateway.audit.integrator import CheckpointFiles
+from gateway.credentials import master_key
+from gateway.deeds import OPERATORS
+from gateway.errors import RequestInvalid
+from gateway.obligations import REGIMES, TITLES
+from gateway.store.audit_sink import AuditQuery
+from gateway.store.conditions import IN_HOUSE
+from gateway.store.deliveries import Deliveries
+from gateway.store.drifts import DriftTable
+from gateway.store.incidents import Incident, IncidentStore, Running
+from gateway.store.keeping import retention_of
+from gateway.store.policies import PolicyStore
+from gateway.store.regimes import RegimeChoice, RegimeTable, checked
+from gateway.store.reviews import ReviewStore
+from gateway.store.sealed_secrets import SealedSecretTable
+
+
+CHOICES_SHOWN: Final = 10
+DRIFTS_MAX: Final = 100
+DECIDING: Final = ("live", "canary")
+
+
+class Line(Struct, frozen=True):
+    """A duty, and how it stands."""
+
+    duty: Duty
+    standing: Standing
+    evidence: str
+    """The screen that shows it; empty for what is not to be shown here."""
+
+
+class Part(Struct, frozen=True):
+    """One rule with its duties."""
+
+    regime: str
+    title: str
+    lines: tuple[Line, ...]
+    counts: Mapping[str, int]
+    """Lines by their state."""
+
+
+class Checklist(Struct, frozen=True):
+    """All that an organisation is to be able to show, and how it stands."""
+
+    organisation: str
+    read_us: int
+    choice: RegimeChoice
+    parts: tuple[Part, ...]
+    choices: tuple[RegimeChoice, ...] = ()
+    """Earlier ones too, the newest first."""
+
+
+class RegimeOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which rules hold from now on; `seen` is the place of the choice that was read before."""
+
+    regimes: tuple[str, ...]
+    reason: str
+    seen: int
+
+
+class ChecklistRoom:
+    """Of one organisation at a time."""
+
+    def __init__(self, services: Services, office: Office) -> None:
+        self._services = services
+        self._office = office
+        database, clock = services.database, services.clock
+        self.regimes = RegimeTable(database, services.settings.obligations, clock)
+        self._incidents = IncidentStore(database, clock)
+        self._reviews = ReviewStore(database, clock)
+        self._policies = PolicyStore(database, clock)
+        self._drifts = DriftTable(database, clock)
+        self._deliveries = Deliveries(database, clock)
+        self._sealed = SealedSecretTable(database, master_key(services.settings), clock)
+
+    async def read(self, organisation: str) -> Checklist:
+        """The duties of the rules that hold, with how each stands now."""
+        choice = await self.regimes.standing(organisation)
+        known = await self._known(organisation)
+        parts = tuple(_part(name, organisation, known) for name in choice.names)
+        choices = tuple(await self.regimes.choices(organisation, CHOICES_SHOWN))
+        return Checklist(organisation, known.now_us, choice, parts, choices)
+
+    async def choose(self, person: Person, organisation: str, order: RegimeOrder) -> RegimeChoice:
+        """Let other rules hold.
+
+        Raises:
+            RequestInvalid: a rule is none, no reason is given, or the same rules hold already.
+            ChosenMeanwhile: somebody else chose since the page was read.
+        """
+        regimes = checked(order.regimes, " ".join(order.reason.split()))
+        before = await self.regimes.standing(organisation)
+        if before.place and regimes == before.regimes:
+            raise RequestInvalid("these rules hold already", parameter="regimes")
+        choice = RegimeChoice(
+            organisation,
+            order.seen + 1,
+            regimes,
+            person.name[:200],
+            " ".join(order.reason.split()),
+            self._services.clock.utc_us(),
+        )
+        after = {"regimes": regimes, "reason": choice.reason}
+        async with self._services.deeds.doing(
+            person.name,
+            "obligations.chosen",
+            organisation,
+            before={"regimes": before.regimes},
+            after=after,
+        ):
+            await self.regimes.choose(choice)
+        return choice
+
+    async def _known(self, organisation: str) -> Known:
+        services, settings = self._services, self._services.settings
+        now_us = services.clock.utc_us()
+        signed = await self._office.parts.trees.newest(organisation)
+        checked_log = await services.checker.last(organisation)
+        cases = await self._office.erasures.cases(organisation)
+        standing = await self._incidents.standing([organisation])
+        reviews = await self._reviews.reviews(organisation)
+        versions = await self._versions(organisation)
+        people = [each for each in await services.people.listed() if _belongs(each, organisation)]
+        outside = {each.jurisdiction for each in settings.providers.values()} - {IN_HOUSE}
+        stated_us, offset = await self._stated()
+        sinks = await self._deliveries.states(settings.sinks) if settings.sinks else []
+        oldest = [each.oldest_us for each in sinks if each.oldest_us]
+        return Known(
+            now_us=now_us,
+            period_us=round(settings.audit.checkpoint_period_s * 1_000_000),
+            signed_us=signed.signed_us if signed else 0,
+            signed_records=signed.size if signed else 0,
+            exported_us=await self._exported(organisation),
+            verified_us=checked_log.ended_us if checked_log else 0,
+            verified_reason=checked_log.reason if checked_log else "",
+            first_us=await services.records.began_us(organisation),
+            retention_days=retention_of(settings, organisation)[1],
+            holds=len(await self._office.custody.holds(organisation)),
+            cases=[each.due_us for each in cases if each.state == "open"],
+            done_cases=sum(each.state == "done" for each in cases),
+            reports=_due(standing),
+            incidents=len(standing),
+            reviews=[each.state(now_us) for each in reviews if each.ended_us is None],
+            signed_reviews=len(await self._reviews.last_signatures(organisation)),
+            versions=len(versions),
+            unapproved=sum(each in ("", author) for each, author in versions),
+            people=len(people),
+            approvers=sum(allows(p, Permission.POLICIES_APPROVE, organisation) for p in people),
+            is_single_sign_on=bool(settings.oidc.issuer),
+            credentials=[each.set_us for each in await self._sealed.listed()],
+            jurisdictions=sorted(outside),
+            in_house=len(settings.providers) - len(outside),
+            is_watched=settings.drift.enabled,
+            drifts=len(await self._drifts.open([organisation], DRIFTS_MAX)),
+            sinks=len(settings.sinks),
+            behind_us=now_us - min(oldest) if oldest else 0,
+            clock_source=settings.audit.clock_source,
+            stated_us=stated_us,
+            offset=offset,
+        )
+
+    async def _exported(self, organisation: str) -> int | None:
+        folder = self._services.settings.path(self._services.settings.audit.checkpoint_directory)
+        files = CheckpointFiles(folder, Disk())
+
+        def newest() -> int | None:
+            if not folder.is_dir():
+                return None
+            found = files.newest_of_all().get(organisation)
+            return found.signed_us if found else 0
+
+        try:
+            return await asyncio.to_thread(newest)
+        except OSError:
+            return None
+
+    async def _versions(self, organisation: str) -> list[tuple[str, str]]:
+        """Who approved and who wrote each version that decides for the organisation."""
+        return [
+            (each.approver, each.author)
+            for each in await self._policies.versions()
+            if each.state in DECIDING and place_named(organisation, each.level) is not None
+        ]
+
+    async def _stated(self) -> tuple[int, str]:
+        """When a worker last stated its clock, and what it said of how far off it is."""
+        query = AuditQuery(organisation=OPERATORS, stage="admin", action="clock.stated")
+        for row in await self._services.records.newest(query, 1):
+            record = row.projected.record
+            offset = record.detail.get("offset_us", "")
+            is_number = offset.removeprefix("-").isdigit()
+            return record.utc_us, f", {offset} µs off" if is_number else ""
+        return 0, ""
+
+
+def _due(standing: Sequence[tuple[Incident, Sequence[Running]]]) -> dict[str, list[int]]:
+    """Reports that were not made, by rule: when each is due."""
+    found: dict[str, list[int]] = {}
+    for _, running in standing:
+        for each in running:
+            if not each.is_stopped:
+                found.setdefault(each.clock.regime, []).append(each.due_us)
+    return found
+
+
+def _part(regime: str, organisation: str, known: Known) -> Part:
+    lines = tuple(
+        Line(
+            duty,
+            standing_of(duty.check, regime, known),
+            PLACES.get(duty.check, "").replace("{organisation}", organisation),
+        )
+        for duty in DUTIES
+        if duty.regime == regime
+    )
+    counts: dict[str, int] = {}
+    for line in lines:
+        counts[line.standing.state] = counts.get(line.standing.state, 0) + 1
+    return Part(regime, TITLES[next(r for r in REGIMES if r == regime)], lines, counts)
+
+
+def _belongs(person: Person, organisation: str) -> bool:
+    here = (EVERYWHERE, organisation)
+    return not person.is_disabled and any(grant.organisation in here for grant in person.grants)

@@ -1,0 +1,136 @@
+"""The checklist: what rules ask for, how it stands here and now, and who chose the rules."""
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from admin.compliance.duties import PLACES
+from tests.admin.chromium import window
+from tests.admin.compliance.archive import PASSWORD, deeds, person
+from tests.admin.listener import Browser, Listener
+
+
+pytestmark = pytest.mark.anyio
+AT = "/o/acme/compliance/obligations"
+API = "/api/organisations/acme/compliance/obligations"
+
+
+@pytest.fixture
+async def acme(listener: Listener) -> Listener:
+    """An organisation that nobody chose rules for."""
+    await listener.issue_key("first")
+    return listener
+
+
+async def chosen(browser: Browser, *regimes: str, seen: int = 0, status: int = 201) -> str:
+    order = {"regimes": regimes, "reason": "as the board decided, minutes of May", "seen": seen}
+    answer, text = await browser.send("POST", API, body=msgspec.json.encode(order).decode())
+    assert answer.status == status, text
+    return text
+
+
+async def checklist(browser: Browser) -> dict[str, Any]:
+    answer, text = await browser.send("GET", API)
+    assert answer.status == 200, text
+    found: dict[str, Any] = msgspec.json.decode(text)
+    return found
+
+
+async def states(browser: Browser, check: str) -> set[str]:
+    found = await checklist(browser)
+    return {
+        line["standing"]["state"]
+        for part in found["parts"]
+        for line in part["lines"]
+        if line["duty"]["check"] == check
+    }
+
+
+async def test_rules_are_chosen_by_compliance_with_a_reason_and_on_record(
+    acme: Listener,
+) -> None:
+    async with person(acme, "cora") as cora, person(acme, "dan") as dan:
+        assert (await checklist(cora))["parts"] == []
+        _, home = await cora.send("GET", "/o/acme/compliance")
+        assert "No rule is chosen for acme" in home
+        form = {"regimes": "gdpr", "reason": " the  board ", "seen": "0"}
+        answer, page = await cora.send("POST", AT, form)
+        assert answer.status == 303, page
+        assert [part["regime"] for part in (await checklist(cora))["parts"]] == ["gdpr"]
+        for wrong in ({"regimes": "moon"}, {"reason": " "}):
+            answer, page = await cora.send("POST", AT, form | {"seen": "1"} | wrong)
+            assert (answer.status, 'role="alert"' in page) == (400, True)
+        answer, page = await dan.send("POST", AT, form | {"regimes": "soc2"})
+        assert (answer.status, "Somebody else chose meanwhile" in page) == (409, True)
+        assert re.search(r'value="soc2" checked', page)
+        await chosen(dan, "soc2", "cert-in", seen=1)
+        await chosen(cora, seen=1, status=409)
+        await chosen(dan, "cert-in", "soc2", seen=2, status=400)
+        _, home = await cora.send("GET", "/o/acme/compliance")
+        assert "CERT-In directions</a>" in home
+        history = (await checklist(cora))["choices"]
+    assert [(each["actor"], each["regimes"]) for each in history] == [
+        ("dan", "cert-in soc2"),
+        ("cora", "gdpr"),
+    ]
+    done = [actor for actor, action in await deeds(acme) if action == "obligations.chosen"]
+    assert sorted(set(done)) == ["cora", "dan"]
+
+
+async def test_duties_stand_as_the_installation_does_and_change_with_it(
+    acme: Listener,
+) -> None:
+    async with person(acme, "cora") as cora:
+        await chosen(cora, "gdpr", "cert-in", "soc2")
+        assert await states(cora, "limited") == {"open"}
+        assert await states(cora, "clock") == {"open"}
+        assert await states(cora, "reports") == {"met"}
+        await cora.send(
+            "POST",
+            "/o/acme/compliance/incidents/new",
+            {"title": "A key was in a repository", "kind": "access", "q": "", "noticed": "5h"},
+        )
+        assert await states(cora, "reports") == {"look"}
+        acme.clock.advance(2 * 3600)
+        await cora.sign_in_as("cora", PASSWORD)
+        assert await states(cora, "reports") == {"look", "open"}
+        _, page = await cora.send("GET", AT)
+        assert "duties are not met" in page
+        assert "1 report due now or overdue" in page
+        assert page.count("not provable here: organisational") >= 3
+
+
+async def test_every_piece_of_evidence_is_a_page_that_is_there(acme: Listener) -> None:
+    async with person(acme, "cora") as cora:
+        for path in sorted(set(PLACES.values())):
+            answer, _ = await cora.send("GET", path.replace("{organisation}", "acme"))
+            assert answer.status in (200, 403), path
+
+
+async def test_who_only_reads_the_evidence_chooses_nothing(
+    acme: Listener, browser: Browser
+) -> None:
+    async with person(acme, "root", role="platform_admin") as root:
+        answer, page = await root.send("GET", AT)
+        assert answer.status == 200
+        assert "Whoever is responsible for compliance chooses" in page
+        await chosen(root, "gdpr", status=403)
+    answer, _ = await browser.send("GET", AT)
+    assert answer.status in (302, 303, 401)
+
+
+async def test_the_page_is_read_and_rules_are_chosen_without_scripts(acme: Listener) -> None:
+    async with person(acme, "cora"), window(acme, scripts=False) as seen:
+        await seen.sign_in("cora", PASSWORD)
+        await seen.open(AT)
+        await seen.page.get_by_label("GDPR").check()
+        await seen.page.get_by_label("Why").fill("the board")
+        await seen.page.get_by_role("button", name="Let these rules hold").click()
+        await seen.page.get_by_role("heading", name="GDPR").wait_for()
+        assert seen.problems == []
+    async with window(acme) as seen:
+        await seen.sign_in("cora", PASSWORD)
+        await seen.open(AT)
+        assert await seen.violations() == []
