@@ -41,6 +41,15 @@ class BatchDetail(Struct, frozen=True):
     """Whether every record of its time was looked at; otherwise it cost at least so much."""
 
 
+class BatchLine(Struct, frozen=True):
+    """A batch in a list, with what it cost so far."""
+
+    batch: BatchRow
+    cost_microusd: int
+    is_all: bool
+    """Whether every record of its time was looked at; otherwise it cost at least so much."""
+
+
 class BatchDesk:
     """Batches and files of one organisation at a time."""
 
@@ -86,6 +95,33 @@ class BatchDesk:
             cost_microusd=cost_microusd,
             is_all=looked_at <= RECORDS_MAX,
         )
+
+    async def with_costs(self, organisation: str, rows: Sequence[BatchRow]) -> list[BatchLine]:
+        """What each of these batches cost, from the records of their keys.
+
+        RECORDS_MAX of them are looked at in all: batches whose keys asked for more than that cost
+        at least what was found.
+        """
+        costs, cut, left = dict.fromkeys((row.id for row in rows), 0), set[str](), RECORDS_MAX
+        now_us = self._services.clock.utc_us()
+        for key_id in dict.fromkeys(row.key_id for row in rows):
+            own = [row for row in rows if row.key_id == key_id]
+            query = AuditQuery(
+                organisation=organisation,
+                stage="outcome",
+                key_id=key_id,
+                since_us=min(row.created_us for row in own),
+                until_us=max(row.ended_us or now_us for row in own) + 1,
+            )
+            async for found in self._services.records.records(query):
+                if not left:
+                    cut.add(key_id)
+                    break
+                left -= 1
+                record = found.projected.record
+                if (batch_id := record.detail.get("batch")) in costs:
+                    costs[batch_id] += record.cost_microusd
+        return [BatchLine(row, costs[row.id], row.key_id not in cut) for row in rows]
 
     async def cancel(self, person: Person, organisation: str, batch_id: str) -> None:
         """Raises NotFoundException, or ChangedMeanwhile where it is over or being ended."""

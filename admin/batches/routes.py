@@ -7,12 +7,12 @@ from litestar.params import FromPath
 from litestar.response import Redirect
 
 from admin.access import needs, session_of
-from admin.batches.desk import BatchDesk, BatchDetail, matching
+from admin.batches.desk import BatchDesk, BatchDetail, BatchLine, matching
 from admin.costs.limits import ChangedMeanwhile
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from gateway.access import Permission
-from gateway.store.batch_lists import BatchRow, FileRow
+from gateway.store.batch_lists import FileRow
 from gateway.store.custody import Custody
 
 
@@ -42,8 +42,8 @@ def batch_routes(services: Services) -> list[Any]:
 
 def _api(desk: BatchDesk) -> list[Any]:
     @get(API, opt=_READS)
-    async def list_batches(organisation: FromPath[str]) -> list[BatchRow]:
-        return await desk.lists.batches(organisation)
+    async def list_batches(organisation: FromPath[str]) -> list[BatchLine]:
+        return await desk.with_costs(organisation, await desk.lists.batches(organisation))
 
     @get(API + "/{batch:str}", opt=_READS)
     async def show_batch(organisation: FromPath[str], batch: FromPath[str]) -> BatchDetail:
@@ -123,7 +123,7 @@ def _listing(services: Services, desk: BatchDesk) -> list[Any]:
             request,
             "batches/batches.html",
             "batches",
-            rows=found[:SHOWN_MAX],
+            lines=await desk.with_costs(organisation, found[:SHOWN_MAX]),
             found=len(found),
             total=len(rows),
             states=sorted(states.items()),

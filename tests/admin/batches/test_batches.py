@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from admin.batches import desk
 from gateway.batches import LineCounts
 from gateway.types import AuditRecord
 from tests.admin import seeding as people
@@ -77,6 +78,43 @@ async def test_its_requests_are_linked_and_their_cost_is_added_up(
     assert "/o/acme/traffic/req_2" in page
 
 
+async def test_the_list_says_what_each_batch_cost_and_where_it_may_be_more(
+    listener: Listener, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [await listener.issue_key(name) for name in ("nightly", "weekly")]
+    async with listener.database() as database:
+        made = [await seeding.batch(listener, database, key) for key in keys]
+    records = [
+        AuditRecord(
+            stage="outcome",
+            request_id=f"req_{key}_{line}",
+            organisation="acme",
+            utc_us=listener.clock.utc_us(),
+            key_id=key,
+            status="ok",
+            cost_microusd=1_250_000,
+            detail={"batch": batch, "line": str(line)},
+        )
+        for key, batch in zip(keys, made, strict=True)
+        for line in range(2)
+    ]
+    await listener.record(*records)
+    await owner(listener, browser)
+
+    async def costs() -> dict[str, tuple[int, bool]]:
+        _, text = await browser.send("GET", "/api/organisations/acme/batches")
+        return {
+            each["batch"]["id"]: (each["cost_microusd"], each["is_all"])
+            for each in msgspec.json.decode(text)
+        }
+
+    assert await costs() == dict.fromkeys(made, (2_500_000, True))
+    assert "$2.50" in (await browser.send("GET", AT))[1]
+    monkeypatch.setattr(desk, "RECORDS_MAX", 3)
+    assert sorted((await costs()).values()) == [(1_250_000, False), (2_500_000, True)]
+    assert "at least $1.25" in (await browser.send("GET", AT))[1]
+
+
 async def test_cancelling_says_in_numbers_what_it_does_and_is_a_deed(
     listener: Listener, browser: Browser
 ) -> None:
@@ -90,7 +128,7 @@ async def test_cancelling_says_in_numbers_what_it_does_and_is_a_deed(
     again, page = await browser.send("POST", f"{AT}/{batch}/cancel")
     assert (again.status, "nothing to cancel" in page) == (409, True)
     _, text = await browser.send("GET", "/api/organisations/acme/batches")
-    assert [each["state"] for each in msgspec.json.decode(text)] == ["cancelling"]
+    assert [each["batch"]["state"] for each in msgspec.json.decode(text)] == ["cancelling"]
     assert ("olga", "batch.cancelled") in await deeds(listener)
     assert (await browser.send("GET", f"{AT}/batch_none"))[0].status == 404
 
