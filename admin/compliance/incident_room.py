@@ -224,7 +224,7 @@ class IncidentRoom:
                 title=" ".join(order.title.split()),
                 kind=order.kind,
                 ticket=" ".join(order.ticket.split()),
-                filter=_filter_of(order.filter),
+                filter=filter_of(order.filter),
                 since_us=order.since_us or noticed_us - _BEFORE_US,
                 until_us=order.until_us,
                 noticed_us=noticed_us,
@@ -339,7 +339,7 @@ def _counted(names: Sequence[str]) -> tuple[Counted, ...]:
     return tuple(sorted(found, key=lambda each: (-each.requests, each.name)))
 
 
-def _filter_of(text: str) -> str:
+def filter_of(text: str) -> str:
     """A filter in its normal form, without the times that an incident has of its own.
 
     Raises:

@@ -96,6 +96,11 @@ class Incident(Struct, frozen=True):
     closed_us: int = 0
 
     @property
+    def scope(self) -> str:
+        """Its times and filter in one text: what a change of them was made from."""
+        return f"{self.since_us} {self.until_us} {self.filter}"
+
+    @property
     def state(self) -> str:
         return "closed" if self.closed_us else "closing" if self.closing_by else "open"
 
@@ -219,6 +224,18 @@ class IncidentStore:
     async def keep_open(self, incident: Incident) -> bool:
         """What the first wanted is declined, or taken back."""
         return await self._change(incident, {"closing_by": ""}, closing_by=incident.closing_by)
+
+    async def rescope(self, before: Incident, after: Incident) -> bool:
+        """Other requests; False where somebody changed them, or closed it."""
+        columns, names = incidents.c, ("filter", "since_us", "until_us")
+        same = [columns[name] == getattr(before, name) for name in names]
+        changed = (
+            update(incidents)
+            .where(columns.id == before.id, columns.closed_us == 0, *same)
+            .values({name: getattr(after, name) for name in names})
+        )
+        async with self._database.writing() as connection:
+            return bool((await connection.execute(changed)).rowcount)
 
     async def _change(
         self, incident: Incident, values: Mapping[str, object], *, closing_by: str

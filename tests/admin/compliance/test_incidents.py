@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import AsyncIterator
+from html import unescape
 from pathlib import Path
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
@@ -98,6 +100,38 @@ async def test_whom_it_concerns_is_counted_from_the_log(bound: Listener) -> None
     assert other not in text
     assert "Cause: [to be filled in]" in text
     assert "CERT-In directions of 28 April 2022" in text
+
+
+async def test_whom_it_concerns_is_changed_after_it_was_counted_and_on_record(
+    bound: Listener,
+) -> None:
+    key, other = await bound.issue_key("night"), await bound.issue_key("day")
+    for each, count in ((key, 4), (other, 3)):
+        await bound.record(*seeding.requests(bound, each, count, over_us=seeding.HOUR_US))
+    async with person(bound, "cora") as cora, person(bound, "dan") as dan:
+        one = await opened(cora, q=f"key:{key}")
+        _, page = await cora.send("GET", f"{one}/scope")
+        was = unescape(re.findall(r'name="was" value="([^"]+)"', page)[0])
+        form = {"was": was, "q": "", "since": "", "until": ""}
+        _, page = await cora.send("GET", f"{one}/scope?{urlencode(form)}")
+        assert "7 requests that name no end user instead of 4 requests" in page
+        assert (await cora.send("POST", f"{one}/scope", form))[0].status == 303
+        _, page = await cora.send("GET", one)
+        assert "<strong>7 requests</strong>" in page
+        late, page = await dan.send("POST", f"{one}/scope", form | {"q": "key:none"})
+        assert (late.status, "Somebody changed or closed it" in page) == (409, True)
+        for wrong in ({"q": "colour:red"}, {"since": "never"}, {"until": "2001-01-01T00:00"}):
+            answer, page = await cora.send("POST", f"{one}/scope", form | {"was": ""} | wrong)
+            assert (answer.status, 'role="alert"' in page) == (400, True), wrong
+        path = one.replace("/o/", "/api/organisations/") + "/scope"
+        body = msgspec.json.encode({"filter": f"key:{other}", "since_us": 0}).decode()
+        answer, text = await cora.send("POST", path, body=body)
+        assert (answer.status, msgspec.json.decode(text)["filter"]) == (201, f"key:{other}")
+        await cora.send("POST", f"{one}/close", {"conclusion": "Nothing was used."})
+        await dan.send("POST", f"{one}/close")
+        assert (await cora.send("POST", path, body=body))[0].status == 409
+    done = [action for _, action in await deeds(bound) if action == "incident.rescoped"]
+    assert len(done) == 2
 
 
 async def test_two_people_close_it_and_each_step_is_a_deed(bound: Listener) -> None:
