@@ -129,7 +129,9 @@ async def _entrust(listener: Listener, database: Database) -> None:
     await custody.ask_reveal("ann", "acme", text, reason=text, ticket=text, minutes=5)
     case = ErasureCase("0" * 12, "acme", "", "gdpr", text, text, now_us, now_us + 1)
     async with database.writing() as connection:
-        await connection.execute(insert(erasure_cases).values(structs.asdict(case)))
+        values = structs.asdict(case)
+        del values["copies"]
+        await connection.execute(insert(erasure_cases).values(values))
     reviews = ReviewStore(database, listener.clock)
     review = Review(
         *("0" * 12, "acme", text, "audit", "", 7, "root", text, now_us, None, now_us - 9 * DAY_US)
