@@ -119,8 +119,7 @@ ROOMS = {
 EXPORTS = {
     "traffic as csv": "/o/acme/traffic/export?form=csv",
     "traffic as jsonl": "/o/acme/traffic/export?form=jsonl",
-    "audit as csv": "/o/acme/audit/export?form=csv",
-    "audit as jsonl": "/o/acme/audit/export?form=jsonl",
+    "audit as jsonl": "/o/acme/audit/export",
     "costs by key as csv": "/o/acme/costs/export.csv?by=key",
 }
 
