@@ -6,6 +6,7 @@ from litestar.exceptions import NotFoundException
 from msgspec import Struct
 
 from admin.services import Services
+from admin.traffic.profile_history import History, history_of, hours_of
 from gateway.access import Permission, Person, allows
 from gateway.drift.judging import DAY_US, Rules, Shift
 from gateway.drift.profiles import FEATURES, Feature, Kind, Profile, bins_of, words_of
@@ -82,6 +83,8 @@ class ProfileDetail(Struct, frozen=True):
     """Requests looked at since the drift began: with them a new reference would begin."""
     is_withdrawn: bool
     """Whether calibration promises nothing of this route because of a drift."""
+    history: History | None = None
+    """Of the feature that moved most, or of the first one."""
 
 
 class AcceptOrder(Struct, frozen=True, forbid_unknown_fields=True):
@@ -167,7 +170,20 @@ class ProfileRoom:
             past=tuple(each for each in own if each.state in ("ended", "accepted"))[:HISTORY_MAX],
             since_began=since,
             is_withdrawn=self._is_withdrawn(own),
+            history=await self._history(organisation, seen, drift.began_us if drift else 0),
         )
+
+    async def _history(
+        self, organisation: str, seen: Comparison | None, began_us: int
+    ) -> History | None:
+        """Of the feature that moved most, or of the first one."""
+        if seen is None:
+            return None
+        hours, features = hours_of(seen.until_us), FEATURES[seen.kind]
+        profiles = await self._hours.read(organisation, seen.kind, [seen.scope], hours)
+        moved = next((each.feature for each in seen.verdict.shifts if each.is_drift), "")
+        feature = next((each for each in features if each.name == moved), features[0])
+        return history_of(feature, profiles.get(seen.scope, {}), seen.until_us, began_us)
 
     def _is_withdrawn(self, own: list[Drift]) -> bool:
         """As far as it is known here: whether a newer promise was made, workers know."""

@@ -44,6 +44,28 @@ async def test_now_stands_beside_before_and_what_moved_is_said(
     assert f"Prompts of auto, acme: {SAID}; what calibration promises of it is not" in overview
 
 
+async def test_a_profile_is_drawn_over_four_weeks_with_its_table_behind(
+    listener: Listener, browser: Browser
+) -> None:
+    await _signed_in(listener, browser, "viewer")
+    drift = await profiles(listener)
+    _, text = await browser.send("GET", f"{API}/prompts?of=auto")
+    history = msgspec.json.decode(text)["history"]
+    _, page = await browser.send("GET", f"{BASE}/prompts?of=auto")
+
+    assert len(history["days"]) == 28
+    assert "8,000 to 16,000 tokens" in history["bins"]
+    moved = history["bins"].index("8,000 to 16,000 tokens")
+    shares = [day["percents"][moved] for day in history["days"] if day["count"]]
+    assert (shares[0], shares[-1]) == (0.0, 50.0)
+    silent = [day["percents"] for day in history["days"] if not day["count"]]
+    assert silent[0] == [None] * len(history["bins"])
+    begun = [day for day in history["days"] if day["has_begun"]]
+    assert [day["start_us"] <= drift.began_us for day in begun] == [True]
+    assert page.count("data-mark") == 1
+    assert "began in these hours" in page
+
+
 async def test_the_api_says_what_the_pages_show(listener: Listener, browser: Browser) -> None:
     await _signed_in(listener, browser, "viewer")
     drift = await profiles(listener, "a/b c")
