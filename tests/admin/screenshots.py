@@ -12,9 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from gateway.access import ROLES, Grant
+from gateway.batches import LineCounts
 from gateway.budgets import BudgetKey
 from gateway.catalogue import cost, shipped_catalogue
 from gateway.credentials import pepper
@@ -29,7 +31,8 @@ from gateway.store.slices import Claim, LeaseHolder
 from gateway.store.teams import TeamStore
 from gateway.types import AuditRecord, Usage
 from gateway.workers import Applied
-from tests.admin import seeding
+from tests.admin import profiling, seeding
+from tests.admin.batches import seeding as batches
 from tests.admin.chromium import Window, window
 from tests.admin.listener import Listener, browsing
 from tests.admin.policies.people import APPROVER, WRITER, signed_in, staff
@@ -70,6 +73,15 @@ order = ["cheapest"]
 name = "the-rest"
 order = ["frontier", "mid", "cheap", "cheapest"]
 """
+RULES = ("gdpr", "cert-in", "ai-act", "soc2")
+RULES_AT = "/api/organisations/acme/compliance/obligations"
+INCIDENT = {
+    "title": "A key was in a public repository",
+    "kind": "access",
+    "q": "pii:* route:managed",
+    "noticed": "3h",
+    "ticket": "SEC-204",
+}
 STRICTER = POLICY.replace('data_class >= "S3"', 'data_class >= "S2"')
 
 
@@ -89,6 +101,7 @@ async def fill(listener: Listener) -> str:
         await stepped(approver, place, "approve")
         await stepped(approver, place, "publish")
         await submitted(writer, STRICTER, "confidential stays home too, T-140")
+    await _comply(listener)
     return shown
 
 
@@ -128,6 +141,43 @@ async def _watch(listener: Listener) -> None:
             looked_until_us=now_us - 8 * DAY_US,
         )
         await ReviewStore(database, listener.clock).make(review)
+
+
+async def _comply(listener: Listener) -> None:
+    """Rules that hold, an incident, work that is sent by night, and a profile that drifts."""
+    home = "/o/acme/compliance"
+    async with browsing(listener) as browser:
+        await browser.sign_in_as("mira", seeding.PASSWORD)
+        order = {"regimes": RULES, "reason": "the board, minutes of May", "seen": 0}
+        body = msgspec.json.encode(order).decode()
+        await browser.send(
+            "POST", f"/api{home.replace('/o/', '/organisations/')}/obligations", body=body
+        )
+        await browser.send("POST", f"{home}/incidents/new", INCIDENT)
+    await profiling.profiles(listener)
+    key = await seeding.issue(listener, "nightly summaries", workspace="support", project="chat")
+    now_us = listener.clock.utc_us()
+    async with listener.database() as database:
+        for lines, done in ((40, 0), (120, 117)):
+            batch = await batches.batch(listener, database, key, lines=lines)
+            counts = LineCounts(succeeded=done, errored=lines - done)
+            if done:
+                await batches.end(listener, database, batch, counts)
+            sent: dict[str, Any] = {"stage": "outcome", "organisation": "acme", "key_id": key}
+            sent |= {
+                "status": "ok",
+                "http_status": 200,
+                "cost_microusd": 31_000,
+                "target": "claude",
+            }
+            told = [{"batch": batch, "line": str(line)} for line in range(1, done or 11)]
+            await listener.record(
+                *(
+                    AuditRecord(**sent, request_id=f"req_{batch}_{n}", utc_us=now_us, detail=each)
+                    for n, each in enumerate(told)
+                )
+            )
+        await batches.file(listener, database, key)
 
 
 async def _spend(listener: Listener) -> None:
@@ -251,6 +301,13 @@ async def main() -> None:
                 "audit": f"{home}/audit",
                 "integrity": f"{home}/integrity",
                 "reviews": f"{home}/compliance/reviews",
+                "obligations": f"{home}/compliance/obligations",
+                "incidents": f"{home}/compliance/incidents",
+                "limits": f"{home}/costs/limits",
+                "prices": "/models/prices",
+                "profile": f"{home}/traffic/profiles/prompts?of=auto",
+                "batches": f"{home}/batches",
+                "files": f"{home}/files",
                 "teams": f"{home}/teams",
                 "engine": "/models/engine",
                 "models": "/models",
