@@ -41,6 +41,8 @@ SYSTEM_PROMPTS = 192
 OUTPUT_TOKENS = (32, 256)
 ZIPF = 0.6
 THINK_S = (2.0, 20.0)
+STUDENT_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
+"""Of Student's distribution with one to nine degrees of freedom: 95 % lie within."""
 
 
 class Kind(Struct, frozen=True):
@@ -348,6 +350,26 @@ def compare(name: str, seeds: Sequence[int], count: int, sglang: str) -> None:
         f"possible {statistics.mean(most):.2f}x), "
         f"p90 {statistics.mean(late):.2f}x (most {max(late):.2f}x, sought 0.3), "
         f"max/mean at most {max(each.busiest for each in ours):.2f} (sought 1.25)"
+    )
+
+    if sglang:
+        print_difference(ours, rows[SglangPolicy.name])
+
+
+def print_difference(ours: Sequence[Result], theirs: Sequence[Result]) -> None:
+    """Seed by seed, since seeds differ among themselves by more than routers do."""
+    points = [100 * (a.hit_share - b.hit_share) for a, b in zip(ours, theirs, strict=True)]
+    known = statistics.mean(points)
+    within = "one seed says nothing of chance"
+    if len(points) > 1:
+        width = STUDENT_95[min(len(points) - 2, len(STUDENT_95) - 1)]
+        half = width * statistics.stdev(points) / len(points) ** 0.5
+        within = f"95 % within {known - half:+.2f} and {known + half:+.2f}"
+    own = [100 * each.hit_share for each in ours]
+    print(
+        f"to {theirs[0].name}: hits {known:+.2f} points ({within}; "
+        f"seeds {' '.join(f'{each:+.2f}' for each in points)}); "
+        f"our own seeds lie {max(own) - min(own):.2f} points apart"
     )
 
 
