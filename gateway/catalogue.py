@@ -6,7 +6,9 @@ Pure functions; money is integer micro-dollars, exact until one final rounding u
 import re
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -162,10 +164,11 @@ def load_catalogue(text: str, source: str) -> Catalogue:
     return catalogue
 
 
+@cache
 def shipped_catalogue() -> Catalogue:
-    """The catalogue that comes with the package."""
+    """The catalogue that comes with the package; read once, because a start asks for it often."""
     text = resources.files("gateway").joinpath("prices.toml").read_text(encoding="utf-8")
-    return load_catalogue(text, "prices.toml")
+    return Catalogue(MappingProxyType(dict(load_catalogue(text, "prices.toml").models)))
 
 
 def build_targets(
