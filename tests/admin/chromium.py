@@ -26,6 +26,10 @@ QUIET = (
 )
 
 
+VIEWS = (("light", 1280), ("dark", 820), ("light", 390))
+"""Every screen in every theme and width: `GATEWRIGHT_TEST_EVERY_VIEW=1` with test_every_screen."""
+
+
 def require_chromium() -> str:
     """Chromium's path; the test is skipped where there is none and none has to be."""
     found = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -76,6 +80,13 @@ class Window:
         await self.page.fill("#password", password)
         await self.page.click("button:has-text('Sign in')")
         await self.page.wait_for_load_state()
+
+    async def views(self) -> AsyncIterator[tuple[str, int]]:
+        """Both themes and three widths, one after another; what is opened next is seen so."""
+        for theme, width in VIEWS:
+            await self.page.set_viewport_size({"width": width, "height": 900})
+            await self.page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+            yield theme, width
 
     async def violations(self) -> list[str]:
         """What axe finds serious or critical on the page as it stands."""
