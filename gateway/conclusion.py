@@ -83,7 +83,7 @@ class Conclusion:
         self._clock = clock
         self._metrics = metrics
         self._warmth = Warmth()
-        self._log = logger()
+        self._log = logger().bind()
 
     def warm(self, policies: PolicySet, principal: Principal, request: ChatRequest) -> Warm:
         """Where the conversation is cached, where a policy asks for it."""

@@ -12,12 +12,12 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+import structlog
 
 from gateway.telemetry import configure_logging
 from tests.collectors import Collectors, collecting
 from tests.faults.envelopes import STYLES, Caller, Reply, Style, ask
 from tests.identifiers import aadhaar, card
-from tests.log_lines import as_before
 from tests.running_gateway import (
     CLAUDE_TARGET,
     ENGINE_TARGET,
@@ -56,11 +56,11 @@ def log() -> Iterator[io.BytesIO]:
     before = sys.stderr
     sys.stderr = io.TextIOWrapper(written, write_through=True)
     try:
-        with as_before():
-            configure_logging("debug")
-            yield written
+        configure_logging("debug")
+        yield written
     finally:
         sys.stderr = before
+        structlog.reset_defaults()
 
 
 @pytest.fixture

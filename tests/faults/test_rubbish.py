@@ -15,10 +15,10 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from tests.conformance.strict_types import whole_flaws
 from tests.faults.envelopes import LEAK
-from tests.log_lines import capture_logs
 from tests.running_gateway import (
     CLAUDE_TARGET,
     ENGINE_TARGET,

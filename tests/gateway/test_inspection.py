@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from classifiers.calibration.maps import ChanceMap
 from classifiers.calibration.table import NOTHING_PROMISED, CalibrationTable, Entry, Scope
@@ -23,7 +24,6 @@ from gateway.errors import ConfigurationInvalid
 from gateway.inspection import MOST_SENSITIVE, Inspector, load_calibration
 from gateway.types import ChatRequest
 from tests.identifiers import aadhaar, card
-from tests.log_lines import capture_logs
 
 
 pytestmark = pytest.mark.anyio

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.errors import UpstreamMalformed
 from gateway.ports import ServedModel
@@ -10,7 +11,6 @@ from gateway.probing import NOT_SERVED, Prober
 from gateway.providers.engine import EngineModel
 from gateway.providers.scripted import ScriptedProvider
 from tests.gateway.providers.samples import HOME, make_target
-from tests.log_lines import capture_logs
 
 
 pytestmark = pytest.mark.anyio

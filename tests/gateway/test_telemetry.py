@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +19,6 @@ from gateway.telemetry import (
     logger,
     raised_at,
 )
-from tests.log_lines import as_before
 
 
 CANARY = "canary-4711"
@@ -35,8 +35,8 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], io.BytesIO]
         configure_logging(level)
         return written
 
-    with as_before():
-        yield configured
+    yield configured
+    structlog.reset_defaults()
     wrapper.detach()
 
 
@@ -71,7 +71,7 @@ def test_the_level_is_obeyed_and_lines_stay_lines(log: Callable[[str], io.BytesI
 
 @given(st.dictionaries(st.text(min_size=1, max_size=12), st.text(max_size=12)))
 def test_only_the_allow_list_ever_passes(fields: dict[str, str]) -> None:
-    line = msgspec.json.decode(Renderer()("info", dict(fields)))
+    line = msgspec.json.decode(Renderer()(None, "info", dict(fields)))
 
     assert line.keys() - {"level", "timestamp"} == fields.keys() & LOG_KEYS - {
         "level",
@@ -81,7 +81,7 @@ def test_only_the_allow_list_ever_passes(fields: dict[str, str]) -> None:
 
 def test_the_time_is_utc_to_the_microsecond() -> None:
     render, before = Renderer(), datetime.now(UTC)
-    stamps = [msgspec.json.decode(render("info", {}))["timestamp"] for _ in range(3)]
+    stamps = [msgspec.json.decode(render(None, "info", {}))["timestamp"] for _ in range(3)]
 
     times = [datetime.fromisoformat(stamp) for stamp in stamps]
     assert times == sorted(times)

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.telemetry import Event
 from gateway.upkeep import Duty, Upkeep
-from tests.log_lines import capture_logs
 
 
 pytestmark = pytest.mark.anyio

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from classifiers.calibration.maps import ChanceMap
 from classifiers.calibration.table import CalibrationTable, Entry, Scope
@@ -23,7 +24,6 @@ from gateway.store.engine import open_database
 from gateway.types import ChatRequest
 from gateway.worker.drifting import DriftWatch
 from tests.gateway.store.profiling import World, intent
-from tests.log_lines import capture_logs
 
 
 pytestmark = pytest.mark.anyio

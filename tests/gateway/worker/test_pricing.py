@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.clock import StoppedClock
 from gateway.configuration.reading import parse_settings
@@ -14,7 +15,6 @@ from gateway.store.engine import open_database
 from gateway.store.price_files import CONFIGURED, OrderedMeanwhile, PriceFiles
 from gateway.types import Target
 from gateway.worker.pricing import PriceWatch, configured_targets
-from tests.log_lines import capture_logs
 
 
 pytestmark = pytest.mark.anyio
