@@ -168,7 +168,7 @@ def _arrays(
         [growth.organisation for growth in growths],
         [growth.open_tiles for growth in growths],
     ]
-    parts = (rows, places, lines, tiles)
+    parts: tuple[Sequence[tuple[Any, ...]], ...] = (rows, places, lines, tiles)
     for found, (_, columns) in zip(parts, _PARTS, strict=True):
         arrays += [list(values) for values in zip(*found, strict=True)] or [[] for _ in columns]
     return arrays
