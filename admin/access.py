@@ -22,7 +22,7 @@ from admin.protection import SAFE_METHODS
 from gateway.access import STEP_UP, Grant, Permission, Person, allows, organisations_of
 from gateway.clock import Clock
 from gateway.errors import StartupRefused
-from gateway.store.people import PeopleStore, Session
+from gateway.store.identity.people import PeopleStore, Session
 
 
 COOKIE = "gatewright_admin"

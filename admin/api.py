@@ -11,7 +11,7 @@ from admin.bodies import body_of
 from admin.services import Services
 from gateway.access import EVERYWHERE, Grant, Permission, Role, organisations_of
 from gateway.deeds import Deeds
-from gateway.store.people import PeopleStore
+from gateway.store.identity.people import PeopleStore
 
 
 NO_CONTENT: Final = 204

@@ -5,9 +5,9 @@ from msgspec import Struct
 from admin.services import Services
 from gateway.audit.integrator import SignedCheckpoint, TreeDamaged
 from gateway.audit.projection import SequencedRecord
-from gateway.store.audit_sink import AuditQuery
-from gateway.store.audit_tree import DatabaseAuditTrees
-from gateway.store.proofs import Proof, proof_of
+from gateway.store.evidence.proofs import Proof, proof_of
+from gateway.store.evidence.sink import AuditQuery
+from gateway.store.evidence.tree import DatabaseAuditTrees
 
 
 class Evidence(Struct, frozen=True):

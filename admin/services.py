@@ -21,22 +21,22 @@ from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
 from gateway.deeds import Deeds
 from gateway.identity import Peppers
-from gateway.store.audit_sink import DatabaseAuditSink
-from gateway.store.custody import Custody
+from gateway.store.custody.orders import Custody
 from gateway.store.engine import Database, open_database
-from gateway.store.key_names import KeyNames
-from gateway.store.keys import KeyStore
-from gateway.store.leases import LeaseTable
-from gateway.store.people import PeopleStore
-from gateway.store.policies import PolicyStore
-from gateway.store.price_files import PriceFiles
-from gateway.store.rate_limits import RateLimitTable
-from gateway.store.rollup import Rollup
-from gateway.store.scheduler import Scheduler
-from gateway.store.schema import require_newest_schema
+from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.identity.key_names import KeyNames
+from gateway.store.identity.keys import KeyStore
+from gateway.store.identity.people import PeopleStore
+from gateway.store.money.leases import LeaseTable
+from gateway.store.money.price_files import PriceFiles
+from gateway.store.money.rate_limits import RateLimitTable
+from gateway.store.money.spending import SpendingReader
+from gateway.store.policies.documents import PolicyStore
+from gateway.store.policies.scheduler import Scheduler
+from gateway.store.schema.version import require_newest_schema
 from gateway.store.spare_secrets import Retirement, SpareSecretTable
-from gateway.store.spending import SpendingReader
-from gateway.store.traffic_figures import TrafficFigures
+from gateway.store.traffic.figures import TrafficFigures
+from gateway.store.traffic.rollup import Rollup
 from gateway.telemetry import Event, logger
 from gateway.upkeep import Duty, Upkeep
 

@@ -29,7 +29,7 @@ from gateway.clock import Clock
 from gateway.deeds import Deeds
 from gateway.errors import Unauthenticated
 from gateway.secrets.secret import Secret
-from gateway.store.people import PeopleStore
+from gateway.store.identity.people import PeopleStore
 from gateway.telemetry import Event, logger
 
 

@@ -47,7 +47,7 @@ from gateway.configuration.settings import Settings
 from gateway.credentials import admin_token
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database, open_database
-from gateway.store.people import PeopleStore
+from gateway.store.identity.people import PeopleStore
 
 
 MIB = 1024 * 1024

@@ -20,13 +20,13 @@ from gateway.configured_policy import load_policy
 from gateway.deeds import OPERATORS
 from gateway.recall import record_facts
 from gateway.routing import TargetBoard
-from gateway.store.audit_rows import COLUMNS, rows_of
-from gateway.store.audit_tables import audit_records, audit_sequences
 from gateway.store.engine import Database
-from gateway.store.leases import LeaseTable
-from gateway.store.policies import PolicyStore
-from gateway.store.rollup import Rollup
-from gateway.store.tables import projects, virtual_keys, workspaces
+from gateway.store.evidence.rows import COLUMNS, rows_of
+from gateway.store.money.leases import LeaseTable
+from gateway.store.policies.documents import PolicyStore
+from gateway.store.schema.audit import audit_records, audit_sequences
+from gateway.store.schema.tables import projects, virtual_keys, workspaces
+from gateway.store.traffic.rollup import Rollup
 from gateway.types import Attempt, AuditRecord, RecordedFacts, Usage
 from gateway.worker.pricing import configured_targets
 from policies.examples import facts_from_example

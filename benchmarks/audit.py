@@ -25,8 +25,8 @@ from gateway.clock import SystemClock
 from gateway.ports import AuditLog
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
-from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.engine import open_database
+from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.migrate import migrate
 from gateway.types import Attempt, AuditRecord, Receipt, Usage
 

@@ -27,9 +27,9 @@ from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
-from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
-from gateway.store.audit_tree import DatabaseAuditTrees
 from gateway.store.engine import open_database
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.migrate import migrate
 
 

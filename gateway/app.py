@@ -44,17 +44,17 @@ from gateway.providers.registry import engines_among, model_hosts, pools_among
 from gateway.rollout.trials import Trials
 from gateway.rollout.versions import PolicySet
 from gateway.snapshot import SnapshotKeeper
-from gateway.store.archive import DecisionArchive
 from gateway.store.engine import open_database
-from gateway.store.guard import CanaryGuard
-from gateway.store.integration import Integration
-from gateway.store.keys import KeyStore
-from gateway.store.policies import PolicyStore
+from gateway.store.evidence.integration import Integration
+from gateway.store.identity.keys import KeyStore
+from gateway.store.money.rate_limits import RateLimitTable
+from gateway.store.policies.documents import PolicyStore
+from gateway.store.policies.guard import CanaryGuard
+from gateway.store.policies.scheduler import Scheduler
 from gateway.store.pool_drains import DrainKeeper, DrainTable
-from gateway.store.rate_limits import RateLimitTable
 from gateway.store.revisions import RevisionWatcher
-from gateway.store.scheduler import Scheduler
-from gateway.store.schema import require_newest_schema
+from gateway.store.schema.version import require_newest_schema
+from gateway.store.traffic.archive import DecisionArchive
 from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event, logger
 from gateway.timekeeping import clock_duties

@@ -6,9 +6,9 @@ from gateway.credentials import sink_credential
 from gateway.errors import ConfigurationInvalid
 from gateway.providers.egress import Egress
 from gateway.providers.sinks import FileSink, HttpSink, SyslogSink
-from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.engine import Database
-from gateway.store.shipping import Shipper, Sink
+from gateway.store.evidence.shipping import Shipper, Sink
+from gateway.store.evidence.sink import DatabaseAuditSink
 
 
 def make_shipper(settings: Settings, egress: Egress, database: Database, clock: Clock) -> Shipper:

@@ -36,9 +36,9 @@ from gateway.secrets.keeper import (
     SecretUnavailableError,
 )
 from gateway.secrets.secret import Secret
-from gateway.store.alerts import AlertTable, BudgetAlerts
 from gateway.store.engine import Database
-from gateway.store.leases import LeaseTable
+from gateway.store.money.alerts import AlertTable, BudgetAlerts
+from gateway.store.money.leases import LeaseTable
 from gateway.store.sealed_secrets import DatabasePlace, SealedSecretTable
 from gateway.store.spare_secrets import SpareSecretTable
 from gateway.telemetry import Event, logger

@@ -4,7 +4,7 @@ Each limit is a bucket that refills evenly and holds a minute's worth, like the 
 A request must fit into every bucket of every account of its path; one that does not takes from
 none. Tokens are charged by estimate and corrected when the true number is known, so a bucket may be
 in debt. Here are the words and the limits of one worker; those that workers share are
-`gateway.store.shared_rates`.
+`gateway.store.money.shared_rates`.
 """
 
 import math

@@ -15,10 +15,10 @@ from gateway.providers.egress import Egress, EgressLimits
 from gateway.providers.registry import build_pool, build_provider, is_pool, parcel_service
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
+from gateway.store.evidence.second_device import DatabaseDevice
 from gateway.store.kept_answers import DatabaseAnswers
-from gateway.store.leased_ledger import LeasedLedger
-from gateway.store.leases import LeaseTable
-from gateway.store.second_device import DatabaseDevice
+from gateway.store.money.leased_ledger import LeasedLedger
+from gateway.store.money.leases import LeaseTable
 from gateway.threads import Threads
 from gateway.types import DialectName
 

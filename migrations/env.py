@@ -2,24 +2,24 @@
 
 from alembic import context
 
-from gateway.store.batch_tables import batches
+from gateway.store.batching.files import kept_files
 from gateway.store.checkups import provider_checkups
-from gateway.store.custody_tables import audit_holds
-from gateway.store.deliveries import sink_deliveries
-from gateway.store.incidents import incidents
-from gateway.store.invitations import invitations
+from gateway.store.custody.incidents import incidents
+from gateway.store.custody.regimes import regime_choices
+from gateway.store.custody.reviews import reviews
+from gateway.store.evidence.deliveries import sink_deliveries
+from gateway.store.identity.invitations import invitations
+from gateway.store.identity.setup_links import setup_links
+from gateway.store.identity.teams import team_members
 from gateway.store.kept_answers import kept_answers
-from gateway.store.kept_files import kept_files
-from gateway.store.parcel_tables import parcels
-from gateway.store.policy_tables import policy_versions
 from gateway.store.pool_drains import pool_drains
-from gateway.store.price_tables import price_files
-from gateway.store.profile_tables import profile_hours
-from gateway.store.regimes import regime_choices
-from gateway.store.reviews import reviews
-from gateway.store.rollup_tables import rollup_cursors
-from gateway.store.setup_links import setup_links
-from gateway.store.teams import team_members
+from gateway.store.schema.batches import batches
+from gateway.store.schema.custody import audit_holds
+from gateway.store.schema.parcels import parcels
+from gateway.store.schema.policies import policy_versions
+from gateway.store.schema.prices import price_files
+from gateway.store.schema.profiles import profile_hours
+from gateway.store.schema.rollup import rollup_cursors
 from gateway.store.workers import workers
 
 

@@ -26,8 +26,8 @@ from gateway.configuration.settings import Settings
 from gateway.credentials import pepper
 from gateway.identity import Peppers
 from gateway.store.engine import open_database
-from gateway.store.keys import KeyStore, NewKey, Place
-from gateway.store.leases import LeaseTable
+from gateway.store.identity.keys import KeyStore, NewKey, Place
+from gateway.store.money.leases import LeaseTable
 from gateway.types import AuditRecord, Translation
 from tests.upstreams import RecordingUpstream
 

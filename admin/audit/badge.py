@@ -7,8 +7,8 @@ from admin.audit.checking import LogChecker
 from admin.shell import Badge
 from gateway.access import Permission, Person, allows
 from gateway.clock import Clock
-from gateway.store.audit_tree import DatabaseAuditTrees
 from gateway.store.engine import Database
+from gateway.store.evidence.tree import DatabaseAuditTrees
 
 
 _LATE_PERIODS: Final = 3

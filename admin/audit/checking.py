@@ -21,9 +21,9 @@ from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.deeds import OPERATORS, Deeds
 from gateway.errors import GatewrightError
-from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
-from gateway.store.audit_tree import DatabaseAuditTrees
 from gateway.store.engine import open_database
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.telemetry import Event, logger
 
 

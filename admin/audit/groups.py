@@ -12,7 +12,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from gateway.searching import Filter, Term
-from gateway.store.traffic import Row
+from gateway.store.traffic.lists import Row
 
 
 GROUPINGS: Final = {"who": "By who", "what": "By what", "sitting": "By sitting"}

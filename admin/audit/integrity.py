@@ -17,7 +17,7 @@ from gateway.access import Permission
 from gateway.audit import offline
 from gateway.audit.checkpoints import verifier_keys
 from gateway.audit.integrator import SignedCheckpoint
-from gateway.store.audit_tree import DatabaseAuditTrees
+from gateway.store.evidence.tree import DatabaseAuditTrees
 
 
 _READ: Final = needs(Permission.AUDIT_READ)

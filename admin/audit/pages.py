@@ -22,7 +22,7 @@ from gateway.access import Permission
 from gateway.deeds import OPERATORS
 from gateway.errors import RequestInvalid
 from gateway.searching import FIELDS, parse, render
-from gateway.store.traffic import LOOKED_AT_RECORDS
+from gateway.store.traffic.lists import LOOKED_AT_RECORDS
 
 
 _READ: Final = needs(Permission.AUDIT_READ)

@@ -13,12 +13,12 @@ from admin.traffic.asked import Asked
 from admin.traffic.reader import Choice, choices_of, keys_named
 from gateway.audit.export import export_line
 from gateway.deeds import OPERATORS
-from gateway.store.audit_tree import DatabaseAuditTrees
-from gateway.store.conditions import Search, Source
-from gateway.store.explorer import Explorer
-from gateway.store.facets import Counts
-from gateway.store.traffic import Page, Place, Row, TrafficReader
-from gateway.store.views import SavedView, ViewStore
+from gateway.store.evidence.tree import DatabaseAuditTrees
+from gateway.store.identity.views import SavedView, ViewStore
+from gateway.store.traffic.conditions import Search, Source
+from gateway.store.traffic.explorer import Explorer
+from gateway.store.traffic.facets import Counts
+from gateway.store.traffic.lists import Page, Place, Row, TrafficReader
 
 
 ROOM: Final = "audit"

@@ -14,7 +14,7 @@ from admin.sign_in import READING
 from gateway.access import Permission
 from gateway.audit.projection import SequencedRecord
 from gateway.deeds import OPERATORS
-from gateway.store.proofs import Proof
+from gateway.store.evidence.proofs import Proof
 
 
 _READ: Final = needs(Permission.AUDIT_READ)

@@ -9,8 +9,8 @@ from msgspec import Struct
 from admin.costs.limits import ChangedMeanwhile
 from admin.services import Services
 from gateway.access import Person
-from gateway.store.audit_sink import AuditQuery
-from gateway.store.batch_lists import BatchLists, BatchRow, FileRow, LineRow
+from gateway.store.batching.lists import BatchLists, BatchRow, FileRow, LineRow
+from gateway.store.evidence.sink import AuditQuery
 
 
 RECORDS_MAX: Final = 5_000

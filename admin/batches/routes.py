@@ -12,8 +12,8 @@ from admin.costs.limits import ChangedMeanwhile
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from gateway.access import Permission
-from gateway.store.batch_lists import FileRow
-from gateway.store.custody import Custody
+from gateway.store.batching.lists import FileRow
+from gateway.store.custody.orders import Custody
 
 
 AT: Final = "/o/{organisation:str}/batches"

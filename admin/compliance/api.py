@@ -15,9 +15,9 @@ from admin.compliance.packs import file_of
 from admin.services import Services
 from gateway.access import Permission, allows
 from gateway.errors import RequestInvalid
-from gateway.store.custody import Hold, Reveal
-from gateway.store.erasing import Consequences, ErasureCase
-from gateway.store.packing import EvidencePack
+from gateway.store.custody.erasing import Consequences, ErasureCase
+from gateway.store.custody.orders import Hold, Reveal
+from gateway.store.evidence.packing import EvidencePack
 
 
 AT: Final = "/api/organisations/{organisation:str}/compliance"

@@ -21,16 +21,16 @@ from gateway.credentials import master_key
 from gateway.deeds import OPERATORS
 from gateway.errors import RequestInvalid
 from gateway.obligations import REGIMES, TITLES
-from gateway.store.audit_sink import AuditQuery
-from gateway.store.conditions import IN_HOUSE
-from gateway.store.deliveries import Deliveries
-from gateway.store.drifts import DriftTable
-from gateway.store.incidents import Incident, IncidentStore, Running
-from gateway.store.keeping import retention_of
-from gateway.store.policies import PolicyStore
-from gateway.store.regimes import RegimeChoice, RegimeTable, checked
-from gateway.store.reviews import ReviewStore
+from gateway.store.custody.incidents import Incident, IncidentStore, Running
+from gateway.store.custody.keeping import retention_of
+from gateway.store.custody.regimes import RegimeChoice, RegimeTable, checked
+from gateway.store.custody.reviews import ReviewStore
+from gateway.store.evidence.deliveries import Deliveries
+from gateway.store.evidence.sink import AuditQuery
+from gateway.store.policies.documents import PolicyStore
 from gateway.store.sealed_secrets import SealedSecretTable
+from gateway.store.traffic.conditions import IN_HOUSE
+from gateway.store.traffic.drifts import DriftTable
 
 
 CHOICES_SHOWN: Final = 10

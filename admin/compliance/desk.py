@@ -17,8 +17,8 @@ from gateway.audit.pack import PackRefused
 from gateway.audit.projector import ProjectionBroken
 from gateway.deeds import OPERATORS
 from gateway.errors import GatewrightError, RequestInvalid
-from gateway.store.integration import Integration
-from gateway.store.packing import (
+from gateway.store.evidence.integration import Integration
+from gateway.store.evidence.packing import (
     RECORDS_MAX,
     EvidencePack,
     EvidencePacks,
@@ -27,7 +27,7 @@ from gateway.store.packing import (
     make_pack,
     published_policies,
 )
-from gateway.store.policies import PolicyStore
+from gateway.store.policies.documents import PolicyStore
 
 
 WAITING_MAX: Final = 8

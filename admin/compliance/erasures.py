@@ -16,7 +16,7 @@ from admin.services import Services
 from admin.sign_in import SEE_OTHER
 from gateway.access import Permission
 from gateway.errors import RequestInvalid
-from gateway.store.erasing import Consequences, certified
+from gateway.store.custody.erasing import Consequences, certified
 
 
 AT: Final = "/o/{organisation:str}/compliance/erasures"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from admin.compliance.incident_room import Counted, IncidentDetail
 from gateway.obligations import TITLES
-from gateway.store.incidents import Running
+from gateway.store.custody.incidents import Running
 
 
 BLANK = "[to be filled in]"

@@ -14,11 +14,7 @@ from gateway.deeds import OPERATORS
 from gateway.errors import RequestInvalid
 from gateway.obligations import BY_NAME
 from gateway.searching import Filter, parse, render
-from gateway.store.audit_sink import AuditQuery
-from gateway.store.audit_tree import DatabaseAuditTrees
-from gateway.store.conditions import Search, Source
-from gateway.store.explorer import Explorer
-from gateway.store.incidents import (
+from gateway.store.custody.incidents import (
     TEXT_CHARS_MAX,
     TITLE_CHARS_MAX,
     Incident,
@@ -28,8 +24,12 @@ from gateway.store.incidents import (
     checked,
     clocks,
 )
-from gateway.store.regimes import RegimeTable
-from gateway.store.traffic import Row, TrafficReader
+from gateway.store.custody.regimes import RegimeTable
+from gateway.store.evidence.sink import AuditQuery
+from gateway.store.evidence.tree import DatabaseAuditTrees
+from gateway.store.traffic.conditions import Search, Source
+from gateway.store.traffic.explorer import Explorer
+from gateway.store.traffic.lists import Row, TrafficReader
 
 
 COUNTED_MAX: Final = 10_000

@@ -19,7 +19,7 @@ from admin.sign_in import READING, SEE_OTHER
 from gateway.access import Permission, Person
 from gateway.errors import RequestInvalid
 from gateway.searching import moment_us
-from gateway.store.incidents import Incident, checked
+from gateway.store.custody.incidents import Incident, checked
 
 
 AT: Final = "/o/{organisation:str}/compliance/incidents/{incident:str}/scope"

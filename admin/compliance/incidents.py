@@ -27,7 +27,7 @@ from gateway.access import Permission
 from gateway.errors import RequestInvalid
 from gateway.obligations import TITLES
 from gateway.searching import moment_us
-from gateway.store.incidents import KINDS, Incident, Report
+from gateway.store.custody.incidents import KINDS, Incident, Report
 
 
 AT: Final = "/o/{organisation:str}/compliance/incidents"

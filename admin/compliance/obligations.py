@@ -16,7 +16,7 @@ from admin.sign_in import READING, SEE_OTHER
 from gateway.access import Permission
 from gateway.errors import RequestInvalid
 from gateway.obligations import REGIMES, TITLES
-from gateway.store.regimes import ChosenMeanwhile, RegimeChoice
+from gateway.store.custody.regimes import ChosenMeanwhile, RegimeChoice
 
 
 AT: Final = "/o/{organisation:str}/compliance/obligations"

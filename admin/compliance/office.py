@@ -20,15 +20,15 @@ from gateway.budgets import end_user_subject
 from gateway.credentials import master_key, pepper
 from gateway.errors import RequestInvalid
 from gateway.identity import Peppers
-from gateway.store.audit_sink import AuditQuery
-from gateway.store.custody import Custody, CustodyRefused, Hold, Reveal
-from gateway.store.erasing import Consequences, ErasureCase, Erasures
-from gateway.store.incidents import IncidentStore
-from gateway.store.integration import Integration
-from gateway.store.keeping import DAY_US, Expired, expired_of, retention_of
-from gateway.store.packing import EvidencePack
-from gateway.store.reviews import Review, ReviewStore
-from gateway.store.second_rows import SecondContents
+from gateway.store.custody.erasing import Consequences, ErasureCase, Erasures
+from gateway.store.custody.incidents import IncidentStore
+from gateway.store.custody.keeping import DAY_US, Expired, expired_of, retention_of
+from gateway.store.custody.orders import Custody, CustodyRefused, Hold, Reveal
+from gateway.store.custody.reviews import Review, ReviewStore
+from gateway.store.evidence.integration import Integration
+from gateway.store.evidence.packing import EvidencePack
+from gateway.store.evidence.second_rows import SecondContents
+from gateway.store.evidence.sink import AuditQuery
 
 
 WEEK_US: Final = 7 * DAY_US

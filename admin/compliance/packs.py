@@ -18,8 +18,8 @@ from admin.services import Services
 from admin.sign_in import SEE_OTHER
 from gateway.access import Permission, Person, allows
 from gateway.errors import RequestInvalid
-from gateway.store.keeping import DAY_US
-from gateway.store.packing import RECORDS_MAX
+from gateway.store.custody.keeping import DAY_US
+from gateway.store.evidence.packing import RECORDS_MAX
 
 
 AT: Final = "/o/{organisation:str}/compliance/packs"

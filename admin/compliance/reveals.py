@@ -15,7 +15,7 @@ from admin.services import Services
 from admin.sign_in import SEE_OTHER
 from gateway.access import Permission
 from gateway.errors import RequestInvalid
-from gateway.store.custody import REVEAL_MINUTES_MAX, Reveal
+from gateway.store.custody.orders import REVEAL_MINUTES_MAX, Reveal
 
 
 AT: Final = "/o/{organisation:str}/compliance/reveals"

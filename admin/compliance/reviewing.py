@@ -13,10 +13,7 @@ from gateway.access import Permission, Person, allows
 from gateway.deeds import OPERATORS
 from gateway.errors import RequestInvalid
 from gateway.searching import Filter, parse, render
-from gateway.store.audit_tree import DatabaseAuditTrees
-from gateway.store.conditions import Search, Source
-from gateway.store.explorer import Explorer
-from gateway.store.reviews import (
+from gateway.store.custody.reviews import (
     COMMENT_CHARS_MAX,
     DAY_US,
     Review,
@@ -24,7 +21,10 @@ from gateway.store.reviews import (
     Signature,
     checked,
 )
-from gateway.store.traffic import Row, TrafficReader
+from gateway.store.evidence.tree import DatabaseAuditTrees
+from gateway.store.traffic.conditions import Search, Source
+from gateway.store.traffic.explorer import Explorer
+from gateway.store.traffic.lists import Row, TrafficReader
 
 
 SAMPLE: Final = 20

@@ -24,7 +24,7 @@ from admin.sign_in import READING, SEE_OTHER
 from gateway.access import Permission
 from gateway.errors import RequestInvalid
 from gateway.searching import Filter, Term, parse, render
-from gateway.store.reviews import DAYS_MAX, Review, Signature
+from gateway.store.custody.reviews import DAYS_MAX, Review, Signature
 
 
 AT: Final = "/o/{organisation:str}/compliance/reviews"

@@ -28,7 +28,7 @@ class Branch(Struct, frozen=True):
     spendings: tuple[Spending, ...] = ()
     rate: RateLimit | None = None
     state: str = "live"
-    """Of a key, as in `gateway.store.key_lists.STATES`."""
+    """Of a key, as in `gateway.store.identity.key_lists.STATES`."""
     key_id: str = ""
     keys: int = 0
     """Live keys below it."""

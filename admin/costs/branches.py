@@ -14,7 +14,7 @@ from admin.costs.accounts import LEVELS, Branch, Path, account_of, path_of
 from admin.keys.lines import KeyLine
 from admin.keys.reader import PAGE_ROWS, KeyPage, KeyReader
 from admin.services import Services
-from gateway.store.key_lists import KeySearch, PlaceKeys
+from gateway.store.identity.key_lists import KeySearch, PlaceKeys
 
 
 SMALL: Final = 60

@@ -22,7 +22,7 @@ from gateway.access import Permission
 from gateway.budgets import WINDOWS, Limit, WindowKind
 from gateway.errors import RequestInvalid
 from gateway.rates import RateLimit
-from gateway.store.key_lists import KeySearch
+from gateway.store.identity.key_lists import KeySearch
 
 
 _P = Permission

@@ -16,9 +16,9 @@ from admin.keys.reader import KeyReader
 from admin.services import Services
 from gateway import costs as arithmetic
 from gateway.errors import RequestInvalid
-from gateway.store.alerts import AlertTable, SentAlert
-from gateway.store.policy_names import PolicyNames
-from gateway.store.traffic_figures import Sums
+from gateway.store.money.alerts import AlertTable, SentAlert
+from gateway.store.policies.names import PolicyNames
+from gateway.store.traffic.figures import Sums
 from gateway.types import Target
 
 

@@ -17,7 +17,7 @@ from gateway import costs as arithmetic
 from gateway.access import Permission
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
-from gateway.store.spending import DIMENSIONS, Period
+from gateway.store.money.spending import DIMENSIONS, Period
 
 
 US_PER_S: Final = 1_000_000
@@ -29,7 +29,7 @@ ROLLED: Final[dict[str, tuple[str, ...]]] = {
     "day": ("day",),
     "month": ("day",),
 }
-"""Words of `gateway.store.spending.DIMENSIONS` that the sums by day know, and their columns."""
+"""Words of `DIMENSIONS` that the sums by day know, and their columns."""
 DIMENSION: Final = Query(
     "by",
     "What to group by; named again for each further dimension. Projects where it is not named.",

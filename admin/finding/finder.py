@@ -8,9 +8,9 @@ from admin.finding.ways import WAYS_MAX, Asked, Way, actions_for, request_way, w
 from admin.policy_room.places import place_named
 from admin.services import Services
 from gateway.access import Permission, Person, allows
-from gateway.store.key_lists import KeyLists, KeySearch
-from gateway.store.policies import PolicyStore
-from gateway.store.teams import TeamStore
+from gateway.store.identity.key_lists import KeyLists, KeySearch
+from gateway.store.identity.teams import TeamStore
+from gateway.store.policies.documents import PolicyStore
 
 
 _P: Final = Permission

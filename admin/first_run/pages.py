@@ -19,7 +19,7 @@ from gateway.access import Permission, allows
 from gateway.errors import RequestInvalid
 from gateway.identity import key_id_of
 from gateway.secrets.secret import Secret
-from gateway.store.keys import Place, check_place
+from gateway.store.identity.keys import Place, check_place
 
 
 PATH: Final = "/first-run"

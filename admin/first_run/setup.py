@@ -12,8 +12,8 @@ from admin.sign_in import READING, SEE_OTHER, session_cookie
 from gateway.errors import RequestInvalid, Unauthenticated
 from gateway.secrets.passwords import checked_password
 from gateway.secrets.secret import Secret
-from gateway.store.people import checked_name
-from gateway.store.setup_links import FIRST_ROLES, REFUSAL, SetupLinks
+from gateway.store.identity.people import checked_name
+from gateway.store.identity.setup_links import FIRST_ROLES, REFUSAL, SetupLinks
 from gateway.telemetry import Event, logger
 
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from gateway.errors import RequestInvalid
-from gateway.store.key_lists import STATES, KeySearch
+from gateway.store.identity.key_lists import STATES, KeySearch
 
 
 FIELDS: Final = ("workspace", "project", "owner", "state", "model")

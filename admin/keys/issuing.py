@@ -16,8 +16,8 @@ from gateway.budgets import Limit, WindowKind
 from gateway.errors import GatewrightError, RequestInvalid
 from gateway.identity import KeyText, new_key_id
 from gateway.rates import RateLimit
-from gateway.store.keys import NewKey, Place
-from gateway.store.teams import KeyDefaults, TeamStore
+from gateway.store.identity.keys import NewKey, Place
+from gateway.store.identity.teams import KeyDefaults, TeamStore
 from gateway.types import Translation
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from gateway.budgets import WindowKind
-from gateway.store.key_lists import EXPIRING_US, UNUSED_US
-from gateway.store.key_names import KeyFacts
-from gateway.store.slices import Budget
+from gateway.store.identity.key_lists import EXPIRING_US, UNUSED_US
+from gateway.store.identity.key_names import KeyFacts
+from gateway.store.money.slices import Budget
 
 
 class Spending(Struct, frozen=True):
@@ -50,7 +50,7 @@ class KeyLine(Struct, frozen=True):
     labels: tuple[str, ...]
     translation: str
     states: tuple[str, ...]
-    """Of `gateway.store.key_lists.STATES`, the one that says most first."""
+    """Of `gateway.store.identity.key_lists.STATES`, the one that says most first."""
     spendings: tuple[Spending, ...] = ()
     revoked_revision: int | None = None
     """From this revision of the configuration on it is dead; None also where it was not kept."""

@@ -20,8 +20,8 @@ from gateway.access import Permission
 from gateway.budgets import WINDOWS
 from gateway.errors import RequestInvalid
 from gateway.identity import KeyText, new_key_id
-from gateway.store.key_lists import KeySearch
-from gateway.store.teams import TeamStore
+from gateway.store.identity.key_lists import KeySearch
+from gateway.store.identity.teams import TeamStore
 
 
 NUMBER_MAX: Final = 10**9

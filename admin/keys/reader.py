@@ -13,10 +13,10 @@ from admin.services import Services
 from gateway.audit.projection import SequencedRecord
 from gateway.deeds import OPERATORS
 from gateway.rates import RateLimit
-from gateway.store.audit_sink import AuditQuery
-from gateway.store.key_lists import KeyLists, KeySearch
-from gateway.store.key_names import KeyFacts
-from gateway.store.slices import Budget
+from gateway.store.evidence.sink import AuditQuery
+from gateway.store.identity.key_lists import KeyLists, KeySearch
+from gateway.store.identity.key_names import KeyFacts
+from gateway.store.money.slices import Budget
 from gateway.store.workers import WorkerTable
 
 

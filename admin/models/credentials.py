@@ -18,7 +18,7 @@ from gateway.credentials import master_key, provider_credential
 from gateway.deeds import OPERATORS
 from gateway.errors import ConfigurationInvalid
 from gateway.secrets.secret import Secret
-from gateway.store.audit_sink import AuditQuery
+from gateway.store.evidence.sink import AuditQuery
 from gateway.store.sealed_secrets import SealedSecret, SealedSecretTable
 
 

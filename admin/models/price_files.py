@@ -22,7 +22,7 @@ from admin.sign_in import READING, SEE_OTHER
 from gateway.access import Permission, Person
 from gateway.errors import RequestInvalid
 from gateway.price_file import configured_prices
-from gateway.store.price_files import CONFIGURED, OrderedMeanwhile, PriceFile, PriceOrder
+from gateway.store.money.price_files import CONFIGURED, OrderedMeanwhile, PriceFile, PriceOrder
 
 
 CONFLICT: Final = 409

@@ -13,10 +13,10 @@ from admin.services import Services
 from gateway.access import Permission, Person, allows
 from gateway.drift.anomalies import EXCESS_MIN_MICROUSD
 from gateway.store.attention import Attention
-from gateway.store.drifts import DriftTable
-from gateway.store.key_lists import EXPIRING_US
-from gateway.store.reviews import ReviewStore
-from gateway.store.schedules import ScheduleTable
+from gateway.store.custody.reviews import ReviewStore
+from gateway.store.identity.key_lists import EXPIRING_US
+from gateway.store.policies.schedules import ScheduleTable
+from gateway.store.traffic.drifts import DriftTable
 from gateway.store.workers import WorkerTable
 from gateway.workers import standing
 

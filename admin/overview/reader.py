@@ -14,9 +14,9 @@ from gateway.access import Person
 from gateway.credentials import credential_problem
 from gateway.rollout.versions import PolicyEvent
 from gateway.store.attention import Attention
-from gateway.store.audit_sink import AuditQuery
+from gateway.store.evidence.sink import AuditQuery
 from gateway.store.revisions import current
-from gateway.store.traffic_figures import Sums
+from gateway.store.traffic.figures import Sums
 from gateway.types import AuditRecord
 
 

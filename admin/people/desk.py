@@ -7,8 +7,8 @@ from litestar import Request
 from admin.services import Services
 from gateway.access import EVERYWHERE, Grant, Person, may_grant
 from gateway.errors import Forbidden
-from gateway.store.invitations import GOOD_FOR_S, Invitations
-from gateway.store.people import checked_name
+from gateway.store.identity.invitations import GOOD_FOR_S, Invitations
+from gateway.store.identity.people import checked_name
 
 
 GOOD_FOR_HOURS: Final = round(GOOD_FOR_S / 3600)

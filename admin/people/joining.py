@@ -12,7 +12,7 @@ from admin.sign_in import READING, SEE_OTHER, session_cookie
 from gateway.errors import RequestInvalid, Unauthenticated
 from gateway.secrets.passwords import checked_password
 from gateway.secrets.secret import Secret
-from gateway.store.invitations import REFUSAL, Invitations
+from gateway.store.identity.invitations import REFUSAL, Invitations
 from gateway.telemetry import Event, logger
 
 

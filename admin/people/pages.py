@@ -24,7 +24,7 @@ from gateway.access import (
     Role,
 )
 from gateway.errors import GatewrightError, RequestInvalid
-from gateway.store.invitations import Invitations
+from gateway.store.identity.invitations import Invitations
 
 
 AT: Final = "/people"

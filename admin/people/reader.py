@@ -11,11 +11,11 @@ from admin.services import Services
 from gateway.access import Person
 from gateway.deeds import OPERATORS
 from gateway.searching import Filter, Term, parse
-from gateway.store.conditions import Search, Source
-from gateway.store.invitations import Invitation, Invitations
-from gateway.store.people import Facts
-from gateway.store.teams import TeamStore
-from gateway.store.traffic import Row, TrafficReader
+from gateway.store.identity.invitations import Invitation, Invitations
+from gateway.store.identity.people import Facts
+from gateway.store.identity.teams import TeamStore
+from gateway.store.traffic.conditions import Search, Source
+from gateway.store.traffic.lists import Row, TrafficReader
 
 
 DEEDS_SHOWN: Final = 20

@@ -21,7 +21,7 @@ from gateway.access import Permission
 from gateway.configuration.guarding import guard_from, wider
 from gateway.errors import RequestInvalid
 from gateway.rollout.versions import PolicyVersion, acting_at
-from gateway.store.schedules import Schedule
+from gateway.store.policies.schedules import Schedule
 from policies.explain import Explanation
 from policies.forms import FactField, fact_fields
 from policies.functions import FUNCTIONS

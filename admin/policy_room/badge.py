@@ -7,8 +7,8 @@ from admin.policy_room.places import may, place_named
 from admin.shell import Badge
 from gateway.access import Permission, Person, allows
 from gateway.rollout.versions import PolicyVersion, same_person
-from gateway.store.custody import Custody
-from gateway.store.policies import PolicyStore
+from gateway.store.custody.orders import Custody
+from gateway.store.policies.documents import PolicyStore
 
 
 OWN: Final = "You asked for this: somebody else decides."

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from gateway.clock import Clock
-from gateway.store.archive import DecisionArchive, Timed
+from gateway.store.traffic.archive import DecisionArchive, Timed
 from policies.decide import decide
 from policies.program import PolicyDocument
 

@@ -22,7 +22,7 @@ from admin.policy_room.room import (
 from admin.sign_in import SEE_OTHER
 from gateway.access import Permission
 from gateway.errors import Forbidden, RequestInvalid
-from gateway.store.custody import CustodyRefused
+from gateway.store.custody.orders import CustodyRefused
 
 
 BASE = "/o/{organisation:str}/approvals"

@@ -18,8 +18,8 @@ from gateway.configuration.guarding import GuardRules, require_seen, wider
 from gateway.deeds import Deeds
 from gateway.errors import RequestInvalid
 from gateway.rollout.versions import Action, PolicyVersion
-from gateway.store.policy_drafts import PolicyDraft
-from gateway.store.schedules import Schedule
+from gateway.store.policies.drafts import PolicyDraft
+from gateway.store.policies.schedules import Schedule
 from policies.check import CheckReport, check
 from policies.writing import document_text
 

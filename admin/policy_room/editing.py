@@ -34,7 +34,7 @@ from admin.sign_in import SEE_OTHER
 from admin.undo import Undo, offer
 from gateway.access import Permission
 from gateway.errors import RequestInvalid
-from gateway.store.policy_drafts import DraftConflict
+from gateway.store.policies.drafts import DraftConflict
 from policies.amending import Amended
 from policies.forms import editable_rules
 

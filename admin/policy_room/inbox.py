@@ -12,7 +12,7 @@ from admin.policy_room.room import PolicyRoom
 from admin.policy_room.weighing import Weight
 from gateway.access import Permission, Person, allows
 from gateway.configuration.guarding import wider
-from gateway.store.custody import Custody
+from gateway.store.custody.orders import Custody
 from policies.difference import Amendment, amendments
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from admin.policy_room.places import Place
 from gateway.clock import Clock
 from gateway.rollout.versions import PolicyEvent
-from gateway.store.spans import HOUR_US, SpanSums, TrafficSpans
+from gateway.store.traffic.spans import HOUR_US, SpanSums, TrafficSpans
 
 
 HOURS_MAX: Final = 24 * 7

@@ -18,7 +18,7 @@ from gateway.access import Permission
 from gateway.configuration.guarding import wider
 from gateway.errors import RequestInvalid
 from gateway.rollout.versions import Acting, PolicyEvent, PolicyVersion, acting_at
-from gateway.store.guard import ACTOR
+from gateway.store.policies.guard import ACTOR
 from policies.difference import amendments
 from policies.document import PolicyBody
 

@@ -31,7 +31,7 @@ from admin.undo import MEANWHILE, Undo, offer
 from gateway.access import Permission
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.rollout.versions import Action
-from gateway.store.schedules import Schedule
+from gateway.store.policies.schedules import Schedule
 from policies.difference import amendments
 
 

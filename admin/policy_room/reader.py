@@ -13,10 +13,10 @@ from admin.policy_room.wording import effects
 from admin.services import Services
 from gateway.configured_policy import load_policy
 from gateway.rollout.versions import PolicyEvent, PolicyVersion
-from gateway.store.archive import DecisionArchive
-from gateway.store.policies import PolicyStore
-from gateway.store.policy_drafts import DraftTable, PolicyDraft
-from gateway.store.schedules import Schedule
+from gateway.store.policies.documents import PolicyStore
+from gateway.store.policies.drafts import DraftTable, PolicyDraft
+from gateway.store.policies.schedules import Schedule
+from gateway.store.traffic.archive import DecisionArchive
 from policies.document import Constraint, PolicyBody, Preference
 from policies.facts import TargetFacts
 from policies.program import PolicyDocument

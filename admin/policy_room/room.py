@@ -21,7 +21,7 @@ from admin.shell import Shell
 from admin.sign_in import READING, SEE_OTHER
 from gateway.access import Permission, Person
 from gateway.errors import RequestInvalid
-from gateway.store.spans import TrafficSpans
+from gateway.store.traffic.spans import TrafficSpans
 
 
 FIELDS_MAX: Final = 500

@@ -18,7 +18,7 @@ from gateway.clock import Clock
 from gateway.identity import accounts_of
 from gateway.rollout.versions import Governing, Level, PolicySet
 from gateway.routing import decision_digest
-from gateway.store.archive import Timed
+from gateway.store.traffic.archive import Timed
 from policies.explain import Explanation, explain
 from policies.facts import Facts
 from policies.program import PolicyDocument

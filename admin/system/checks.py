@@ -32,8 +32,8 @@ from gateway.credentials import (
 )
 from gateway.errors import ConfigurationInvalid, GatewrightError
 from gateway.store.engine import Database
-from gateway.store.price_files import PriceFiles
-from gateway.store.schema import require_newest_schema
+from gateway.store.money.price_files import PriceFiles
+from gateway.store.schema.version import require_newest_schema
 
 
 Outcome = Literal["good", "warn", "refused"]

@@ -15,7 +15,7 @@ from gateway.access import Permission
 from gateway.configuration.disclosing import flat, settings_digest
 from gateway.configuration.sections import CurrencySettings, SinkSettings
 from gateway.configuration.settings import ProviderSettings, Settings, TargetSettings
-from gateway.store.schema import Migration, known_migrations, newest_schema, schema_of
+from gateway.store.schema.version import Migration, known_migrations, newest_schema, schema_of
 
 
 AT: Final = "/system/configuration"

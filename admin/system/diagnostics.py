@@ -40,7 +40,7 @@ from gateway.credentials import (
 from gateway.errors import GatewrightError
 from gateway.secrets.secret import Secret
 from gateway.store.attention import Attention
-from gateway.store.schema import known_migrations, newest_schema, schema_of
+from gateway.store.schema.version import known_migrations, newest_schema, schema_of
 
 
 AT: Final = "/system/diagnostics"

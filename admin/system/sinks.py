@@ -20,7 +20,7 @@ from gateway.access import Permission
 from gateway.configuration.disclosing import safe_url
 from gateway.configuration.settings import Settings
 from gateway.errors import RequestInvalid
-from gateway.store.deliveries import REFUSED, Deliveries, Run, SinkState
+from gateway.store.evidence.deliveries import REFUSED, Deliveries, Run, SinkState
 
 
 AT: Final = "/system/sinks"

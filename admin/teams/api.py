@@ -12,7 +12,7 @@ from admin.services import Services
 from admin.teams.desk import TeamDesk
 from admin.teams.reader import TeamDetail, TeamLine, TeamReader
 from gateway.access import Permission
-from gateway.store.teams import KeyDefaults
+from gateway.store.identity.teams import KeyDefaults
 
 
 NO_CONTENT: Final = 204

@@ -9,7 +9,13 @@ from admin.costs.limits import ChangedMeanwhile
 from admin.services import Services
 from gateway.access import Person
 from gateway.errors import RequestInvalid
-from gateway.store.teams import KeyDefaults, Team, TeamStore, checked_defaults, checked_title
+from gateway.store.identity.teams import (
+    KeyDefaults,
+    Team,
+    TeamStore,
+    checked_defaults,
+    checked_title,
+)
 
 
 class TeamDesk:

@@ -20,7 +20,7 @@ from admin.undo import EXPECTS, holds, offer
 from gateway.access import EVERYWHERE, Permission, Person, allows
 from gateway.budgets import WINDOWS, WindowKind
 from gateway.errors import RequestInvalid
-from gateway.store.teams import COUNT_MAX, EXPIRES_DAYS_MAX, KeyDefaults, Team
+from gateway.store.identity.teams import COUNT_MAX, EXPIRES_DAYS_MAX, KeyDefaults, Team
 
 
 MEANWHILE: Final = "Somebody changed this team meanwhile. Nothing was done; here is how it is now."

@@ -15,11 +15,11 @@ from gateway.access import EVERYWHERE, Role
 from gateway.deeds import OPERATORS
 from gateway.rates import RateLimit
 from gateway.searching import parse
-from gateway.store.conditions import Search, Source
-from gateway.store.key_lists import KeySearch, PlaceKeys
-from gateway.store.teams import Team, TeamStore
-from gateway.store.traffic import Row, TrafficReader
-from gateway.store.traffic_figures import Sums
+from gateway.store.identity.key_lists import KeySearch, PlaceKeys
+from gateway.store.identity.teams import Team, TeamStore
+from gateway.store.traffic.conditions import Search, Source
+from gateway.store.traffic.figures import Sums
+from gateway.store.traffic.lists import Row, TrafficReader
 
 
 STATES: Final = ("active", "unowned", "keyless", "archived")

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from admin.forms import MICRO, Form
 from admin.undo import ABSENT, EXPECTS, PRESENT, Undo
-from gateway.store.teams import Team
+from gateway.store.identity.teams import Team
 
 
 Way = Callable[[Team, Form], Undo | None]

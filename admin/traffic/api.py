@@ -19,7 +19,7 @@ from admin.traffic.story import Story, StoryReader
 from admin.traffic.words import verdict_of
 from gateway.access import Permission
 from gateway.errors import RequestInvalid
-from gateway.store.proofs import Proof
+from gateway.store.evidence.proofs import Proof
 from gateway.types import AuditRecord
 from policies.explain import Explanation
 

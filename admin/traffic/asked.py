@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from admin.queries import Query
 from gateway.errors import RequestInvalid
 from gateway.searching import FILTER_CHARS_MAX, Filter, FilterInvalid, parse, render
-from gateway.store.conditions import Search, Source
-from gateway.store.traffic import Place
+from gateway.store.traffic.conditions import Search, Source
+from gateway.store.traffic.lists import Place
 
 
 _INT64_MAX: Final = 2**63 - 1

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.store.traffic import Row
+from gateway.store.traffic.lists import Row
 
 
 FORMS: Final = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl"}

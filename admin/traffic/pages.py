@@ -22,8 +22,8 @@ from admin.undo import ABSENT, EXPECTS, Undo, offer
 from gateway.access import Permission
 from gateway.errors import RequestInvalid
 from gateway.searching import FIELDS, parse, render
-from gateway.store.traffic import LOOKED_AT_RECORDS
-from gateway.store.views import SavedView
+from gateway.store.identity.views import SavedView
+from gateway.store.traffic.lists import LOOKED_AT_RECORDS
 
 
 _READ: Final = needs(Permission.TRAFFIC_READ)

@@ -11,9 +11,9 @@ from gateway.access import Permission, Person, allows
 from gateway.drift.judging import DAY_US, Rules, Shift
 from gateway.drift.profiles import FEATURES, Feature, Kind, Profile, bins_of, words_of
 from gateway.errors import RequestInvalid
-from gateway.store.comparing import Comparison, compared
-from gateway.store.drifts import Drift, DriftTable, lasting
-from gateway.store.profiles import ProfileHours
+from gateway.store.traffic.comparing import Comparison, compared
+from gateway.store.traffic.drifts import Drift, DriftTable, lasting
+from gateway.store.traffic.profiles import ProfileHours
 
 
 KINDS: Final = ("prompts", "answers")

@@ -22,7 +22,7 @@ from admin.traffic.profile_reader import (
 )
 from gateway.access import Permission
 from gateway.errors import RequestInvalid
-from gateway.store.drifts import Drift
+from gateway.store.traffic.drifts import Drift
 
 
 AT: Final = "/o/{organisation:str}/traffic/profiles"

@@ -7,10 +7,10 @@ from msgspec import Struct
 from admin.services import Services
 from admin.traffic.asked import Asked
 from gateway.searching import FIELDS
-from gateway.store.conditions import Source
-from gateway.store.facets import COUNTED, Counts
-from gateway.store.traffic import Page, Place, Row, TrafficReader
-from gateway.store.views import SavedView, ViewStore
+from gateway.store.identity.views import SavedView, ViewStore
+from gateway.store.traffic.conditions import Source
+from gateway.store.traffic.facets import COUNTED, Counts
+from gateway.store.traffic.lists import Page, Place, Row, TrafficReader
 
 
 ROOM = "traffic"

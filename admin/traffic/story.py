@@ -12,10 +12,10 @@ from admin.evidence import Evidence, EvidenceReader
 from admin.services import Services
 from admin.traffic.bill import Bill, bill_of, prices_of
 from gateway.routing import decision_digest
-from gateway.store.archive import DecisionArchive
-from gateway.store.audit_sink import AuditQuery
-from gateway.store.policies import PolicyStore
-from gateway.store.traffic import route_of
+from gateway.store.evidence.sink import AuditQuery
+from gateway.store.policies.documents import PolicyStore
+from gateway.store.traffic.archive import DecisionArchive
+from gateway.store.traffic.lists import route_of
 from gateway.types import Attempt, AuditRecord
 from policies.explain import Explanation
 

@@ -17,8 +17,8 @@ from gateway.configuration.sections import BatchSettings
 from gateway.configuration.settings import Limits
 from gateway.dialects.openai_batches import batch_object, list_object, read_order
 from gateway.errors import BatchUnknown, BodyTooLarge, Exhausted, FileUnknown, RequestInvalid
-from gateway.store.batches import BatchStore
-from gateway.store.kept_files import FileStore
+from gateway.store.batching.batches import BatchStore
+from gateway.store.batching.files import FileStore
 from gateway.threads import US_PER_DAY, project_of
 from gateway.types import Principal
 

@@ -28,7 +28,7 @@ from gateway.dialects.anthropic_batches import (
 from gateway.dialects.strict_json import invalid
 from gateway.errors import BatchUnknown, BodyTooLarge, GatewrightError, RequestInvalid, Unavailable
 from gateway.secrets.content_keys import ContentKey
-from gateway.store.batch_lines import LineStore
+from gateway.store.batching.lines import LineStore
 from gateway.threads import US_PER_DAY, project_of
 from gateway.types import Principal
 

@@ -17,7 +17,7 @@ from gateway.clock import Clock
 from gateway.configuration.settings import Limits
 from gateway.dialects.openai_batches import EXPIRY_S_MAX, EXPIRY_S_MIN
 from gateway.errors import BodyTooLarge, GatewrightError, RequestInvalid, Unavailable
-from gateway.store.kept_files import FileStore, FileWriter
+from gateway.store.batching.files import FileStore, FileWriter
 from gateway.threads import US_PER_DAY, project_of
 from gateway.types import Principal
 

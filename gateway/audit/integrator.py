@@ -1,6 +1,6 @@
 """Signs checkpoints of every organisation's log, and never one that contradicts an earlier one.
 
-The projection numbers the records and grows the trees (`gateway.store.audit_tree`), in one
+The projection numbers the records and grows the trees (`gateway.store.evidence.tree`), in one
 transaction for each batch; whoever comes first has done it. Here the result is signed and carried
 out of the database, to files that a restored backup of it does not bring back to an older state.
 """
@@ -47,7 +47,7 @@ class SignedCheckpoint(Struct, frozen=True):
 
 
 class TreeStore(Protocol):
-    """Where the trees are kept; `gateway.store.audit_tree` is one. All may raise NotReady."""
+    """Where the trees are kept; `gateway.store.evidence.tree` is one. All may raise NotReady."""
 
     async def trees(self) -> Mapping[str, OpenTree]:
         """Every organisation's tree as it is now."""

@@ -16,9 +16,9 @@ from gateway.clock import Clock
 from gateway.configuration.settings import Limits
 from gateway.dialects.openai_batches import read_lines, result_line
 from gateway.secrets.content_keys import ContentKey
-from gateway.store.batch_lines import LineStore
-from gateway.store.batches import BatchStore
-from gateway.store.kept_files import FileStore, FileWriter
+from gateway.store.batching.batches import BatchStore
+from gateway.store.batching.files import FileStore, FileWriter
+from gateway.store.batching.lines import LineStore
 
 
 GROUP_BYTES = 256 * 1024

@@ -11,8 +11,8 @@ from gateway.clock import Clock
 from gateway.deeds import Deeds
 from gateway.errors import UpstreamFailed, UpstreamRefused
 from gateway.parcels import ParcelService
-from gateway.store.parcels import ParcelRow, ParcelStore
-from gateway.store.vendor_copies import CopyEnd, VendorCopies
+from gateway.store.batching.parcels import ParcelRow, ParcelStore
+from gateway.store.batching.vendor_copies import CopyEnd, VendorCopies
 
 
 ASK_S: Final = 30.0

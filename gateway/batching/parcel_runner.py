@@ -36,8 +36,8 @@ from gateway.parcels import (
     number_of,
 )
 from gateway.secrets.content_keys import ContentKey
-from gateway.store.batches import BatchStore
-from gateway.store.parcels import Loose, ParcelRow, ParcelStore
+from gateway.store.batching.batches import BatchStore
+from gateway.store.batching.parcels import Loose, ParcelRow, ParcelStore
 from gateway.telemetry import Event, logger
 
 

@@ -24,8 +24,8 @@ from gateway.metrics import Metrics
 from gateway.parcels import VendorResult
 from gateway.ports import Ledger
 from gateway.secrets.content_keys import ContentKey
-from gateway.store.batch_lines import Claim
-from gateway.store.parcels import ParcelStore, ParkedLine
+from gateway.store.batching.lines import Claim
+from gateway.store.batching.parcels import ParcelStore, ParkedLine
 from gateway.telemetry import Event, logger
 from gateway.types import AuditRecord, Reservation
 

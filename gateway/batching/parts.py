@@ -33,15 +33,15 @@ from gateway.pipeline import Pipeline
 from gateway.ports import Dialect, Ledger, Provider
 from gateway.providers.registry import parcel_service
 from gateway.snapshot import SnapshotKeeper
-from gateway.store.batch_lines import LineStore
-from gateway.store.batch_turns import BatchTurns
-from gateway.store.batches import BatchStore
+from gateway.store.batching.batches import BatchStore
+from gateway.store.batching.files import FileStore
+from gateway.store.batching.lines import LineStore
+from gateway.store.batching.parcels import ParcelStore
+from gateway.store.batching.turns import BatchTurns
+from gateway.store.batching.vendor_copies import VendorCopies
+from gateway.store.custody.kept_content import KeptContent
 from gateway.store.engine import Database
 from gateway.store.glance import Waiting
-from gateway.store.kept_content import KeptContent
-from gateway.store.kept_files import FileStore
-from gateway.store.parcels import ParcelStore
-from gateway.store.vendor_copies import VendorCopies
 from gateway.telemetry import Event, logger
 from gateway.threads import US_PER_DAY
 from gateway.upkeep import Duty

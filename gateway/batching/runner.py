@@ -22,9 +22,9 @@ from gateway.clock import Clock
 from gateway.errors import NotReady, Unauthenticated
 from gateway.metrics import Metrics
 from gateway.secrets.content_keys import ContentKey
-from gateway.store.batch_lines import Claim, LineStore
-from gateway.store.batch_turns import BatchTurns, Standing
-from gateway.store.batches import BatchStore
+from gateway.store.batching.batches import BatchStore
+from gateway.store.batching.lines import Claim, LineStore
+from gateway.store.batching.turns import BatchTurns, Standing
 from gateway.telemetry import Event, logger
 
 

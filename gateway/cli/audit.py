@@ -21,9 +21,9 @@ from gateway.cli.keeping import KEEPING
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.engine import open_database
-from gateway.store.schema import require_newest_schema
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.schema.version import require_newest_schema
 
 
 directory_option = click.option(

@@ -15,8 +15,8 @@ from gateway.cli.options import asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.store.engine import open_database
-from gateway.store.leases import LeaseTable
-from gateway.store.schema import require_newest_schema
+from gateway.store.money.leases import LeaseTable
+from gateway.store.schema.version import require_newest_schema
 
 
 LIMIT_MICROUSD_MAX = 10**15

@@ -17,9 +17,9 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.errors import RequestInvalid
 from gateway.store.engine import Database, open_database
-from gateway.store.price_files import PriceFiles
-from gateway.store.schema import require_newest_schema
-from gateway.store.spending import DIMENSIONS, Period, SpendingReader
+from gateway.store.money.price_files import PriceFiles
+from gateway.store.money.spending import DIMENSIONS, Period, SpendingReader
+from gateway.store.schema.version import require_newest_schema
 from gateway.worker.pricing import configured_targets
 
 

@@ -18,16 +18,16 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
-from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
-from gateway.store.custody import Custody, CustodyRefused
+from gateway.store.batching.vendor_copies import VendorCopies
+from gateway.store.custody.erasing import in_numbers, require_settled
+from gateway.store.custody.keeping import content_keys, destroy
+from gateway.store.custody.kept_content import KeptContent
+from gateway.store.custody.kept_holdings import Holdings
+from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.engine import Database, open_database
-from gateway.store.erasing import in_numbers, require_settled
-from gateway.store.keeping import content_keys, destroy
-from gateway.store.kept_content import KeptContent
-from gateway.store.kept_holdings import Holdings
-from gateway.store.schema import require_newest_schema
-from gateway.store.second_rows import SecondContents
-from gateway.store.vendor_copies import VendorCopies
+from gateway.store.evidence.second_rows import SecondContents
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.schema.version import require_newest_schema
 
 
 WEEK_US = 7 * 86_400_000_000

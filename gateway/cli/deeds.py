@@ -25,15 +25,15 @@ from gateway.deeds import Deeds
 from gateway.errors import StartupRefused
 from gateway.identity import Peppers
 from gateway.store.engine import Database, open_database
-from gateway.store.keys import KeyStore
-from gateway.store.leases import LeaseTable
-from gateway.store.people import PeopleStore
-from gateway.store.policies import PolicyStore
+from gateway.store.identity.keys import KeyStore
+from gateway.store.identity.people import PeopleStore
+from gateway.store.identity.teams import TeamStore
+from gateway.store.money.leases import LeaseTable
+from gateway.store.money.rate_limits import RateLimitTable
+from gateway.store.policies.documents import PolicyStore
 from gateway.store.pool_drains import DrainTable
-from gateway.store.rate_limits import RateLimitTable
-from gateway.store.schema import require_newest_schema
+from gateway.store.schema.version import require_newest_schema
 from gateway.store.sealed_secrets import SealedSecretTable
-from gateway.store.teams import TeamStore
 
 
 RECORDING: set[str] = set()

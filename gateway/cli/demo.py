@@ -21,7 +21,7 @@ from gateway.cli.setup import admin_address, setup_link
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import admin_token
-from gateway.store.keys import NewKey, Place
+from gateway.store.identity.keys import NewKey, Place
 
 
 READY_WITHIN_S = 120.0

@@ -22,12 +22,12 @@ from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key
-from gateway.store.audit_sink import AuditQuery
 from gateway.store.engine import open_database
-from gateway.store.integration import Integration
-from gateway.store.packing import NOT_YET, PackOrder, configured_policies, make_pack
-from gateway.store.proofs import proof_of
-from gateway.store.schema import require_newest_schema
+from gateway.store.evidence.integration import Integration
+from gateway.store.evidence.packing import NOT_YET, PackOrder, configured_policies, make_pack
+from gateway.store.evidence.proofs import proof_of
+from gateway.store.evidence.sink import AuditQuery
+from gateway.store.schema.version import require_newest_schema
 
 
 @asynccontextmanager

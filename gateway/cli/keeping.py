@@ -13,8 +13,8 @@ from gateway.cli.deeds import actor, says_it_records
 from gateway.cli.options import asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
-from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
-from gateway.store.keeping import DAY_US, Expired, destroy, expired
+from gateway.store.custody.keeping import DAY_US, Expired, destroy, expired
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 
 
 @click.command("search")

@@ -18,8 +18,8 @@ from gateway.credentials import pepper
 from gateway.errors import GatewrightError
 from gateway.identity import Peppers, new_key_id
 from gateway.store.engine import open_database
-from gateway.store.keys import KeyStore, NewKey, Place
-from gateway.store.schema import require_newest_schema
+from gateway.store.identity.keys import KeyStore, NewKey, Place
+from gateway.store.schema.version import require_newest_schema
 from gateway.types import Translation
 
 

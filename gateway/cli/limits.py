@@ -14,8 +14,8 @@ from gateway.cli.options import asynchronous, config_option
 from gateway.configuration.reading import load_settings
 from gateway.rates import RateLimit
 from gateway.store.engine import open_database
-from gateway.store.rate_limits import RateLimitTable
-from gateway.store.schema import require_newest_schema
+from gateway.store.money.rate_limits import RateLimitTable
+from gateway.store.schema.version import require_newest_schema
 
 
 _NUMBER = click.IntRange(0, 10**12)

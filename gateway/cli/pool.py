@@ -16,7 +16,7 @@ from gateway.configuration.settings import Settings
 from gateway.providers.registry import is_pool
 from gateway.store.engine import open_database
 from gateway.store.pool_drains import DrainTable
-from gateway.store.schema import require_newest_schema
+from gateway.store.schema.version import require_newest_schema
 
 
 @asynccontextmanager

@@ -11,10 +11,10 @@ from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configured_policy import load_policy
 from gateway.errors import RequestInvalid
-from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.engine import open_database
-from gateway.store.rehearsal import Rehearser
-from gateway.store.schema import require_newest_schema
+from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.schema.version import require_newest_schema
+from gateway.store.traffic.rehearsal import Rehearser
 from policies.render import render_impact
 
 

@@ -24,8 +24,8 @@ from gateway.errors import GatewrightError, RequestInvalid
 from gateway.rollout.versions import Action, PolicyVersion
 from gateway.routing import TargetBoard
 from gateway.store.engine import open_database
-from gateway.store.policies import PolicyStore
-from gateway.store.schema import require_newest_schema
+from gateway.store.policies.documents import PolicyStore
+from gateway.store.schema.version import require_newest_schema
 from gateway.worker.pricing import configured_targets
 from policies.check import check
 from policies.difference import difference

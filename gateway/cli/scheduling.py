@@ -17,7 +17,7 @@ from gateway.cli.rollout import (
     reason_option,
 )
 from gateway.configuration.reading import load_settings
-from gateway.store.schedules import Schedule
+from gateway.store.policies.schedules import Schedule
 
 
 @click.command()

@@ -17,7 +17,7 @@ from gateway.configuration.reading import load_settings
 from gateway.credentials import master_key
 from gateway.secrets.secret import Secret
 from gateway.store.engine import open_database
-from gateway.store.schema import require_newest_schema
+from gateway.store.schema.version import require_newest_schema
 from gateway.store.sealed_secrets import SealedSecretTable
 
 

@@ -12,8 +12,8 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.errors import GatewrightError
 from gateway.store.engine import open_database
-from gateway.store.schema import require_newest_schema
-from gateway.store.setup_links import SetupLinks
+from gateway.store.identity.setup_links import SetupLinks
+from gateway.store.schema.version import require_newest_schema
 
 
 @click.command("setup")

@@ -15,10 +15,10 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.rates import RateLimit
 from gateway.store.engine import open_database
-from gateway.store.leases import LeaseTable
-from gateway.store.rate_limits import RateLimitTable
-from gateway.store.schema import require_newest_schema
-from gateway.store.teams import KeyDefaults, Team, TeamStore
+from gateway.store.identity.teams import KeyDefaults, Team, TeamStore
+from gateway.store.money.leases import LeaseTable
+from gateway.store.money.rate_limits import RateLimitTable
+from gateway.store.schema.version import require_newest_schema
 
 
 organisation_option = click.option("--organisation", required=True)

@@ -15,8 +15,8 @@ from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.secrets.secret import Secret
 from gateway.store.engine import open_database
-from gateway.store.people import PeopleStore
-from gateway.store.schema import require_newest_schema
+from gateway.store.identity.people import PeopleStore
+from gateway.store.schema.version import require_newest_schema
 
 
 organisation_option = click.option(

@@ -7,10 +7,10 @@ from msgspec import Struct
 from sqlalchemy import func, select
 
 from gateway.rollout.versions import PolicyEvent
-from gateway.store.audit_tables import audit_cursors, audit_records, audit_sequences
-from gateway.store.custody_tables import audit_reveals
 from gateway.store.engine import Database
-from gateway.store.policy_tables import policy_events, policy_versions
+from gateway.store.schema.audit import audit_cursors, audit_records, audit_sequences
+from gateway.store.schema.custody import audit_reveals
+from gateway.store.schema.policies import policy_events, policy_versions
 
 
 CHANGES: Final = ("publish", "roll_back", "canary", "shadow", "stop", "withdraw")

@@ -16,7 +16,7 @@ from gateway.checkup import Checkup
 from gateway.clock import Clock
 from gateway.errors import Exhausted
 from gateway.store.engine import Database
-from gateway.store.tables import metadata
+from gateway.store.schema.tables import metadata
 
 
 CLAIM_WITHIN_US: Final = 15 * 1_000_000

@@ -12,12 +12,12 @@ from sqlalchemy import ColumnElement, Select, exists, false, func, select
 
 from gateway.batches import ACTIVE
 from gateway.clock import Clock
-from gateway.store.batch_tables import batches
 from gateway.store.checkups import CLAIM_WITHIN_US, provider_checkups
 from gateway.store.engine import Database
-from gateway.store.parcel_tables import parcels
-from gateway.store.policy_tables import policy_schedules
-from gateway.store.tables import revisions
+from gateway.store.schema.batches import batches
+from gateway.store.schema.parcels import parcels
+from gateway.store.schema.policies import policy_schedules
+from gateway.store.schema.tables import revisions
 
 
 def question(database: Database) -> str:

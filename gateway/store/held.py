@@ -5,7 +5,7 @@ Whose a file is shows only when it is read, so a hold on one subject keeps all o
 
 from sqlalchemy import ColumnElement, Table, exists
 
-from gateway.store.custody_tables import audit_holds
+from gateway.store.schema.custody import audit_holds
 
 
 def is_held(kept: Table) -> ColumnElement[bool]:

@@ -24,7 +24,7 @@ from gateway.ports import KeptAnswer
 from gateway.secrets.envelope import KEY_BYTES, MasterKey, UnwrapFailed
 from gateway.store.engine import Database
 from gateway.store.held import is_held
-from gateway.store.tables import metadata
+from gateway.store.schema.tables import metadata
 
 
 _NONCE_BYTES = 12

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 
 import migrations
 from gateway.store.engine import open_database
-from gateway.store.schema import current_schema, newest_schema
+from gateway.store.schema.version import current_schema, newest_schema
 
 
 _LOCK = 0x6761_7465  # Any number, as long as every Gatewright process takes the same one.

@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, Column, String, Table, Text, delete, select
 from gateway.clock import Clock
 from gateway.store.engine import Database
 from gateway.store.revisions import bump
-from gateway.store.tables import metadata
+from gateway.store.schema.tables import metadata
 
 
 pool_drains = Table(

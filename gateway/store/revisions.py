@@ -18,8 +18,8 @@ from gateway.clock import Clock
 from gateway.errors import NotReady
 from gateway.store.engine import Database, driver_of
 from gateway.store.glance import Waiting, question
+from gateway.store.schema.tables import revisions
 from gateway.store.speech import cut_off
-from gateway.store.tables import revisions
 
 
 POLL_S = 0.25

@@ -24,7 +24,7 @@ from gateway.secrets.secret import Secret
 from gateway.secrets.sources import SECRET_MAX_BYTES
 from gateway.store.engine import Database
 from gateway.store.revisions import bump
-from gateway.store.tables import sealed_secrets, spare_secrets
+from gateway.store.schema.tables import sealed_secrets, spare_secrets
 
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")

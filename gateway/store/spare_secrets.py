@@ -21,8 +21,8 @@ from gateway.secrets.keeper import SecretUnavailableError
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
 from gateway.store.revisions import bump
+from gateway.store.schema.tables import sealed_secrets, spare_secrets
 from gateway.store.sealed_secrets import SecretConflict, newest_version, open_row, sealed_row
-from gateway.store.tables import sealed_secrets, spare_secrets
 
 
 SpareKind = Literal["next", "former"]

@@ -15,11 +15,11 @@ from gateway.drift.judging import HOUR_US, Rules
 from gateway.inspection import Inspector
 from gateway.metrics import Metrics
 from gateway.providers.webhook import WebHook
-from gateway.store.audit_sink import DatabaseAuditSink
-from gateway.store.comparing import Comparison, compared
-from gateway.store.drifts import Drift, DriftTable
 from gateway.store.engine import Database
-from gateway.store.profiles import Hour, ProfileHours
+from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.traffic.comparing import Comparison, compared
+from gateway.store.traffic.drifts import Drift, DriftTable
+from gateway.store.traffic.profiles import Hour, ProfileHours
 from gateway.telemetry import Event, logger
 from gateway.upkeep import Duty
 

@@ -11,11 +11,11 @@ from gateway.places import Rotation
 from gateway.probing import Prober
 from gateway.rates import Rates
 from gateway.snapshot import SnapshotKeeper
-from gateway.store.keys import KeyStore
-from gateway.store.leased_ledger import LeasedLedger
-from gateway.store.policies import PolicyStore
+from gateway.store.identity.keys import KeyStore
+from gateway.store.money.leased_ledger import LeasedLedger
+from gateway.store.money.rate_limits import RateLimitTable
+from gateway.store.policies.documents import PolicyStore
 from gateway.store.pool_drains import DrainKeeper
-from gateway.store.rate_limits import RateLimitTable
 from gateway.store.revisions import RevisionWatcher
 from gateway.telemetry import Event, logger
 from gateway.worker.presence import Presence

@@ -26,7 +26,7 @@ from gateway.metrics import Metrics
 from gateway.pool.figures import Figures
 from gateway.pool.observing import Observations
 from gateway.snapshot import SnapshotKeeper
-from gateway.store.schema import newest_schema
+from gateway.store.schema.version import newest_schema
 from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event
 from gateway.upkeep import Duty

@@ -16,7 +16,7 @@ from gateway.errors import ConfigurationInvalid
 from gateway.price_file import PriceText, configured_prices, prices_of
 from gateway.providers.registry import place
 from gateway.store.engine import Database
-from gateway.store.price_files import CONFIGURED, NEVER, PriceFiles
+from gateway.store.money.price_files import CONFIGURED, NEVER, PriceFiles
 from gateway.telemetry import Event, logger
 from gateway.types import Target
 

@@ -24,10 +24,10 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import admin_token, pepper
 from gateway.identity import Peppers
-from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.engine import Database, open_database
-from gateway.store.keys import KeyStore, NewKey, Place
-from gateway.store.leases import LeaseTable
+from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.identity.keys import KeyStore, NewKey, Place
+from gateway.store.money.leases import LeaseTable
 from gateway.types import AuditRecord
 from tests.gateway.audit.samples import running
 

@@ -7,8 +7,8 @@ from msgspec.structs import asdict
 from sqlalchemy import insert
 
 from gateway.drift.judging import DAY_US, HOUR_US
-from gateway.store.drifts import Drift, DriftTable
-from gateway.store.profile_tables import drifts, profile_cursors, profile_hours
+from gateway.store.schema.profiles import drifts, profile_cursors, profile_hours
+from gateway.store.traffic.drifts import Drift, DriftTable
 from tests.admin.listener import Listener
 
 

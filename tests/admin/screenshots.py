@@ -22,13 +22,13 @@ from gateway.catalogue import cost, shipped_catalogue
 from gateway.credentials import pepper
 from gateway.identity import Peppers
 from gateway.price import Price
-from gateway.store.keys import KeyStore
-from gateway.store.leases import LeaseTable
+from gateway.store.custody.reviews import DAY_US, Review, ReviewStore
+from gateway.store.identity.keys import KeyStore
+from gateway.store.identity.people import PeopleStore
+from gateway.store.identity.teams import TeamStore
 from gateway.store.migrate import migrate
-from gateway.store.people import PeopleStore
-from gateway.store.reviews import DAY_US, Review, ReviewStore
-from gateway.store.slices import Claim, LeaseHolder
-from gateway.store.teams import TeamStore
+from gateway.store.money.leases import LeaseTable
+from gateway.store.money.slices import Claim, LeaseHolder
 from gateway.types import AuditRecord, Usage
 from gateway.workers import Applied
 from tests.admin import profiling, seeding

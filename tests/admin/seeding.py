@@ -11,10 +11,10 @@ from gateway.identity import Peppers
 from gateway.secrets.secret import Secret
 from gateway.store.checkups import CheckupTable
 from gateway.store.engine import Database
-from gateway.store.keys import KeyStore, NewKey, Place
-from gateway.store.leases import LeaseTable
-from gateway.store.people import PeopleStore
-from gateway.store.schema import newest_schema
+from gateway.store.identity.keys import KeyStore, NewKey, Place
+from gateway.store.identity.people import PeopleStore
+from gateway.store.money.leases import LeaseTable
+from gateway.store.schema.version import newest_schema
 from gateway.store.sealed_secrets import SealedSecretTable
 from gateway.store.workers import WorkerTable
 from gateway.types import AuditRecord, Usage

@@ -14,7 +14,7 @@ from gateway.access import ROLE_PERMISSIONS, ROLES, STEP_UP, Grant, Permission, 
 from gateway.clock import StoppedClock
 from gateway.errors import StartupRefused
 from gateway.secrets.secret import Secret
-from gateway.store.people import PeopleStore
+from gateway.store.identity.people import PeopleStore
 from tests.admin.listener import Browser, Listener, browsing
 
 

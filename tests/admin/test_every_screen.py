@@ -16,19 +16,19 @@ from gateway.access import ROLES, Grant
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.projector import Projector
 from gateway.configuration.guarding import GuardRules
-from gateway.store.audit_sink import DatabaseAuditSink
-from gateway.store.custody import Custody
-from gateway.store.custody_tables import erasure_cases
+from gateway.store.custody.erasing import ErasureCase
+from gateway.store.custody.incidents import Incident, IncidentStore
+from gateway.store.custody.orders import Custody
+from gateway.store.custody.reviews import DAY_US, Review, ReviewStore, Signature
 from gateway.store.engine import Database
-from gateway.store.erasing import ErasureCase
-from gateway.store.incidents import Incident, IncidentStore
-from gateway.store.invitations import Invitations
-from gateway.store.packing import EvidencePack, EvidencePacks
-from gateway.store.people import PeopleStore
-from gateway.store.policies import PolicyStore
-from gateway.store.reviews import DAY_US, Review, ReviewStore, Signature
-from gateway.store.schedules import ScheduleTable
-from gateway.store.teams import TeamStore
+from gateway.store.evidence.packing import EvidencePack, EvidencePacks
+from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.identity.invitations import Invitations
+from gateway.store.identity.people import PeopleStore
+from gateway.store.identity.teams import TeamStore
+from gateway.store.policies.documents import PolicyStore
+from gateway.store.policies.schedules import ScheduleTable
+from gateway.store.schema.custody import erasure_cases
 from gateway.workers import MemberReport
 from policies.loading import load_document
 from tests.admin import seeding

@@ -21,7 +21,7 @@ from gateway.access import Grant
 from gateway.clock import StoppedClock, SystemClock
 from gateway.configuration.sections import OidcSettings
 from gateway.errors import Unauthenticated
-from gateway.store.people import PeopleStore
+from gateway.store.identity.people import PeopleStore
 from tests.admin.listener import Browser, Listener, browsing
 
 

@@ -9,7 +9,7 @@ from admin.preferences import Preferences
 from gateway.access import Grant
 from gateway.configuration.sections import CurrencySettings
 from gateway.secrets.secret import Secret
-from gateway.store.people import PeopleStore
+from gateway.store.identity.people import PeopleStore
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener
 

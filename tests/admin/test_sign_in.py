@@ -10,7 +10,7 @@ from litestar import Litestar
 from admin.access import COOKIE
 from admin.app import BODY_BYTES_MAX
 from admin.protection import SAFE_METHODS, SECURITY_HEADERS
-from gateway.store.people import ABSOLUTE_S, IDLE_S
+from gateway.store.identity.people import ABSOLUTE_S, IDLE_S
 from tests.admin.listener import Browser, Listener, browsing
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from admin.undo import COOKIE, UNDONE_BY
-from gateway.store.leases import LeaseTable
-from gateway.store.people import PeopleStore
+from gateway.store.identity.people import PeopleStore
+from gateway.store.identity.teams import TeamStore
+from gateway.store.money.leases import LeaseTable
+from gateway.store.money.rate_limits import RateLimitTable
 from gateway.store.pool_drains import DrainTable
-from gateway.store.rate_limits import RateLimitTable
-from gateway.store.teams import TeamStore
 from tests.admin import seeding
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener, browsing

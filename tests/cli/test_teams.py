@@ -9,7 +9,7 @@ import pytest
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.store.engine import open_database
-from gateway.store.teams import KeyDefaults, TeamStore
+from gateway.store.identity.teams import KeyDefaults, TeamStore
 from tests.cli.operator import Ended, Operator
 
 

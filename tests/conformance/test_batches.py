@@ -9,7 +9,7 @@ import openai
 import pytest
 from openai.types import Batch, BatchError
 
-from gateway.store.keys import Place
+from gateway.store.identity.keys import Place
 from tests.running_gateway import (
     CLAUDE_TARGET,
     ENGINE_TARGET,

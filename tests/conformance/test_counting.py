@@ -16,7 +16,7 @@ from anthropic.types.beta import message_create_params as beta_create_params
 
 from gateway.dialects.anthropic_messages.counting import UNCOUNTED
 from gateway.rates import RateLimit
-from gateway.store.keys import Place
+from gateway.store.identity.keys import Place
 from tests.faults.envelopes import Caller, Reply, ask, only_outcome, read_to_end, untouched
 from tests.faults.test_veiled_requests import POLICY, TEXT, VALUES
 from tests.identifiers import aadhaar

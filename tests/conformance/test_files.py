@@ -6,7 +6,7 @@ import aiohttp
 import openai
 import pytest
 
-from gateway.store.keys import Place
+from gateway.store.identity.keys import Place
 from tests.running_gateway import RunningGateway
 
 

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from gateway.store.engine import open_database
-from gateway.store.keys import Place
+from gateway.store.identity.keys import Place
 from tests.faults.envelopes import Caller
 from tests.running_gateway import (
     CLAUDE_TARGET,

@@ -11,7 +11,7 @@ import openai
 import pytest
 from anthropic.types.messages import MessageBatch, MessageBatchIndividualResponse
 
-from gateway.store.keys import Place
+from gateway.store.identity.keys import Place
 from tests.running_gateway import (
     CLAUDE_TARGET,
     ENGINE_TARGET,

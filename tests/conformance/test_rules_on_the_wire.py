@@ -10,7 +10,7 @@ import openai
 import pytest
 from anthropic import beta_async_tool
 
-from gateway.store.keys import Place
+from gateway.store.identity.keys import Place
 from gateway.types import Translation
 from tests.faults.envelopes import STYLES, Caller, Style, ask, check_error, only_outcome, untouched
 from tests.running_gateway import CLAUDE_TARGET, DEMO, GPT_TARGET, RunningGateway, Upstreams

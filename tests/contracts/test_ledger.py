@@ -10,8 +10,8 @@ from gateway.clock import StoppedClock
 from gateway.errors import BudgetExhausted
 from gateway.ports import Ledger
 from gateway.store.engine import open_database
-from gateway.store.leased_ledger import LeasedLedger
-from gateway.store.leases import LeaseTable
+from gateway.store.money.leased_ledger import LeasedLedger
+from gateway.store.money.leases import LeaseTable
 
 
 pytestmark = pytest.mark.anyio

@@ -14,8 +14,8 @@ from typing import Any
 from gateway.clock import SystemClock
 from gateway.errors import BudgetExhausted
 from gateway.store.engine import Database, open_database
-from gateway.store.leased_ledger import LeasedLedger
-from gateway.store.leases import LeaseTable
+from gateway.store.money.leased_ledger import LeasedLedger
+from gateway.store.money.leases import LeaseTable
 
 
 async def _request(

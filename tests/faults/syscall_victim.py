@@ -18,7 +18,7 @@ import msgspec
 from gateway.audit.fsck import check_log
 from gateway.audit.verify import verify_directory
 from gateway.errors import AuditUnavailable, StartupRefused
-from gateway.store.audit_sink import AuditQuery
+from gateway.store.evidence.sink import AuditQuery
 from gateway.store.migrate import migrate
 from gateway.types import Receipt
 from tests.gateway.audit.samples import LIMITS, make_log, record, running

@@ -15,11 +15,11 @@ from sqlalchemy import select
 
 from gateway.configuration.reading import load_settings
 from gateway.errors import NotReady
-from gateway.store.batch_lines import LineStore
-from gateway.store.batch_tables import batch_lines, batches
+from gateway.store.batching.files import kept_file_parts, kept_files
+from gateway.store.batching.lines import LineStore
 from gateway.store.engine import open_database
-from gateway.store.kept_files import kept_file_parts, kept_files
-from gateway.store.keys import Place
+from gateway.store.identity.keys import Place
+from gateway.store.schema.batches import batch_lines, batches
 from tests.conformance.test_batches import ended, line, make, results
 from tests.faults.test_kills import configured, free_port, issued, serving
 from tests.running_gateway import RunningGateway, Upstreams
@@ -155,7 +155,7 @@ async def test_a_worker_that_fell_silent_cannot_end_a_line_that_was_taken_from_i
 
     monkeypatch.setattr(LineStore, "end", end)
     monkeypatch.setattr(LineStore, "keep", fall_silent)
-    monkeypatch.setattr("gateway.store.batch_lines.LEASE_US", 500_000)
+    monkeypatch.setattr("gateway.store.batching.lines.LEASE_US", 500_000)
     monkeypatch.setattr("gateway.batching.parts.LEASE_PERIOD_S", 0.2)
     late, newer = asyncio.Event(), asyncio.Event()
     own_upstreams.engine.answer_once(
@@ -167,7 +167,7 @@ async def test_a_worker_that_fell_silent_cannot_end_a_line_that_was_taken_from_i
             batch = await make(client, marked(1))
             while len(own_upstreams.engine.calls) < 2:
                 await asyncio.sleep(0.01)
-            monkeypatch.setattr("gateway.store.batch_lines.LEASE_US", 60_000_000)
+            monkeypatch.setattr("gateway.store.batching.lines.LEASE_US", 60_000_000)
             late.set()
             while not has_counted:
                 await asyncio.sleep(0.01)

@@ -25,9 +25,9 @@ from gateway.passage import Arrival
 from gateway.pipeline import StreamedAnswer
 from gateway.relay import never_direct
 from gateway.store.engine import open_database
-from gateway.store.keys import KeyStore, NewKey, Place
-from gateway.store.leased_ledger import LeasedLedger
-from gateway.store.leases import LeaseTable
+from gateway.store.identity.keys import KeyStore, NewKey, Place
+from gateway.store.money.leased_ledger import LeasedLedger
+from gateway.store.money.leases import LeaseTable
 
 
 pytestmark = pytest.mark.anyio

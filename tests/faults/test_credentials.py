@@ -15,7 +15,7 @@ from gateway.clock import SystemClock
 from gateway.credentials import pepper
 from gateway.identity import Peppers, issue_key
 from gateway.store.engine import open_database
-from gateway.store.keys import KeyStore, NewKey, Place
+from gateway.store.identity.keys import KeyStore, NewKey, Place
 from tests.faults.envelopes import STYLES, Caller, Style, ask, check_error, only_outcome, untouched
 from tests.running_gateway import DEMO, ENGINE_TARGET, RunningGateway, Upstreams
 

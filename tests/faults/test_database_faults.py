@@ -20,8 +20,8 @@ from sqlalchemy.engine import make_url
 from gateway.audit.disk import Disk
 from gateway.audit.segments import segment_path
 from gateway.errors import NotReady
-from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.engine import open_database
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.types import AuditRecord
 from tests.faults.envelopes import Caller, Reply, ask, check_error, untouched
 from tests.faults.own_postgres import OwnPostgres, own_postgres

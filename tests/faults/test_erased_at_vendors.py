@@ -15,8 +15,8 @@ from gateway.cli.custody import opened_custody, subject_of
 from gateway.clock import SystemClock
 from gateway.credentials import master_key
 from gateway.providers.scripted_parcels import ParcelFaults
-from gateway.store.erasing import ErasureCase, Erasures, certified
-from gateway.store.integration import Integration
+from gateway.store.custody.erasing import ErasureCase, Erasures, certified
+from gateway.store.evidence.integration import Integration
 from gateway.types import AuditRecord
 from tests.conformance.test_batches import ended, line, make, results
 from tests.running_gateway import CLAUDE_TARGET, GPT_TARGET, RunningGateway, Upstreams

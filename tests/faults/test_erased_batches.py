@@ -17,11 +17,11 @@ from sqlalchemy import select
 from gateway.batches import Project
 from gateway.clock import SystemClock
 from gateway.credentials import master_key
-from gateway.store.batch_lines import LineStore
-from gateway.store.batch_tables import batch_lines, batches
-from gateway.store.batches import BatchStore
+from gateway.store.batching.batches import BatchStore
+from gateway.store.batching.files import FileStore
+from gateway.store.batching.lines import LineStore
 from gateway.store.engine import open_database
-from gateway.store.kept_files import FileStore
+from gateway.store.schema.batches import batch_lines, batches
 from tests.faults.restoring import KINDS, Store, opened_store, types
 from tests.running_gateway import CLAUDE_TARGET, RunningGateway, Upstreams
 

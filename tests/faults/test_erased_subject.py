@@ -14,9 +14,9 @@ import pytest
 from gateway.audit.disk import Disk
 from gateway.audit.export import export_records
 from gateway.credentials import master_key
-from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.engine import open_database
-from gateway.store.second_rows import SecondContents
+from gateway.store.evidence.second_rows import SecondContents
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from tests.faults.envelopes import Caller, ask
 from tests.faults.restoring import KINDS, Store, opened_store, types
 from tests.running_gateway import CLAUDE_TARGET, RunningGateway, Upstreams

@@ -26,9 +26,9 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
-from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
 from gateway.store.engine import open_database
-from gateway.store.keys import KeyStore, NewKey
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.identity.keys import KeyStore, NewKey
 from tests.faults.envelopes import PATHS, TERMINALS, ask
 from tests.running_gateway import CLAUDE_TARGET, CONFIG, DEMO, Upstreams
 

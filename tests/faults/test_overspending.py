@@ -17,7 +17,7 @@ import pytest
 from gateway.budgets import Limit
 from gateway.clock import SystemClock
 from gateway.store.engine import open_database
-from gateway.store.leases import LeaseTable
+from gateway.store.money.leases import LeaseTable
 from tests.databases import PostgresServer
 
 

@@ -16,7 +16,7 @@ import pytest
 from gateway.clock import SystemClock
 from gateway.rollout.versions import INSTALLATION
 from gateway.store.engine import open_database
-from gateway.store.policies import PolicyStore
+from gateway.store.policies.documents import PolicyStore
 from policies.check import check
 from policies.decide import decide
 from policies.examples import EXAMPLE_FACTS, EXAMPLE_TARGETS

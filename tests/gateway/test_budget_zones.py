@@ -13,10 +13,10 @@ from gateway.clock import StoppedClock
 from gateway.errors import BudgetExhausted, RequestInvalid
 from gateway.identity import Peppers
 from gateway.store.engine import Database, open_database
-from gateway.store.keys import KeyStore, NewKey, Place
-from gateway.store.leased_ledger import LeasedLedger
-from gateway.store.leases import LeaseTable
-from gateway.store.slices import Budget, roll
+from gateway.store.identity.keys import KeyStore, NewKey, Place
+from gateway.store.money.leased_ledger import LeasedLedger
+from gateway.store.money.leases import LeaseTable
+from gateway.store.money.slices import Budget, roll
 
 
 US = 1_000_000

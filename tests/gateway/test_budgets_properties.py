@@ -20,9 +20,9 @@ from gateway.budgets import Limit
 from gateway.clock import StoppedClock
 from gateway.errors import BudgetExhausted, NotReady
 from gateway.store.engine import open_database
-from gateway.store.leased_ledger import LeasedLedger
-from gateway.store.leases import LeaseTable
-from gateway.store.slices import Claim, Grant, LeaseHolder
+from gateway.store.money.leased_ledger import LeasedLedger
+from gateway.store.money.leases import LeaseTable
+from gateway.store.money.slices import Claim, Grant, LeaseHolder
 from gateway.types import Reservation
 
 

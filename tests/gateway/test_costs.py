@@ -24,13 +24,13 @@ from gateway.costs import (
 )
 from gateway.errors import RequestInvalid
 from gateway.price import Price
-from gateway.store.alerts import CLAIM_US, AlertTable
-from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.engine import Database, open_database
-from gateway.store.leased_ledger import LeasedLedger
-from gateway.store.leases import LeaseTable
-from gateway.store.spending import DIMENSIONS, Period, SpendingReader
-from gateway.store.tables import organisations
+from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.money.alerts import CLAIM_US, AlertTable
+from gateway.store.money.leased_ledger import LeasedLedger
+from gateway.store.money.leases import LeaseTable
+from gateway.store.money.spending import DIMENSIONS, Period, SpendingReader
+from gateway.store.schema.tables import organisations
 from gateway.types import AuditRecord, Target, Usage
 from tests.gateway.audit.samples import running
 

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.store.keys import Place
+from gateway.store.identity.keys import Place
 from tests.cli.operator import Ended, Operator
 from tests.identifiers import aadhaar
 from tests.running_gateway import (

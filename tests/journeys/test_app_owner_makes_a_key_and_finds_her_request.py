@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gateway.clock import StoppedClock, SystemClock
-from gateway.store.setup_links import SetupLinks
+from gateway.store.identity.setup_links import SetupLinks
 from tests.admin.chromium import Window, window
 from tests.admin.listener import Listener
 from tests.admin.seeding import PASSWORD, person

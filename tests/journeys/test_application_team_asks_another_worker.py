@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from redis.asyncio import Redis
 
-from gateway.store.keys import Place
+from gateway.store.identity.keys import Place
 from tests.faults.envelopes import STYLES, Caller, Style, ask
 from tests.journeys.test_application_team_asks_the_same_again import (
     BOTH_SHAPES,

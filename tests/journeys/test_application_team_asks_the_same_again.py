@@ -10,7 +10,7 @@ import msgspec
 import openai
 import pytest
 
-from gateway.store.keys import Place
+from gateway.store.identity.keys import Place
 from tests.faults.envelopes import STYLES, TERMINALS, Caller, Reply, Style, ask
 from tests.running_gateway import CLAUDE_TARGET, DEMO, GPT_TARGET, RunningGateway, Upstreams
 from tests.upstreams import Answer, Fault, reply_of

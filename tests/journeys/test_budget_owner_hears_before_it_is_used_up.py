@@ -13,7 +13,7 @@ from aiohttp import web
 from gateway.budgets import Limit
 from gateway.clock import SystemClock
 from gateway.store.engine import open_database
-from gateway.store.leases import LeaseTable
+from gateway.store.money.leases import LeaseTable
 from tests.faults.envelopes import Caller, ask
 from tests.running_gateway import GPT_TARGET, RunningGateway, Upstreams
 from tests.upstreams import Answer

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.rates import RateLimit
 from gateway.store.engine import open_database
-from gateway.store.rate_limits import RateLimitTable
+from gateway.store.money.rate_limits import RateLimitTable
 from tests.faults.envelopes import STYLES, Caller, Reply, Style, ask, check_error, only_outcome
 from tests.running_gateway import CLAUDE_TARGET, RunningGateway, Upstreams
 from tests.upstreams import Answer

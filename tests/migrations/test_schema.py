@@ -9,7 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from gateway.errors import NotReady, StartupRefused
 from gateway.store.engine import open_database
 from gateway.store.migrate import alembic_config, migrate
-from gateway.store.schema import (
+from gateway.store.schema.version import (
     known_schemas,
     newest_schema,
     require_newest_schema,

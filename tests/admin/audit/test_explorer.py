@@ -10,7 +10,7 @@ from gateway.access import Grant
 from gateway.audit import offline
 from gateway.deeds import OPERATORS
 from gateway.secrets.secret import Secret
-from gateway.store.people import PeopleStore
+from gateway.store.identity.people import PeopleStore
 from tests.admin.listener import Browser
 from tests.admin.traffic.world import World
 

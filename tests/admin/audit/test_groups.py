@@ -20,7 +20,7 @@ from admin.audit.groups import (
     narrowed,
 )
 from gateway.searching import Filter, parse, render
-from gateway.store.traffic import Row
+from gateway.store.traffic.lists import Row
 from tests.admin.listener import Browser
 from tests.admin.traffic.world import World
 

@@ -10,7 +10,7 @@ from sqlalchemy import update
 
 from admin.audit.checking import spread
 from gateway.audit.integrator import SignedCheckpoint
-from gateway.store.audit_tables import audit_tiles
+from gateway.store.schema.audit import audit_tiles
 from tests.admin.chromium import window
 from tests.admin.listener import Browser
 from tests.admin.traffic.world import Asked, World

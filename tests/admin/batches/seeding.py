@@ -4,10 +4,10 @@ from msgspec import structs
 
 from gateway.batches import Batch, Line, LineCounts
 from gateway.credentials import master_key
-from gateway.store.batch_lines import LineStore
-from gateway.store.batches import BatchStore
+from gateway.store.batching.batches import BatchStore
+from gateway.store.batching.files import FileStore
+from gateway.store.batching.lines import LineStore
 from gateway.store.engine import Database
-from gateway.store.kept_files import FileStore
 from tests.admin.listener import Listener
 
 

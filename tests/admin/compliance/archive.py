@@ -14,8 +14,8 @@ from gateway.credentials import master_key, pepper
 from gateway.deeds import OPERATORS
 from gateway.identity import Peppers
 from gateway.secrets.secret import Secret
-from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
-from gateway.store.people import PeopleStore
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.identity.people import PeopleStore
 from gateway.types import AuditRecord
 from tests.admin.listener import Browser, Listener, browsing
 from tests.gateway.audit.samples import LIMITS

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import insert
 
 from gateway.audit import offline
-from gateway.store.parcel_tables import parcels
-from gateway.store.vendor_copies import VendorCopies
+from gateway.store.batching.vendor_copies import VendorCopies
+from gateway.store.schema.parcels import parcels
 from tests.admin.compliance.archive import SAID, converse, deeds, log_keys, person, subject
 from tests.admin.listener import Browser, Listener
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gateway.audit import offline
-from gateway.store.packing import KEPT_US, EvidencePack
+from gateway.store.evidence.packing import KEPT_US, EvidencePack
 from tests.admin.compliance.archive import converse, deeds, log_keys, person
 from tests.admin.listener import Browser, Listener
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from admin.access import STEP_UP_S
-from gateway.store.custody import Reveal
+from gateway.store.custody.orders import Reveal
 from tests.admin.compliance.archive import PASSWORD, SAID, converse, deeds, person
 from tests.admin.listener import Browser, Listener
 

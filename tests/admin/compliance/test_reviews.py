@@ -7,8 +7,8 @@ import pytest
 
 from admin.compliance.reviewing import SETTLED_US
 from gateway.audit.projector import Projector
-from gateway.store.audit_sink import DatabaseAuditSink
-from gateway.store.reviews import DAY_US, Review, ReviewStore, Signature
+from gateway.store.custody.reviews import DAY_US, Review, ReviewStore, Signature
+from gateway.store.evidence.sink import DatabaseAuditSink
 from tests.admin import seeding
 from tests.admin.listener import Browser, Listener
 from tests.admin.test_deeds import deeds

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import insert
 
 from gateway.rates import RateLimit
-from gateway.store.rate_limits import RateLimitTable
-from gateway.store.tables import projects, virtual_keys, workspaces
+from gateway.store.money.rate_limits import RateLimitTable
+from gateway.store.schema.tables import projects, virtual_keys, workspaces
 from tests.admin.listener import Browser, Listener
 from tests.admin.seeding import PASSWORD, issue, limit, person
 

@@ -10,11 +10,11 @@ import pytest
 
 from admin.costs import reader
 from gateway.budgets import BudgetKey
-from gateway.store.alerts import AlertTable
-from gateway.store.leases import LeaseTable
-from gateway.store.policies import PolicyStore
-from gateway.store.rate_limits import RateLimitTable
-from gateway.store.slices import Claim, LeaseHolder
+from gateway.store.money.alerts import AlertTable
+from gateway.store.money.leases import LeaseTable
+from gateway.store.money.rate_limits import RateLimitTable
+from gateway.store.money.slices import Claim, LeaseHolder
+from gateway.store.policies.documents import PolicyStore
 from policies.loading import load_document
 from tests.admin.listener import Browser, Listener
 from tests.admin.seeding import DAY_US, HOSTILE, PASSWORD, issue, limit, person, requests

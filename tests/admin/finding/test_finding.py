@@ -9,7 +9,7 @@ from msgspec import Struct, json
 from admin.access import needs
 from admin.finding.ways import ACTIONS, LENGTH_MAX, asked, ways_of
 from gateway.access import Role
-from gateway.store.teams import TeamStore
+from gateway.store.identity.teams import TeamStore
 from tests.admin import seeding
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener

@@ -12,8 +12,8 @@ from gateway.clock import StoppedClock
 from gateway.errors import RequestInvalid, Unauthenticated
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database, open_database
-from gateway.store.people import PeopleStore
-from gateway.store.setup_links import GOOD_FOR_S, SetupLinks, setup_links
+from gateway.store.identity.people import PeopleStore
+from gateway.store.identity.setup_links import GOOD_FOR_S, SetupLinks, setup_links
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener
 from tests.admin.seeding import HOSTILE, PASSWORD, person

@@ -9,7 +9,7 @@ from admin.access import STEP_UP_S
 from gateway.credentials import pepper
 from gateway.errors import Unauthenticated
 from gateway.identity import Peppers, authenticate
-from gateway.store.keys import KeyStore
+from gateway.store.identity.keys import KeyStore
 from tests.admin.listener import Browser, Listener
 from tests.admin.seeding import (
     DAY_US,

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from admin.access import STEP_UP_S
-from gateway.store.price_files import PriceFiles
+from gateway.store.money.price_files import PriceFiles
 from gateway.worker.pricing import PriceWatch
 from tests.admin import seeding
 from tests.admin.listener import Browser, Listener

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from gateway.secrets.secret import Secret
-from gateway.store.people import PeopleStore
-from gateway.store.policies import PolicyStore
+from gateway.store.identity.people import PeopleStore
+from gateway.store.policies.documents import PolicyStore
 from gateway.types import AuditRecord
 from tests.admin.listener import Browser, Listener
 from tests.admin.seeding import (

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from gateway.access import Grant
-from gateway.store.invitations import GOOD_FOR_S
-from gateway.store.people import PeopleStore
+from gateway.store.identity.invitations import GOOD_FOR_S
+from gateway.store.identity.people import PeopleStore
 from tests.admin import seeding
 from tests.admin.listener import Browser, Listener, browsing
 from tests.admin.test_deeds import deeds

@@ -7,9 +7,9 @@ import pytest
 from gateway.access import EVERYWHERE, Grant
 from gateway.audit.projector import Projector
 from gateway.errors import RequestInvalid
-from gateway.store.audit_sink import DatabaseAuditSink
 from gateway.store.engine import open_database
-from gateway.store.people import PeopleStore
+from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.identity.people import PeopleStore
 from tests.admin import seeding
 from tests.admin.listener import Browser, Listener, browsing
 from tests.admin.test_deeds import deeds

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from gateway.access import Grant, Role
 from gateway.secrets.secret import Secret
-from gateway.store.people import PeopleStore
+from gateway.store.identity.people import PeopleStore
 from tests.admin.listener import Browser, Listener, browsing
 
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from admin.policy_room.outcomes import figures_of
-from gateway.store.policies import PolicyStore
-from gateway.store.spans import SpanSums
+from gateway.store.policies.documents import PolicyStore
+from gateway.store.traffic.spans import SpanSums
 from policies.loading import load_document
 from tests.admin import seeding
 from tests.admin.listener import Listener

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gateway.rollout.trials import Arm
-from gateway.store.policies import PolicyStore
+from gateway.store.policies.documents import PolicyStore
 from tests.admin.listener import Browser, Listener
 from tests.admin.policies.people import APPROVER, WRITER, add_person, signed_in, staff
 from tests.admin.policies.test_writing import HOME, plain, saved

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.store.custody import Custody
+from gateway.store.custody.orders import Custody
 from tests.admin.listener import Browser, Listener
 from tests.admin.policies.people import APPROVER, PASSWORD, WRITER, add_person, signed_in, staff
 from tests.admin.policies.test_rolling_out import STRICT, stepped, submitted

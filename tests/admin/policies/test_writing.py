@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from gateway.store.policy_drafts import DraftTable
+from gateway.store.policies.drafts import DraftTable
 from tests.admin.listener import Browser, Listener
 from tests.admin.policies.people import APPROVER, WRITER, add_person, signed_in, staff
 

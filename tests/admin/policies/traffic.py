@@ -7,7 +7,7 @@ import msgspec
 from gateway.configured_policy import load_policy
 from gateway.recall import record_facts
 from gateway.routing import TargetBoard, decision_digest
-from gateway.store.policies import PolicyStore
+from gateway.store.policies.documents import PolicyStore
 from gateway.types import AuditRecord, Usage
 from gateway.worker.pricing import configured_targets
 from policies.decide import decide

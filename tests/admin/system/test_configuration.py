@@ -9,7 +9,7 @@ import pytest
 from admin.system.checks import start_checks
 from admin.system.configuration import features_of, setting_lines
 from gateway.configuration.reading import parse_settings
-from gateway.store.schema import newest_schema
+from gateway.store.schema.version import newest_schema
 from tests.admin import seeding
 from tests.admin.listener import Browser, Listener, browsing
 

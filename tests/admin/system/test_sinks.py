@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from gateway.audit.export import segment_rows
-from gateway.store.audit_sink import DatabaseAuditSink
-from gateway.store.deliveries import Run, note
-from gateway.store.shipping import Shipper
+from gateway.store.evidence.deliveries import Run, note
+from gateway.store.evidence.shipping import Shipper
+from gateway.store.evidence.sink import DatabaseAuditSink
 from tests.admin import seeding
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener, browsing
-from tests.gateway.store.test_shipping import ListSink
+from tests.gateway.store.evidence.test_shipping import ListSink
 
 
 pytestmark = pytest.mark.anyio

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from gateway.audit.projector import Projector
-from gateway.store.audit_sink import DatabaseAuditSink
-from gateway.store.leases import LeaseTable
-from gateway.store.rate_limits import RateLimitTable
-from gateway.store.teams import Team, TeamStore
+from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.identity.teams import Team, TeamStore
+from gateway.store.money.leases import LeaseTable
+from gateway.store.money.rate_limits import RateLimitTable
 from tests.admin import seeding
 from tests.admin.listener import Browser, Listener
 from tests.admin.test_deeds import deeds

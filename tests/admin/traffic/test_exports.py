@@ -9,11 +9,11 @@ from admin.traffic.exports import lines_of
 from gateway.audit.entries import encode_record, entry_bytes
 from gateway.audit.projection import START, ProjectedRecord
 from gateway.searching import parse
-from gateway.store import traffic
-from gateway.store.audit_sink import DatabaseAuditSink
-from gateway.store.conditions import Search, Source
 from gateway.store.engine import open_database
-from gateway.store.traffic import Page, Place, Row, TrafficReader
+from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.traffic import lists as traffic
+from gateway.store.traffic.conditions import Search, Source
+from gateway.store.traffic.lists import Page, Place, Row, TrafficReader
 from gateway.types import AuditRecord
 
 

@@ -6,7 +6,7 @@ import io
 import msgspec
 import pytest
 
-from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from tests.admin.listener import Browser, Listener
 from tests.admin.traffic.world import NOW_US, Asked, World
 

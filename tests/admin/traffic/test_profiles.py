@@ -5,7 +5,7 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from gateway.store.drifts import DriftTable
+from gateway.store.traffic.drifts import DriftTable
 from gateway.workers import MemberReport
 from tests.admin import seeding
 from tests.admin.listener import Browser, Listener

@@ -9,8 +9,8 @@ from gateway.audit.writer import SegmentedAuditLog
 from gateway.credentials import master_key
 from gateway.recall import record_facts
 from gateway.routing import decision_digest
-from gateway.store.integration import Integration
-from gateway.store.policies import PolicyStore
+from gateway.store.evidence.integration import Integration
+from gateway.store.policies.documents import PolicyStore
 from gateway.types import Attempt, AuditRecord, OutcomeStatus, Usage
 from policies.decide import decide
 from policies.decision import Decision

@@ -17,8 +17,8 @@ from gateway.secrets.keeper import SecretKeeper, SecretUnavailableError
 from gateway.secrets.secret import Secret
 from gateway.secrets.vault import VaultPlace, VaultSession
 from gateway.store.engine import Database, open_database
+from gateway.store.schema.tables import sealed_secrets
 from gateway.store.sealed_secrets import DatabasePlace, SealedSecretTable
-from gateway.store.tables import sealed_secrets
 from tests.gateway.secrets.vault_stub import VaultStub
 
 

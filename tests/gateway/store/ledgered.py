@@ -11,9 +11,9 @@ from gateway.audit.integrator import CheckpointFiles, Integrator
 from gateway.audit.pack import PackRequest, write_pack
 from gateway.audit.projector import Projector
 from gateway.clock import StoppedClock
-from gateway.store.audit_sink import AuditQuery, DatabaseAuditSink
-from gateway.store.audit_tree import DatabaseAuditTrees
 from gateway.store.engine import Database, open_database
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.evidence.tree import DatabaseAuditTrees
 from tests.gateway.audit.samples import KEYS, journeys, running
 
 

@@ -6,10 +6,10 @@ from gateway.audit.entries import Entry
 from gateway.audit.projection import ProjectedRecord
 from gateway.clock import StoppedClock
 from gateway.drift.judging import HOUR_US
-from gateway.store.audit_sink import DatabaseAuditSink
-from gateway.store.drifts import DriftTable
 from gateway.store.engine import Database
-from gateway.store.profiles import LATE_US, ProfileHours
+from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.traffic.drifts import DriftTable
+from gateway.store.traffic.profiles import LATE_US, ProfileHours
 from gateway.types import AuditRecord, RecordedFacts
 
 

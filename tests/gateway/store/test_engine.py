@@ -8,7 +8,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gateway.errors import ConfigurationInvalid, NotReady
 from gateway.store.engine import open_database, parse_url
-from gateway.store.tables import revisions
+from gateway.store.schema.tables import revisions
 
 
 pytestmark = pytest.mark.anyio

@@ -8,13 +8,13 @@ from sqlalchemy import Integer, LargeBinary, Table, delete, insert, update
 from sqlalchemy.types import Float
 
 from gateway.clock import StoppedClock
-from gateway.store.batch_tables import batches
 from gateway.store.checkups import CLAIM_WITHIN_US, CheckupTable
 from gateway.store.engine import Database, open_database
 from gateway.store.glance import Waiting, is_read_only, question
-from gateway.store.parcel_tables import parcels
-from gateway.store.policy_tables import policy_schedules
 from gateway.store.revisions import current
+from gateway.store.schema.batches import batches
+from gateway.store.schema.parcels import parcels
+from gateway.store.schema.policies import policy_schedules
 
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ import pytest
 from gateway.clock import StoppedClock, SystemClock
 from gateway.identity import Peppers
 from gateway.store.engine import Database, open_database
-from gateway.store.keys import KeyStore, NewKey, Place
+from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.revisions import POLL_S, RevisionWatcher, bump, current
 
 

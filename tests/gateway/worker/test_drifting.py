@@ -19,8 +19,8 @@ from gateway.dialects.registry import DIALECTS
 from gateway.drift.judging import DAY_US, HOUR_US
 from gateway.inspection import Inspector
 from gateway.metrics import Metrics
-from gateway.store.drifts import CALM_LEAST
 from gateway.store.engine import open_database
+from gateway.store.traffic.drifts import CALM_LEAST
 from gateway.types import ChatRequest
 from gateway.worker.drifting import DriftWatch
 from tests.gateway.store.profiling import World, intent

@@ -14,8 +14,8 @@ from gateway.configuration.disclosing import settings_digest
 from gateway.credentials import pepper
 from gateway.identity import Peppers
 from gateway.store.engine import open_database
-from gateway.store.keys import KeyStore
-from gateway.store.schema import newest_schema
+from gateway.store.identity.keys import KeyStore
+from gateway.store.schema.version import newest_schema
 from gateway.store.workers import WorkerTable
 from gateway.workers import WorkerReport, applied_us
 from tests.running_gateway import CLAUDE_TARGET, DEMO, RunningGateway, Upstreams

@@ -12,7 +12,7 @@ from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid, RequestInvalid
 from gateway.price_file import PRICE_FILE_BYTES_MAX
 from gateway.store.engine import open_database
-from gateway.store.price_files import CONFIGURED, OrderedMeanwhile, PriceFiles
+from gateway.store.money.price_files import CONFIGURED, OrderedMeanwhile, PriceFiles
 from gateway.types import Target
 from gateway.worker.pricing import PriceWatch, configured_targets
 

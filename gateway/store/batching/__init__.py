@@ -1,0 +1,1 @@
+"""Files and batches: their lines, whose turn it is, and parcels for vendors."""

@@ -1,0 +1,325 @@
+"""Batches in the database: made, found by their project, led from state to state by one worker."""
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import (
+    ColumnElement,
+    RowMapping,
+    and_,
+    delete,
+    func,
+    not_,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.batches import (
+    ACTIVE,
+    ID_BYTES,
+    OPEN,
+    Batch,
+    BatchKind,
+    Ending,
+    Flaw,
+    LineCounts,
+    PageOf,
+    Project,
+    Told,
+)
+from gateway.clock import Clock
+from gateway.secrets.content_keys import ContentKey, fresh_key, opened_key
+from gateway.secrets.envelope import MasterKey
+from gateway.store.engine import Database
+from gateway.store.held import is_held
+from gateway.store.pages import page_of
+from gateway.store.schema.batches import batch_lines, batches
+
+
+RECEIVING = "receiving"
+"""The state of a batch whose lines are still arriving: nobody sees it."""
+UNFINISHED_US = 3_600_000_000
+_FORGOTTEN_AT_ONCE = 20
+_FLAWS = msgspec.msgpack.Decoder(tuple[Flaw, ...])
+_TOLD = msgspec.msgpack.Decoder(Told)
+
+
+class BatchStore:
+    """Batches of one database."""
+
+    def __init__(
+        self,
+        database: Database,
+        master: MasterKey,
+        clock: Clock,
+        random_hex: Callable[[int], str] = secrets.token_hex,
+    ) -> None:
+        self._database = database
+        self._master = master
+        self._clock = clock
+        self._random_hex = random_hex
+
+    async def make(self, batch: Batch, *, size_bytes: int = 0, is_receiving: bool = False) -> Batch:
+        """A new batch, with a name of its own in place of the prefix that it comes with."""
+        batch = msgspec.structs.replace(
+            batch, batch_id=f"{batch.batch_id}{self._random_hex(ID_BYTES)}"
+        )
+        key = fresh_key(self._master, *_about(batch.project, batch.batch_id))
+        row = _row_of(batch, key) | {"size_bytes": size_bytes}
+        if is_receiving:
+            row |= {"state": RECEIVING, "keep_until_us": batch.created_us + UNFINISHED_US}
+        async with self._database.writing() as connection:
+            await connection.execute(batches.insert(), row)
+        return batch
+
+    async def find(self, project: Project, batch_id: str, kind: BatchKind) -> Batch | None:
+        """None where this project has no such batch, or has it no more."""
+        seen = [batches.c.id == batch_id, *self._seen_by(project, kind)]
+        return await self._one(seen)
+
+    async def led(self, batch_id: str) -> Batch | None:
+        """A batch by its name alone, its lines not counted: for the worker that leads it."""
+        return await self._one([batches.c.id == batch_id], counted=False)
+
+    async def page(
+        self, project: Project, kind: BatchKind, page: PageOf
+    ) -> tuple[list[Batch], bool]:
+        """Batches of a project, and whether there are more."""
+        async with self._database.reading() as connection:
+            seen = self._seen_by(project, kind)
+            rows, has_more = await page_of(connection, batches, seen, page)
+            counts = await _counts(connection, [row for row in rows if row["state"] in ACTIVE])
+        return [self._batch_of(row, counts.get(row["id"])) for row in rows], has_more
+
+    def key_of(self, batch: Batch, kept_as: bytes) -> ContentKey:
+        """What opens the lines of a batch."""
+        return opened_key(self._master, kept_as, *_about(batch.project, batch.batch_id))
+
+    async def content_key(self, batch: Batch) -> ContentKey | None:
+        """Likewise, as it is kept; None where the batch is gone."""
+        query = select(batches.c.wrapped_key).where(batches.c.id == batch.batch_id)
+        async with self._database.reading() as connection:
+            kept_as = (await connection.execute(query)).scalar_one_or_none()
+        return self.key_of(batch, kept_as) if kept_as is not None else None
+
+    async def cancel(self, batch_id: str) -> bool:
+        """Whether it could be cancelled; from now on no line of it begins."""
+        return await self._move(
+            batch_id,
+            OPEN,
+            state="cancelling",
+            ending="cancelled",
+            cancelling_us=self._clock.utc_us(),
+            tender="",
+            tended_until_us=0,
+        )
+
+    async def begin(self, batch_id: str, size_bytes: int, keep_us: int = 0) -> bool:
+        """All lines are there: they may be sent. False where it was cancelled meanwhile."""
+        more = {"keep_until_us": self._clock.utc_us() + keep_us} if keep_us else {}
+        return await self._move(
+            batch_id,
+            ("validating", RECEIVING),
+            state="in_progress",
+            started_us=self._clock.utc_us(),
+            size_bytes=size_bytes,
+            tender="",
+            tended_until_us=0,
+            **more,
+        )
+
+    async def drop(self, batch_id: str) -> None:
+        """Forget a batch whose lines did not all come."""
+        gone = delete(batches).where(batches.c.id == batch_id, batches.c.state == RECEIVING)
+        async with self._database.writing() as connection:
+            await connection.execute(gone)
+
+    async def fail(self, batch: Batch, flaws: Sequence[Flaw]) -> bool:
+        """It is no batch; its lines are forgotten."""
+        key = await self.content_key(batch)
+        if key is None:
+            return False
+        async with self._database.writing() as connection:
+            gone = delete(batch_lines).where(batch_lines.c.batch_id == batch.batch_id)
+            await connection.execute(gone)
+        sealed = key.seal(msgspec.msgpack.encode(tuple(flaws)), "flaws")
+        now_us = self._clock.utc_us()
+        return await self._move(
+            batch.batch_id, ("validating",), state="failed", ended_us=now_us, sealed_flaws=sealed
+        )
+
+    async def wind_up(self, batch_id: str, ending: Ending, stopped: str = "") -> bool:
+        """No line begins any more: what waits will not be sent."""
+        return await self._move(
+            batch_id,
+            ("in_progress",),
+            state="finalizing",
+            ending=ending,
+            stopped=stopped,
+            finalizing_us=self._clock.utc_us(),
+        )
+
+    async def name_files(self, batch_id: str, output_file_id: str, error_file_id: str) -> None:
+        """What the files of the results will be called, so that they are written once."""
+        names = {"output_file_id": output_file_id, "error_file_id": error_file_id}
+        await self._move(batch_id, ("finalizing", "cancelling"), **names)
+
+    async def end(self, batch: Batch, counts: LineCounts, *, keeps_lines: bool) -> bool:
+        """It is over; lines whose results are in files are forgotten."""
+        is_mine = and_(
+            batches.c.id == batch.batch_id, batches.c.state.in_(("finalizing", "cancelling"))
+        )
+        ended: dict[str, Any] = {
+            "state": batch.ending,
+            "ended_us": self._clock.utc_us(),
+            "succeeded": counts.succeeded,
+            "errored": counts.errored,
+            "canceled": counts.canceled,
+            "expired": counts.expired,
+            "output_file_id": batch.output_file_id,
+            "error_file_id": batch.error_file_id,
+            "tender": "",
+        }
+        async with self._database.writing() as connection:
+            if not keeps_lines:
+                ended["size_bytes"] = 0
+                gone = delete(batch_lines).where(batch_lines.c.batch_id == batch.batch_id)
+                await connection.execute(gone)
+            result = await connection.execute(update(batches).where(is_mine).values(**ended))
+            return bool(result.rowcount)
+
+    async def forget(self, project: Project, batch_id: str, kind: BatchKind) -> bool:
+        """Whether there was one that is over; while a hold is in force it is hidden, and stays."""
+        seen = [batches.c.id == batch_id, *self._seen_by(project, kind)]
+        seen.append(batches.c.state.not_in(ACTIVE))
+        hidden = update(batches).where(*seen, is_held(batches))
+        async with self._database.writing() as connection:
+            kept = await connection.execute(hidden.values(keep_until_us=self._clock.utc_us()))
+            gone = await connection.execute(delete(batches).where(*seen, not_(is_held(batches))))
+            return bool(kept.rowcount + gone.rowcount)
+
+    async def forget_expired(self) -> int:
+        """How many were forgotten, with those whose lines never all came."""
+        is_over = and_(
+            batches.c.keep_until_us <= self._clock.utc_us(),
+            batches.c.state.not_in(ACTIVE),
+            or_(batches.c.state == RECEIVING, not_(is_held(batches))),
+        )
+        query = select(batches.c.id).where(is_over).limit(_FORGOTTEN_AT_ONCE)
+        async with self._database.reading() as connection:
+            found = (await connection.execute(query)).scalars().all()
+        if not found:
+            return 0
+        async with self._database.writing() as connection:
+            gone = delete(batches).where(batches.c.id.in_(found), is_over)
+            return (await connection.execute(gone)).rowcount
+
+    async def held(self, project: Project) -> tuple[int, int]:
+        """How long a project's lines in batches are together, and how many of those are open."""
+        organisation, workspace, name = project
+        is_open = func.count().filter(batches.c.state.in_(ACTIVE))
+        query = select(func.coalesce(func.sum(batches.c.size_bytes), 0), is_open).where(
+            batches.c.organisation == organisation,
+            batches.c.workspace == workspace,
+            batches.c.project == name,
+        )
+        async with self._database.reading() as connection:
+            length_bytes, count = (await connection.execute(query)).one()
+        return int(length_bytes), count
+
+    async def _move(self, batch_id: str, states: Sequence[str], **values: Any) -> bool:
+        is_there = and_(batches.c.id == batch_id, batches.c.state.in_(states))
+        async with self._database.writing() as connection:
+            result = await connection.execute(update(batches).where(is_there).values(**values))
+            return bool(result.rowcount)
+
+    async def _one(
+        self, seen: Sequence[ColumnElement[bool]], *, counted: bool = True
+    ) -> Batch | None:
+        async with self._database.reading() as connection:
+            row = (await connection.execute(select(batches).where(*seen))).mappings().one_or_none()
+            if row is None:
+                return None
+            counts = await _counts(connection, [row] if counted and row["state"] in ACTIVE else [])
+        return self._batch_of(row, counts.get(row["id"]))
+
+    def _seen_by(self, project: Project, kind: BatchKind) -> list[ColumnElement[bool]]:
+        organisation, workspace, name = project
+        return [
+            batches.c.organisation == organisation,
+            batches.c.workspace == workspace,
+            batches.c.project == name,
+            batches.c.kind == kind,
+            batches.c.state != RECEIVING,
+            batches.c.keep_until_us > self._clock.utc_us(),
+        ]
+
+    def _batch_of(self, row: RowMapping, counts: LineCounts | None) -> Batch:
+        project = (row["organisation"], row["workspace"], row["project"])
+        key = opened_key(self._master, row["wrapped_key"], *_about(project, row["id"]))
+        same = {name: row[name] for name in _SAME}
+        if counts is None:
+            counts = LineCounts(
+                succeeded=row["succeeded"],
+                errored=row["errored"],
+                canceled=row["canceled"],
+                expired=row["expired"],
+            )
+        flaws = row["sealed_flaws"]
+        return Batch(
+            batch_id=row["id"],
+            project=project,
+            counts=counts,
+            told=_TOLD.decode(key.open(row["sealed_told"], "told")),
+            flaws=_FLAWS.decode(key.open(flaws, "flaws")) if flaws else (),
+            **same,
+        )
+
+
+_SAME = (
+    *("kind", "key_id", "endpoint", "state", "ending", "stopped"),
+    *("input_file_id", "output_file_id", "error_file_id"),
+    *("created_us", "expires_us", "keep_until_us", "started_us"),
+    *("finalizing_us", "cancelling_us", "ended_us"),
+)
+
+
+def _row_of(batch: Batch, key: ContentKey) -> dict[str, Any]:
+    organisation, workspace, name = batch.project
+    return {
+        **{field: getattr(batch, field) for field in _SAME},
+        "id": batch.batch_id,
+        "organisation": organisation,
+        "workspace": workspace,
+        "project": name,
+        "size_bytes": 0,
+        **dict.fromkeys(("succeeded", "errored", "canceled", "expired"), 0),
+        **dict.fromkeys(("due_us", "stalls", "served_us", "tended_until_us"), 0),
+        "tender": "",
+        "wrapped_key": key.kept_as,
+        "sealed_told": key.seal(msgspec.msgpack.encode(batch.told), "told"),
+        "sealed_flaws": b"",
+    }
+
+
+async def _counts(connection: AsyncConnection, rows: Sequence[RowMapping]) -> dict[str, LineCounts]:
+    """The lines of these batches, counted as they are now."""
+    ids = [row["id"] for row in rows]
+    query = (
+        select(batch_lines.c.batch_id, batch_lines.c.state, func.count())
+        .where(batch_lines.c.batch_id.in_(ids))
+        .group_by(batch_lines.c.batch_id, batch_lines.c.state)
+    )
+    found: dict[str, dict[str, int]] = {batch_id: {} for batch_id in ids}
+    if ids:
+        for batch_id, state, count in (await connection.execute(query)).all():
+            found[batch_id][state] = count
+    return {batch_id: LineCounts(**states) for batch_id, states in found.items()}
+
+
+def _about(project: Project, batch_id: str) -> tuple[str, ...]:
+    return ("batch", *project, batch_id)

@@ -1,0 +1,80 @@
+"""A kept file without some of its lines: written anew beside the old one, then put in its place.
+
+The new content has a key of its own, and the old key goes with the old content. Until the last
+step the file is what it was, so that a crash in between loses nothing of anybody.
+"""
+
+from collections.abc import Collection
+
+from msgspec import structs
+from sqlalchemy import delete, select, update
+
+from gateway.batches import KeptFile
+from gateway.secrets.content_keys import fresh_key
+from gateway.secrets.envelope import MasterKey
+from gateway.store.batching.files import (
+    FileStore,
+    FileWriter,
+    about_file,
+    kept_file_parts,
+    kept_files,
+    row_of_file,
+)
+from gateway.store.batching.kept_names import cut_lines
+from gateway.store.engine import Database
+
+
+class FileRewriter:
+    """Takes lines out of files of one database."""
+
+    def __init__(self, database: Database, master: MasterKey, files: FileStore) -> None:
+        self._database = database
+        self._master = master
+        self._files = files
+
+    async def without(self, file: KeptFile, numbers: Collection[int], length_max: int) -> bool:
+        """The file without these lines; one of which nothing is left is deleted.
+
+        False where somebody changed or deleted it meanwhile.
+
+        Raises:
+            NotReady: it went away while it was read.
+        """
+        old = await self._wrapped_key(file.file_id)
+        if old is None:
+            return False
+        key = fresh_key(self._master, *about_file(file.project, file.file_id))
+        draft = structs.replace(file, file_id=self._files.new_id())
+        row = row_of_file(draft, key) | {"expires_us": self._files.unfinished_us()}
+        async with self._database.writing() as connection:
+            await connection.execute(kept_files.insert(), row)
+        writer = FileWriter(self._database, draft, key)
+        try:
+            async for number, raw, _ in cut_lines(self._files.content(file), length_max):
+                if number not in numbers:
+                    await writer.write(raw)
+            await writer.flush()
+            return await self._put(file, writer, old)
+        finally:
+            await writer.discard()
+
+    async def _wrapped_key(self, file_id: str) -> bytes | None:
+        query = select(kept_files.c.wrapped_key).where(kept_files.c.id == file_id)
+        async with self._database.reading() as connection:
+            found = (await connection.execute(query)).scalar_one_or_none()
+        return bytes(found) if found is not None else None
+
+    async def _put(self, file: KeptFile, writer: FileWriter, old: bytes) -> bool:
+        """Parts of the draft become the file's, in one transaction."""
+        is_same = (kept_files.c.id == file.file_id) & (kept_files.c.wrapped_key == old)
+        parts = kept_file_parts.c.file_id
+        async with self._database.writing() as connection:
+            if not writer.size_bytes:
+                return bool((await connection.execute(delete(kept_files).where(is_same))).rowcount)
+            changed = update(kept_files).where(is_same).values(**writer.as_written(file.name))
+            if not (await connection.execute(changed)).rowcount:
+                return False
+            await connection.execute(delete(kept_file_parts).where(parts == file.file_id))
+            moved = update(kept_file_parts).where(parts == writer.file.file_id)
+            await connection.execute(moved.values(file_id=file.file_id))
+        return True

@@ -1,0 +1,303 @@
+"""Files of projects: found by project and id, kept in sealed parts and read one part at a time."""
+
+import secrets
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from msgspec import structs
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    RowMapping,
+    String,
+    Table,
+    and_,
+    delete,
+    func,
+    not_,
+    select,
+    update,
+)
+
+from gateway.batches import ID_BYTES, FilePurpose, KeptFile, PageOf, Project
+from gateway.clock import Clock
+from gateway.errors import NotReady
+from gateway.secrets.content_keys import ContentKey, fresh_key, opened_key
+from gateway.secrets.envelope import MasterKey
+from gateway.store.engine import Database
+from gateway.store.held import is_held
+from gateway.store.pages import page_of
+from gateway.store.schema.tables import metadata
+
+
+PART_BYTES = 1024 * 1024
+UNFINISHED_US = 3_600_000_000
+"""When a file is given up of which the rest never came."""
+_FORGOTTEN_AT_ONCE = 100
+
+kept_files = Table(
+    "kept_files",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("organisation", String(63), nullable=False),
+    Column("workspace", String(63), nullable=False),
+    Column("project", String(63), nullable=False),
+    Column("key_id", String(12), nullable=False),
+    Column("purpose", String(16), nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("expires_us", BigInteger, nullable=False),
+    Column("is_whole", Boolean, nullable=False),
+    Column("wrapped_key", LargeBinary, nullable=False),
+    Column("sealed_name", LargeBinary, nullable=False),
+    Index(None, "organisation", "workspace", "project", "created_us"),
+    Index(None, "expires_us"),
+)
+"""A file is seen once it is whole; until then it is nobody's."""
+
+kept_file_parts = Table(
+    "kept_file_parts",
+    metadata,
+    Column("file_id", ForeignKey("kept_files.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("sealed", LargeBinary, nullable=False),
+)
+
+
+class FileWriter:
+    """Writes one file part by part; nobody sees it before `finish`."""
+
+    def __init__(self, database: Database, file: KeptFile, key: ContentKey) -> None:
+        self._database = database
+        self._key = key
+        self._buffer = bytearray()
+        self._parts = 0
+        self.file = file
+        self.size_bytes = 0
+
+    async def write(self, data: bytes) -> None:
+        """Take more of the content; raises NotReady where the database does not answer."""
+        self._buffer += data
+        self.size_bytes += len(data)
+        while len(self._buffer) >= PART_BYTES:
+            piece = bytes(self._buffer[:PART_BYTES])
+            del self._buffer[:PART_BYTES]
+            await self._write_part(piece)
+
+    async def finish(self, name: str, expires_us: int) -> KeptFile:
+        """The whole file, from now on its project's."""
+        await self.flush()
+        self.file = structs.replace(
+            self.file, name=name, size_bytes=self.size_bytes, expires_us=expires_us
+        )
+        changed = (
+            update(kept_files)
+            .where(kept_files.c.id == self.file.file_id)
+            .values(**self.as_written(name), expires_us=expires_us, is_whole=True)
+        )
+        async with self._database.writing() as connection:
+            if not (await connection.execute(changed)).rowcount:
+                raise NotReady("the file took too long to arrive and was given up")
+        return self.file
+
+    async def flush(self) -> None:
+        """Write what is left of the content."""
+        if self._buffer:
+            await self._write_part(bytes(self._buffer))
+            self._buffer.clear()
+
+    def as_written(self, name: str) -> dict[str, Any]:
+        """What the row of a file says of its content."""
+        return {
+            "size_bytes": self.size_bytes,
+            "wrapped_key": self._key.kept_as,
+            "sealed_name": self._key.seal(name.encode(), "name"),
+        }
+
+    async def discard(self) -> None:
+        """Forget what was written."""
+        gone = delete(kept_files).where(kept_files.c.id == self.file.file_id)
+        async with self._database.writing() as connection:
+            await connection.execute(gone)
+
+    async def _write_part(self, piece: bytes) -> None:
+        row = {
+            "file_id": self.file.file_id,
+            "number": self._parts,
+            "sealed": self._key.seal(piece, "part", self._parts),
+        }
+        async with self._database.writing() as connection:
+            await connection.execute(kept_file_parts.insert(), row)
+        self._parts += 1
+
+
+class FileStore:
+    """Files of one database."""
+
+    def __init__(
+        self,
+        database: Database,
+        master: MasterKey,
+        clock: Clock,
+        random_hex: Callable[[int], str] = secrets.token_hex,
+    ) -> None:
+        self._database = database
+        self._master = master
+        self._clock = clock
+        self._random_hex = random_hex
+
+    def new_id(self) -> str:
+        return f"file-{self._random_hex(ID_BYTES)}"
+
+    def unfinished_us(self) -> int:
+        """When a file that is begun now is given up."""
+        return self._clock.utc_us() + UNFINISHED_US
+
+    async def of_organisation(self, organisation: str) -> list[KeptFile]:
+        """Every whole file of an organisation, also those that its projects no longer see."""
+        query = select(kept_files).where(
+            kept_files.c.organisation == organisation, kept_files.c.is_whole
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [self._file_of(row) for row in rows]
+
+    async def begin(
+        self, project: Project, key_id: str, purpose: FilePurpose, file_id: str = ""
+    ) -> FileWriter:
+        """A new file, or `file_id` anew: what was written of it before is gone."""
+        now_us = self._clock.utc_us()
+        file_id = file_id or self.new_id()
+        file = KeptFile(file_id, project, key_id, purpose, "", 0, now_us, now_us + UNFINISHED_US)
+        key = fresh_key(self._master, *about_file(project, file_id))
+        async with self._database.writing() as connection:
+            await connection.execute(delete(kept_files).where(kept_files.c.id == file_id))
+            await connection.execute(kept_files.insert(), row_of_file(file, key))
+        return FileWriter(self._database, file, key)
+
+    async def find(self, project: Project, file_id: str) -> KeptFile | None:
+        """None where this project has no such file, or has it no more."""
+        query = select(kept_files).where(kept_files.c.id == file_id, *self._seen_by(project))
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).mappings().one_or_none()
+        return self._file_of(row) if row is not None else None
+
+    async def page(
+        self, project: Project, page: PageOf, purpose: str = ""
+    ) -> tuple[list[KeptFile], bool]:
+        """Files of a project, and whether there are more."""
+        seen = self._seen_by(project)
+        if purpose:
+            seen.append(kept_files.c.purpose == purpose)
+        async with self._database.reading() as connection:
+            rows, has_more = await page_of(connection, kept_files, seen, page)
+        return [self._file_of(row) for row in rows], has_more
+
+    async def content(self, file: KeptFile) -> AsyncIterator[bytes]:
+        """The content, part by part; raises NotReady where it ends before its end."""
+        query = select(kept_files.c.wrapped_key).where(kept_files.c.id == file.file_id)
+        async with self._database.reading() as connection:
+            wrapped = (await connection.execute(query)).scalar_one_or_none()
+        read_bytes = number = 0
+        while wrapped is not None and read_bytes < file.size_bytes:
+            part = select(kept_file_parts.c.sealed).where(
+                kept_file_parts.c.file_id == file.file_id, kept_file_parts.c.number == number
+            )
+            async with self._database.reading() as connection:
+                sealed = (await connection.execute(part)).scalar_one_or_none()
+            if sealed is None:
+                break
+            key = opened_key(self._master, wrapped, *about_file(file.project, file.file_id))
+            piece = key.open(sealed, "part", number)
+            read_bytes += len(piece)
+            number += 1
+            yield piece
+        if read_bytes < file.size_bytes:
+            raise NotReady("the file was deleted while it was read")
+
+    async def forget(self, project: Project, file_id: str) -> bool:
+        """Whether there was one; while a hold is in force it is hidden, and not destroyed."""
+        there = (kept_files.c.id == file_id, *self._seen_by(project))
+        hidden = update(kept_files).where(*there, is_held(kept_files))
+        async with self._database.writing() as connection:
+            kept = await connection.execute(hidden.values(expires_us=self._clock.utc_us()))
+            gone = await connection.execute(
+                delete(kept_files).where(*there, not_(is_held(kept_files)))
+            )
+            return bool(kept.rowcount + gone.rowcount)
+
+    async def forget_expired(self) -> int:
+        """How many were forgotten, with those that never became whole."""
+        is_over = and_(
+            kept_files.c.expires_us <= self._clock.utc_us(),
+            not_(and_(kept_files.c.is_whole, is_held(kept_files))),
+        )
+        query = select(kept_files.c.id).where(is_over).limit(_FORGOTTEN_AT_ONCE)
+        async with self._database.reading() as connection:
+            found = (await connection.execute(query)).scalars().all()
+        if not found:
+            return 0
+        async with self._database.writing() as connection:
+            gone = delete(kept_files).where(kept_files.c.id.in_(found), is_over)
+            return (await connection.execute(gone)).rowcount
+
+    async def stored_bytes(self, project: Project) -> int:
+        """How long the files of a project are together."""
+        query = select(func.coalesce(func.sum(kept_files.c.size_bytes), 0))
+        async with self._database.reading() as connection:
+            total = await connection.execute(query.where(*self._seen_by(project)))
+            return int(total.scalar_one())
+
+    def _seen_by(self, project: Project) -> list[ColumnElement[bool]]:
+        organisation, workspace, name = project
+        return [
+            kept_files.c.organisation == organisation,
+            kept_files.c.workspace == workspace,
+            kept_files.c.project == name,
+            kept_files.c.is_whole,
+            kept_files.c.expires_us > self._clock.utc_us(),
+        ]
+
+    def _file_of(self, row: RowMapping) -> KeptFile:
+        project = (row["organisation"], row["workspace"], row["project"])
+        key = opened_key(self._master, row["wrapped_key"], *about_file(project, row["id"]))
+        return KeptFile(
+            file_id=row["id"],
+            project=project,
+            key_id=row["key_id"],
+            purpose=row["purpose"],
+            name=key.open(row["sealed_name"], "name").decode(),
+            size_bytes=row["size_bytes"],
+            created_us=row["created_us"],
+            expires_us=row["expires_us"],
+        )
+
+
+def about_file(project: Project, file_id: str) -> tuple[str, ...]:
+    """What the key of a file is bound to."""
+    return ("kept file", *project, file_id)
+
+
+def row_of_file(file: KeptFile, key: ContentKey) -> dict[str, Any]:
+    """A file that has just begun, as it is stored: not whole yet, and nobody's."""
+    organisation, workspace, name = file.project
+    return {
+        "id": file.file_id,
+        "organisation": organisation,
+        "workspace": workspace,
+        "project": name,
+        "key_id": file.key_id,
+        "purpose": file.purpose,
+        "size_bytes": 0,
+        "created_us": file.created_us,
+        "expires_us": file.expires_us,
+        "is_whole": False,
+        "wrapped_key": key.kept_as,
+        "sealed_name": b"",
+    }

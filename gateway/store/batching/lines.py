@@ -1,0 +1,271 @@
+"""Lines of batches in the database: claimed under a lease, ended exactly once, read in order."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import ColumnElement, Update, and_, func, select, update
+
+from gateway.batches import ACTIVE, Batch, EndedLine, Line, LineCounts, LineEnd, LineState
+from gateway.clock import Clock
+from gateway.secrets.content_keys import ContentKey
+from gateway.store.engine import Database
+from gateway.store.schema.batches import batch_lines, batches
+
+
+LEASE_US = 30_000_000
+"""A line whose worker has said nothing for so long is sent again by whoever comes first."""
+READ_AT_ONCE = 20
+_END = msgspec.msgpack.Decoder(LineEnd)
+
+
+class Claim(Struct, frozen=True):
+    """A line that this worker sends now."""
+
+    batch: Batch
+    line: Line
+    holder: str
+    claims: int
+    """How often it was claimed, with this time: an older claim can end nothing any more."""
+    failures: int
+
+
+class Waiting(Struct, frozen=True):
+    """What is still to be sent, in all batches together."""
+
+    by_state: Mapping[str, int]
+    oldest_us: int
+    """When the oldest batch with a waiting line was made; 0 where none waits."""
+
+
+class LineStore:
+    """Lines of one database."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def add(self, batch_id: str, key: ContentKey, lines: Sequence[Line]) -> None:
+        """Lines of a batch that has not begun."""
+        rows = [
+            {
+                "batch_id": batch_id,
+                "number": line.number,
+                "state": "waiting",
+                "holder": "",
+                **dict.fromkeys(("leased_until_us", "due_us", "claims", "failures"), 0),
+                "sealed_id": key.seal(line.custom_id.encode(), "id", line.number),
+                "sealed_body": key.seal(line.body, "body", line.number),
+            }
+            for line in lines
+        ]
+        if rows:
+            async with self._database.writing() as connection:
+                await connection.execute(batch_lines.insert(), rows)
+
+    async def clear(self, batch_id: str) -> None:
+        """Forget what an earlier attempt to take a batch in has left."""
+        async with self._database.writing() as connection:
+            await connection.execute(batch_lines.delete().where(batch_lines.c.batch_id == batch_id))
+
+    async def claim(
+        self, batch: Batch, key: ContentKey, holder: str, count_max: int
+    ) -> list[Claim]:
+        """Lines that this worker sends now, and nobody else until its lease has lapsed.
+
+        None where the batch was cancelled, waits its turn, or has no line that is due.
+        """
+        now_us, mine = self._clock.utc_us(), batch_lines.c.batch_id == batch.batch_id
+        is_served = (
+            update(batches)
+            .where(
+                batches.c.id == batch.batch_id,
+                batches.c.state == "in_progress",
+                batches.c.due_us <= now_us,
+            )
+            .values(served_us=now_us)
+        )
+        chosen = (
+            select(
+                batch_lines.c.number,
+                batch_lines.c.claims,
+                batch_lines.c.failures,
+                batch_lines.c.sealed_id,
+                batch_lines.c.sealed_body,
+            )
+            .where(mine, batch_lines.c.state == "waiting", batch_lines.c.due_us <= now_us)
+            .order_by(batch_lines.c.due_us, batch_lines.c.number)
+            .limit(count_max)
+        )
+        async with self._database.writing() as connection:
+            # The batch's row is locked by its change: nobody cancels it, or claims, in between.
+            if not (await connection.execute(is_served)).rowcount:
+                return []
+            rows = (await connection.execute(chosen)).all()
+            claimed = (
+                update(batch_lines)
+                .where(mine, batch_lines.c.number.in_([row.number for row in rows]))
+                .values(
+                    state="running",
+                    holder=holder,
+                    leased_until_us=now_us + LEASE_US,
+                    claims=batch_lines.c.claims + 1,
+                )
+            )
+            await connection.execute(claimed)
+        return [_claim_of(row, batch, key, holder) for row in rows]
+
+    async def end(self, claim: Claim, key: ContentKey, end: LineEnd) -> bool:
+        """Write down how a line ended; False where it is not this claim's any more."""
+        number = claim.line.number
+        values = ending_of(key, number, end)
+        goes_on = and_(batches.c.id == claim.batch.batch_id, batches.c.stalls > 0)
+        async with self._database.writing() as connection:
+            # Batch before lines, as in `claim`: two workers never wait for each other.
+            await connection.execute(update(batches).where(goes_on).values(stalls=0, due_us=0))
+            result = await connection.execute(is_claimed(claim).values(**values))
+            return bool(result.rowcount)
+
+    async def put_back(
+        self, claim: Claim, due_us: int, *, failures: int = 0, rests_until_us: int = 0
+    ) -> bool:
+        """A line that was not answered waits again, and with it perhaps all of its batch."""
+        now_us = self._clock.utc_us()
+        rests = (
+            update(batches)
+            .where(batches.c.id == claim.batch.batch_id, batches.c.due_us <= now_us)
+            .values(due_us=rests_until_us, stalls=batches.c.stalls + 1)
+        )
+        values = {"state": "waiting", "holder": "", "due_us": due_us, "failures": failures}
+        async with self._database.writing() as connection:
+            if rests_until_us:
+                await connection.execute(rests)
+            return bool((await connection.execute(is_claimed(claim).values(**values))).rowcount)
+
+    async def stalls(self, batch_id: str) -> int:
+        """How often in a row a batch had to rest."""
+        query = select(batches.c.stalls).where(batches.c.id == batch_id)
+        async with self._database.reading() as connection:
+            return (await connection.execute(query)).scalar_one_or_none() or 0
+
+    async def keep(self, holder: str) -> None:
+        """The lines that this worker has under way stay its own."""
+        until_us = self._clock.utc_us() + LEASE_US
+        mine = update(batch_lines).where(*_running(), batch_lines.c.holder == holder)
+        async with self._database.writing() as connection:
+            await connection.execute(mine.values(leased_until_us=until_us))
+
+    async def free_lapsed(self) -> int:
+        """Lines whose worker has fallen silent wait again; how many."""
+        now_us = self._clock.utc_us()
+        return await self._free(batch_lines.c.leased_until_us <= now_us)
+
+    async def free_earlier_lives(self, worker: str, holder: str) -> int:
+        """Likewise those of an earlier process of this worker, at once."""
+        return await self._free(
+            batch_lines.c.holder.startswith(f"{worker}.", autoescape=True),
+            batch_lines.c.holder != holder,
+        )
+
+    async def free(self, holder: str) -> int:
+        """Likewise those of this worker, which leaves."""
+        return await self._free(batch_lines.c.holder == holder)
+
+    async def give_up(self, batch_id: str, state: LineState) -> None:
+        """What waits in a batch will not be sent, and ends in this state."""
+        waiting = update(batch_lines).where(
+            batch_lines.c.batch_id == batch_id, batch_lines.c.state == "waiting"
+        )
+        async with self._database.writing() as connection:
+            await connection.execute(waiting.values(state=state))
+
+    async def counts(self, batch_id: str) -> LineCounts:
+        query = (
+            select(batch_lines.c.state, func.count())
+            .where(batch_lines.c.batch_id == batch_id)
+            .group_by(batch_lines.c.state)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return LineCounts(**dict(map(tuple, rows)))
+
+    async def ended(self, batch: Batch, key: ContentKey) -> AsyncIterator[list[EndedLine]]:
+        """Lines with their ends in the order of the batch, so many at once."""
+        last = 0
+        columns = batch_lines.c
+        while True:
+            query = (
+                select(columns.number, columns.state, columns.sealed_id, columns.sealed_end)
+                .where(columns.batch_id == batch.batch_id, columns.number > last)
+                .order_by(columns.number)
+                .limit(READ_AT_ONCE)
+            )
+            async with self._database.reading() as connection:
+                rows = (await connection.execute(query)).all()
+            if not rows:
+                return
+            last = rows[-1].number
+            yield [
+                EndedLine(
+                    row.number,
+                    key.open(row.sealed_id, "id", row.number).decode(),
+                    row.state,
+                    _END.decode(key.open(row.sealed_end, "end", row.number))
+                    if row.sealed_end
+                    else None,
+                )
+                for row in rows
+            ]
+
+    async def waiting(self) -> Waiting:
+        """What is still to be sent, in all batches that are not over."""
+        is_active = batches.c.state.in_(ACTIVE)
+        joined = batch_lines.c.batch_id == batches.c.id
+        counted = (
+            select(batch_lines.c.state, func.count(), func.min(batches.c.created_us))
+            .join(batches, joined)
+            .where(is_active, batch_lines.c.state.in_(("waiting", "running", "parked")))
+            .group_by(batch_lines.c.state)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(counted)).all()
+        oldest_us = next((since_us for state, _, since_us in rows if state == "waiting"), 0)
+        return Waiting({state: count for state, count, _ in rows}, oldest_us)
+
+    async def _free(self, *which: ColumnElement[bool]) -> int:
+        freed = update(batch_lines).where(*_running(), *which).values(state="waiting", holder="")
+        async with self._database.writing() as connection:
+            return (await connection.execute(freed)).rowcount
+
+
+def _running() -> tuple[ColumnElement[bool], ...]:
+    """Lines under way; named by their batches, since an index leads to those."""
+    active = select(batches.c.id).where(batches.c.state.in_(ACTIVE))
+    return batch_lines.c.batch_id.in_(active), batch_lines.c.state == "running"
+
+
+def is_claimed(claim: Claim) -> Update:
+    """A change of the line, as long as it is this claim's."""
+    return update(batch_lines).where(
+        batch_lines.c.batch_id == claim.batch.batch_id,
+        batch_lines.c.number == claim.line.number,
+        batch_lines.c.state == "running",
+        batch_lines.c.holder == claim.holder,
+        batch_lines.c.claims == claim.claims,
+    )
+
+
+def ending_of(key: ContentKey, number: int, end: LineEnd) -> dict[str, Any]:
+    """What the end of a line changes in its row."""
+    sealed = key.seal(msgspec.msgpack.encode(end), "end", number)
+    return {"state": end.state, "holder": "", "sealed_end": sealed}
+
+
+def _claim_of(row: Any, batch: Batch, key: ContentKey, holder: str) -> Claim:
+    line = Line(
+        row.number,
+        key.open(row.sealed_id, "id", row.number).decode(),
+        key.open(row.sealed_body, "body", row.number),
+    )
+    return Claim(batch, line, holder, row.claims + 1, row.failures)

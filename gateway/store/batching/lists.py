@@ -1,0 +1,201 @@
+"""Batches and files of an organisation as people look after them: numbers and states, no content.
+
+Nothing here can be opened: names of files, ids of lines and what they say stay sealed.
+"""
+
+from typing import Final
+
+from msgspec import Struct
+from sqlalchemy import RowMapping, delete, func, not_, select, update
+
+from gateway.batches import ACTIVE, OPEN
+from gateway.clock import Clock
+from gateway.store.batching.batches import RECEIVING
+from gateway.store.batching.files import kept_files
+from gateway.store.engine import Database
+from gateway.store.held import is_held
+from gateway.store.schema.batches import batch_lines, batches
+
+
+LISTED_MAX: Final = 1_000
+LINES_MAX: Final = 200
+_B = batches.c
+_F = kept_files.c
+_SHOWN: Final = (
+    *(_B.id, _B.kind, _B.workspace, _B.project, _B.key_id, _B.endpoint, _B.state),
+    *(_B.created_us, _B.expires_us, _B.keep_until_us, _B.started_us, _B.ended_us, _B.stopped),
+    *(_B.input_file_id, _B.output_file_id, _B.error_file_id, _B.size_bytes, _B.erased),
+)
+_COUNTED: Final = ("succeeded", "errored", "canceled", "expired")
+
+
+class BatchRow(Struct, frozen=True):
+    """One batch; times are 0 until they have come."""
+
+    id: str
+    kind: str
+    workspace: str
+    project: str
+    key_id: str
+    endpoint: str
+    state: str
+    created_us: int
+    expires_us: int
+    keep_until_us: int
+    started_us: int
+    ended_us: int
+    stopped: str
+    input_file_id: str
+    output_file_id: str
+    error_file_id: str
+    size_bytes: int
+    erased: int
+    """Lines that were destroyed because of whom they named."""
+    waiting: int = 0
+    running: int = 0
+    parked: int = 0
+    """With a vendor's own batch API, or about to be."""
+    succeeded: int = 0
+    errored: int = 0
+    canceled: int = 0
+    expired: int = 0
+
+    @property
+    def failed(self) -> int:
+        return self.errored + self.canceled + self.expired
+
+    @property
+    def total(self) -> int:
+        return self.waiting + self.running + self.parked + self.succeeded + self.failed
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still be cancelled."""
+        return self.state in OPEN
+
+
+class LineRow(Struct, frozen=True):
+    """One line that is kept with its batch."""
+
+    number: int
+    state: str
+    failures: int
+
+
+class FileRow(Struct, frozen=True):
+    """One file; its name is content, and not shown."""
+
+    id: str
+    workspace: str
+    project: str
+    key_id: str
+    purpose: str
+    size_bytes: int
+    created_us: int
+    expires_us: int
+    batches: int
+    """Batches that were made of it and are not over."""
+
+
+class BatchLists(Struct, frozen=True):
+    """Reads of one database, and what people do to what they find."""
+
+    database: Database
+    clock: Clock
+
+    async def batches(self, organisation: str) -> list[BatchRow]:
+        """The newest first, those that are still arriving left out."""
+        query = (
+            select(*_SHOWN, *(_B[name] for name in _COUNTED))
+            .where(
+                _B.organisation == organisation,
+                _B.state != RECEIVING,
+                _B.keep_until_us > self.clock.utc_us(),
+            )
+            .order_by(_B.created_us.desc(), _B.id.desc())
+            .limit(LISTED_MAX)
+        )
+        lines = (
+            select(batch_lines.c.batch_id, batch_lines.c.state, func.count())
+            .join(batches, _B.id == batch_lines.c.batch_id)
+            .where(_B.organisation == organisation, _B.state.in_(ACTIVE))
+            .group_by(batch_lines.c.batch_id, batch_lines.c.state)
+        )
+        async with self.database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+            counted = (await connection.execute(lines)).all()
+        counts: dict[str, dict[str, int]] = {}
+        for batch_id, state, count in counted:
+            counts.setdefault(batch_id, {})[state] = count
+        return [_batch(row, counts.get(row["id"])) for row in rows]
+
+    async def batch(self, organisation: str, batch_id: str) -> BatchRow | None:
+        found = await self.batches(organisation)
+        return next((each for each in found if each.id == batch_id), None)
+
+    async def lines(self, batch_id: str) -> list[LineRow]:
+        """The first of its lines, while they are kept with it."""
+        columns = batch_lines.c
+        query = (
+            select(columns.number, columns.state, columns.failures)
+            .where(columns.batch_id == batch_id)
+            .order_by(columns.number)
+            .limit(LINES_MAX)
+        )
+        async with self.database.reading() as connection:
+            return [LineRow(*row) for row in (await connection.execute(query)).all()]
+
+    async def files(self, organisation: str) -> list[FileRow]:
+        """The newest first."""
+        used = (
+            select(func.count())
+            .where(_B.input_file_id == _F.id, _B.state.in_(ACTIVE))
+            .correlate(kept_files)
+            .scalar_subquery()
+        )
+        query = (
+            select(
+                *(_F.id, _F.workspace, _F.project, _F.key_id, _F.purpose, _F.size_bytes),
+                *(_F.created_us, _F.expires_us, used.label("batches")),
+            )
+            .where(
+                _F.organisation == organisation, _F.is_whole, _F.expires_us > self.clock.utc_us()
+            )
+            .order_by(_F.created_us.desc(), _F.id.desc())
+            .limit(LISTED_MAX)
+        )
+        async with self.database.reading() as connection:
+            return [FileRow(*row) for row in (await connection.execute(query)).all()]
+
+    async def cancel(self, organisation: str, batch_id: str) -> bool:
+        """Whether it could be cancelled; from now on no line of it begins."""
+        changed = (
+            update(batches)
+            .where(_B.id == batch_id, _B.organisation == organisation, _B.state.in_(OPEN))
+            .values(
+                state="cancelling",
+                ending="cancelled",
+                cancelling_us=self.clock.utc_us(),
+                tender="",
+                tended_until_us=0,
+            )
+        )
+        async with self.database.writing() as connection:
+            return bool((await connection.execute(changed)).rowcount)
+
+    async def forget_file(self, organisation: str, file_id: str) -> bool:
+        """Whether there was one; while a hold is in force it is hidden, and not destroyed."""
+        there = (_F.id == file_id, _F.organisation == organisation, _F.is_whole)
+        hidden = update(kept_files).where(*there, is_held(kept_files))
+        async with self.database.writing() as connection:
+            kept = await connection.execute(hidden.values(expires_us=self.clock.utc_us()))
+            free = delete(kept_files).where(*there, not_(is_held(kept_files)))
+            gone = await connection.execute(free)
+            return bool(kept.rowcount + gone.rowcount)
+
+
+def _batch(row: RowMapping, counts: dict[str, int] | None) -> BatchRow:
+    values = dict(row)
+    if counts is not None:
+        values |= dict.fromkeys(_COUNTED, 0) | counts
+    return BatchRow(**values)

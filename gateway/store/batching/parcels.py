@@ -1,0 +1,330 @@
+"""Parcels in the database: lines that wait for a vendor, put together, and where each parcel is."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import and_, delete, exists, func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.batches import Line, LineEnd
+from gateway.clock import Clock
+from gateway.secrets.content_keys import ContentKey
+from gateway.store.batching.lines import Claim, ending_of, is_claimed
+from gateway.store.engine import Database
+from gateway.store.schema.batches import batch_lines, batches
+from gateway.store.schema.parcels import parcels, parked_lines, vendor_copies
+
+
+TEND_US = 60_000_000
+READ_AT_ONCE = 50
+_LINES = parked_lines.c
+
+
+class Loose(Struct, frozen=True):
+    """Lines of one batch for one target that are in no parcel yet."""
+
+    batch_id: str
+    provider: str
+    target: str
+    count: int
+    size_bytes: int
+    oldest_us: int
+    is_all: bool
+    """Whether no line of the batch is on its way to join them."""
+
+
+class ParcelRow(Struct, frozen=True):
+    """A parcel, and where it is."""
+
+    parcel_id: str
+    batch_id: str
+    provider: str
+    state: str
+    vendor_id: str
+    lines: int
+    made_us: int
+    tries: int
+    is_erased: bool = False
+    """Whether an erasure took lines of it, and it is not to be waited for."""
+
+
+class ParkedLine(Struct, frozen=True):
+    """A line that waits for a vendor."""
+
+    line: Line
+    ticket: bytes
+    failures: int
+    is_ending: bool
+
+    def __repr__(self) -> str:
+        return f"ParkedLine({self.line.number})"  # The rest is content.
+
+
+class ParcelStore:
+    """Parcels of one database."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def park(
+        self, claim: Claim, key: ContentKey, provider: str, target: str, ticket: bytes
+    ) -> bool:
+        """A claimed line waits from now on; False where it is not this claim's any more."""
+        number = claim.line.number
+        row = {
+            "batch_id": claim.batch.batch_id,
+            "number": number,
+            "holder": claim.holder,
+            "provider": provider,
+            "target": target,
+            "parcel": "",
+            "is_ending": 0,
+            "failures": claim.failures,
+            "size_bytes": len(ticket),
+            "parked_us": self._clock.utc_us(),
+            "sealed_ticket": key.seal(ticket, "ticket", number),
+        }
+        async with self._database.writing() as connection:
+            parked = is_claimed(claim).values(state="parked", holder="")
+            if not (await connection.execute(parked)).rowcount:
+                # Not this claim's any more; or parked already, by a commit nobody could tell us of.
+                mine = select(_LINES.number).where(
+                    _LINES.batch_id == claim.batch.batch_id,
+                    _LINES.number == number,
+                    _LINES.holder == claim.holder,
+                )
+                return (await connection.execute(mine)).first() is not None
+            await connection.execute(parked_lines.insert(), row)
+        return True
+
+    async def loose(self, holder: str, old_us: int) -> list[Loose]:
+        """Lines of this worker that are in no parcel, and everybody's that are older."""
+        now_us = self._clock.utc_us()
+        is_coming = exists().where(
+            batch_lines.c.batch_id == _LINES.batch_id,
+            or_(
+                batch_lines.c.state == "running",
+                and_(batch_lines.c.state == "waiting", batch_lines.c.due_us <= now_us),
+            ),
+        )
+        query = (
+            select(
+                *(_LINES.batch_id, _LINES.provider, _LINES.target),
+                *(func.count(), func.sum(_LINES.size_bytes), func.min(_LINES.parked_us)),
+                is_coming,
+                batches.c.state,
+            )
+            .join(batches, batches.c.id == _LINES.batch_id)
+            .where(_LINES.parcel == "", or_(_LINES.holder == holder, _LINES.parked_us <= old_us))
+            .group_by(_LINES.batch_id, _LINES.provider, _LINES.target, batches.c.state)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return [
+            Loose(
+                *(row[0], row[1], row[2], row[3]),
+                *(int(row[4]), row[5], not row[6] or row[7] != "in_progress"),
+            )
+            for row in rows
+        ]
+
+    async def make(
+        self, parcel_id: str, loose: Loose, holder: str, lines_max: int, bytes_max: int
+    ) -> int:
+        """Put lines into a new parcel, which this worker leads; how many."""
+        now_us = self._clock.utc_us()
+        which = and_(
+            _LINES.batch_id == loose.batch_id, _LINES.target == loose.target, _LINES.parcel == ""
+        )
+        query = (
+            select(_LINES.number, _LINES.size_bytes)
+            .where(which)
+            .order_by(_LINES.number)
+            .limit(lines_max)
+        )
+        async with self._database.writing() as connection:
+            numbers: list[int] = []
+            total = 0
+            for number, size_bytes in (await connection.execute(query)).all():
+                total += size_bytes
+                if numbers and total > bytes_max:
+                    break
+                numbers.append(number)
+            taken = update(parked_lines).where(which, _LINES.number.in_(numbers))
+            count = (await connection.execute(taken.values(parcel=parcel_id))).rowcount
+            if count:
+                row = {
+                    "id": parcel_id,
+                    "batch_id": loose.batch_id,
+                    "provider": loose.provider,
+                    "state": "new",
+                    "vendor_id": "",
+                    "lines": count,
+                    "made_us": now_us,
+                    "due_us": now_us,
+                    "tries": 0,
+                    "tender": holder,
+                    "tended_until_us": now_us + TEND_US,
+                }
+                await connection.execute(parcels.insert(), row)
+        return count
+
+    async def due(self, holder: str, count_max: int) -> list[ParcelRow]:
+        """Parcels that are to be looked at now and are this worker's, or nobody's.
+
+        Where nobody wants their answers any more, or an erasure reached them, that is at once.
+        """
+        now_us = self._clock.utc_us()
+        columns = parcels.c
+        is_over = exists().where(
+            batches.c.id == columns.batch_id, batches.c.state.in_(("cancelling", "finalizing"))
+        )
+        is_unwanted = or_(is_over, columns.is_erased == 1)
+        query = (
+            select(
+                *(columns.id, columns.batch_id, columns.provider, columns.state),
+                *(columns.vendor_id, columns.lines, columns.made_us, columns.tries),
+                columns.is_erased,
+            )
+            .where(
+                or_(columns.due_us <= now_us, and_(columns.state == "submitted", is_unwanted)),
+                or_(columns.tender == holder, columns.tended_until_us <= now_us),
+            )
+            .order_by(columns.due_us)
+            .limit(count_max)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return [ParcelRow(*row[:-1], is_erased=bool(row[-1])) for row in rows]
+
+    async def take(self, parcel_id: str, holder: str) -> bool:
+        """Whether this worker now leads a parcel."""
+        now_us = self._clock.utc_us()
+        mine = update(parcels).where(
+            parcels.c.id == parcel_id,
+            or_(parcels.c.tender == holder, parcels.c.tended_until_us <= now_us),
+        )
+        values = {"tender": holder, "tended_until_us": now_us + TEND_US}
+        async with self._database.writing() as connection:
+            return bool((await connection.execute(mine.values(**values))).rowcount)
+
+    async def keep(self, holder: str, *, is_leaving: bool = False) -> None:
+        """What this worker leads, it goes on leading, or leaves to others."""
+        until_us = 0 if is_leaving else self._clock.utc_us() + TEND_US
+        mine = update(parcels).where(parcels.c.tender == holder)
+        async with self._database.writing() as connection:
+            await connection.execute(mine.values(tended_until_us=until_us))
+
+    async def take_over(self, worker: str, holder: str) -> None:
+        """What an earlier process of this worker led is this one's at once."""
+        mine = {"tender": holder, "due_us": self._clock.utc_us()}
+        tended = parcels.c.tender.startswith(f"{worker}.", autoescape=True)
+        parked = _LINES.holder.startswith(f"{worker}.", autoescape=True)
+        async with self._database.writing() as connection:
+            await connection.execute(update(parcels).where(tended).values(**mine))
+            await connection.execute(update(parked_lines).where(parked).values(holder=holder))
+
+    async def note(self, parcel_id: str, holder: str, **values: Any) -> bool:
+        """Write down where a parcel is; False where it is not this worker's any more."""
+        mine = update(parcels).where(parcels.c.id == parcel_id, parcels.c.tender == holder)
+        async with self._database.writing() as connection:
+            return bool((await connection.execute(mine.values(**values))).rowcount)
+
+    async def begin_sending(self, parcel_id: str, holder: str, lines: int, due_us: int) -> bool:
+        """From here on bytes may leave; False where lines were erased since they were read."""
+        mine = update(parcels).where(
+            parcels.c.id == parcel_id, parcels.c.tender == holder, parcels.c.is_erased == 0
+        )
+        values = {"state": "submitting", "tries": 0, "lines": lines, "due_us": due_us}
+        async with self._database.writing() as connection:
+            return bool((await connection.execute(mine.values(**values))).rowcount)
+
+    async def renamed(self, parcel_id: str, new_id: str) -> None:
+        """A parcel that the vendor never got is sent under another name."""
+        async with self._database.writing() as connection:
+            parcel = update(parcels).where(parcels.c.id == parcel_id)
+            await connection.execute(parcel.values(id=new_id, state="new", tries=0))
+            lines = update(parked_lines).where(_LINES.parcel == parcel_id)
+            await connection.execute(lines.values(parcel=new_id))
+            copies = update(vendor_copies).where(vendor_copies.c.parcel == parcel_id)
+            await connection.execute(copies.values(parcel=new_id))
+
+    async def forget(self, parcel_id: str) -> None:
+        async with self._database.writing() as connection:
+            await connection.execute(delete(parcels).where(parcels.c.id == parcel_id))
+
+    async def numbers(self, parcel_id: str) -> dict[int, bool]:
+        """The lines that still wait in a parcel, and whether each was about to end."""
+        query = select(_LINES.number, _LINES.is_ending).where(_LINES.parcel == parcel_id)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query.order_by(_LINES.number))).all()
+        return {row.number: bool(row.is_ending) for row in rows}
+
+    async def lines(
+        self, batch_id: str, key: ContentKey, numbers: Sequence[int]
+    ) -> list[ParkedLine]:
+        """Parked lines with their tickets."""
+        joined = and_(
+            batch_lines.c.batch_id == _LINES.batch_id, batch_lines.c.number == _LINES.number
+        )
+        query = (
+            select(
+                *(_LINES.number, _LINES.sealed_ticket, _LINES.failures, _LINES.is_ending),
+                *(batch_lines.c.sealed_id, batch_lines.c.sealed_body),
+            )
+            .join(batch_lines, joined)
+            .where(_LINES.batch_id == batch_id, _LINES.number.in_(numbers))
+            .order_by(_LINES.number)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return [_parked_line(row, key) for row in rows]
+
+    async def begin_ending(self, batch_id: str, numbers: Sequence[int]) -> None:
+        """Outcomes of these lines are about to be written."""
+        which = and_(_LINES.batch_id == batch_id, _LINES.number.in_(numbers))
+        async with self._database.writing() as connection:
+            await connection.execute(update(parked_lines).where(which).values(is_ending=1))
+
+    async def end(
+        self, batch_id: str, key: ContentKey, ends: Mapping[int, LineEnd | tuple[int, int]]
+    ) -> None:
+        """Parked lines have ended, or wait again: until when, and after how many failures."""
+        async with self._database.writing() as connection:
+            # Batch before lines, as everywhere: two workers never wait for each other.
+            mine = update(batches).where(batches.c.id == batch_id)
+            await connection.execute(mine.values(served_us=batches.c.served_us))
+            for number, end in ends.items():
+                await _end(connection, batch_id, key, number, end)
+
+
+async def _end(
+    connection: AsyncConnection,
+    batch_id: str,
+    key: ContentKey,
+    number: int,
+    end: LineEnd | tuple[int, int],
+) -> None:
+    values: dict[str, Any]
+    if isinstance(end, LineEnd):
+        values = ending_of(key, number, end)
+    else:
+        values = {"state": "waiting", "due_us": end[0], "failures": end[1]}
+    is_line = and_(batch_lines.c.batch_id == batch_id, batch_lines.c.number == number)
+    line = update(batch_lines).where(is_line, batch_lines.c.state == "parked")
+    await connection.execute(line.values(**values))
+    await connection.execute(
+        delete(parked_lines).where(_LINES.batch_id == batch_id, _LINES.number == number)
+    )
+
+
+def _parked_line(row: Any, key: ContentKey) -> ParkedLine:
+    line = Line(
+        row.number,
+        key.open(row.sealed_id, "id", row.number).decode(),
+        key.open(row.sealed_body, "body", row.number),
+    )
+    ticket = key.open(row.sealed_ticket, "ticket", row.number)
+    return ParkedLine(line, ticket, row.failures, bool(row.is_ending))

@@ -1,0 +1,264 @@
+"""Incidents: what was noticed and when, whom it concerns, what was reported, and who closed it.
+
+The clocks of reports run from the moment it was noticed. A report that was made stops its clock;
+closing takes two people. Each step is a deed in the audit log, recorded before it takes effect.
+"""
+
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import asdict
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ForeignKey,
+    Index,
+    String,
+    Table,
+    Text,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
+
+from gateway.clock import Clock
+from gateway.errors import RequestInvalid
+from gateway.obligations import ReportClock, clocks_of
+from gateway.store.engine import Database
+from gateway.store.schema.tables import metadata
+
+
+KINDS: Final = ("disclosure", "access", "loss", "unavailable", "integrity", "other")
+TITLE_CHARS_MAX: Final = 120
+TEXT_CHARS_MAX: Final = 2_000
+SHOWN_MAX: Final = 200
+_ID_BYTES: Final = 6
+
+incidents = Table(
+    "incidents",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("organisation", String(63), ForeignKey("organisations.name"), nullable=False),
+    Column("title", String(TITLE_CHARS_MAX), nullable=False),
+    Column("kind", String(20), nullable=False),
+    Column("ticket", String(200), nullable=False),
+    Column("filter", Text, nullable=False),
+    Column("since_us", BigInteger, nullable=False),
+    Column("until_us", BigInteger, nullable=False),
+    Column("noticed_us", BigInteger, nullable=False),
+    Column("regimes", String(200), nullable=False),
+    Column("opened_by", String(200), nullable=False),
+    Column("opened_us", BigInteger, nullable=False),
+    Column("conclusion", Text, nullable=False),
+    Column("closing_by", String(200), nullable=False),
+    Column("closed_by", String(200), nullable=False),
+    Column("closed_us", BigInteger, nullable=False),
+    Index(None, "organisation", "closed_us"),
+)
+"""`until_us` 0 is an incident that goes on; `regimes` are those that held when it was opened."""
+
+incident_reports = Table(
+    "incident_reports",
+    metadata,
+    Column("incident", String(12), ForeignKey("incidents.id"), primary_key=True),
+    Column("clock", String(30), primary_key=True),
+    Column("reported_us", BigInteger, nullable=False),
+    Column("reference", String(200), nullable=False),
+    Column("marked_by", String(200), nullable=False),
+    Column("marked_us", BigInteger, nullable=False),
+)
+
+
+class Incident(Struct, frozen=True):
+    """Something that went wrong, or may have."""
+
+    id: str
+    organisation: str
+    title: str
+    kind: str
+    ticket: str
+    filter: str
+    """Which records it concerns, as their list is filtered."""
+    since_us: int
+    until_us: int
+    noticed_us: int
+    regimes: str
+    """Space between them."""
+    opened_by: str
+    opened_us: int
+    conclusion: str = ""
+    closing_by: str = ""
+    """Who asked to close it; another closes it."""
+    closed_by: str = ""
+    closed_us: int = 0
+
+    @property
+    def scope(self) -> str:
+        """Its times and filter in one text: what a change of them was made from."""
+        return f"{self.since_us} {self.until_us} {self.filter}"
+
+    @property
+    def state(self) -> str:
+        return "closed" if self.closed_us else "closing" if self.closing_by else "open"
+
+
+class Report(Struct, frozen=True):
+    """That one of its reports was made."""
+
+    incident: str
+    clock: str
+    reported_us: int
+    reference: str
+    marked_by: str
+    marked_us: int
+
+
+class Running(Struct, frozen=True):
+    """One clock of an incident as it stands."""
+
+    clock: ReportClock
+    due_us: int
+    """0 where the rule says without delay."""
+    state: str
+    """`running`, `overdue`, `due now`, `reported` or `reported late`."""
+    report: Report | None = None
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.report is not None
+
+
+def clocks(incident: Incident, reports: Sequence[Report], now_us: int) -> list[Running]:
+    """The clocks of an incident, those that run first."""
+    made = {report.clock: report for report in reports if report.incident == incident.id}
+    found = []
+    for clock in clocks_of(incident.regimes.split()):
+        report = made.get(clock.name)
+        due_us = incident.noticed_us + clock.within_us if clock.within_us else 0
+        at_us = report.reported_us if report is not None else now_us
+        is_late = bool(due_us) and at_us > due_us
+        if report is not None:
+            state = "reported late" if is_late else "reported"
+        else:
+            state = "overdue" if is_late else "running" if due_us else "due now"
+        found.append(Running(clock, due_us, state, report))
+    return sorted(found, key=lambda each: (each.is_stopped, each.due_us, each.clock.name))
+
+
+class IncidentStore:
+    """Incidents of all organisations of one database."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    @staticmethod
+    def new_id() -> str:
+        return secrets.token_hex(_ID_BYTES)
+
+    async def open(self, incident: Incident) -> None:
+        async with self._database.writing() as connection:
+            await connection.execute(insert(incidents).values(asdict(incident)))
+
+    async def listed(
+        self, organisations: Collection[str] | None, *, open_only: bool = False
+    ) -> list[Incident]:
+        """Open ones first, then the newest; None is every organisation."""
+        columns = incidents.c
+        query = select(incidents).order_by(columns.closed_us > 0, columns.noticed_us.desc())
+        if organisations is not None:
+            query = query.where(columns.organisation.in_(sorted(organisations)))
+        if open_only:
+            query = query.where(columns.closed_us == 0)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query.limit(SHOWN_MAX))).mappings().all()
+        return [Incident(**row) for row in rows]
+
+    async def one(self, organisation: str, incident_id: str) -> Incident | None:
+        columns = incidents.c
+        query = select(incidents).where(
+            columns.id == incident_id, columns.organisation == organisation
+        )
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).mappings().one_or_none()
+        return Incident(**row) if row is not None else None
+
+    async def reports(self, found: Sequence[Incident]) -> list[Report]:
+        """Those of these incidents, in the order in which they were made."""
+        columns = incident_reports.c
+        query = select(incident_reports).where(columns.incident.in_([each.id for each in found]))
+        async with self._database.reading() as connection:
+            rows = await connection.execute(query.order_by(columns.reported_us, columns.clock))
+            return [Report(**row) for row in rows.mappings().all()]
+
+    async def standing(
+        self, organisations: Collection[str] | None
+    ) -> list[tuple[Incident, list[Running]]]:
+        """Open incidents with their clocks."""
+        found = await self.listed(organisations, open_only=True)
+        reports, now_us = await self.reports(found), self._clock.utc_us()
+        return [(each, clocks(each, reports, now_us)) for each in found]
+
+    async def mark(self, report: Report) -> bool:
+        """That a report was made; False where somebody said so before."""
+        try:
+            async with self._database.writing() as connection:
+                await connection.execute(insert(incident_reports).values(asdict(report)))
+        except IntegrityError:
+            return False
+        return True
+
+    async def ask_close(self, incident: Incident, actor: str, conclusion: str) -> bool:
+        """The first of two; False where it is not open any more."""
+        values = {"closing_by": actor, "conclusion": conclusion}
+        return await self._change(incident, values, closing_by="")
+
+    async def close(self, incident: Incident, actor: str) -> bool:
+        """The second; False where that is not what it waits for."""
+        values = {"closed_by": actor, "closed_us": self._clock.utc_us()}
+        return await self._change(incident, values, closing_by=incident.closing_by)
+
+    async def keep_open(self, incident: Incident) -> bool:
+        """What the first wanted is declined, or taken back."""
+        return await self._change(incident, {"closing_by": ""}, closing_by=incident.closing_by)
+
+    async def rescope(self, before: Incident, after: Incident) -> bool:
+        """Other requests; False where somebody changed them, or closed it."""
+        columns, names = incidents.c, ("filter", "since_us", "until_us")
+        same = [columns[name] == getattr(before, name) for name in names]
+        changed = (
+            update(incidents)
+            .where(columns.id == before.id, columns.closed_us == 0, *same)
+            .values({name: getattr(after, name) for name in names})
+        )
+        async with self._database.writing() as connection:
+            return bool((await connection.execute(changed)).rowcount)
+
+    async def _change(
+        self, incident: Incident, values: Mapping[str, object], *, closing_by: str
+    ) -> bool:
+        columns = incidents.c
+        changed = update(incidents).where(
+            columns.id == incident.id, columns.closed_us == 0, columns.closing_by == closing_by
+        )
+        async with self._database.writing() as connection:
+            return bool((await connection.execute(changed.values(**values))).rowcount)
+
+
+def checked(incident: Incident, now_us: int) -> Incident:
+    """The incident, if its fields make sense; raises RequestInvalid with the one that does not."""
+    if not 1 <= len(incident.title) <= TITLE_CHARS_MAX:
+        reason = f"a title has between 1 and {TITLE_CHARS_MAX} characters"
+        raise RequestInvalid(reason, parameter="title")
+    if incident.kind not in KINDS:
+        raise RequestInvalid(f"the kind is one of {', '.join(KINDS)}", parameter="kind")
+    if incident.noticed_us > now_us:
+        raise RequestInvalid("nobody can have noticed it in the future", parameter="noticed")
+    if incident.until_us and incident.until_us <= incident.since_us:
+        raise RequestInvalid("it ends before it begins", parameter="until")
+    if len(incident.ticket) > TITLE_CHARS_MAX:
+        raise RequestInvalid("the ticket is too long", parameter="ticket")
+    return incident

@@ -1,0 +1,88 @@
+"""How long content can be read: what retention would destroy today, and destroying keys for good.
+
+Records and proofs stay, because they cover ciphertext. Holds go before retention and erasure.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gateway.audit.disk import Disk
+from gateway.audit.erasure import destroy_keys, matching_keys
+from gateway.audit.keys import WrappedKey
+from gateway.configuration.settings import Settings
+from gateway.store.custody.orders import Hold
+from gateway.store.engine import Database
+from gateway.store.evidence.second_rows import SecondContents
+from gateway.store.evidence.tree import DatabaseAuditTrees
+
+
+DAY_US = 86_400_000_000
+
+
+class Expired(Struct, frozen=True):
+    """What retention means for one organisation today."""
+
+    organisation: str
+    retention_class: str
+    days: int
+    due: tuple[WrappedKey, ...]
+    held: tuple[WrappedKey, ...]
+    """Past their time too, but a hold forbids it."""
+
+
+async def content_keys(
+    settings: Settings, database: Database, organisation: str, subject: str | None
+) -> list[WrappedKey]:
+    """The keys of an organisation's content, or of one subject's in it, wherever it lies."""
+    directory = settings.path(settings.audit.directory)
+    keys = await asyncio.to_thread(matching_keys, directory, organisation, subject)
+    return keys + await SecondContents(database).matching_keys(organisation, subject)
+
+
+async def expired(
+    settings: Settings, database: Database, holds: Sequence[Hold], today: int
+) -> list[Expired]:
+    """Of every organisation with a limit; `today` in days since 1970, UTC."""
+    found = []
+    for organisation in sorted(await DatabaseAuditTrees(database).trees()):
+        one = await expired_of(settings, database, holds, organisation, today)
+        found += [one] if one is not None else []
+    return found
+
+
+async def expired_of(
+    settings: Settings, database: Database, holds: Sequence[Hold], organisation: str, today: int
+) -> Expired | None:
+    """Of one organisation; None where its class keeps for ever."""
+    name, days = retention_of(settings, organisation)
+    if not days:
+        return None
+    keys = await content_keys(settings, database, organisation, None)
+    old = [key for key in keys if key.day + days < today]
+    held_for = [hold.subject for hold in holds if hold.organisation == organisation]
+    held = [key for key in old if "" in held_for or key.subject in held_for]
+    due = tuple(key for key in old if key not in held)
+    return Expired(organisation, name, days, due, tuple(held))
+
+
+def retention_of(settings: Settings, organisation: str) -> tuple[str, int]:
+    """An organisation's class and its days; 0 keeps for ever."""
+    retention = settings.retention
+    name = retention.organisations.get(organisation, retention.default)
+    return name, retention.classes.get(name, 0)
+
+
+async def destroy(
+    settings: Settings, database: Database, keys: Sequence[WrappedKey], now_us: int
+) -> None:
+    """Destroy these keys everywhere, for good; doing it again is harmless.
+
+    Raises:
+        OSError: not all of it could be done.
+    """
+    directory = settings.path(settings.audit.directory)
+    folder = settings.path(settings.audit.checkpoint_directory)
+    await asyncio.to_thread(destroy_keys, directory, folder, keys, now_us, Disk())
+    await SecondContents(database).destroy([key.key for key in keys])

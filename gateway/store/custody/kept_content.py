@@ -1,0 +1,216 @@
+"""Content that is kept beside the log, destroyed: lines of batches, files, and kept answers.
+
+Rows go; a file that holds lines of others too goes on without some, under a new key. A list outside
+the database says what went, so that a restored backup loses it again when the gateway starts.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
+from sqlalchemy import delete, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.audit.disk import Disk
+from gateway.batches import KeptFile
+from gateway.clock import Clock
+from gateway.configuration.settings import Settings
+from gateway.credentials import pepper
+from gateway.errors import NotReady
+from gateway.identity import Peppers
+from gateway.secrets.envelope import MasterKey
+from gateway.store.batching.batches import BatchStore
+from gateway.store.batching.file_rewriting import FileRewriter
+from gateway.store.batching.files import FileStore, kept_files
+from gateway.store.batching.kept_names import Whose
+from gateway.store.batching.vendor_copies import VendorCopies
+from gateway.store.custody.erased_kept import Erased, add, listed, name_of_key
+from gateway.store.custody.kept_holdings import Holding, Reader
+from gateway.store.engine import Database
+from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.kept_answers import DatabaseAnswers, kept_answers
+from gateway.store.schema.batches import batch_lines, batches
+
+
+PREVIEW_BYTES: Final = 64 * 1024 * 1024
+"""What is read to say what an erasure would do; an erasure reads everything."""
+_AT_ONCE: Final = 500
+_TRIES: Final = 3
+_Each = TypeVar("_Each")
+
+
+class KeptContent:
+    """What files, batches and answers of one database hold, and how it is destroyed."""
+
+    def __init__(
+        self, settings: Settings, database: Database, master: MasterKey, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._clock = clock
+        self._folder = settings.path(settings.audit.checkpoint_directory)
+        self._length_max = settings.limits.batch_line_bytes_max
+        self._files = FileStore(database, master, clock)
+        self._rewriter = FileRewriter(database, master, self._files)
+        stores = (
+            BatchStore(database, master, clock),
+            self._files,
+            DatabaseAnswers(database, master),
+        )
+        sink = DatabaseAuditSink(database, settings.path(settings.audit.directory))
+        self._reader = Reader(database, stores, sink, self._length_max)
+        self._copies = VendorCopies(database, clock, cancels=settings.batches.erasure_cancels)
+
+    async def find(
+        self, organisation: str, subject: str | None, bytes_max: int | None = PREVIEW_BYTES
+    ) -> Holding:
+        """What is kept of an end user; `subject` None is the whole organisation."""
+        if subject is None:
+            found = await self._reader.everything(organisation)
+        else:
+            settings = self._settings
+            peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
+            whose = Whose(organisation, subject, peppers.keyed)
+            found = await self._reader.read(whose, bytes_max)
+        at_vendors = await self._copies.count(found.lines)
+        return replace(found, numbers=replace(found.numbers, at_vendors=at_vendors))
+
+    async def destroy(self, holding: Holding, organisation: str, case: str = "") -> None:
+        """Destroy it for good, after it is on the list; doing it again is harmless.
+
+        Copies that vendors hold of it are ordered to be deleted, in the name of the case.
+
+        Raises:
+            OSError: the list cannot be written; nothing was destroyed.
+            NotReady: not all of it could be done.
+        """
+        now_us = self._clock.utc_us()
+        keys = await self._keys([file.file_id for file, _ in holding.files])
+        erased = [
+            Erased(
+                now_us,
+                batch=name,
+                lines=tuple(sorted(numbers)),
+                organisation=organisation,
+                case=case,
+            )
+            for name, numbers in holding.lines.items()
+        ]
+        for file, numbers in holding.files:
+            key = keys.get(file.file_id, "") if numbers else ""
+            erased.append(Erased(now_us, file=file.file_id, key=key, lines=tuple(sorted(numbers))))
+        erased += [Erased(now_us, answer=name) for _, name in holding.answers]
+        await asyncio.to_thread(add, self._folder, erased, Disk())
+        for file, numbers in holding.files:
+            await self._take_from(file, numbers)
+        await self._apply([each for each in erased if not each.file], is_again=False)
+
+    async def destroy_again(self) -> int:
+        """Destroy what is on the list and a backup brought back; how many things that were.
+
+        Raises:
+            OSError: the list cannot be read.
+            NotReady: the database does not answer.
+        """
+        erased = await asyncio.to_thread(listed, self._folder)
+        named = [each for each in erased if each.file]
+        again = await self._apply([each for each in erased if not each.file], is_again=True)
+        again += await self._forget_files([each.file for each in named if not each.lines])
+        keys = await self._keys([each.file for each in named if each.lines])
+        for each in named:
+            if not each.lines or keys.get(each.file) != each.key:
+                continue
+            file = await self._file(each.file)
+            if file is not None:
+                await self._take_from(file, each.lines)
+                again += 1
+        return again
+
+    async def _take_from(self, file: KeptFile, numbers: Iterable[int]) -> None:
+        """Some lines of a file, or all of it where none are named."""
+        wanted = frozenset(numbers)
+        if not wanted:
+            await self._forget_files([file.file_id])
+            return
+        for _ in range(_TRIES):
+            if await self._rewriter.without(file, wanted, self._length_max):
+                return
+            if await self._file(file.file_id) is None:
+                return
+        raise NotReady("a file changed while lines were taken out of it; try again")
+
+    async def _file(self, file_id: str) -> KeptFile | None:
+        query = select(kept_files.c.organisation).where(kept_files.c.id == file_id)
+        async with self._database.reading() as connection:
+            organisation = (await connection.execute(query)).scalar_one_or_none()
+        if organisation is None:
+            return None
+        files = await self._files.of_organisation(organisation)
+        return next((file for file in files if file.file_id == file_id), None)
+
+    async def _keys(self, ids: Sequence[str]) -> dict[str, str]:
+        """What each file's present key is called on the list."""
+        found: dict[str, str] = {}
+        for part in _parts(ids):
+            query = select(kept_files.c.id, kept_files.c.wrapped_key).where(
+                kept_files.c.id.in_(part)
+            )
+            async with self._database.reading() as connection:
+                rows = (await connection.execute(query)).all()
+            found |= {row.id: name_of_key(bytes(row.wrapped_key)) for row in rows}
+        return found
+
+    async def _forget_files(self, ids: Sequence[str]) -> int:
+        gone = 0
+        for part in _parts(ids):
+            async with self._database.writing() as connection:
+                where = kept_files.c.id.in_(part)
+                gone += (await connection.execute(delete(kept_files).where(where))).rowcount
+        return gone
+
+    async def _apply(self, erased: Sequence[Erased], *, is_again: bool) -> int:
+        """Lines, batches and answers; how many there were."""
+        gone = 0
+        for each in erased:
+            if each.answer:
+                where = kept_answers.c.id == each.answer
+                async with self._database.writing() as connection:
+                    gone += (await connection.execute(delete(kept_answers).where(where))).rowcount
+            elif not each.lines:
+                async with self._database.writing() as connection:
+                    await self._order_copies(connection, each)
+                    where = batches.c.id == each.batch
+                    gone += (await connection.execute(delete(batches).where(where))).rowcount
+            else:
+                gone += await self._take_lines(each, is_again=is_again)
+        return gone
+
+    async def _order_copies(self, connection: AsyncConnection, erased: Erased) -> None:
+        """What vendors hold of it is to go as well."""
+        numbers = frozenset(erased.lines)
+        organisation = erased.organisation
+        await self._copies.order(connection, erased.case, organisation, erased.batch, numbers)
+
+    async def _take_lines(self, erased: Erased, *, is_again: bool) -> int:
+        """Lines of one batch; the batch remembers how many, and not which."""
+        gone = 0
+        mine = batches.c.id == erased.batch
+        async with self._database.writing() as connection:
+            # The batch's row first, as workers do: two never wait for each other.
+            await connection.execute(select(batches.c.id).where(mine).with_for_update())
+            await self._order_copies(connection, erased)
+            for part in _parts(erased.lines):
+                where = (batch_lines.c.batch_id == erased.batch) & batch_lines.c.number.in_(part)
+                gone += (await connection.execute(delete(batch_lines).where(where))).rowcount
+            count = gone if is_again else len(erased.lines)
+            if count:
+                more = update(batches).where(mine).values(erased=batches.c.erased + count)
+                await connection.execute(more)
+        return gone
+
+
+def _parts(many: Sequence[_Each]) -> Iterator[Sequence[_Each]]:
+    """So many at once as a statement takes."""
+    for start in range(0, len(many), _AT_ONCE):
+        yield many[start : start + _AT_ONCE]

@@ -1,0 +1,358 @@
+"""What files, batches and kept answers hold of an end user, or of everybody: found by reading.
+
+A line is of whom its body names, a result of whom its line names, and an answer of whom it or an
+answer before it names. What names nobody cannot be attributed: it is counted, and left alone.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import func, select
+
+from gateway.batches import Batch, KeptFile
+from gateway.errors import NotReady
+from gateway.store.batching.batches import RECEIVING, BatchStore
+from gateway.store.batching.files import FileStore, kept_files
+from gateway.store.batching.kept_names import (
+    Whose,
+    cut_lines,
+    named_by_body,
+    named_by_line,
+    result_of,
+)
+from gateway.store.engine import Database
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.kept_answers import DatabaseAnswers, kept_answers
+from gateway.store.schema.batches import batch_lines, batches
+
+
+READ_AT_ONCE = 50
+ALSO_HIDDEN_US = -1
+"""As if nothing had expired yet: what a hold keeps is still there."""
+RECORDS_MAX = 20_000
+"""Records that are looked at for one batch whose file of lines is gone."""
+
+
+class Holdings(Struct, frozen=True):
+    """What is kept beside the log, in numbers."""
+
+    batches: int = 0
+    lines: int = 0
+    """Lines of batches that are kept as such: they wait, run, or have ended."""
+    running: int = 0
+    """Of those, lines that are being answered now."""
+    files: int = 0
+    file_lines: int = 0
+    answers: int = 0
+    unnamed_files: int = 0
+    """Files with lines of which nobody can say whose they are."""
+    unnamed_lines: int = 0
+    """Lines of files and batches that name no end user."""
+    unnamed_answers: int = 0
+    arriving: int = 0
+    """Files and batches that are not all there yet, and were not looked at."""
+    busy: int = 0
+    """Batches that are being taken in or finished at this moment."""
+    last_expiry_us: int = 0
+    """When the last of what cannot be attributed goes by itself; 0 where there is none."""
+    at_vendors: int = 0
+    """Batches at vendors that hold some of these lines, or may."""
+    is_whole: bool = True
+    """Whether everything was looked at."""
+
+    @property
+    def things(self) -> int:
+        return self.lines + self.file_lines + self.answers
+
+    @property
+    def unnamed(self) -> int:
+        return self.unnamed_lines + self.unnamed_answers
+
+
+class Holding(Struct, frozen=True):
+    """The same by name: what an erasure destroys."""
+
+    lines: Mapping[str, frozenset[int]]
+    """Of each batch; also lines that are only in its files by now."""
+    files: Sequence[tuple[KeptFile, frozenset[int]]]
+    answers: Sequence[tuple[tuple[str, str, str], str]]
+    numbers: Holdings
+
+
+class Reader:
+    """Reads what is kept of one organisation, up to so many bytes."""
+
+    def __init__(
+        self,
+        database: Database,
+        stores: tuple[BatchStore, FileStore, DatabaseAnswers],
+        sink: DatabaseAuditSink,
+        length_max: int,
+    ) -> None:
+        self._database = database
+        self._batches, self._files, self._answers = stores
+        self._sink = sink
+        self._length_max = length_max
+
+    async def read(self, whose: Whose, bytes_max: int | None = None) -> Holding:
+        """What is kept of one end user."""
+        search = _Search(whose, bytes_max)
+        known = await self._batches_of(whose.organisation)
+        for batch in known:
+            await self._read_lines(search, batch)
+        files = await self._files.of_organisation(whose.organisation)
+        asked = [file for file in files if file.purpose == "batch"]
+        for file in asked:
+            await self._read_file(search, file)
+        there = {file.file_id for file in asked}
+        for batch in known:
+            search.inherit(batch.batch_id, batch.input_file_id)
+            if batch.is_over and batch.kind == "file" and batch.input_file_id not in there:
+                await self._ask_log(search, batch)
+        for file in (each for each in files if each.purpose != "batch"):
+            await self._read_results(search, file)
+        await self._read_answers(search)
+        return await self._holding(search, files)
+
+    async def everything(self, organisation: str) -> Holding:
+        """Likewise of everybody: nothing has to be read."""
+        files = await self._files.of_organisation(organisation)
+        counted = await self._states(organisation)
+        lines = {each.batch_id: frozenset[int]() for each in await self._batches_of(organisation)}
+        where = kept_answers.c.organisation == organisation
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(select(kept_answers).where(where))).mappings().all()
+        arriving, busy = await self._unsettled(organisation)
+        numbers = Holdings(
+            batches=len(lines),
+            lines=sum(counted.values()),
+            running=counted.get("running", 0),
+            files=len(files),
+            answers=len(rows),
+            arriving=arriving,
+            busy=busy,
+        )
+        answers = [(_project(row), row["id"]) for row in rows]
+        return Holding(lines, [(file, frozenset()) for file in files], answers, numbers)
+
+    async def _batches_of(self, organisation: str) -> list[Batch]:
+        query = select(batches.c.id).where(
+            batches.c.organisation == organisation, batches.c.state != RECEIVING
+        )
+        async with self._database.reading() as connection:
+            ids = (await connection.execute(query)).scalars().all()
+        found = [await self._batches.led(each) for each in ids]
+        return [each for each in found if each is not None]
+
+    async def _read_lines(self, search: "_Search", batch: Batch) -> None:
+        key = await self._batches.content_key(batch)
+        columns, last = batch_lines.c, 0
+        while key is not None and search.takes(0):
+            query = (
+                select(columns.number, columns.state, columns.sealed_body)
+                .where(columns.batch_id == batch.batch_id, columns.number > last)
+                .order_by(columns.number)
+                .limit(READ_AT_ONCE)
+            )
+            async with self._database.reading() as connection:
+                rows = (await connection.execute(query)).all()
+            if not rows:
+                return
+            last = rows[-1].number
+            for row in rows:
+                body = key.open(row.sealed_body, "body", row.number)
+                search.takes(len(body))
+                search.line(batch, row.number, row.state, named_by_body(body))
+
+    async def _read_file(self, search: "_Search", file: KeptFile) -> None:
+        unnamed = 0
+        async for number, raw, is_whole in self._lines_of(search, file):
+            named = named_by_line(raw) if is_whole else ""
+            if named:
+                search.saw(file.file_id, number, is_theirs=search.whose.is_named(named))
+            unnamed += not named
+        search.leave(file, unnamed)
+
+    async def _read_results(self, search: "_Search", file: KeptFile) -> None:
+        unnamed = 0
+        async for number, raw, is_whole in self._lines_of(search, file):
+            result = result_of(raw) if is_whole else None
+            batch_id, line, named = result or ("", 0, "")
+            if search.whose.is_named(named) or line in search.theirs.get(batch_id, ()):
+                search.saw(file.file_id, number, is_theirs=True)
+            else:
+                unnamed += not named and line not in search.others.get(batch_id, ())
+        search.leave(file, unnamed)
+
+    async def _lines_of(
+        self, search: "_Search", file: KeptFile
+    ) -> AsyncIterator[tuple[int, bytes, bool]]:
+        if not search.takes(file.size_bytes):
+            return
+        try:
+            async for number, raw, is_whole in cut_lines(
+                self._files.content(file), self._length_max
+            ):
+                if raw.strip():
+                    yield number, raw, is_whole
+        except NotReady:
+            # It was deleted while it was read, or rewritten: then it was looked at in vain.
+            search.is_whole = False
+
+    async def _ask_log(self, search: "_Search", batch: Batch) -> None:
+        """Whose lines were, of a batch that is in results only: its records say so."""
+        query = AuditQuery(
+            organisation=search.whose.organisation,
+            stage="intent",
+            key_id=batch.key_id,
+            since_us=batch.started_us,
+            until_us=batch.ended_us + 1,
+        )
+        looked_at = 0
+        async for row in self._sink.records(query):
+            looked_at += 1
+            if looked_at > RECORDS_MAX:
+                return
+            record = row.projected.record
+            if record.detail.get("batch") != batch.batch_id:
+                continue
+            number = int(record.detail.get("line", "0"))
+            if record.subject:
+                is_theirs = record.subject == search.whose.subject
+                search.saw(batch.batch_id, number, is_theirs=is_theirs)
+
+    async def _read_answers(self, search: "_Search") -> None:
+        columns = kept_answers.c
+        query = (
+            select(columns.organisation, columns.workspace, columns.project, columns.id)
+            .where(columns.organisation == search.whose.organisation)
+            .order_by(columns.created_us)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        for row in rows:
+            project = _project(row)
+            kept = await self._answers.find(project, row["id"], ALSO_HIDDEN_US)
+            if kept is None or not search.takes(len(kept.response)):
+                continue
+            named = named_by_body(kept.response)
+            if search.whose.is_named(named) or kept.previous_id in search.answers:
+                search.answers[kept.answer_id] = project
+            elif not named:
+                search.unnamed_answers += 1
+                search.last_expiry_us = max(search.last_expiry_us, kept.expires_us)
+
+    async def _holding(self, search: "_Search", files: Sequence[KeptFile]) -> Holding:
+        found = [
+            (file, frozenset(search.theirs[file.file_id]))
+            for file in files
+            if file.file_id in search.theirs
+        ]
+        arriving, busy = await self._unsettled(search.whose.organisation)
+        numbers = Holdings(
+            batches=len(search.kept),
+            lines=sum(search.kept.values()),
+            running=search.running,
+            files=len(found),
+            file_lines=sum(len(numbers) for _, numbers in found),
+            answers=len(search.answers),
+            unnamed_files=search.unnamed_files,
+            unnamed_lines=search.unnamed_lines,
+            unnamed_answers=search.unnamed_answers,
+            last_expiry_us=search.last_expiry_us,
+            arriving=arriving,
+            busy=busy,
+            is_whole=search.is_whole,
+        )
+        ids = {file.file_id for file in files}
+        lines = {name: frozenset(each) for name, each in search.theirs.items() if name not in ids}
+        answers = [(project, name) for name, project in search.answers.items()]
+        return Holding(lines, found, answers, numbers)
+
+    async def _states(self, organisation: str) -> dict[str, int]:
+        query = (
+            select(batch_lines.c.state, func.count())
+            .join(batches, batches.c.id == batch_lines.c.batch_id)
+            .where(batches.c.organisation == organisation)
+            .group_by(batch_lines.c.state)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return {row[0]: row[1] for row in rows}
+
+    async def _unsettled(self, organisation: str) -> tuple[int, int]:
+        """What arrives, and what is being taken in or finished, right now."""
+        files = select(func.count()).where(
+            kept_files.c.organisation == organisation, kept_files.c.is_whole.is_(False)
+        )
+        state = batches.c.state
+        is_busy = state.in_(("validating", "finalizing", "cancelling"))
+        counted = select(
+            func.count().filter(state == RECEIVING), func.count().filter(is_busy)
+        ).where(batches.c.organisation == organisation)
+        async with self._database.reading() as connection:
+            arriving = (await connection.execute(files)).scalar_one()
+            receiving, busy = (await connection.execute(counted)).one()
+        return arriving + receiving, busy
+
+
+class _Search:
+    """What was found so far, in one pass over what is kept."""
+
+    def __init__(self, whose: Whose, bytes_max: int | None) -> None:
+        self.whose = whose
+        self.theirs: dict[str, set[int]] = {}
+        """Lines that name who is looked for, by batch or file."""
+        self.others: dict[str, set[int]] = {}
+        """Likewise lines that name somebody else."""
+        self.kept: dict[str, int] = {}
+        self.told: set[str] = set()
+        """Batches of whose lines it is known whom they name."""
+        self.answers: dict[str, tuple[str, str, str]] = {}
+        self.running = self.unnamed_lines = self.unnamed_files = self.unnamed_answers = 0
+        self.last_expiry_us = 0
+        self.is_whole = True
+        self._left_bytes = bytes_max
+
+    def takes(self, length_bytes: int) -> bool:
+        """Whether there is room to read so much; where there is none, not all was looked at."""
+        if self._left_bytes is not None and self._left_bytes <= 0:
+            self.is_whole = False
+            return False
+        if self._left_bytes is not None:
+            self._left_bytes -= length_bytes
+        return True
+
+    def saw(self, thing: str, number: int, *, is_theirs: bool) -> None:
+        known = self.theirs if is_theirs else self.others
+        known.setdefault(thing, set()).add(number)
+
+    def inherit(self, batch_id: str, file_id: str) -> None:
+        """What is known of a file's lines is known of the lines that were made of it."""
+        for known in (self.theirs, self.others):
+            if file_id in known:
+                known.setdefault(batch_id, set()).update(known[file_id])
+
+    def line(self, batch: Batch, number: int, state: str, named: str) -> None:
+        """One line that is kept with its batch."""
+        if not named:
+            self.unnamed_lines += 1
+            self.last_expiry_us = max(self.last_expiry_us, batch.keep_until_us)
+            return
+        is_theirs = self.whose.is_named(named)
+        self.saw(batch.batch_id, number, is_theirs=is_theirs)
+        if is_theirs:
+            self.kept[batch.batch_id] = self.kept.get(batch.batch_id, 0) + 1
+            self.running += state == "running"
+
+    def leave(self, file: KeptFile, unnamed: int) -> None:
+        """Lines of a file that nobody can attribute."""
+        self.unnamed_lines += unnamed
+        self.unnamed_files += bool(unnamed)
+        if unnamed:
+            self.last_expiry_us = max(self.last_expiry_us, file.expires_us)
+
+
+def _project(row: Any) -> tuple[str, str, str]:
+    return row["organisation"], row["workspace"], row["project"]

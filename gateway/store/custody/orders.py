@@ -1,0 +1,281 @@
+"""Custody of content: legal holds, break-glass reveals, erasures; two people, and a record.
+
+Every step is an admin record in the audit log before it takes effect; if it cannot be recorded, it
+does not happen. Who acts comes from whoever calls: the command line's user or a signed-in person.
+"""
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import ColumnElement, Table, insert, select, update
+
+from gateway.clock import Clock
+from gateway.deeds import Deeds
+from gateway.ports import AuditLog
+from gateway.store.engine import Database
+from gateway.store.schema.custody import audit_holds, audit_reveals
+
+
+REVEAL_MINUTES_MAX = 60
+_MINUTE_US = 60_000_000
+_ID_BYTES = 6
+
+
+class CustodyRefused(Exception):
+    """What was asked for is not allowed; the message says why."""
+
+
+class Hold(Struct, frozen=True):
+    """Content that must not be erased: an organisation's, or one subject's of it."""
+
+    id: str
+    organisation: str
+    subject: str
+    reason: str
+    set_by: str
+    set_us: int
+    release_by: str
+    """Who asked for its release; empty while nobody did."""
+    released_by: str
+    """Who, being another, agreed; empty while it holds."""
+
+
+class Reveal(Struct, frozen=True):
+    """Leave to read content: of one organisation, of one request if it names one, for a while."""
+
+    id: str
+    organisation: str
+    request_id: str
+    reason: str
+    ticket: str
+    asked_by: str
+    asked_us: int
+    minutes: int
+    approved_by: str
+    approved_us: int
+    used: int
+    """How often content was read with it."""
+    ended_by: str = ""
+    """Who ended it early, or declined it; empty where nobody did."""
+    ended_us: int = 0
+
+    def is_open(self, now_us: int) -> bool:
+        is_given = bool(self.approved_by) and not self.ended_by
+        return is_given and 0 <= now_us - self.approved_us < self.minutes * _MINUTE_US
+
+    @property
+    def is_waiting(self) -> bool:
+        """Nobody has answered yet."""
+        return not self.approved_by and not self.ended_by
+
+    @property
+    def until_us(self) -> int:
+        """When it closes by itself; 0 while it is not approved."""
+        return self.approved_us + self.minutes * _MINUTE_US if self.approved_by else 0
+
+
+class Custody:
+    """Two people, and a record of each step."""
+
+    def __init__(self, database: Database, audit: AuditLog, clock: Clock) -> None:
+        self._database = database
+        self._deeds = Deeds(audit, clock)
+        self._clock = clock
+
+    async def set_hold(self, actor: str, organisation: str, subject: str, reason: str) -> Hold:
+        """Raises AuditUnavailable when it cannot be recorded, as every method that changes does."""
+        hold = Hold(_new_id(), organisation, subject, reason, actor, self._clock.utc_us(), "", "")
+        await self.record(actor, "hold.set", organisation, hold=hold.id, reason=reason)
+        await self._insert(audit_holds, hold)
+        return hold
+
+    async def release_hold(self, actor: str, hold_id: str) -> bool:
+        """The first person asks, a second one releases; whether it is released now.
+
+        Raises:
+            CustodyRefused: there is no such hold, or the same person came twice.
+        """
+        hold = _one(await self._read(audit_holds, Hold, audit_holds.c.id == hold_id), "hold")
+        if hold.released_by:
+            raise CustodyRefused("the hold was released already")
+        if not hold.release_by:
+            await self.record(actor, "hold.release_asked", hold.organisation, hold=hold_id)
+            await self._change(audit_holds, hold_id, release_by=actor)
+            return False
+        if actor == hold.release_by:
+            raise CustodyRefused("a hold is released by a second person")
+        await self.record(actor, "hold.released", hold.organisation, hold=hold_id)
+        await self._change(audit_holds, hold_id, released_by=actor)
+        return True
+
+    async def keep_hold(self, actor: str, hold_id: str) -> None:
+        """Decline a release that was asked for; whoever asked for it takes it back.
+
+        Raises:
+            CustodyRefused: there is no such hold, or nobody asked.
+        """
+        hold = _one(await self._read(audit_holds, Hold, audit_holds.c.id == hold_id), "hold")
+        if not hold.release_by or hold.released_by:
+            raise CustodyRefused("nobody asks for the release of this hold")
+        await self.record(actor, "hold.release_declined", hold.organisation, hold=hold_id)
+        await self._change(audit_holds, hold_id, release_by="")
+
+    async def hold(self, organisation: str, hold_id: str) -> Hold | None:
+        """One of an organisation's holds, released or not; None if it has no such hold."""
+        where = (audit_holds.c.id == hold_id) & (audit_holds.c.organisation == organisation)
+        found = await self._read(audit_holds, Hold, where)
+        return found[0] if found else None
+
+    async def holds(self, organisation: str | None = None) -> Sequence[Hold]:
+        """Those in force."""
+        where = audit_holds.c.released_by == ""
+        if organisation is not None:
+            where &= audit_holds.c.organisation == organisation
+        found: list[Hold] = await self._read(audit_holds, Hold, where)
+        return found
+
+    async def require_no_hold(self, organisation: str, subject: str | None) -> None:
+        """Raises CustodyRefused when a hold covers any of it; `subject` None is everybody."""
+        for hold in await self.holds(organisation):
+            if not hold.subject or subject in (None, hold.subject):
+                raise CustodyRefused(f"hold {hold.id} forbids it: {hold.reason}")
+
+    async def ask_reveal(
+        self,
+        actor: str,
+        organisation: str,
+        request_id: str,
+        *,
+        reason: str,
+        ticket: str,
+        minutes: int,
+    ) -> Reveal:
+        """Raises CustodyRefused unless it says why and for how long."""
+        if not reason.strip() or not ticket.strip():
+            raise CustodyRefused("a reveal needs a reason and a ticket")
+        if not 1 <= minutes <= REVEAL_MINUTES_MAX:
+            raise CustodyRefused(f"a reveal lasts 1 to {REVEAL_MINUTES_MAX} minutes")
+        now_us = self._clock.utc_us()
+        reveal = Reveal(
+            _new_id(), organisation, request_id, reason, ticket, actor, now_us, minutes, "", 0, 0
+        )
+        await self.record(
+            actor,
+            "reveal.asked",
+            organisation,
+            reveal=reveal.id,
+            request_id=request_id,
+            reason=reason,
+            ticket=ticket,
+        )
+        await self._insert(audit_reveals, reveal)
+        return reveal
+
+    async def approve_reveal(self, actor: str, reveal_id: str) -> Reveal:
+        """Raises CustodyRefused when it is unknown, approved already, or the actor's own."""
+        reveal = await self._reveal(reveal_id)
+        if reveal.ended_by:
+            raise CustodyRefused("the reveal was declined or ended")
+        if reveal.approved_by:
+            raise CustodyRefused("the reveal was approved already")
+        if actor == reveal.asked_by:
+            raise CustodyRefused("a reveal is approved by a second person")
+        now_us = self._clock.utc_us()
+        await self.record(actor, "reveal.approved", reveal.organisation, reveal=reveal_id)
+        await self._change(audit_reveals, reveal_id, approved_by=actor, approved_us=now_us)
+        return await self._reveal(reveal_id)
+
+    async def end_reveal(self, actor: str, reveal_id: str) -> Reveal:
+        """Decline one that waits, or close one that is open, at once and for good.
+
+        Raises:
+            CustodyRefused: it is unknown, or over already.
+        """
+        reveal, now_us = await self._reveal(reveal_id), self._clock.utc_us()
+        if not reveal.is_waiting and not reveal.is_open(now_us):
+            raise CustodyRefused("the reveal is over already")
+        action = "reveal.declined" if reveal.is_waiting else "reveal.ended"
+        await self.record(actor, action, reveal.organisation, reveal=reveal_id)
+        await self._change(audit_reveals, reveal_id, ended_by=actor, ended_us=now_us)
+        return await self._reveal(reveal_id)
+
+    async def use_reveal(self, actor: str, reveal_id: str) -> Reveal:
+        """Before content is shown, to who asked for it and nobody else.
+
+        Raises:
+            CustodyRefused: it is not, or no longer, open, or another asked for it.
+        """
+        reveal = await self._reveal(reveal_id)
+        if actor != reveal.asked_by:
+            raise CustodyRefused("content is shown to who asked for the reveal")
+        if reveal.ended_by:
+            raise CustodyRefused("the reveal was declined or ended")
+        if not reveal.is_open(self._clock.utc_us()):
+            raise CustodyRefused(
+                "the reveal has expired" if reveal.approved_by else "the reveal is not approved"
+            )
+        await self.record(actor, "reveal.used", reveal.organisation, reveal=reveal_id)
+        await self._change(audit_reveals, reveal_id, used=audit_reveals.c.used + 1)
+        return reveal
+
+    async def reveal(self, organisation: str, reveal_id: str) -> Reveal | None:
+        """One of an organisation's; None if it has no such reveal."""
+        columns = audit_reveals.c
+        where = (columns.id == reveal_id) & (columns.organisation == organisation)
+        found = await self._read(audit_reveals, Reveal, where)
+        return found[0] if found else None
+
+    async def waiting_reveals(self, organisation: str) -> Sequence[Reveal]:
+        """Those that nobody has answered yet, oldest first."""
+        columns = audit_reveals.c
+        where = (columns.approved_by == "") & (columns.ended_by == "")
+        where &= columns.organisation == organisation
+        found: list[Reveal] = await self._read(audit_reveals, Reveal, where)
+        return found
+
+    async def reveals(self, since_us: int, organisation: str | None = None) -> Sequence[Reveal]:
+        """Those asked for since then, oldest first: the weekly report."""
+        where = audit_reveals.c.asked_us >= since_us
+        if organisation is not None:
+            where &= audit_reveals.c.organisation == organisation
+        found: list[Reveal] = await self._read(audit_reveals, Reveal, where)
+        return found
+
+    async def record(self, actor: str, action: str, organisation: str, **detail: str) -> None:
+        """One admin record; durable when this returns."""
+        await self._deeds.record(actor, action, organisation, **detail)
+
+    async def _reveal(self, reveal_id: str) -> Reveal:
+        where = audit_reveals.c.id == reveal_id
+        found: Reveal = _one(await self._read(audit_reveals, Reveal, where), "reveal")
+        return found
+
+    async def _insert(self, table: Table, row: Struct) -> None:
+        values = {name: getattr(row, name) for name in row.__struct_fields__}
+        async with self._database.writing() as connection:
+            await connection.execute(insert(table).values(values))
+
+    async def _change(self, table: Table, row_id: str, **values: Any) -> None:
+        async with self._database.writing() as connection:
+            await connection.execute(update(table).where(table.c.id == row_id).values(**values))
+
+    async def _read(self, table: Table, kind: Any, where: ColumnElement[bool]) -> Any:
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(select(table).where(where))).mappings().all()
+        return sorted((kind(**row) for row in rows), key=_age)
+
+
+def _age(row: Any) -> int:
+    return row.set_us if isinstance(row, Hold) else int(row.asked_us)
+
+
+def _one(found: Any, kind: str) -> Any:
+    if not found:
+        raise CustodyRefused(f"there is no such {kind}")
+    return found[0]
+
+
+def _new_id() -> str:
+    return secrets.token_hex(_ID_BYTES)

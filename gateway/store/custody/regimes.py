@@ -1,0 +1,116 @@
+"""By which rules an organisation says it is bound: chosen by people, one after the other, kept.
+
+The last choice holds. Before the first one, what the configuration names does. Nothing that was
+chosen is ever rewritten: an incident keeps the rules that held when it was opened.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from msgspec import Struct
+from sqlalchemy import BigInteger, Column, Integer, String, Table, Text, func, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from gateway.clock import Clock
+from gateway.configuration.sections import ObligationSettings
+from gateway.errors import RequestInvalid
+from gateway.obligations import REGIMES
+from gateway.store.engine import Database
+from gateway.store.schema.tables import metadata
+
+
+REASON_CHARS_MAX: Final = 500
+
+regime_choices = Table(
+    "regime_choices",
+    metadata,
+    Column("organisation", String(63), primary_key=True),
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("regimes", String(200), nullable=False),
+    Column("actor", String(200), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("utc_us", BigInteger, nullable=False),
+)
+"""`regimes` with a space between them; the last place of an organisation holds."""
+
+
+class RegimeChoice(Struct, frozen=True):
+    """Somebody said which rules hold."""
+
+    organisation: str
+    place: int
+    """1 for the first choice; 0 where nobody chose, and the configuration holds."""
+    regimes: str
+    actor: str = ""
+    reason: str = ""
+    utc_us: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.regimes.split())
+
+
+class ChosenMeanwhile(RequestInvalid):
+    """Somebody else chose since this page was read; nothing was done."""
+
+    status = 409
+    code = "conflict"
+
+
+class RegimeTable:
+    """Choices of one database."""
+
+    def __init__(self, database: Database, settings: ObligationSettings, clock: Clock) -> None:
+        self._database = database
+        self._settings = settings
+        self._clock = clock
+
+    async def standing(self, organisation: str) -> RegimeChoice:
+        """What holds: the last choice, or what the configuration names. Raises NotReady."""
+        for choice in await self.choices(organisation, 1):
+            return choice
+        return RegimeChoice(organisation, 0, " ".join(self._settings.of(organisation)))
+
+    async def choices(self, organisation: str, count_max: int) -> list[RegimeChoice]:
+        """The newest first."""
+        query = (
+            select(regime_choices)
+            .where(regime_choices.c.organisation == organisation)
+            .order_by(regime_choices.c.place.desc())
+            .limit(count_max)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [RegimeChoice(**row) for row in rows]
+
+    async def choose(self, choice: RegimeChoice) -> None:
+        """Let these rules hold from now on; `place` is one more than that of what was seen.
+
+        Raises:
+            ChosenMeanwhile: somebody else chose since.
+        """
+        last = select(func.max(regime_choices.c.place)).where(
+            regime_choices.c.organisation == choice.organisation
+        )
+        try:
+            async with self._database.writing() as connection:
+                if int((await connection.execute(last)).scalar_one() or 0) != choice.place - 1:
+                    raise ChosenMeanwhile("somebody else chose meanwhile", parameter="seen")
+                row = {name: getattr(choice, name) for name in RegimeChoice.__struct_fields__}
+                await connection.execute(insert(regime_choices), row)
+        except IntegrityError:
+            raise ChosenMeanwhile("somebody else chose meanwhile", parameter="seen") from None
+
+
+def checked(regimes: Collection[str], reason: str) -> str:
+    """Names of rules in one text, each once.
+
+    Raises:
+        RequestInvalid: one is none, or nothing is said of why.
+    """
+    if not set(regimes) <= set(REGIMES):
+        raise RequestInvalid(f"the rules are some of {', '.join(REGIMES)}", parameter="regimes")
+    if not 1 <= len(reason) <= REASON_CHARS_MAX:
+        limit = f"say why, in at most {REASON_CHARS_MAX} characters"
+        raise RequestInvalid(limit, parameter="reason")
+    return " ".join(name for name in REGIMES if name in regimes)

@@ -1,0 +1,212 @@
+"""Evidence packs: what a period's pack of one log consists of, written, and kept track of.
+
+The command line and the control plane make them with the same function; the control plane also
+keeps a row for each, so that one can be fetched later by whoever may.
+"""
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from sqlalchemy import delete, insert, select, update
+
+from gateway.audit.checkpoints import origin_of, verifier_keys
+from gateway.audit.pack import PackRefused, PackRequest, write_pack
+from gateway.audit.projection import SequencedRecord
+from gateway.clock import Clock
+from gateway.configuration.settings import Settings
+from gateway.store.engine import Database
+from gateway.store.evidence.integration import Integration
+from gateway.store.evidence.sink import AuditQuery
+from gateway.store.policies.documents import PolicyStore
+from gateway.store.schema.custody import evidence_packs
+from policies.check import check
+from policies.document import canonical_json
+
+
+NOT_YET = "no checkpoint can cover it: its tree does not hold it yet"
+RECORDS_MAX = 1_000_000
+KEPT_US = 30 * 86_400_000_000
+_ID_BYTES = 6
+Progress = Callable[[int, int], None]
+"""Told how many records are written, and of how many."""
+
+
+class PackOrder(Struct, frozen=True):
+    """What a pack is asked to hold."""
+
+    organisation: str
+    """Whose log."""
+    since_us: int
+    until_us: int
+    """Exclusive."""
+    recipient: str = ""
+    records_max: int | None = None
+    policies: Sequence[tuple[str, str]] = ()
+    """Documents by their digest."""
+
+
+class EvidencePack(Struct, frozen=True):
+    """One that was asked for in the control plane; times and sizes are 0 while it is not there."""
+
+    id: str
+    organisation: str
+    log: str
+    recipient: str
+    since_us: int
+    until_us: int
+    with_policies: bool
+    made_by: str
+    made_us: int
+    state: str
+    """`waiting`, `writing`, `ready`, `failed` or `expired`."""
+    records: int = 0
+    size_bytes: int = 0
+    sha256: str = ""
+    problem: str = ""
+
+
+async def make_pack(
+    parts: Integration,
+    settings: Settings,
+    order: PackOrder,
+    path: Path,
+    *,
+    created_us: int,
+    progress: Progress | None = None,
+) -> tuple[int, int]:
+    """Write a pack of a period's records; the first and the last of their numbers.
+
+    Raises:
+        PackRefused: there is none, there are too many, one is damaged, or nothing covers the last.
+        OSError: the file cannot be written.
+    """
+    await parts.projector.catch_up()
+    span = await parts.sink.span(order.organisation, order.since_us, order.until_us)
+    if span is None:
+        raise PackRefused("there are no such records")
+    first, last = span
+    count = last - first + 1
+    if order.records_max is not None and count > order.records_max:
+        raise PackRefused(f"{count} records are more than {order.records_max}: shorten the period")
+    covering = await parts.checkpoint_of(order.organisation, last)
+    if covering is None:
+        raise PackRefused(NOT_YET)
+    signed = await parts.trees.between(order.organisation, order.since_us, covering.signed_us)
+    request = PackRequest(
+        origin=origin_of(settings.audit.log_name, order.organisation),
+        organisation=order.organisation,
+        first_sequence=first,
+        last_sequence=last,
+        keys=tuple(verifier_keys(parts.directory)),
+        policies=dict(order.policies),
+        created_us=created_us,
+        recipient=order.recipient,
+    )
+    rows = parts.sink.records(AuditQuery(organisation=order.organisation), after=first - 1)
+    if progress is not None:
+        rows = _counted(rows, count, progress)
+    await write_pack(path, request, rows, [*signed, covering], parts.trees)
+    return first, last
+
+
+def configured_policies(settings: Settings) -> dict[str, str]:
+    """The configured document by its digest; the shipped default is in every installation."""
+    if not settings.policy.file:
+        return {}
+    text = settings.path(settings.policy.file).read_text(encoding="utf-8")
+    report = check(text, settings.policy.file)
+    return {report.document.digest: text} if report.document else {}
+
+
+async def published_policies(store: PolicyStore) -> dict[str, str]:
+    """Every document that was drafted or acted, by its digest, as canonical JSON."""
+    found = {}
+    for digest in {version.digest for version in await store.versions()}:
+        document = await store.document(digest)
+        if document is not None:
+            found[digest] = canonical_json(document.body).decode()
+    return found
+
+
+async def _counted(
+    rows: AsyncIterator[SequencedRecord], total: int, progress: Progress
+) -> AsyncIterator[SequencedRecord]:
+    done = 0
+    async for row in rows:
+        yield row
+        done += 1
+        progress(min(done, total), total)
+
+
+class EvidencePacks:
+    """The rows and the files of the packs that were asked for in the control plane."""
+
+    def __init__(self, database: Database, folder: Path, clock: Clock) -> None:
+        self._database = database
+        self._folder = folder
+        self._clock = clock
+
+    def path(self, pack: EvidencePack) -> Path:
+        return self._folder / f"{pack.id}.zip"
+
+    async def ask(self, pack: EvidencePack) -> None:
+        async with self._database.writing() as connection:
+            values = {name: getattr(pack, name) for name in pack.__struct_fields__}
+            await connection.execute(insert(evidence_packs).values(values))
+
+    def new_id(self) -> str:
+        return secrets.token_hex(_ID_BYTES)
+
+    async def packs(self, organisation: str, limit: int = 50) -> list[EvidencePack]:
+        """The newest first."""
+        columns = evidence_packs.c
+        query = select(evidence_packs).where(columns.organisation == organisation)
+        query = query.order_by(columns.made_us.desc(), columns.id).limit(limit)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [EvidencePack(**row) for row in rows]
+
+    async def pack(self, organisation: str, pack_id: str) -> EvidencePack | None:
+        columns = evidence_packs.c
+        query = select(evidence_packs).where(
+            columns.organisation == organisation, columns.id == pack_id
+        )
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).mappings().one_or_none()
+        return EvidencePack(**row) if row else None
+
+    async def change(self, pack_id: str, **values: object) -> None:
+        where = evidence_packs.c.id == pack_id
+        async with self._database.writing() as connection:
+            await connection.execute(update(evidence_packs).where(where).values(**values))
+
+    async def settle(self, pack: EvidencePack) -> None:
+        """A pack's file is whole: note its length and digest."""
+        path = self.path(pack)
+        digest, size = await asyncio.to_thread(_digest_of, path)
+        await self.change(pack.id, state="ready", size_bytes=size, sha256=digest)
+
+    async def drop_expired(self) -> None:
+        """Remove files that nobody is to fetch any more; their rows stay for a year."""
+        now_us, columns = self._clock.utc_us(), evidence_packs.c
+        old = (columns.made_us < now_us - KEPT_US) & (columns.state == "ready")
+        async with self._database.reading() as connection:
+            query = select(evidence_packs).where(old)
+            rows = (await connection.execute(query)).mappings().all()
+        for row in rows:
+            pack = EvidencePack(**row)
+            await asyncio.to_thread(self.path(pack).unlink, missing_ok=True)
+            await self.change(pack.id, state="expired")
+        async with self._database.writing() as connection:
+            gone = columns.made_us < now_us - 12 * KEPT_US
+            await connection.execute(delete(evidence_packs).where(gone))
+
+
+def _digest_of(path: Path) -> tuple[str, int]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return digest, path.stat().st_size

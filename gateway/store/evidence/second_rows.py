@@ -1,0 +1,126 @@
+"""Rows of records that the database took itself while a worker's disk could not be written.
+
+Beside the projection's row: the sealed content, the data key that opens it (wrapped), and by which
+record a copy is known that the disk may have written after all when it came back.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import delete, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.audit.export import SealedContent
+from gateway.audit.keys import WrappedKey
+from gateway.audit.projection import ProjectedRecord
+from gateway.store.engine import Database
+from gateway.store.schema.audit import audit_second_keys, audit_second_records
+
+
+_AT_ONCE = 500
+
+
+class SecondRecord(Struct, frozen=True):
+    """One record of the second device."""
+
+    worker: str
+    segment: int
+    offset_bytes: int
+    request_id: str
+    stage: str
+    key: str
+    """Id of the data key; empty without content."""
+    sealed: bytes
+    """Nonce, ciphertext and tag; empty without content."""
+
+
+async def insert_second(
+    connection: AsyncConnection, records: Sequence[SecondRecord], keys: Sequence[WrappedKey]
+) -> None:
+    """In the transaction that numbers the records."""
+    rows = [msgspec.structs.asdict(record) for record in records]
+    await connection.execute(insert(audit_second_records), rows)
+    if keys:
+        await connection.execute(insert(audit_second_keys), [line_of(key) for key in keys])
+
+
+def line_of(key: WrappedKey) -> dict[str, str]:
+    """A row of `audit_second_keys`."""
+    return {
+        "key": key.key,
+        "organisation": key.organisation,
+        "subject": key.subject,
+        "line": msgspec.json.encode(key).decode(),
+    }
+
+
+async def without_taken(
+    connection: AsyncConnection, batch: list[ProjectedRecord]
+) -> list[ProjectedRecord]:
+    """A batch of a segment without the records that the database took before.
+
+    A disk that hung writes what it was given when it goes on, long after its caller went elsewhere.
+    """
+    columns = audit_second_records.c
+    if (await connection.execute(select(columns.worker).limit(1))).first() is None:
+        return batch
+    taken: set[tuple[str, str]] = set()
+    ids = sorted({projected.record.request_id for projected in batch})
+    for start in range(0, len(ids), _AT_ONCE):
+        query = select(columns.request_id, columns.stage).where(
+            columns.request_id.in_(ids[start : start + _AT_ONCE])
+        )
+        taken |= {(request, stage) for request, stage in (await connection.execute(query)).all()}
+    return [
+        projected
+        for projected in batch
+        if (projected.record.request_id, projected.record.stage) not in taken
+    ]
+
+
+class SecondContents:
+    """What was sealed into the database, and its keys."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def sealed(self, place: tuple[str, int, int]) -> SealedContent | None:
+        """The content of one record and its key's line; the line is None once it was destroyed."""
+        columns, keys = audit_second_records.c, audit_second_keys.c
+        query = (
+            select(columns.sealed, keys.line)
+            .outerjoin_from(audit_second_records, audit_second_keys, keys.key == columns.key)
+            .where(
+                columns.worker == place[0],
+                columns.segment == place[1],
+                columns.offset_bytes == place[2],
+            )
+        )
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).one_or_none()
+        if row is None:
+            return None
+        line = msgspec.json.decode(row[1], type=WrappedKey) if row[1] is not None else None
+        return SealedContent(bytes(row[0]), line)
+
+    async def matching_keys(self, organisation: str, subject: str | None) -> list[WrappedKey]:
+        """All content keys of a subject, or of a whole organisation, that are kept here."""
+        columns = audit_second_keys.c
+        query = select(columns.line).where(columns.organisation == organisation)
+        if subject is not None:
+            query = query.where(columns.subject == subject)
+        async with self._database.reading() as connection:
+            lines = (await connection.execute(query)).scalars().all()
+        return [msgspec.json.decode(line, type=WrappedKey) for line in lines]
+
+    async def destroy(self, ids: Sequence[str]) -> int:
+        """Destroy these keys; how many of them were here."""
+        destroyed = 0
+        wanted = sorted(ids)
+        async with self._database.writing() as connection:
+            for start in range(0, len(wanted), _AT_ONCE):
+                part = wanted[start : start + _AT_ONCE]
+                gone = delete(audit_second_keys).where(audit_second_keys.c.key.in_(part))
+                destroyed += (await connection.execute(gone)).rowcount
+        return destroyed

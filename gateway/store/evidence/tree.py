@@ -1,0 +1,170 @@
+"""The Merkle trees of the audit log in the database: grown with the rows, read for proofs.
+
+A tree grows in the transaction that numbers its records, under the lock of its organisation's row,
+so that record n is leaf n-1 whatever happens, however many processes project.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from sqlalchemy import insert, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.audit.integrator import Question, SignedCheckpoint, TreeDamaged
+from gateway.audit.merkle import TILE_HASHES, OpenTree, Tile, TileKey, split_hashes
+from gateway.audit.projection import ProjectedRecord
+from gateway.store.engine import Database
+from gateway.store.schema.audit import audit_checkpoints, audit_sequences, audit_tiles
+
+
+_T = TypeVar("_T")
+_NO_HASHES = [bytes(32)] * TILE_HASHES
+_KEYS_AT_ONCE = 200
+
+
+class Growth(Struct, frozen=True):
+    """What a batch adds to one organisation's tree."""
+
+    organisation: str
+    open_tiles: bytes
+    full: list[Tile]
+
+
+def grow(
+    batch: list[ProjectedRecord], names: list[str], before: Mapping[str, tuple[int, bytes]]
+) -> list[Growth]:
+    """Add a batch to the trees; `names` says whose each record is, `before` size and open tiles.
+
+    Raises:
+        ValueError: an organisation's open tiles do not fit its size.
+    """
+    leaves: dict[str, list[bytes]] = {}
+    for name, projected in zip(names, batch, strict=True):
+        leaves.setdefault(name, []).append(bytes.fromhex(projected.leaf_hash))
+    growths = []
+    for name, added in leaves.items():
+        tree = OpenTree(*before[name])
+        full = tree.extend(added)
+        growths.append(Growth(name, tree.encode(), full))
+    return growths
+
+
+async def save(connection: AsyncConnection, growths: list[Growth]) -> None:
+    """Store what grew, in the transaction that numbered it."""
+    for growth in growths:
+        row = audit_sequences.c.organisation == growth.organisation
+        await connection.execute(
+            update(audit_sequences).where(row).values(open_tiles=growth.open_tiles)
+        )
+    tiles = [
+        {
+            "organisation": growth.organisation,
+            "level": tile.level,
+            "number": tile.number,
+            "hashes": tile.hashes,
+        }
+        for growth in growths
+        for tile in growth.full
+    ]
+    if tiles:
+        await connection.execute(insert(audit_tiles), tiles)
+
+
+class DatabaseAuditTrees:
+    """See `gateway.audit.integrator.TreeStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def trees(self) -> dict[str, OpenTree]:
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(select(audit_sequences))).all()
+        return {name: _open_tree(following, tiles) for name, following, tiles in rows}
+
+    async def ask(self, organisation: str, question: Question[_T]) -> _T:
+        needed: set[TileKey] = set()
+
+        def note(key: TileKey) -> list[bytes]:
+            needed.add(key)
+            return _NO_HASHES
+
+        question(note)
+        row = select(audit_sequences).where(audit_sequences.c.organisation == organisation)
+        async with self._database.reading() as connection:
+            found = (await connection.execute(row)).one_or_none()
+            tree = _open_tree(*found[1:]) if found else OpenTree()
+            stored = await _tiles(connection, organisation, sorted(needed))
+
+        def answer(key: TileKey) -> list[bytes]:
+            hashes = stored.get(key) or tree.hashes(key)
+            if hashes is None:
+                raise TreeDamaged(f"tile {key} of the log's tree is missing")
+            return hashes
+
+        return question(answer)
+
+    async def newest(self, organisation: str) -> SignedCheckpoint | None:
+        columns = audit_checkpoints.c
+        query = select(audit_checkpoints).where(columns.organisation == organisation)
+        async with self._database.reading() as connection:
+            row = (
+                await connection.execute(query.order_by(columns.signed_us.desc()).limit(1))
+            ).one_or_none()
+        return SignedCheckpoint(*row) if row else None
+
+    async def between(
+        self, organisation: str, since_us: int, until_us: int
+    ) -> Sequence[SignedCheckpoint]:
+        columns = audit_checkpoints.c
+        query = select(audit_checkpoints).where(
+            columns.organisation == organisation,
+            columns.signed_us >= since_us,
+            columns.signed_us < until_us,
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query.order_by(columns.signed_us))).all()
+        return [SignedCheckpoint(*row) for row in rows]
+
+    async def covering(self, organisation: str, size: int) -> SignedCheckpoint | None:
+        columns = audit_checkpoints.c
+        query = select(audit_checkpoints).where(
+            columns.organisation == organisation, columns.size >= size
+        )
+        async with self._database.reading() as connection:
+            row = (
+                await connection.execute(query.order_by(columns.signed_us).limit(1))
+            ).one_or_none()
+        return SignedCheckpoint(*row) if row else None
+
+    async def keep(self, checkpoints: Sequence[SignedCheckpoint]) -> None:
+        if checkpoints:
+            rows = [
+                {name: getattr(checkpoint, name) for name in checkpoint.__struct_fields__}
+                for checkpoint in checkpoints
+            ]
+            async with self._database.writing() as connection:
+                await connection.execute(insert(audit_checkpoints), rows)
+
+
+def _open_tree(following: int, open_tiles: bytes) -> OpenTree:
+    try:
+        return OpenTree(following - 1, bytes(open_tiles))
+    except ValueError as error:
+        raise TreeDamaged(str(error)) from error
+
+
+async def _tiles(
+    connection: AsyncConnection, organisation: str, keys: Sequence[TileKey]
+) -> dict[TileKey, list[bytes]]:
+    columns = audit_tiles.c
+    found: dict[TileKey, list[bytes]] = {}
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        wanted: Any = keys[start : start + _KEYS_AT_ONCE]
+        query = select(columns.level, columns.number, columns.hashes).where(
+            columns.organisation == organisation,
+            tuple_(columns.level, columns.number).in_(wanted),
+        )
+        for level, number, hashes in (await connection.execute(query)).all():
+            found[level, number] = split_hashes(bytes(hashes))
+    return found

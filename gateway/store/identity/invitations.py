@@ -1,0 +1,159 @@
+"""Invitations: one-time links with which somebody chooses the password they sign in with.
+
+Of a link only a digest is kept. Whoever makes one could follow it themselves; so it is worth
+nothing unless they may give every role that its person holds, when it is made and when it is used.
+"""
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+from sqlalchemy import BigInteger, Column, ForeignKey, LargeBinary, String, Table, delete, select
+from sqlalchemy import update as update_rows
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.access import Person, may_grant
+from gateway.clock import Clock
+from gateway.errors import Forbidden, RequestInvalid, Unauthenticated
+from gateway.secrets.passwords import hash_password
+from gateway.secrets.secret import Secret
+from gateway.store.engine import Database
+from gateway.store.identity.people import person_in
+from gateway.store.schema.tables import admin_sessions, metadata, people
+
+
+GOOD_FOR_S: Final = 72 * 3600.0
+CODE_BYTES: Final = 32
+MACHINE: Final = "os:"
+"""Before the name of whoever typed a command: no person's name holds a colon."""
+REFUSAL: Final = "this link is not good any more: it was used, replaced or withdrawn, or it is old"
+BEYOND: Final = "You cannot let somebody in who may do what you may not do yourself."
+
+invitations = Table(
+    "invitations",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("person", String(63), ForeignKey("people.name"), nullable=False, index=True),
+    Column("made_by", String(200), nullable=False),
+    Column("made_us", BigInteger, nullable=False),
+    Column("until_us", BigInteger, nullable=False),
+)
+
+
+class Invitation(Struct, frozen=True):
+    """A link that waits to be followed, without its code."""
+
+    person: str
+    made_by: str
+    made_us: int
+    until_us: int
+
+
+class Invitations:
+    """Links of one database; of a person at most one."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def pending(self) -> dict[str, Invitation]:
+        """Those that are good by their time, by the name of their person."""
+        columns = invitations.c
+        query = select(columns.person, columns.made_by, columns.made_us, columns.until_us)
+        query = query.where(columns.until_us > self._clock.utc_us())
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return {row[0]: Invitation(*row) for row in rows}
+
+    async def make(self, name: str, made_by: str, maker: Person | None = None) -> str:
+        """A new code, told once, in place of any before it; `maker` None is the operator.
+
+        Raises:
+            RequestInvalid: there is no such person, or they are disabled or vouched for elsewhere.
+            Forbidden: the maker may not give a role that the person holds.
+        """
+        code = secrets.token_urlsafe(CODE_BYTES)
+        now_us = self._clock.utc_us()
+        row = {"digest": _digest(code), "person": name, "made_by": made_by, "made_us": now_us}
+        row |= {"until_us": now_us + round(GOOD_FOR_S * 1_000_000)}
+        async with self._database.writing() as connection:
+            await _require_open(connection, name, maker)
+            await connection.execute(delete(invitations).where(invitations.c.person == name))
+            await connection.execute(invitations.insert(), row)
+        return code
+
+    async def withdraw(self, name: str) -> None:
+        """A link is good no more; none is no error."""
+        async with self._database.writing() as connection:
+            await connection.execute(delete(invitations).where(invitations.c.person == name))
+
+    async def whose(self, code: str, known: Sequence[Person] = ()) -> str:
+        """Whom a code lets in; raises Unauthenticated, for every reason with the same words.
+
+        `known` are people who are not kept in the database.
+        """
+        async with self._database.reading() as connection:
+            return await self._whose(connection, code, known)
+
+    async def redeem(self, code: str, password: Secret[str], known: Sequence[Person] = ()) -> str:
+        """Set the password of whom the code lets in; their sessions and links end.
+
+        Raises:
+            Unauthenticated: the code is not good, for every reason with the same words.
+            RequestInvalid: the password is too short.
+        """
+        # Before the hashing, which costs: nobody makes us do it without a code.
+        await self.whose(code, known)
+        hashed = await asyncio.to_thread(hash_password, password)
+        async with self._database.writing() as connection:
+            name = await self._whose(connection, code, known)
+            # Whoever deletes it has it: of two who are as fast, one finds nothing.
+            gone = delete(invitations).where(invitations.c.digest == _digest(code))
+            if not (await connection.execute(gone)).rowcount:
+                raise Unauthenticated(REFUSAL)
+            change = update_rows(people).where(people.c.name == name)
+            await connection.execute(change.values(password_hash=hashed))
+            await connection.execute(delete(invitations).where(invitations.c.person == name))
+            await connection.execute(delete(admin_sessions).where(admin_sessions.c.person == name))
+        return name
+
+    async def _whose(self, connection: AsyncConnection, code: str, known: Sequence[Person]) -> str:
+        query = select(invitations).where(
+            invitations.c.digest == _digest(code), invitations.c.until_us > self._clock.utc_us()
+        )
+        row = (await connection.execute(query)).mappings().one_or_none()
+        if row is None:
+            raise Unauthenticated(REFUSAL)
+        made_by = str(row["made_by"])
+        maker = next((each for each in known if each.name == made_by), None)
+        if maker is None and not made_by.startswith(MACHINE):
+            maker = await person_in(connection, made_by) or Person(made_by)
+        try:
+            await _require_open(connection, row["person"], maker)
+        except (RequestInvalid, Forbidden):
+            raise Unauthenticated(REFUSAL) from None
+        return str(row["person"])
+
+
+async def _require_open(connection: AsyncConnection, name: str, maker: Person | None) -> None:
+    query = select(people.c.subject, people.c.disabled_us).where(people.c.name == name)
+    row = (await connection.execute(query)).one_or_none()
+    person = await person_in(connection, name)
+    if row is None or person is None:
+        raise RequestInvalid("there is no such person", parameter="name")
+    if row.disabled_us is not None:
+        raise RequestInvalid("This person is disabled: enable them first.", parameter="name")
+    if row.subject is not None:
+        reason = "This person signs in through the OpenID provider: there is no password to choose."
+        raise RequestInvalid(reason, parameter="name")
+    if maker is not None and (
+        maker.is_disabled or not all(may_grant(maker, grant) for grant in person.grants)
+    ):
+        raise Forbidden(BEYOND)
+
+
+def _digest(code: str) -> bytes:
+    return hashlib.sha256(code.strip().encode()).digest()

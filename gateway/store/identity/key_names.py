@@ -1,0 +1,115 @@
+"""What pages need to know of a few keys among very many: their names, and whose they are.
+
+A page names tens of keys where an organisation may have ten thousand; reading all of them, with
+their digests and labels, cost more than everything else on the page.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import Text, cast, func, select
+
+from gateway.store.engine import Database
+from gateway.store.schema.tables import virtual_keys
+
+
+_AT_ONCE: Final = 1_000
+"""Databases bound how many values one statement may carry."""
+_C = virtual_keys.c
+FACTS: Final = (
+    *(_C.id, _C.name, _C.workspace, _C.project, _C.created_by, _C.created_us),
+    *(_C.expires_us, _C.revoked_us, _C.former_until_us, _C.translation),
+    _C.revoked_revision,
+    # As text: decoded by us, which takes a tenth of the time where there are thousands.
+    *(cast(_C.labels, Text), cast(_C.models, Text)),
+)
+
+
+class KeyFacts(Struct, frozen=True):
+    """A key as lists show it: nothing that a worker needs to recognise it by."""
+
+    key_id: str
+    name: str
+    workspace: str
+    project: str
+    owner: str
+    created_us: int
+    expires_us: int | None
+    revoked_us: int | None
+    former_until_us: int | None
+    """Until when the secret before a rotation is good."""
+    translation: str
+    revoked_revision: int | None
+    labels: tuple[str, ...]
+    models: tuple[str, ...] | None
+
+    def is_live(self, now_us: int) -> bool:
+        return self.revoked_us is None and (self.expires_us is None or now_us < self.expires_us)
+
+
+class KeyNames:
+    """Of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def names(self, organisation: str, key_ids: Collection[str]) -> dict[str, str]:
+        """The names of those of these keys that an organisation has, by id; raises NotReady."""
+        found: dict[str, str] = {}
+        async with self._database.reading() as connection:
+            for some in _parts(key_ids):
+                query = select(_C.id, _C.name).where(
+                    _C.id.in_(some), _C.organisation == organisation
+                )
+                found |= {row.id: row.name for row in await connection.execute(query)}
+        return found
+
+    async def facts(self, organisation: str, key_id: str) -> list[KeyFacts]:
+        """One key of an organisation, or nothing; raises NotReady."""
+        query = select(*FACTS).where(_C.organisation == organisation, _C.id == key_id)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return [facts_of(row) for row in rows]
+
+    async def homes(self, key_ids: Collection[str]) -> dict[str, str]:
+        """The organisations of these keys, by id; raises NotReady."""
+        found: dict[str, str] = {}
+        async with self._database.reading() as connection:
+            for some in _parts(key_ids):
+                query = select(_C.id, _C.organisation).where(_C.id.in_(some))
+                found |= {row.id: row.organisation for row in await connection.execute(query)}
+        return found
+
+    async def expiring(self, now_us: int, until_us: int) -> dict[str, tuple[int, int]]:
+        """How many live keys of each organisation end before then, and when the first does."""
+        query = (
+            select(_C.organisation, func.count(), func.min(_C.expires_us))
+            .where(_C.revoked_us.is_(None), _C.expires_us > now_us, _C.expires_us < until_us)
+            .group_by(_C.organisation)
+            .order_by(_C.organisation)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return {name: (int(count), int(first_us)) for name, count, first_us in rows}
+
+    async def places(self, organisation: str) -> list[tuple[str, str]]:
+        """Workspace and project of everything that an organisation has keys in."""
+        query = select(_C.workspace, _C.project).where(_C.organisation == organisation).distinct()
+        async with self._database.reading() as connection:
+            return [(workspace, project) for workspace, project in await connection.execute(query)]
+
+
+def facts_of(row: Sequence[Any]) -> KeyFacts:
+    """A row of FACTS as what it is."""
+    *values, labels, models = row
+    values.append(tuple(msgspec.json.decode(labels)))
+    values.append(tuple(sorted(msgspec.json.decode(models))) if models else None)
+    return KeyFacts(*values)
+
+
+def _parts(key_ids: Collection[str]) -> Iterator[list[str]]:
+    known = sorted(set(key_ids) - {""})
+    for start in range(0, len(known), _AT_ONCE):
+        yield known[start : start + _AT_ONCE]

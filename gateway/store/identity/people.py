@@ -1,0 +1,388 @@
+"""People of the control plane, their roles and their sessions, in the database.
+
+All processes see the same: who was signed out, disabled or lost a role is so everywhere with the
+next request. Of a session only a digest is kept.
+"""
+
+import asyncio
+import hashlib
+import re
+import secrets
+from collections.abc import Sequence
+
+from msgspec import Struct
+from sqlalchemy import ColumnElement, RowMapping, and_, delete, func, not_, or_, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.access import EVERYWHERE, ROLES, Grant, Person, may_grant
+from gateway.clock import Clock
+from gateway.errors import Forbidden, RequestInvalid
+from gateway.secrets.passwords import hash_password, proves
+from gateway.secrets.secret import Secret
+from gateway.store.engine import Database
+from gateway.store.schema.tables import admin_sessions, organisations, people, role_grants
+
+
+IDLE_S = 1800.0
+ABSOLUTE_S = 12 * 3600.0
+_SEEN_EVERY_US = 30_000_000
+_NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,62}")
+_ORGANISATION = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_US = 1_000_000
+FIRST_ROLE = Grant("platform_admin", EVERYWHERE)
+"""Somebody who may sign in always holds it; only the operator at the machine may end that."""
+
+
+class Session(Struct, frozen=True):
+    """Somebody who is signed in now."""
+
+    person: Person
+    proved_us: int
+    """When they last proved who they are."""
+
+
+class Facts(Struct, frozen=True):
+    """What is kept of somebody beside their roles."""
+
+    created_us: int
+    disabled_us: int | None
+    has_password: bool
+    has_subject: bool
+    """Whether an OpenID provider vouches for them."""
+    sessions: int
+    """So many are open now."""
+    seen_us: int
+    """When one of them was last used, to half a minute; 0 where none is open."""
+
+
+class PeopleStore:
+    """People and sessions of one database."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def add(
+        self, name: str, *, title: str = "", password: Secret[str] | None = None, subject: str = ""
+    ) -> None:
+        """Make somebody known, without any role.
+
+        Args:
+            name: lower-case letters, digits and `. _ @ -`.
+            title: what people call them.
+            password: for signing in here.
+            subject: `ISSUER|SUBJECT` of an OpenID provider.
+
+        Raises:
+            RequestInvalid: the name is taken or cannot be one, or the password is too short.
+        """
+        checked_name(name)
+        hashed = await asyncio.to_thread(hash_password, password) if password else None
+        row = {
+            "name": name,
+            "title": title[:200],
+            "password_hash": hashed,
+            "subject": subject or None,
+            "created_us": self._clock.utc_us(),
+            "disabled_us": None,
+        }
+        try:
+            async with self._database.writing() as connection:
+                await connection.execute(people.insert(), row)
+        except IntegrityError:
+            raise RequestInvalid("there is such a person already", parameter="name") from None
+
+    async def set_password(self, name: str, password: Secret[str]) -> None:
+        """Another password; whoever is signed in under the name is signed out.
+
+        Raises:
+            RequestInvalid: there is no such person, or the password is too short.
+        """
+        hashed = await asyncio.to_thread(hash_password, password)
+        await self._change(name, password_hash=hashed)
+
+    async def disable(self, name: str, by: Person | None = None) -> None:
+        """Sign somebody out until they are enabled; `by` None is the operator at the machine.
+
+        Raises:
+            RequestInvalid: there is no such person, it is whoever asks, or nobody would be left
+                who runs the platform.
+        """
+        if by is not None and by.name == name:
+            raise RequestInvalid("You cannot disable yourself.", parameter="name")
+        async with self._database.writing() as connection:
+            if by is not None:
+                # First of all: a row that is locked before would be out of their one order.
+                await _require_another_admin(connection, name)
+            await self._require(connection, name)
+            change = update(people).where(people.c.name == name, people.c.disabled_us.is_(None))
+            await connection.execute(change.values(disabled_us=self._clock.utc_us()))
+            await connection.execute(delete(admin_sessions).where(admin_sessions.c.person == name))
+
+    async def enable(
+        self, name: str, by: Person | None = None, since_us: int | None = None
+    ) -> None:
+        """Let somebody sign in again, with the roles they hold.
+
+        Raises:
+            RequestInvalid: there is no such person, or they were not disabled at `since_us`.
+            Forbidden: whoever asks may not give a role that they hold.
+        """
+        async with self._database.writing() as connection:
+            await self._require(connection, name)
+            given = (await _grants_of(connection, [name])).get(name, frozenset())
+            if by is not None and not all(may_grant(by, grant) for grant in given):
+                raise Forbidden("You cannot let somebody in who may do what you may not.")
+            change = update(people).where(people.c.name == name)
+            if since_us is not None:
+                change = change.where(people.c.disabled_us == since_us)
+            done = await connection.execute(change.values(disabled_us=None))
+            if not done.rowcount:
+                raise RequestInvalid("Somebody changed this meanwhile. Nothing was undone.")
+
+    async def facts(self, name: str) -> Facts | None:
+        """What is kept of somebody; None for nobody."""
+        columns, now_us = admin_sessions.c, self._clock.utc_us()
+        query = select(people).where(people.c.name == name)
+        sessions = select(func.count(), func.max(columns.seen_us)).where(
+            columns.person == name, not_(_is_over(now_us))
+        )
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).mappings().one_or_none()
+            count, seen_us = (await connection.execute(sessions)).one()
+        if row is None:
+            return None
+        return Facts(
+            row["created_us"],
+            row["disabled_us"],
+            row["password_hash"] is not None,
+            row["subject"] is not None,
+            count,
+            seen_us or 0,
+        )
+
+    async def grant(self, name: str, grant: Grant, grantor: Person | None = None) -> None:
+        """Give a role; `grantor` None is the operator at the machine.
+
+        Raises:
+            RequestInvalid: there is no such person, role or organisation's name.
+            Forbidden: the grantor may not give what this role may do.
+        """
+        self._check(grant, grantor)
+        async with self._database.writing() as connection:
+            await self._require(connection, name)
+            row = {"person": name, "role": grant.role, "organisation": grant.organisation}
+            await connection.execute(delete(role_grants).where(_is(row)))
+            await connection.execute(role_grants.insert(), row)
+
+    async def revoke(self, name: str, grant: Grant, grantor: Person | None = None) -> None:
+        """Take a role away; raises like `grant`, and where nobody would be left with the first."""
+        self._check(grant, grantor)
+        row = {"person": name, "role": grant.role, "organisation": grant.organisation}
+        async with self._database.writing() as connection:
+            await self._require(connection, name)
+            if grantor is not None and grant == FIRST_ROLE:
+                await _require_another_admin(connection, name)
+            await connection.execute(delete(role_grants).where(_is(row)))
+
+    async def listed(self) -> Sequence[Person]:
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(select(people).order_by(people.c.name))).mappings()
+            found = rows.all()
+            given = await _grants_of(connection, [row["name"] for row in found])
+        return [_person(row, given) for row in found]
+
+    async def by_password(self, name: str, password: Secret[str]) -> Person | None:
+        """Whom a name and a password prove."""
+        async with self._database.reading() as connection:
+            query = select(people).where(people.c.name == name)
+            row = (await connection.execute(query)).mappings().one_or_none()
+            given = await _grants_of(connection, [name])
+        encoded = row["password_hash"] if row is not None else None
+        is_proved = await asyncio.to_thread(proves, password, encoded)
+        if row is None or not is_proved or row["disabled_us"] is not None:
+            return None
+        return _person(row, given)
+
+    async def by_subject(self, subject: str, name: str) -> Person | None:
+        """Whom an OpenID provider vouches for; made known, without a role, the first time."""
+        query = select(people).where(people.c.subject == subject)
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).mappings().one_or_none()
+        if row is None:
+            digest = hashlib.sha256(subject.encode()).hexdigest()[:12]
+            await self.add(f"oidc-{digest}", title=name, subject=subject)
+            async with self._database.reading() as connection:
+                row = (await connection.execute(query)).mappings().one()
+        async with self._database.reading() as connection:
+            given = await _grants_of(connection, [row["name"]])
+        return None if row["disabled_us"] is not None else _person(row, given)
+
+    async def has_organisation(self, name: str) -> bool:
+        query = select(organisations.c.name).where(organisations.c.name == name)
+        async with self._database.reading() as connection:
+            return (await connection.execute(query)).first() is not None
+
+    async def organisations(self) -> dict[str, str]:
+        """All organisations' names, and their time zones."""
+        query = select(organisations.c.name, organisations.c.time_zone)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return {row.name: row.time_zone for row in rows}
+
+    async def begin(self, name: str) -> str:
+        """A new session of somebody who has just proved who they are; its id is told once."""
+        session_id = secrets.token_urlsafe(32)
+        now_us = self._clock.utc_us()
+        row = {
+            "digest": _digest(session_id),
+            "person": name,
+            "began_us": now_us,
+            "seen_us": now_us,
+            "proved_us": now_us,
+        }
+        async with self._database.writing() as connection:
+            await connection.execute(delete(admin_sessions).where(_is_over(now_us)))
+            await connection.execute(admin_sessions.insert(), row)
+        return session_id
+
+    async def session(self, session_id: str, known: Sequence[Person] = ()) -> Session | None:
+        """Who is signed in with this id; looking keeps the session from being idle.
+
+        `known` are people who are not kept in the database.
+        """
+        if not session_id:
+            return None
+        now_us, digest = self._clock.utc_us(), _digest(session_id)
+        async with self._database.reading() as connection:
+            query = select(admin_sessions).where(admin_sessions.c.digest == digest)
+            row = (await connection.execute(query)).mappings().one_or_none()
+            if row is None:
+                return None
+            named = select(people).where(people.c.name == row["person"])
+            found = (await connection.execute(named)).mappings().one_or_none()
+            given = await _grants_of(connection, [row["person"]])
+        is_over = now_us - row["seen_us"] > IDLE_S * _US or (
+            now_us - row["began_us"] > ABSOLUTE_S * _US
+        )
+        if is_over:
+            await self.end(session_id)
+            return None
+        person = next((each for each in known if each.name == row["person"]), None)
+        if person is None:
+            if found is None or found["disabled_us"] is not None:
+                return None
+            person = _person(found, given)
+        if abs(now_us - row["seen_us"]) > _SEEN_EVERY_US:
+            await self._touch(digest, seen_us=now_us)
+        return Session(person, row["proved_us"])
+
+    async def prove(self, session_id: str) -> None:
+        """They proved again who they are."""
+        await self._touch(_digest(session_id), proved_us=self._clock.utc_us())
+
+    async def end(self, session_id: str) -> None:
+        """Sign out; the id is worth nothing anywhere from now on."""
+        gone = delete(admin_sessions).where(admin_sessions.c.digest == _digest(session_id))
+        async with self._database.writing() as connection:
+            await connection.execute(gone)
+
+    async def _touch(self, digest: bytes, **values: int) -> None:
+        change = update(admin_sessions).where(admin_sessions.c.digest == digest).values(**values)
+        async with self._database.writing() as connection:
+            await connection.execute(change)
+
+    async def _change(self, name: str, **values: object) -> None:
+        async with self._database.writing() as connection:
+            await self._require(connection, name)
+            await connection.execute(update(people).where(people.c.name == name).values(**values))
+            await connection.execute(delete(admin_sessions).where(admin_sessions.c.person == name))
+
+    @staticmethod
+    def _check(grant: Grant, grantor: Person | None) -> None:
+        if grant.role not in ROLES:
+            raise RequestInvalid("there is no such role", parameter="role")
+        is_name = _ORGANISATION.fullmatch(grant.organisation) is not None
+        if grant.organisation != EVERYWHERE and not is_name:
+            raise RequestInvalid("no organisation has such a name", parameter="organisation")
+        if grantor is not None and not may_grant(grantor, grant):
+            raise Forbidden("You cannot give or take what you may not do yourself.")
+
+    @staticmethod
+    async def _require(connection: AsyncConnection, name: str) -> None:
+        query = select(people.c.name).where(people.c.name == name).with_for_update()
+        if (await connection.execute(query)).first() is None:
+            raise RequestInvalid("there is no such person", parameter="name")
+
+
+async def _grants_of(
+    connection: AsyncConnection, names: Sequence[str]
+) -> dict[str, frozenset[Grant]]:
+    query = select(role_grants).where(role_grants.c.person.in_(names))
+    found: dict[str, set[Grant]] = {}
+    for row in (await connection.execute(query)).mappings():
+        # A role that this version does not know grants nothing.
+        if row["role"] in ROLES:
+            grant = Grant(row["role"], row["organisation"])
+            found.setdefault(row["person"], set()).add(grant)
+    return {name: frozenset(grants) for name, grants in found.items()}
+
+
+async def person_in(connection: AsyncConnection, name: str) -> Person | None:
+    """Somebody by their name, as a transaction sees them."""
+    query = select(people).where(people.c.name == name)
+    row = (await connection.execute(query)).mappings().one_or_none()
+    return None if row is None else _person(row, await _grants_of(connection, [name]))
+
+
+async def _require_another_admin(connection: AsyncConnection, name: str) -> None:
+    """Raises RequestInvalid when nobody else who may sign in runs the platform everywhere."""
+    holders = select(role_grants.c.person).where(
+        role_grants.c.role == FIRST_ROLE.role, role_grants.c.organisation == EVERYWHERE
+    )
+    able = select(people.c.name).where(people.c.name.in_(holders), people.c.disabled_us.is_(None))
+    # Locked in one order, and only then counted: two who end each other do it one after the other.
+    await connection.execute(able.order_by(people.c.name).with_for_update())
+    left = set((await connection.execute(able)).scalars())
+    if left == {name}:
+        reason = (
+            f"{name} is the last who runs the platform: give somebody else platform_admin first"
+        )
+        raise RequestInvalid(reason, parameter="name")
+
+
+def checked_name(name: str) -> str:
+    """The name of somebody who signs in.
+
+    Raises:
+        RequestInvalid: it cannot be one.
+    """
+    if _NAME.fullmatch(name) is None:
+        reason = "use 1 to 63 lower-case letters, digits, '.', '_', '@' or '-'"
+        raise RequestInvalid(f"name: {reason}", parameter="name")
+    return name
+
+
+def _person(row: RowMapping, given: dict[str, frozenset[Grant]]) -> Person:
+    return Person(
+        row["name"],
+        row["title"],
+        given.get(row["name"], frozenset()),
+        is_disabled=row["disabled_us"] is not None,
+    )
+
+
+def _is(row: dict[str, str]) -> ColumnElement[bool]:
+    return and_(*(role_grants.c[name] == value for name, value in row.items()))
+
+
+def _is_over(now_us: int) -> ColumnElement[bool]:
+    return or_(
+        admin_sessions.c.seen_us < now_us - round(IDLE_S * _US),
+        admin_sessions.c.began_us < now_us - round(ABSOLUTE_S * _US),
+    )
+
+
+def _digest(session_id: str) -> bytes:
+    return hashlib.sha256(session_id.encode()).digest()

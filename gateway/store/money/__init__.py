@@ -1,0 +1,1 @@
+"""Budgets, limits, prices, and what was spent."""

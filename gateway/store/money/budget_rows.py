@@ -1,0 +1,123 @@
+"""Rows of budgets and leases: between the tables and the arithmetic of slices."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import asdict
+from sqlalchemy import (
+    ColumnElement,
+    RowMapping,
+    and_,
+    bindparam,
+    delete,
+    insert,
+    not_,
+    tuple_,
+    update,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.budgets import USER_PREFIX, BudgetKey, Limit, WindowKind
+from gateway.store.money.slices import Budget, Lease
+from gateway.store.schema.tables import budget_leases, budgets
+
+
+_LEASE_CHANGES = ("window_start_us", "amount_microusd", "spent_microusd", "expires_us")
+
+
+def budget_of(row: RowMapping) -> Budget:
+    kind: WindowKind = row["window_kind"]
+    return Budget(
+        Limit(row["account"], row["limit_microusd"], kind, row["time_zone"]),
+        row["window_start_us"],
+        row["spent_microusd"],
+        row["leased_microusd"],
+        row["zone_since_us"],
+        row["begun_us"],
+    )
+
+
+def budget_row(budget: Budget) -> dict[str, object]:
+    return {
+        "account": budget.limit.account,
+        "limit_microusd": budget.limit.limit_microusd,
+        "window_kind": budget.limit.window,
+        "window_start_us": budget.window_start_us,
+        "spent_microusd": budget.spent_microusd,
+        "leased_microusd": budget.leased_microusd,
+        "time_zone": budget.limit.time_zone,
+        "zone_since_us": budget.zone_since_us,
+        "begun_us": budget.begun_us,
+    }
+
+
+def is_one_of(keys: Collection[BudgetKey]) -> ColumnElement[bool]:
+    return tuple_(budgets.c.account, budgets.c.window_kind).in_(list(keys))
+
+
+def is_end_user() -> ColumnElement[bool]:
+    """Rows of single end users; not the limits that hold for each of them."""
+    account = budgets.c.account
+    return and_(account.like(f"{USER_PREFIX}%"), not_(account.like("%/*")))
+
+
+def below(prefix: str) -> str:
+    escaped = prefix.replace("\\", "\\\\").replace("_", "\\_").replace("%", "\\%")
+    return f"{escaped}%"
+
+
+def children(account: str) -> str:
+    """A pattern for the end users that a template's limit holds for; of no row for others."""
+    if account.startswith(USER_PREFIX) and account.endswith("/*"):
+        return below(account.removesuffix("*"))
+    return ""
+
+
+async def write_budgets(connection: AsyncConnection, changed: Sequence[Budget]) -> None:
+    if changed:
+        own = and_(
+            budgets.c.account == bindparam("of_account"),
+            budgets.c.window_kind == bindparam("of_window_kind"),
+        )
+        rows = [budget_row(budget) for budget in changed]
+        names = rows[0].keys() - {"account", "window_kind"}
+        await connection.execute(
+            update(budgets).where(own).values({name: bindparam(name) for name in names}),
+            [
+                {"of_account": row.pop("account"), "of_window_kind": row.pop("window_kind"), **row}
+                for row in rows
+            ],
+        )
+
+
+async def write_leases(
+    connection: AsyncConnection,
+    leases: Sequence[Lease],
+    held: Mapping[BudgetKey, Lease],
+    ended: set[BudgetKey],
+) -> None:
+    own = and_(
+        budget_leases.c.account == bindparam("of_account"),
+        budget_leases.c.window_kind == bindparam("of_window_kind"),
+        budget_leases.c.worker == bindparam("of_worker"),
+    )
+    gone, kept, new = [], [], []
+    for lease in leases:
+        key = {
+            "of_account": lease.account,
+            "of_window_kind": lease.window_kind,
+            "of_worker": lease.worker,
+        }
+        if lease.key in ended:
+            gone.append(key)
+        elif lease.key in held:
+            kept.append(key | {name: getattr(lease, name) for name in _LEASE_CHANGES})
+        else:
+            new.append(asdict(lease))
+    if gone:
+        await connection.execute(delete(budget_leases).where(own), gone)
+    if kept:
+        changes: dict[str, Any] = {name: bindparam(name) for name in _LEASE_CHANGES}
+        await connection.execute(update(budget_leases).where(own).values(changes), kept)
+    if new:
+        await connection.execute(insert(budget_leases), new)

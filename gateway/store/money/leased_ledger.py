@@ -1,0 +1,400 @@
+"""The ledger that workers share: slices leased from the database, reservations made in memory.
+
+The usual request touches no database. What is leased is already counted there, so no interleaving
+of workers admits more than a limit allows. Where it errs, it errs against overspending: a worker
+that crashes loses its slices, and what it had not reported of them counts as spent; a slice whose
+lease ran out is not used; money that lies in another worker is waited for briefly, then refused.
+When a budget runs low, exactly what is needed is leased, and what lies idle goes back at once.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from gateway.budgets import (
+    WINDOWS,
+    BudgetKey,
+    Limit,
+    ReservationBook,
+    exhausted,
+    others_of,
+    settlement,
+    template_of,
+)
+from gateway.clock import Clock
+from gateway.errors import NotReady
+from gateway.store.money.leases import LeaseTable
+from gateway.store.money.slices import NO_WINDOW, Claim, Grant, HeldSlice, LeaseHolder
+from gateway.types import Reservation, Settlement
+
+
+_QUIET_ROUNDS = 10
+"""After so many rounds without use a slice's free part goes back."""
+_EXCHANGES_MAX = 50
+"""So often a request asks for slices, pauses apart, before it gives up."""
+_PATHS_MAX = 10_000
+"""How many callers' slices are remembered; more are looked up again."""
+_FORGETTING_S = 600.0
+"""How often rows of end users are dropped whose day or month is over."""
+
+
+class LeasedLedger:
+    """Budgets of one worker among several.
+
+    Args:
+        leases: the database's side; `clock` is for windows and leases.
+        worker: a name that no other running worker has and that survives restarts.
+        slice_microusd: how much to lease ahead while there is plenty.
+        reservation_lease_s: after it a reservation that nobody ended goes back.
+        flush_every_s: how often spending is reported; `patience_s`: a request's wait for more.
+    """
+
+    def __init__(
+        self,
+        leases: LeaseTable,
+        clock: Clock,
+        worker: str,
+        *,
+        slice_microusd: int = 2_000_000,
+        reservation_lease_s: float = 900.0,
+        flush_every_s: float = 0.2,
+        patience_s: float = 0.5,
+    ) -> None:
+        self._leases = leases
+        self._clock = clock
+        self._holder = LeaseHolder(worker, secrets.token_hex(8))
+        self._slice_microusd = slice_microusd
+        self._flush_every_s = flush_every_s
+        self._pause_s = flush_every_s / 8
+        self._patience_s = patience_s
+        self._pauses = round(patience_s / self._pause_s)
+        self._book = ReservationBook(reservation_lease_s)
+        self._slices: dict[BudgetKey, HeldSlice] = {}
+        self._templates: dict[BudgetKey, Limit] = {}
+        """Limits of each end user, by `user:ORG/*`."""
+        self._others: set[BudgetKey] = set()
+        """End users beyond the number that there may be: they share one budget."""
+        self._paths: dict[tuple[str, ...], tuple[HeldSlice, ...]] = {}
+        """What `_slices` says for whole paths of accounts; emptied when it changes."""
+        self._forgot_s = clock.monotonic_s()
+        self._exchanging = asyncio.Lock()
+        self._wanted: dict[BudgetKey, int] = {}
+        self._awaited: dict[str, int] = {}
+        """What requests are about to take: it must not be given back under their hands."""
+        self._round: asyncio.Task[None] | None = None
+        self._flusher: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
+        self._is_closing = False
+        self.is_reporting = True
+        """False while the database takes no reports; requests then live on what is leased."""
+
+    async def start(self) -> None:
+        """Write off what an earlier run left, learn the limits, begin to report.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        await self._leases.write_off(self._holder)
+        await self.refresh()
+        self._flusher = asyncio.create_task(self._flush_forever(), name="ledger-flush")
+
+    async def refresh(self) -> None:
+        """Learn limits anew, to be called when the revision changed.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        async with self._exchanging:
+            users = [account for account, _ in self._slices if template_of(account)]
+            rows = await self._leases.budgets(users)
+            budgets = {row.limit.key: row for row in rows}
+            self._templates = {
+                key: row.limit for key, row in budgets.items() if key.account.endswith("/*")
+            }
+            for key in self._templates:
+                del budgets[key]
+            for key in self._slices.keys() - budgets.keys():
+                # An end user that is not written down yet has nothing leased either.
+                del self._slices[key]
+            self._others.clear()
+            changed = []
+            for key, budget in budgets.items():
+                known = self._slices.get(key)
+                if known is None:
+                    self._slices[key] = HeldSlice(budget.limit, budget.left_microusd)
+                elif known.limit != budget.limit:
+                    known.limit = budget.limit
+                    known.left = budget.left_microusd
+                    changed.append(self._claim(known, gives_back=True))
+            self._paths.clear()
+            await self._exchange(changed)
+
+    async def reserve(
+        self, accounts: tuple[str, ...], amount_microusd: int, lease_s: float = 0.0
+    ) -> Reservation:
+        """See the port.
+
+        Raises:
+            BudgetExhausted: it does not fit.
+            NotReady: it does not fit in what is leased, and the database does not answer.
+        """
+        assert amount_microusd >= 0
+        now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
+        slices = self._paths.get(accounts)
+        if slices is None:
+            slices = self._path(accounts)
+        for part in slices:
+            if (
+                part.amount - part.spent - part.reserved < amount_microusd
+                or now_us >= part.valid_until_us
+                or now_s >= part.valid_until_s
+            ):
+                slices = await self._fill(accounts, amount_microusd)
+                break
+        return self._book.open(slices, accounts, amount_microusd, now_us, lease_s)
+
+    def limits_end_users(self, organisation: str) -> bool:
+        """Whether each end user of this organisation has a limit."""
+        template = f"user:{organisation}/*"
+        return any(account == template for account, _ in self._templates)
+
+    def settle(self, reservation: Reservation, cost_microusd: int) -> Settlement:
+        if self._book.close(reservation, cost_microusd):
+            self._hurry.set()  # The other workers must hear of an overrun soon.
+        return settlement(reservation, cost_microusd)
+
+    def release(self, reservation: Reservation) -> Settlement:
+        self._book.close(reservation, 0)
+        return settlement(reservation, 0)
+
+    def left_microusd(self, accounts: tuple[str, ...]) -> int | None:
+        """See the port; what other workers hold is as last heard."""
+        slices = self._paths.get(accounts) or self._path(accounts)
+        return min([p.left + p.amount - p.spent - p.reserved for p in slices], default=None)
+
+    async def flush(self) -> None:
+        """Report what was spent and give back what lies idle.
+
+        Raises:
+            NotReady: the database does not answer; nothing is lost by that.
+        """
+        async with self._exchanging:
+            self._book.expire(self._clock.utc_us())
+            claims = []
+            for part in self._slices.values():
+                quiet = part.count_quiet()
+                may_give = part.is_tight or quiet >= _QUIET_ROUNDS
+                gives_back = may_give and self._idle(part) > 0
+                leaves = self._is_forgettable(part)
+                if gives_back or leaves or part.has_news or self._is_ageing(part):
+                    claims.append(
+                        self._claim(part, gives_back=gives_back or leaves, is_last=leaves)
+                    )
+            await self._exchange(claims)
+            for claim in claims:
+                if claim.is_last:
+                    self._forget(claim.key)
+
+    async def close(self) -> None:
+        """Report everything and give back what is not reserved; call it after the last request."""
+        self._is_closing = True
+        self._hurry.set()
+        if self._flusher is not None:
+            await self._flusher
+        if self._round is not None:  # A caller who left may have left it running.
+            await asyncio.wait([self._round])
+        async with self._exchanging:
+            claims = [
+                self._claim(part, gives_back=True, is_last=part.reserved == 0)
+                for part in self._slices.values()
+                if part.window_start_us != NO_WINDOW or part.is_unsure
+            ]
+            with suppress(NotReady):  # Then the leases run out, and count as spent.
+                await self._exchange(claims)
+
+    def _path(self, accounts: tuple[str, ...]) -> tuple[HeldSlice, ...]:
+        """The slices of these accounts; end users who are here for the first time get one."""
+        slices = []
+        for key in (BudgetKey(account, window) for account in accounts for window in WINDOWS):
+            mine = BudgetKey(others_of(key.account), key.window) if key in self._others else key
+            part = self._slices.get(mine)
+            if part is None:
+                template = self._templates.get(BudgetKey(template_of(mine.account), mine.window))
+                if template is None:
+                    continue
+                limit = replace(template, account=mine.account)
+                part = self._slices[mine] = HeldSlice(limit, limit.limit_microusd)
+            slices.append(part)
+        if len(self._paths) >= _PATHS_MAX:
+            self._paths.clear()
+        path = self._paths[accounts] = tuple(slices)
+        return path
+
+    def _is_forgettable(self, part: HeldSlice) -> bool:
+        """End users come and go: whoever was quiet for a while is forgotten."""
+        is_quiet = part.quiet_rounds >= _QUIET_ROUNDS and not part.reserved
+        return is_quiet and bool(template_of(part.account)) and not self._awaits(part)
+
+    def _forget(self, key: BudgetKey) -> None:
+        part = self._slices.get(key)
+        if part is not None and not part.reserved and not self._awaits(part):
+            del self._slices[key]
+            self._paths.clear()
+
+    def _awaits(self, part: HeldSlice) -> bool:
+        return self._awaited.get(part.account, 0) > 0
+
+    async def _fill(self, accounts: tuple[str, ...], amount: int) -> tuple[HeldSlice, ...]:
+        """The slices of the accounts, each with `amount` free, leased from the database."""
+        shared = tuple(others_of(account) for account in accounts if template_of(account))
+        for account in accounts + shared:
+            self._awaited[account] = self._awaited.get(account, 0) + amount
+        try:
+            return await self._filled(accounts, amount)
+        finally:
+            for account in accounts + shared:
+                self._awaited[account] -= amount
+                if not self._awaited[account]:
+                    del self._awaited[account]
+
+    async def _filled(self, accounts: tuple[str, ...], amount: int) -> tuple[HeldSlice, ...]:
+        pauses, deadline_s = self._pauses, self._clock.monotonic_s() + self._patience_s
+        for _ in range(self._pauses + _EXCHANGES_MAX):
+            asked = {part.limit.key for part in self._short(accounts, amount)}
+            if asked:
+                await self._ask_for(asked, amount)
+            short = self._short(accounts, amount)
+            if not short:
+                return self._path(accounts)
+            # Where there is more, somebody only took what came for us; and what became short while
+            # we asked for others is asked for first, before anybody is told that it is used up.
+            dry = [
+                part for part in short if part.limit.key in asked and part.left + part.free < amount
+            ]
+            for part in dry:
+                is_late = pauses == 0 or self._clock.monotonic_s() > deadline_s
+                if is_late or part.left + part.free + part.elsewhere < amount:
+                    raise exhausted(part.account)
+            if dry:
+                pauses -= 1
+                await asyncio.sleep(self._pause_s)
+        # Slices that are over when they come: a clock must be far off.
+        raise NotReady("the budget cannot be asked now", retry_after_s=1.0)
+
+    def _short(self, accounts: tuple[str, ...], amount: int) -> list[HeldSlice]:
+        now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
+        return [
+            part
+            for part in self._path(accounts)
+            if part.free < amount or now_us >= part.valid_until_us or now_s >= part.valid_until_s
+        ]
+
+    async def _ask_for(self, keys: Collection[BudgetKey], amount: int) -> None:
+        """Have the next exchange lease `amount` on each budget; all who wait share one."""
+        for key in keys:
+            self._wanted[key] = self._wanted.get(key, 0) + amount
+        if self._round is None:
+            self._round = asyncio.create_task(self._lease_wanted(), name="ledger-lease")
+            self._round.add_done_callback(_note_error)
+        await asyncio.shield(self._round)
+
+    async def _lease_wanted(self) -> None:
+        async with self._exchanging:
+            wanted, self._wanted, self._round = self._wanted, {}, None
+            claims = [
+                self._claim(self._slices[key], wanted=amount)
+                for key, amount in wanted.items()
+                if key in self._slices
+            ]
+            await self._exchange(claims)
+
+    def _claim(
+        self, part: HeldSlice, *, wanted: int = 0, gives_back: bool = False, is_last: bool = False
+    ) -> Claim:
+        if gives_back:
+            # Given back before it is reported: while we wait, nobody may reserve it any more.
+            part.amount -= max(self._idle(part), 0)
+        return Claim(
+            key=part.limit.key,
+            window_start_us=part.window_start_us,
+            amount_microusd=part.amount,
+            spent_microusd=part.spent,
+            reserved_microusd=part.reserved,
+            wanted_microusd=wanted,
+            spare_microusd=self._slice_microusd if wanted else 0,
+            is_last=is_last,
+        )
+
+    async def _exchange(self, claims: Sequence[Claim]) -> None:
+        """Only while `_exchanging` is held: a slice's amount changes nowhere else."""
+        if not claims:
+            return
+        for claim in claims:
+            self._slices[claim.key].is_unsure = True
+        until_s = self._clock.monotonic_s() + self._leases.lease_us / 1e6
+        grants: Mapping[BudgetKey, Grant] = {
+            grant.key: grant for grant in await self._leases.exchange(self._holder, claims)
+        }
+        for claim in claims:
+            part, grant = self._slices[claim.key], grants.get(claim.key)
+            if grant is None:
+                self._leave_out(claim.key)
+                continue
+            if grant.is_fresh:
+                # Reservations of the old slice end there; the database has done with it.
+                part = self._slices[claim.key] = HeldSlice(part.limit, grant.left_microusd)
+                self._paths.clear()
+            else:
+                part.booked = claim.spent_microusd
+            part.hear(grant, until_s)
+
+    def _leave_out(self, key: BudgetKey) -> None:
+        """There is no such budget: it has no limit any more, or there are too many end users."""
+        del self._slices[key]
+        self._paths.clear()
+        if template_of(key.account) and key.account != others_of(key.account):
+            if len(self._others) >= _PATHS_MAX:
+                self._others.clear()
+            self._others.add(key)
+
+    def _idle(self, part: HeldSlice) -> int:
+        return part.free - self._awaited.get(part.account, 0)
+
+    def _is_ageing(self, part: HeldSlice) -> bool:
+        """Whether a slice that holds money must be leased anew soon."""
+        half_us = self._leases.lease_us // 2
+        if part.amount <= part.spent:
+            return False
+        is_late = self._clock.monotonic_s() + half_us / 1e6 > part.valid_until_s
+        return is_late or self._clock.utc_us() + half_us > part.valid_until_us
+
+    async def _forget_past_users(self) -> None:
+        now_s = self._clock.monotonic_s()
+        if self._templates and now_s - self._forgot_s > _FORGETTING_S:
+            self._forgot_s = now_s
+            self._others.clear()
+            self._paths.clear()
+            await self._leases.forget_past_users()
+
+    async def _flush_forever(self) -> None:
+        while not self._is_closing:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._flush_every_s):
+                    await self._hurry.wait()
+            self._hurry.clear()
+            try:
+                await self.flush()
+                await self._forget_past_users()
+                self.is_reporting = True
+            except NotReady:
+                self.is_reporting = False
+                await asyncio.sleep(self._flush_every_s)
+
+
+def _note_error(task: asyncio.Task[None]) -> None:
+    # Those who wait get the error; when nobody waits any more it must not be called forgotten.
+    if not task.cancelled():
+        task.exception()

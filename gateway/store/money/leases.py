@@ -1,0 +1,301 @@
+"""Slices of budgets in the database: claimed, granted and written off in transactions.
+
+The arithmetic is in `slices`; around it, a transaction locks the budgets in the order of their
+accounts and windows, so that two workers never wait for each other.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+from sqlalchemy import ColumnElement, and_, delete, not_, or_, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.budgets import BudgetKey, Limit, WindowKind, checked_zone, window_start_us
+from gateway.clock import Clock
+from gateway.errors import RequestInvalid
+from gateway.store.engine import Database
+from gateway.store.money.budget_rows import (
+    below,
+    budget_of,
+    budget_row,
+    children,
+    is_end_user,
+    is_one_of,
+    write_budgets,
+    write_leases,
+)
+from gateway.store.money.end_users import END_USERS_MAX, EndUserRows
+from gateway.store.money.slices import (
+    Budget,
+    Claim,
+    Grant,
+    Lease,
+    LeaseHolder,
+    answer,
+    roll,
+    without,
+)
+from gateway.store.revisions import bump
+from gateway.store.schema.tables import budget_leases, budgets, organisations, virtual_keys
+
+
+_EXPIRY_GRACE_US = 30_000_000
+"""How far the clocks of two workers may differ before one writes off what the other still uses."""
+
+
+class LeaseTable:
+    """Budgets and leases of one database."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        *,
+        lease_s: float = 60.0,
+        end_users_max: int = END_USERS_MAX,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._end_users = EndUserRows(database, clock, end_users_max)
+        self.lease_us = round(lease_s * 1_000_000)
+
+    async def budgets(self, end_users: Sequence[str] | None = ()) -> list[Budget]:
+        """Limits in their present windows; of end users the named ones, None for all."""
+        now_us = self._clock.utc_us()
+        query = select(budgets).order_by(budgets.c.account, budgets.c.window_kind)
+        if end_users is not None:
+            query = query.where(or_(not_(is_end_user()), budgets.c.account.in_(end_users)))
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings()
+            return [roll(budget_of(row), now_us) for row in rows]
+
+    async def budgets_of(self, accounts: Collection[str]) -> list[Budget]:
+        """Limits of these accounts in their present windows; of some hundreds at most."""
+        now_us = self._clock.utc_us()
+        query = (
+            select(budgets)
+            .where(budgets.c.account.in_(sorted(accounts)))
+            .order_by(budgets.c.account, budgets.c.window_kind)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings()
+            return [roll(budget_of(row), now_us) for row in rows]
+
+    async def set_limit(self, limit: Limit) -> None:
+        """Limit an account in one kind of window; heard by all workers within a second.
+
+        Its limits in other kinds of windows stay. The time zone is that of the account's
+        organisation. A new kind of window starts with nothing spent. A limit below what is spent
+        refuses from now on; what workers leased under the old limit they give back when they hear
+        of it. A limit on `user:ORG/*` is that of each end user of the organisation.
+
+        Raises:
+            RequestInvalid: the limit is negative.
+        """
+        if limit.limit_microusd < 0:
+            raise RequestInvalid("a limit cannot be negative", parameter="limit_microusd")
+        async with self._database.writing() as connection:
+            zone = await self._zone_of(connection, limit.account)
+            limit = replace(limit, time_zone=zone)
+            query = select(budgets.c.account).where(
+                budgets.c.account.like(children(limit.account), escape="\\"),
+                budgets.c.window_kind == limit.window,
+            )
+            users = (await connection.execute(query)).scalars()
+            keys = [limit.key, *(BudgetKey(user, limit.window) for user in users)]
+            found = await self._locked(connection, is_one_of(keys))
+            if limit.key not in found:
+                now_us = self._clock.utc_us()
+                start_us = window_start_us(limit.window, now_us, zone)
+                values = budget_row(Budget(limit, start_us, 0, 0, begun_us=now_us))
+                await connection.execute(budgets.insert(), values)
+            changed = [
+                replace(budget, limit=replace(limit, account=account))
+                for (account, _), budget in found.items()
+            ]
+            await write_budgets(connection, changed)
+            await bump(connection)
+
+    async def set_time_zone(self, organisation: str, time_zone: str) -> None:
+        """Say where midnight is for an organisation's windows; running windows are not cut short.
+
+        Raises:
+            RequestInvalid: there is no such zone or organisation.
+        """
+        checked_zone(time_zone)
+        async with self._database.writing() as connection:
+            change = (
+                update(organisations)
+                .where(organisations.c.name == organisation)
+                .values(time_zone=time_zone)
+                .returning(organisations.c.name)
+            )
+            if (await connection.execute(change)).first() is None:
+                raise RequestInvalid("there is no such organisation", parameter="organisation")
+            now_us = self._clock.utc_us()
+            own_keys = select("key:" + virtual_keys.c.id).where(
+                virtual_keys.c.organisation == organisation
+            )
+            accounts = budgets.c.account
+            of_organisation = or_(
+                accounts == f"org:{organisation}",
+                accounts.in_(own_keys),
+                *(
+                    accounts.like(below(f"{level}:{organisation}/"), escape="\\")
+                    for level in ("ws", "proj", "user")
+                ),
+            )
+            found = await self._locked(connection, of_organisation)
+            moved = [
+                replace(
+                    roll(budget, now_us),
+                    limit=replace(budget.limit, time_zone=time_zone),
+                    zone_since_us=now_us,
+                )
+                for budget in found.values()
+                if budget.limit.time_zone != time_zone
+            ]
+            await write_budgets(connection, moved)
+            await bump(connection)
+
+    async def remove_limit(self, account: str, window: WindowKind | None = None) -> None:
+        """Let an account spend without limit; with `user:ORG/*` all its end users.
+
+        With a `window` only that limit goes, and what the account has in others stays.
+        """
+        of_template = budgets.c.account.like(children(account), escape="\\")
+        gone = or_(budgets.c.account == account, of_template)
+        if window is not None:
+            gone = and_(gone, budgets.c.window_kind == window)
+        async with self._database.writing() as connection:
+            await connection.execute(delete(budgets).where(gone))
+            await bump(connection)
+
+    async def forget_past_users(self) -> int:
+        """Drop the rows of end users whose day or month is over; the number of them.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        return await self._end_users.forget_past()
+
+    async def exchange(self, holder: LeaseHolder, claims: Sequence[Claim]) -> list[Grant]:
+        """Book what was spent, take back what is given back, lease what is wanted and there.
+
+        Repeating a claim after a lost answer is harmless. There is no grant for an account without
+        a limit.
+        An end user whose account is not here is beyond the number that there may be.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        now_us = self._clock.utc_us()
+        grants, leases = [], []
+        await self._end_users.introduce(claims)
+        async with self._database.writing() as connection:
+            before = await self._locked(connection, is_one_of({claim.key for claim in claims}))
+            state = {key: roll(budget, now_us) for key, budget in before.items()}
+            held = await self._settle_leases(connection, state, holder, now_us)
+            for claim in claims:
+                if claim.key in state:
+                    empty = self._empty_lease(state[claim.key], holder, now_us)
+                    own = held.get(claim.key)
+                    budget, grant, lease = answer(state[claim.key], own, claim, empty, now_us)
+                    state[claim.key] = budget
+                    grants.append(grant)
+                    leases.append(lease)
+            changed = [budget for key, budget in state.items() if budget != before[key]]
+            await write_budgets(connection, changed)
+            ended = {claim.key for claim in claims if claim.is_last}
+            await write_leases(connection, leases, held, ended)
+        return grants
+
+    async def write_off(self, holder: LeaseHolder) -> None:
+        """Count as spent what earlier runs of this worker left unreported.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        theirs = and_(
+            budget_leases.c.worker == holder.worker,
+            budget_leases.c.incarnation != holder.incarnation,
+        )
+        async with self._database.reading() as connection:
+            columns = budget_leases.c
+            query = select(columns.account, columns.window_kind).where(theirs)
+            keys = [BudgetKey(*row) for row in (await connection.execute(query)).all()]
+        if keys:
+            claims = [Claim(key, -1, 0, 0, 0, is_last=True) for key in keys]
+            await self.exchange(holder, claims)
+
+    async def _zone_of(self, connection: AsyncConnection, account: str) -> str:
+        level, _, path = account.partition(":")
+        organisation: Any = path.partition("/")[0]
+        if level == "key":
+            organisation = (
+                select(virtual_keys.c.organisation)
+                .where(virtual_keys.c.id == path)
+                .scalar_subquery()
+            )
+        query = select(organisations.c.time_zone).where(organisations.c.name == organisation)
+        return (await connection.execute(query)).scalar_one_or_none() or "UTC"
+
+    def _empty_lease(self, budget: Budget, holder: LeaseHolder, now_us: int) -> Lease:
+        return Lease(
+            account=budget.limit.account,
+            window_kind=budget.limit.window,
+            worker=holder.worker,
+            incarnation=holder.incarnation,
+            window_start_us=budget.window_start_us,
+            amount_microusd=0,
+            spent_microusd=0,
+            expires_us=now_us + self.lease_us,
+        )
+
+    async def _locked(
+        self, connection: AsyncConnection, which: ColumnElement[bool]
+    ) -> dict[BudgetKey, Budget]:
+        query = (
+            select(budgets)
+            .where(which)
+            .order_by(budgets.c.account, budgets.c.window_kind)
+            .with_for_update()
+        )
+        found = [budget_of(row) for row in (await connection.execute(query)).mappings()]
+        return {budget.limit.key: budget for budget in found}
+
+    async def _settle_leases(
+        self,
+        connection: AsyncConnection,
+        state: dict[BudgetKey, Budget],
+        holder: LeaseHolder,
+        now_us: int,
+    ) -> dict[BudgetKey, Lease]:
+        """The holder's own leases; those of past windows, runs and the dead are written off."""
+        query = select(budget_leases).where(
+            tuple_(budget_leases.c.account, budget_leases.c.window_kind).in_(list(state)),
+            or_(
+                budget_leases.c.worker == holder.worker,
+                budget_leases.c.expires_us < now_us - _EXPIRY_GRACE_US,
+            ),
+        )
+        own: dict[BudgetKey, Lease] = {}
+        for row in (await connection.execute(query)).mappings().all():
+            lease = Lease(**row)
+            budget = state[lease.key]
+            is_current = lease.window_start_us == budget.window_start_us
+            is_own = (lease.worker, lease.incarnation) == (holder.worker, holder.incarnation)
+            if is_own and is_current:
+                own[lease.key] = lease
+                continue
+            if is_current:
+                state[lease.key] = without(budget, lease)
+            await connection.execute(
+                delete(budget_leases).where(
+                    budget_leases.c.account == lease.account,
+                    budget_leases.c.window_kind == lease.window_kind,
+                    budget_leases.c.worker == lease.worker,
+                )
+            )
+        return own

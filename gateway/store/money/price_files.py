@@ -1,0 +1,155 @@
+"""Price files in the database: given once, put in force by order, the same for every worker.
+
+The last order says which file is in force. Without one, or with the number 0, it is what the
+configuration names. Going back is another order: nothing that was in force is ever rewritten.
+"""
+
+import hashlib
+from typing import Any, Final
+
+from msgspec import Struct
+from sqlalchemy import func, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from gateway.clock import Clock
+from gateway.configuration.settings import Settings
+from gateway.errors import RequestInvalid
+from gateway.price_file import PriceText, configured_prices
+from gateway.store.engine import Database
+from gateway.store.schema.prices import price_files, price_orders
+
+
+CONFIGURED: Final = 0
+"""The number of what the configuration names."""
+_F, _O = price_files.c, price_orders.c
+_SHOWN: Final = (_F.number, _F.name, _F.digest, _F.added_by, _F.added_us)
+
+
+class PriceFile(Struct, frozen=True):
+    """A file that was given, without its text."""
+
+    number: int
+    name: str
+    digest: str
+    added_by: str
+    added_us: int
+
+
+class PriceOrder(Struct, frozen=True):
+    """A file was put in force."""
+
+    place: int
+    number: int
+    actor: str
+    reason: str
+    utc_us: int
+
+
+NEVER: Final = PriceOrder(0, CONFIGURED, "", "", 0)
+
+
+class OrderedMeanwhile(RequestInvalid):
+    """Other prices were put in force since somebody looked; nothing was done."""
+
+
+class PriceFiles:
+    """Of one database."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def standing(self) -> PriceOrder:
+        """The last order; NEVER before the first. Raises NotReady."""
+        query = select(price_orders).order_by(_O.place.desc()).limit(1)
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).mappings().one_or_none()
+        return PriceOrder(**row) if row is not None else NEVER
+
+    async def text(self, number: int) -> PriceText:
+        """The text of a file; raises RequestInvalid where there is none of this number."""
+        query = select(_F.text, _F.name).where(_F.number == number)
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).one_or_none()
+        if row is None:
+            raise RequestInvalid("there is no such price file", parameter="number")
+        return PriceText(row.text.encode(), f"price file {number} ({row.name})", number)
+
+    async def in_force(self, settings: Settings) -> PriceText:
+        """The prices in force: of the last order, or what the configuration names.
+
+        Raises:
+            ConfigurationInvalid: the configured file cannot be read.
+            NotReady: the database does not answer.
+        """
+        order = await self.standing()
+        if order.number == CONFIGURED:
+            return await configured_prices(settings)
+        return await self.text(order.number)
+
+    async def file(self, number: int) -> PriceFile | None:
+        query = select(*_SHOWN).where(_F.number == number)
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).mappings().one_or_none()
+        return PriceFile(**row) if row is not None else None
+
+    async def files(self, count_max: int) -> list[PriceFile]:
+        """The newest first."""
+        query = select(*_SHOWN).order_by(_F.number.desc()).limit(count_max)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [PriceFile(**row) for row in rows]
+
+    async def orders(self, count_max: int) -> list[PriceOrder]:
+        """The newest first."""
+        query = select(price_orders).order_by(_O.place.desc()).limit(count_max)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [PriceOrder(**row) for row in rows]
+
+    async def add(self, name: str, text: str, actor: str) -> int:
+        """Keep a file; the number of the one that is there where it is the same to the letter."""
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        known = select(_F.number).where(_F.digest == digest)
+        async with self._database.writing() as connection:
+            number = (await connection.execute(known)).scalar_one_or_none()
+            if number is not None:
+                return int(number)
+            number = await self._next(connection, _F.number)
+            row: dict[str, object] = {
+                "number": number,
+                "name": name[:100],
+                "digest": digest,
+                "text": text,
+                "added_by": actor[:200],
+                "added_us": self._clock.utc_us(),
+            }
+            await self._insert(connection, price_files, row)
+        return number
+
+    async def order(self, number: int, actor: str, reason: str, *, seen: int) -> PriceOrder:
+        """Put a file in force, by whoever saw what was in force before: `seen`, a place.
+
+        Raises:
+            OrderedMeanwhile: something else was put in force since.
+            RequestInvalid: there is no such file.
+        """
+        if number != CONFIGURED:
+            await self.text(number)
+        order = PriceOrder(seen + 1, number, actor[:200], reason, self._clock.utc_us())
+        async with self._database.writing() as connection:
+            if await self._next(connection, _O.place) != order.place:
+                raise OrderedMeanwhile("other prices were put in force meanwhile", parameter="seen")
+            row = {name: getattr(order, name) for name in PriceOrder.__struct_fields__}
+            await self._insert(connection, price_orders, row)
+        return order
+
+    async def _next(self, connection: Any, column: Any) -> int:
+        return int((await connection.execute(select(func.max(column)))).scalar_one() or 0) + 1
+
+    async def _insert(self, connection: Any, table: Any, row: dict[str, object]) -> None:
+        try:
+            await connection.execute(insert(table), row)
+        except IntegrityError:
+            # Somebody did the same in the same moment, and was first.
+            raise OrderedMeanwhile("somebody else was first", parameter="seen") from None

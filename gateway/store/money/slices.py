@@ -1,0 +1,227 @@
+"""Slices of budgets as arithmetic: what is claimed, what is granted, and what is left between.
+
+Pure functions on one budget and one lease; `gateway.store.money.leases` runs them in transactions.
+"""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.budgets import BudgetKey, Limit, Pot, WindowKind, window_end_us, window_start_us
+
+
+_SPARE_PARTS = 8
+_TIGHT_PARTS = 50
+"""The last fiftieth of a limit (2 %) is handed out to the micro-dollar, never ahead."""
+NO_WINDOW = -1
+"""The window of a slice that nothing was ever leased for."""
+
+
+class LeaseHolder(Struct, frozen=True):
+    """One run of one worker."""
+
+    worker: str
+    incarnation: str
+
+
+class Claim(Struct, frozen=True):
+    """What a worker reports of a slice and wants for it; sums run from the slice's beginning."""
+
+    key: BudgetKey
+    window_start_us: int
+    amount_microusd: int
+    """What it holds, spent parts included; less than it was given when it gives back."""
+    spent_microusd: int
+    reserved_microusd: int
+    wanted_microusd: int = 0
+    spare_microusd: int = 0
+    """How much more than `wanted` is welcome while there is plenty."""
+    is_last: bool = False
+
+
+class Grant(Struct, frozen=True):
+    """The answer to a claim."""
+
+    key: BudgetKey
+    is_fresh: bool
+    """The old slice is over (a new window, or it was written off): this is another one."""
+    window_start_us: int
+    amount_microusd: int
+    valid_until_us: int
+    left_microusd: int
+    """What nobody has leased; negative after an overrun."""
+    elsewhere_microusd: int
+    """What other workers hold."""
+    is_tight: bool
+    """So little is left that nothing should lie idle."""
+
+
+class Budget(Struct, frozen=True):
+    """A limit of an account as the database has it."""
+
+    limit: Limit
+    window_start_us: int
+    spent_microusd: int
+    leased_microusd: int
+    zone_since_us: int = 0
+    """When its time zone was set: no window ends early because the zone was changed."""
+    begun_us: int = 0
+    """When the limit was set first: what was spent before does not count."""
+
+    @property
+    def left_microusd(self) -> int:
+        return self.limit.limit_microusd - self.spent_microusd - self.leased_microusd
+
+
+class Lease(Struct, frozen=True):
+    """What one worker holds of a budget."""
+
+    account: str
+    window_kind: WindowKind
+    worker: str
+    incarnation: str
+    window_start_us: int
+    amount_microusd: int
+    spent_microusd: int
+    expires_us: int
+
+    @property
+    def key(self) -> BudgetKey:
+        return BudgetKey(self.account, self.window_kind)
+
+    @property
+    def outstanding_microusd(self) -> int:
+        return max(self.amount_microusd - self.spent_microusd, 0)
+
+
+def roll(budget: Budget, now_us: int) -> Budget:
+    """The budget in the window that holds `now_us`; never goes back to an earlier one.
+
+    After a change of zone the running window goes on until the new zone's next midnight, so that
+    moving an organisation east and west gives it no second day.
+    """
+    start_us = window_start_us(budget.limit.window, now_us, budget.limit.time_zone)
+    if start_us <= max(budget.window_start_us, budget.zone_since_us):
+        return budget
+    return Budget(budget.limit, start_us, 0, 0, budget.zone_since_us, budget.begun_us)
+
+
+def without(budget: Budget, lease: Lease) -> Budget:
+    """The budget after a lease was written off: its outstanding part counts as spent."""
+    outstanding = lease.outstanding_microusd
+    return replace(
+        budget,
+        spent_microusd=budget.spent_microusd + outstanding,
+        leased_microusd=budget.leased_microusd - outstanding,
+    )
+
+
+def exchanged(
+    budget: Budget, held: Lease | None, claim: Claim, lease: Lease
+) -> tuple[Budget, Lease]:
+    """Budget and lease after a claim.
+
+    Args:
+        budget: in its present window.
+        held: the claimant's lease in this window, if it has one.
+        claim: what it reports and wants.
+        lease: an empty lease to start with when it has none.
+    """
+    amount = spent = outstanding = booked = 0
+    target = claim.wanted_microusd
+    if held is not None:
+        outstanding, booked = held.outstanding_microusd, held.spent_microusd
+        spent = claim.spent_microusd
+        amount = max(claim.amount_microusd, spent)
+        target += spent + claim.reserved_microusd
+    spent_now = budget.spent_microusd + spent - booked
+    leased_now = budget.leased_microusd - outstanding + amount - spent
+    left = budget.limit.limit_microusd - spent_now - leased_now
+    need = max(target - amount, 0) if claim.wanted_microusd else 0
+    spare = (left - need - _tight(budget.limit)) // _SPARE_PARTS
+    if claim.wanted_microusd:
+        need += max(min(claim.spare_microusd, spare), 0)
+    granted = max(min(need, left), 0)
+    after = replace(budget, spent_microusd=spent_now, leased_microusd=leased_now + granted)
+    return after, replace(lease, amount_microusd=amount + granted, spent_microusd=spent)
+
+
+def _tight(limit: Limit) -> int:
+    return limit.limit_microusd // _TIGHT_PARTS
+
+
+def answer(
+    budget: Budget, own: Lease | None, claim: Claim, empty: Lease, now_us: int = 0
+) -> tuple[Budget, Grant, Lease]:
+    """Budget, grant and lease after a claim; `own` is the lease of this run and window, if any."""
+    is_same = own is not None and claim.window_start_us == own.window_start_us
+    if own is not None and not is_same:
+        # The grant never reached its holder, so nothing of it was used: it goes back.
+        unused = own.outstanding_microusd
+        budget = replace(budget, leased_microusd=budget.leased_microusd - unused)
+    after, lease = exchanged(budget, own if is_same else None, claim, empty)
+    window_end = window_end_us(
+        after.limit.window, max(now_us, after.window_start_us), after.limit.time_zone
+    )
+    grant = Grant(
+        key=claim.key,
+        is_fresh=not is_same,
+        window_start_us=after.window_start_us,
+        amount_microusd=lease.amount_microusd,
+        valid_until_us=min(lease.expires_us, window_end),
+        left_microusd=after.left_microusd,
+        elsewhere_microusd=after.leased_microusd - lease.outstanding_microusd,
+        is_tight=after.left_microusd <= _tight(after.limit),
+    )
+    return after, grant, lease
+
+
+class HeldSlice(Pot):
+    """A worker's part of one budget, and what it last heard about the rest."""
+
+    __slots__ = (
+        "booked",
+        "elsewhere",
+        "is_tight",
+        "is_unsure",
+        "left",
+        "quiet_rounds",
+        "seen",
+        "valid_until_s",
+        "window_start_us",
+    )
+
+    def __init__(self, limit: Limit, left: int) -> None:
+        super().__init__(limit)
+        self.window_start_us = NO_WINDOW
+        self.valid_until_s = 0.0
+        """On the clock that nobody sets: a slice must not outlive its lease by a clock set back."""
+        self.booked = 0
+        """How much of `spent` the database knows."""
+        self.left = left
+        self.elsewhere = 0
+        self.is_tight = False
+        self.is_unsure = False
+        """Whether a claim was sent whose answer never came."""
+        self.seen = (0, 0)
+        self.quiet_rounds = 0
+
+    def hear(self, grant: Grant, valid_until_s: float) -> None:
+        self.window_start_us = grant.window_start_us
+        self.amount = grant.amount_microusd
+        self.valid_until_us = grant.valid_until_us
+        self.valid_until_s = valid_until_s
+        self.left = grant.left_microusd
+        self.elsewhere = grant.elsewhere_microusd
+        self.is_tight = grant.is_tight
+        self.is_unsure = False
+
+    @property
+    def has_news(self) -> bool:
+        return self.is_unsure or self.spent != self.booked
+
+    def count_quiet(self) -> int:
+        """For how many rounds nothing was reserved or spent."""
+        now = (self.spent, self.reserved)
+        self.quiet_rounds = self.quiet_rounds + 1 if now == self.seen else 0
+        self.seen = now
+        return self.quiet_rounds

@@ -1,0 +1,61 @@
+"""What all workers counted under a canary and beside it: the guard judges by it, pages show it."""
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.clock import Clock
+from gateway.rollout.trials import Arm
+from gateway.store.engine import Database
+from gateway.store.schema.policies import canary_figures
+
+
+_C = canary_figures.c
+
+
+class Measured(Struct, frozen=True):
+    """One canary's figures, of all workers together."""
+
+    canary: Arm
+    beside: Arm
+    workers: int = 0
+    """Runs of workers that counted anything; 0 where there are no figures."""
+    changed_us: int = 0
+
+
+class CanaryFigures:
+    """Keeps one row per canary and run of a worker."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def report(self, level: str, number: int, run: str, canary: Arm, beside: Arm) -> None:
+        """Say what one run of a worker counted so far, instead of what it said before."""
+        here = (_C.level == level) & (_C.number == number) & (_C.run == run)
+        said = msgspec.json.encode((canary, beside)).decode()
+        values = {"arms": said, "changed_us": self._clock.utc_us()}
+        async with self._database.writing() as connection:
+            changed = await connection.execute(update(canary_figures).where(here).values(values))
+            if changed.rowcount == 0:
+                row = {"level": level, "number": number, "run": run} | values
+                await connection.execute(insert(canary_figures).values(row))
+
+    async def measured(self, level: str, number: int) -> Measured:
+        """The sum of what all runs said."""
+        query = select(_C.arms, _C.changed_us).where(_C.level == level, _C.number == number)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        canary, beside = Arm(), Arm()
+        for text, _ in rows:
+            mine, theirs = msgspec.json.decode(text, type=tuple[Arm, Arm])
+            canary.add(mine)
+            beside.add(theirs)
+        return Measured(canary, beside, len(rows), max((at for _, at in rows), default=0))
+
+
+async def forget_figures(connection: AsyncConnection, level: str, number: int) -> None:
+    """A canary begins anew: what was counted of it before is of another time."""
+    here = (_C.level == level) & (_C.number == number)
+    await connection.execute(delete(canary_figures).where(here))

@@ -1,0 +1,348 @@
+"""Policy documents, their versions and what was done to them; boards of targets by digest.
+
+Every change is one transaction that also raises the revision: each worker swaps its whole snapshot
+within a second, and no request ever sees half of a change.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import RowMapping, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.clock import Clock
+from gateway.configuration.guarding import GuardRules
+from gateway.errors import RequestInvalid
+from gateway.rollout.versions import ALONE, Action, Level, PolicyEvent, PolicyVersion, State, step
+from gateway.store.engine import Database
+from gateway.store.policies.canary_figures import CanaryFigures, forget_figures
+from gateway.store.policies.drafts import end_draft
+from gateway.store.policies.schedules import ScheduleTable, call_off, note
+from gateway.store.revisions import bump
+from gateway.store.schema.policies import (
+    policy_documents,
+    policy_events,
+    policy_texts,
+    policy_versions,
+    target_boards,
+)
+from policies.document import canonical_json
+from policies.facts import TargetFacts
+from policies.loading import load_document
+from policies.program import PolicyDocument
+
+
+ACTING: tuple[State, ...] = ("live", "canary", "shadow")
+PERCENT_MAX = 100.0
+_V = policy_versions.c
+_SETTLES: frozenset[Action] = frozenset({"reject", "publish", "stop", "withdraw"})
+"""After these what was left to a time is no longer meant: it is called off."""
+
+
+class PolicyStore:
+    """Reads and changes policy versions; the rules of the change are in `gateway.rollout`."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._documents: dict[str, PolicyDocument] = {}
+        self.figures = CanaryFigures(database, clock)
+        self.schedules = ScheduleTable(database, clock)
+
+    async def keep(self, document: PolicyDocument) -> None:
+        """Keep a document, so that decisions under it can be explained later."""
+        async with self._database.writing() as connection:
+            await self._keep(connection, document)
+
+    async def document(self, digest: str) -> PolicyDocument | None:
+        """A document that was kept."""
+        known = self._documents.get(digest)
+        if known is None:
+            async with self._database.reading() as connection:
+                query = select(policy_documents.c.body).where(policy_documents.c.digest == digest)
+                body = (await connection.execute(query)).scalar_one_or_none()
+            if body is None:
+                return None
+            known = self._documents[digest] = load_document(body)
+        return known
+
+    async def keep_board(self, digest: str, targets: Sequence[TargetFacts]) -> None:
+        """Keep what policy knew of the targets."""
+        text = msgspec.json.encode(targets, order="deterministic").decode()
+        async with self._database.writing() as connection:
+            known = select(target_boards.c.digest).where(target_boards.c.digest == digest)
+            if (await connection.execute(known)).first() is None:
+                row = {"digest": digest, "targets": text, "created_us": self._clock.utc_us()}
+                await connection.execute(insert(target_boards), row)
+
+    async def boards(self) -> Mapping[str, tuple[TargetFacts, ...]]:
+        """Every board that was kept."""
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(select(target_boards))).all()
+        kind = tuple[TargetFacts, ...]
+        return {digest: msgspec.json.decode(text, type=kind) for digest, text, _ in rows}
+
+    async def newest_board(self) -> tuple[TargetFacts, ...]:
+        """The targets as a worker told them last; none while no worker ever did."""
+        columns = target_boards.c
+        query = select(columns.targets).order_by(columns.created_us.desc(), columns.digest).limit(1)
+        async with self._database.reading() as connection:
+            text = (await connection.execute(query)).scalar_one_or_none()
+        return () if text is None else msgspec.json.decode(text, type=tuple[TargetFacts, ...])
+
+    async def draft(
+        self,
+        level: str,
+        document: PolicyDocument,
+        author: str,
+        note: str = "",
+        *,
+        text: str = "",
+        revision: int | None = None,
+        guard: GuardRules | None = None,
+    ) -> PolicyVersion:
+        """A new version of a level. The document must have passed its checks.
+
+        `text` is the document as somebody wrote it, with comments; it is kept beside the version.
+        As a canary it will keep the limits of `guard`, or without them the installation's own.
+        With a `revision` the level's draft becomes the version: it is gone afterwards.
+
+        Raises:
+            DraftConflict: the draft has another revision now.
+        """
+        kept = msgspec.json.encode(guard).decode() if guard else ""
+        async with self._database.writing() as connection:
+            await bump(connection)  # First, because it makes other writers wait.
+            if revision is not None:
+                await end_draft(connection, level, revision)
+            await self._keep(connection, document)
+            digest = document.digest
+            new = await self._add(connection, level, digest, author, note, "draft", guard=kept)
+            await self._keep_text(connection, level, new.number, text)
+            await self._note(connection, level, new.number, new.author, "draft", note)
+            return msgspec.structs.replace(new, guard=guard)
+
+    async def act(
+        self,
+        level: str,
+        number: int,
+        action: Action,
+        actor: str,
+        *,
+        percent: float = 0.0,
+        reason: str = "",
+    ) -> PolicyVersion:
+        """Take a version one step further.
+
+        Raises:
+            Forbidden: the author approves.
+            RequestInvalid: there is no such version, or the action does not fit its state.
+        """
+        if action == "canary" and not 0 < percent <= PERCENT_MAX:
+            raise RequestInvalid("a canary gets more than 0 and at most 100 percent")
+        async with self._database.writing() as connection:
+            await bump(connection)
+            version = await self.version_within(connection, level, number)
+            return await self.act_within(
+                connection, version, action, actor, percent=percent, reason=reason
+            )
+
+    async def act_within(
+        self,
+        connection: AsyncConnection,
+        version: PolicyVersion,
+        action: Action,
+        actor: str,
+        *,
+        percent: float = 0.0,
+        reason: str = "",
+    ) -> PolicyVersion:
+        """The same as part of a transaction that has raised the revision; see `act`."""
+        level, number = version.level, version.number
+        state = step(version, action, actor)
+        if action == "canary" and version.state != "canary":
+            await forget_figures(connection, level, number)
+        if action in _SETTLES:
+            said = f"{action} by {actor}"
+            await call_off(connection, level, number, self._clock.utc_us(), actor, said)
+        changes: dict[str, Any] = {"state": state, "percent": percent}
+        if action == "approve":
+            changes["approver"] = actor
+        await self._replace_predecessor(connection, level, number, state)
+        if state == "live":
+            await self._end_trials(connection, level, number)
+        await self._change(connection, level, number, changes)
+        await self._note(connection, level, number, actor, action, reason)
+        return await self.version_within(connection, level, number)
+
+    async def roll_back(
+        self, level: str, actor: str, *, to: int | None = None, reason: str = ""
+    ) -> PolicyVersion:
+        """A new live version equal to an old one, which had been approved and live before.
+
+        Without `to` it is the one before the live one.
+        """
+        async with self._database.writing() as connection:
+            await bump(connection)
+            query = select(policy_versions).where(_V.level == level, _V.state == "retired")
+            query = query.order_by(_V.changed_us.desc(), _V.number.desc())
+            rows = (await connection.execute(query)).mappings().all()
+            olds = [_version_of(row) for row in rows]
+            old = next((each for each in olds if to is None or each.number == to), None)
+            if old is None:
+                raise RequestInvalid("there is no version that was live before")
+            note = f"version {old.number} again"
+            new = await self._add(connection, level, old.digest, old.author, note, "approved")
+            written = select(policy_texts.c.text).where(
+                policy_texts.c.level == level, policy_texts.c.number == old.number
+            )
+            text = (await connection.execute(written)).scalar_one_or_none() or ""
+            await self._keep_text(connection, level, new.number, text)
+            await self._replace_predecessor(connection, level, new.number, "live")
+            await self._end_trials(connection, level, new.number)
+            changes = {"state": "live", "approver": old.approver}
+            await self._change(connection, level, new.number, changes)
+            await self._note(connection, level, new.number, actor, "roll_back", reason or note)
+            return await self.version_within(connection, level, new.number)
+
+    async def versions(self, level: str | None = None) -> list[PolicyVersion]:
+        """All versions, by level, the newest first."""
+        query = select(policy_versions).order_by(_V.level, _V.number.desc())
+        if level is not None:
+            query = query.where(_V.level == level)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [_version_of(row) for row in rows]
+
+    async def awaiting(self) -> list[PolicyVersion]:
+        """Versions of all levels that nobody has approved or rejected yet, the oldest first."""
+        query = select(policy_versions).where(_V.state == "draft").order_by(_V.created_us)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [_version_of(row) for row in rows]
+
+    async def version(self, level: str, number: int) -> PolicyVersion:
+        """Raises RequestInvalid when there is no such version."""
+        async with self._database.reading() as connection:
+            return await self.version_within(connection, level, number)
+
+    async def history(self, level: str) -> list[PolicyEvent]:
+        """What was done on a level, in order."""
+        columns = policy_events.c
+        query = select(policy_events).where(columns.level == level).order_by(columns.place)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [
+            PolicyEvent(**{name: row[name] for name in PolicyEvent.__struct_fields__})
+            for row in rows
+        ]
+
+    async def levels(self) -> dict[str, Level]:
+        """The acting documents of every level, as one reading transaction sees them."""
+        query = select(policy_versions).where(_V.state.in_(ACTING))
+        async with self._database.reading() as connection:
+            rows = [_version_of(row) for row in (await connection.execute(query)).mappings()]
+        found: dict[str, Level] = {}
+        for version in rows:
+            document = await self.document(version.digest)
+            assert document is not None  # A foreign key.
+            level = found.get(version.level, Level())
+            changes: dict[str, Any] = {version.state: document}
+            if version.state == "canary":
+                changes |= {"canary_number": version.number, "percent": version.percent}
+                changes["guard"] = version.guard
+            found[version.level] = msgspec.structs.replace(level, **changes)
+        return found
+
+    async def _keep(self, connection: AsyncConnection, document: PolicyDocument) -> None:
+        self._documents[document.digest] = document
+        digest = policy_documents.c.digest
+        known = select(digest).where(digest == document.digest)
+        if (await connection.execute(known)).first() is None:
+            row = {
+                "digest": document.digest,
+                "name": document.name,
+                "body": canonical_json(document.body).decode(),
+                "created_us": self._clock.utc_us(),
+            }
+            await connection.execute(insert(policy_documents), row)
+
+    @staticmethod
+    async def _keep_text(connection: AsyncConnection, level: str, number: int, text: str) -> None:
+        if text:
+            row = {"level": level, "number": number, "text": text}
+            await connection.execute(insert(policy_texts), row)
+
+    async def _add(
+        self,
+        connection: AsyncConnection,
+        level: str,
+        digest: str,
+        author: str,
+        note: str,
+        state: State,
+        *,
+        guard: str = "",
+    ) -> PolicyVersion:
+        if not author.strip():
+            raise RequestInvalid("a policy has an author")
+        newest = select(func.max(_V.number)).where(_V.level == level)
+        number = ((await connection.execute(newest)).scalar_one_or_none() or 0) + 1
+        now_us = self._clock.utc_us()
+        version = PolicyVersion(level, number, digest, state, author.strip()[:200], now_us, note)
+        row = msgspec.structs.asdict(version) | {"changed_us": now_us, "guard": guard}
+        await connection.execute(insert(policy_versions), row)
+        return version
+
+    async def _replace_predecessor(
+        self, connection: AsyncConnection, level: str, number: int, state: State
+    ) -> None:
+        """A level has one version of each acting state."""
+        if state in ALONE:
+            following: dict[str, Any] = {"state": ALONE[state], "percent": 0.0}
+            following["changed_us"] = self._clock.utc_us()
+            others = (_V.level == level) & (_V.state == state) & (_V.number != number)
+            await connection.execute(update(policy_versions).where(others).values(**following))
+
+    async def _end_trials(self, connection: AsyncConnection, level: str, number: int) -> None:
+        """What was on trial against the former live version must be tried again."""
+        for state in ("canary", "shadow"):
+            await self._replace_predecessor(connection, level, number, state)
+
+    async def _change(
+        self, connection: AsyncConnection, level: str, number: int, changes: dict[str, Any]
+    ) -> None:
+        changes["changed_us"] = self._clock.utc_us()
+        here = (_V.level == level) & (_V.number == number)
+        await connection.execute(update(policy_versions).where(here).values(**changes))
+
+    async def _note(
+        self,
+        connection: AsyncConnection,
+        level: str,
+        number: int,
+        actor: str,
+        action: str,
+        reason: str,
+    ) -> None:
+        now_us = self._clock.utc_us()
+        await note(connection, level, number, now_us, (actor, action, reason))
+
+    async def version_within(
+        self, connection: AsyncConnection, level: str, number: int
+    ) -> PolicyVersion:
+        """A version as a transaction sees it; raises RequestInvalid when there is none."""
+        here = (_V.level == level) & (_V.number == number)
+        query = select(policy_versions).where(here)
+        row = (await connection.execute(query)).mappings().first()
+        if row is None:
+            raise RequestInvalid(f"there is no version {number} of this level")
+        return _version_of(row)
+
+
+def _version_of(row: RowMapping) -> PolicyVersion:
+    fields = {name: row[name] for name in PolicyVersion.__struct_fields__}
+    rules = row["guard"]
+    fields["guard"] = msgspec.json.decode(rules, type=GuardRules) if rules else None
+    return PolicyVersion(**fields)

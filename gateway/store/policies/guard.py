@@ -1,0 +1,83 @@
+"""Ends canaries that do harm: every worker looks at the traffic of all, the first one acts.
+
+A worker's own figures are enough for it to act; those of all workers together are asked as well,
+so that a canary with little traffic on each of them is found out, too.
+"""
+
+import secrets
+
+from gateway.configuration.guarding import DEEDS
+from gateway.deeds import Deeds
+from gateway.errors import RequestInvalid
+from gateway.rollout.trials import Arm, Trials
+from gateway.rollout.versions import Action, Trial
+from gateway.snapshot import SnapshotKeeper
+from gateway.store.policies.documents import PolicyStore
+from gateway.telemetry import Event, logger
+
+
+ACTOR = "guard"
+
+
+class CanaryGuard:
+    """Call `tend` every second: a harmful canary is gone from all workers a second later."""
+
+    def __init__(
+        self,
+        trials: Trials,
+        policies: PolicyStore,
+        snapshots: SnapshotKeeper,
+        deeds: Deeds,
+    ) -> None:
+        self._trials = trials
+        self._policies = policies
+        self._snapshots = snapshots
+        self._figures = policies.figures
+        self._deeds = deeds
+        self._run = secrets.token_hex(8)
+        self._said: dict[tuple[str, int], tuple[int, int]] = {}
+        self._log = logger()
+
+    async def tend(self) -> None:
+        """Count for what is on trial now, and end what speaks against itself."""
+        for tried, reason in self._trials.targets.worse():
+            # A policy gave it its share, so people take it away.
+            said = f"{tried.rule}: {reason}"
+            self._log.warning(Event.CANARY_WORSE, target=tried.target, reason=said)
+        watched = self._snapshots.policies.watched()
+        self._trials.watch(watched)
+        ended = set()
+        for trial, reason in list(self._trials.harmful(watched)):
+            if (trial.level, trial.number) not in ended:
+                ended.add((trial.level, trial.number))
+                await self._end(trial, reason)
+        for trial, canary, beside in self._trials.figures(watched):
+            await self._report(trial, canary, beside)
+            if (trial.level, trial.number) in ended:
+                continue
+            all_of = await self._figures.measured(trial.level, trial.number)
+            if reason := self._trials.harm(trial, all_of.canary, all_of.beside):
+                await self._end(trial, reason)
+
+    async def _report(self, trial: Trial, canary: Arm, beside: Arm) -> None:
+        key, counted = (trial.level, trial.number), (canary.requests, beside.requests)
+        if self._said.get(key, (0, 0)) != counted:
+            await self._figures.report(*key, self._run, canary, beside)
+            self._said[key] = counted
+
+    async def _end(self, trial: Trial, reason: str) -> None:
+        rule = self._trials.on_harm(trial)
+        action: Action = "stop" if rule == "halt" else "withdraw"
+        try:
+            # Only a canary: an approved version that somebody stopped meanwhile is left alone.
+            await self._policies.act(trial.level, trial.number, action, ACTOR, reason=reason)
+        except RequestInvalid:
+            return  # Another worker, or a person, was faster.
+        event = Event.CANARY_HALTED if rule == "halt" else Event.CANARY_WITHDRAWN
+        self._log.warning(event, version=trial.number, reason=reason)
+        organisation = trial.level.partition(":")[2].partition("/")[0]
+        after = {"level": trial.level, "number": trial.number, "reason": reason}
+        # Recorded when it is done: a log that cannot be written must not keep harm going.
+        await self._deeds.record(
+            ACTOR, f"policy.{action}", organisation, after=after | {"became": DEEDS[rule]}
+        )

@@ -1,0 +1,242 @@
+"""Versions that are to act at a time: who ordered it, when, and what was live when they did.
+
+A schedule remembers which versions acted when it was made. Whatever was published meanwhile wins:
+at its time the schedule is then refused, and stays to be seen until somebody decides again.
+"""
+
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict
+from sqlalchemy import RowMapping, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.clock import Clock
+from gateway.errors import RequestInvalid
+from gateway.rollout.versions import PolicyEvent
+from gateway.store.engine import Database
+from gateway.store.revisions import bump
+from gateway.store.schema.policies import policy_events, policy_schedules, policy_versions
+
+
+ScheduleState = Literal["waiting", "done", "refused", "cancelled"]
+SCHEDULED: Final = ("publish", "canary")
+"""What may be left to a clock."""
+AHEAD_US_MAX: Final = 366 * 86_400_000_000
+LATE_US: Final = 60_000_000
+"""From here on it is said by how much something came late."""
+_US_PER_S: Final = 1_000_000
+_S = policy_schedules.c
+_V = policy_versions.c
+_READY: Final = ("approved", "shadow", "canary")
+
+
+class Schedule(Struct, frozen=True):
+    """One version's appointment."""
+
+    id: str
+    level: str
+    number: int
+    action: str
+    at_us: int
+    actor: str
+    created_us: int
+    percent: float = 0.0
+    reason: str = ""
+    live: int = 0
+    """The version that was live when this was ordered; 0 for none."""
+    canary: int = 0
+    state: ScheduleState = "waiting"
+    ended_us: int = 0
+    ended_by: str = ""
+    said: str = ""
+    """Why it was refused or called off."""
+
+    @property
+    def late_us(self) -> int:
+        """How long after its time it was done."""
+        is_late = self.state in ("done", "refused") and self.ended_us - self.at_us >= LATE_US
+        return self.ended_us - self.at_us if is_late else 0
+
+
+class ScheduleTable:
+    """Schedules of one database."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def add(
+        self,
+        level: str,
+        number: int,
+        action: str,
+        at_us: int,
+        actor: str,
+        *,
+        percent: float = 0.0,
+        reason: str = "",
+    ) -> Schedule:
+        """Let a version act from a time on; what was ordered for it before is called off.
+
+        Raises:
+            RequestInvalid: the time is past or too far ahead, the version is not approved, or the
+                action is none of `SCHEDULED`.
+        """
+        now_us = self._clock.utc_us()
+        if action not in SCHEDULED:
+            raise RequestInvalid(f"one of {', '.join(SCHEDULED)} may be left to a time")
+        if action == "canary" and not 0 < percent <= 100:  # noqa: PLR2004
+            raise RequestInvalid("a canary gets more than 0 and at most 100 percent")
+        if not now_us < at_us <= now_us + AHEAD_US_MAX:
+            raise RequestInvalid("a time to come, within a year", parameter="at")
+        async with self._database.writing() as connection:
+            await bump(connection)
+            acting = await acting_of(connection, level)
+            here = (_V.level == level) & (_V.number == number)
+            state = (await connection.execute(select(_V.state).where(here))).scalar_one_or_none()
+            if state not in _READY:
+                found = f"is {state}" if state else "is not there"
+                raise RequestInvalid(f"version {number} {found}: only what is approved can wait")
+            await call_off(connection, level, number, now_us, actor, "ordered anew")
+            schedule = Schedule(
+                secrets.token_hex(6),
+                level,
+                number,
+                action,
+                at_us,
+                actor[:200],
+                now_us,
+                percent if action == "canary" else 0.0,
+                reason,
+                acting.get("live", 0),
+                acting.get("canary", 0),
+            )
+            await connection.execute(insert(policy_schedules).values(asdict(schedule)))
+            said = f"{in_words(schedule)}; {reason}" if reason else in_words(schedule)
+            await note(connection, level, number, now_us, (actor, "schedule", said))
+            return schedule
+
+    async def cancel(self, level: str, number: int, actor: str, reason: str) -> Schedule:
+        """Call off what waits for a version.
+
+        Raises:
+            RequestInvalid: nothing waits for it; perhaps it was just done.
+        """
+        async with self._database.writing() as connection:
+            await bump(connection)
+            waiting = await _rows(connection, _waiting(level, number))
+            if not waiting:
+                raise RequestInvalid(f"nothing is scheduled for version {number} any more")
+            now_us = self._clock.utc_us()
+            await call_off(connection, level, number, now_us, actor, reason)
+            await note(connection, level, number, now_us, (actor, "unschedule", reason))
+            return (await _rows(connection, _S.id == waiting[0].id))[0]
+
+    async def due(self) -> list[Schedule]:
+        """What waits and whose time has come, the oldest first."""
+        is_due = (_S.state == "waiting") & (_S.at_us <= self._clock.utc_us())
+        async with self._database.reading() as connection:
+            return await _rows(connection, is_due)
+
+    async def of(self, level: str | None = None) -> list[Schedule]:
+        """All of a level, or of every level, by their time."""
+        async with self._database.reading() as connection:
+            return await _rows(connection, _S.level == level if level is not None else _S.id != "")
+
+    async def open(self, since_us: int) -> list[Schedule]:
+        """What waits, and the last of each version if it was refused since then.
+
+        A refusal is over once the version was scheduled again, or something was done with it.
+        """
+        newest: dict[tuple[str, int], Schedule] = {}
+        async with self._database.reading() as connection:
+            rows = await _rows(connection, (_S.state == "waiting") | (_S.ended_us >= since_us))
+            query = select(_V.level, _V.number).where(_V.state.in_(_READY))
+            ready = {(level, number) for level, number in await connection.execute(query)}
+        for each in sorted(rows, key=lambda each: each.created_us):
+            newest[each.level, each.number] = each
+        found = [
+            each
+            for key, each in newest.items()
+            if each.state == "waiting"
+            or (each.state == "refused" and each.ended_us >= since_us and key in ready)
+        ]
+        return sorted(found, key=lambda each: each.at_us)
+
+    async def conflict(self, schedule: Schedule) -> str:
+        """What would stand in the way of a schedule if its time were now; empty for nothing."""
+        async with self._database.reading() as connection:
+            return conflict_of(schedule, await acting_of(connection, schedule.level))
+
+
+def in_words(schedule: Schedule) -> str:
+    """What is to happen and when, in UTC."""
+    at = datetime.fromtimestamp(schedule.at_us / _US_PER_S, UTC).isoformat(timespec="seconds")
+    share = f" for {schedule.percent:g} % of the keys" if schedule.percent else ""
+    return f"{schedule.action}{share} at {at.replace('+00:00', 'Z')}"
+
+
+def conflict_of(schedule: Schedule, acting: Mapping[str, int]) -> str:
+    """Why a schedule must not be kept any more; empty where it may."""
+    live, canary = acting.get("live", 0), acting.get("canary", 0)
+    if live != schedule.live:
+        was = f"version {schedule.live} was" if schedule.live else "none was"
+        now = f"version {live} is live now" if live else "no version is live now"
+        return f"{now}; {was} when this was ordered"
+    if canary not in (0, schedule.number, schedule.canary):
+        return f"version {canary} has become a canary since this was ordered, and would be ended"
+    return ""
+
+
+async def acting_of(connection: AsyncConnection, level: str) -> dict[str, int]:
+    """The versions of a level that act now, by state."""
+    query = select(_V.state, _V.number).where(
+        _V.level == level, _V.state.in_(("live", "canary", "shadow"))
+    )
+    return {row.state: row.number for row in await connection.execute(query)}
+
+
+async def call_off(
+    connection: AsyncConnection, level: str, number: int, utc_us: int, actor: str, said: str
+) -> None:
+    """End what waits for a version, as part of a transaction."""
+    values = {"state": "cancelled", "ended_us": utc_us, "ended_by": actor[:200], "said": said}
+    await connection.execute(update(policy_schedules).where(_waiting(level, number)).values(values))
+
+
+async def note(
+    connection: AsyncConnection, level: str, number: int, utc_us: int, said: tuple[str, str, str]
+) -> None:
+    """A line in a level's history: actor, action and reason of what was done to a version."""
+    columns = policy_events.c
+    last = select(func.max(columns.place)).where(columns.level == level)
+    place = ((await connection.execute(last)).scalar_one_or_none() or 0) + 1
+    actor, action, reason = said
+    event = PolicyEvent(level, number, utc_us, actor[:200], action, reason)
+    await connection.execute(insert(policy_events), asdict(event) | {"place": place})
+
+
+async def claim(connection: AsyncConnection, schedule: Schedule, utc_us: int, said: str) -> bool:
+    """End a schedule as done, or as refused for what is `said`; false if somebody else did."""
+    state = "refused" if said else "done"
+    values = {"state": state, "ended_us": utc_us, "ended_by": "schedule", "said": said}
+    here = (_S.id == schedule.id) & (_S.state == "waiting")
+    ended = await connection.execute(update(policy_schedules).where(here).values(values))
+    return ended.rowcount == 1
+
+
+def _waiting(level: str, number: int) -> Any:
+    return (_S.level == level) & (_S.number == number) & (_S.state == "waiting")
+
+
+async def _rows(connection: AsyncConnection, condition: Any) -> list[Schedule]:
+    query = select(policy_schedules).where(condition).order_by(_S.at_us, _S.created_us)
+    return [_schedule_of(row) for row in (await connection.execute(query)).mappings()]
+
+
+def _schedule_of(row: RowMapping) -> Schedule:
+    return Schedule(**{name: row[name] for name in Schedule.__struct_fields__})

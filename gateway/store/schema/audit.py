@@ -1,0 +1,169 @@
+"""The schema of the evidence: what the database holds of the log, its trees and its deliveries."""
+
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, String, Table, Text, text
+
+from gateway.store.schema.tables import metadata
+
+
+audit_records = Table(
+    "audit_records",
+    metadata,
+    Column("organisation", Text, primary_key=True),
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("worker", Text, nullable=False),
+    Column("segment", BigInteger, nullable=False),
+    Column("offset_bytes", BigInteger, nullable=False),
+    Column("stage", Text, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("utc_us", BigInteger, nullable=False),
+    Column("workspace", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("provider", Text, nullable=False),
+    Column("jurisdiction", Text, nullable=False),
+    Column("data_class", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("http_status", Integer, nullable=False),
+    Column("error", Text, nullable=False),
+    Column("cost_microusd", BigInteger, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("duration_us", BigInteger, nullable=False),
+    Column("raw", LargeBinary),
+    Column("model_requested", Text, nullable=False, server_default=""),
+    Column("findings", Text, nullable=False, server_default=""),
+    Column("about", Text, nullable=False, server_default=""),
+    Column("first_byte_us", BigInteger, nullable=False, server_default="0"),
+    Column("policy_digest", Text, nullable=False, server_default=""),
+    Index(None, "request_id"),
+)
+"""A projection of the segments: `raw` is the record's line (NULL: it is read from the segment), the
+other columns exist to be searched. Nothing is stored twice because a position moves with its rows.
+
+They are of any length, because a record that did not fit would stop the projection for good; what
+is searched of very long ones is their beginning, which is what an index has room for.
+`findings` is ` LABEL:count` of each label; `about` is the organisation that a deed concerns;
+`policy_digest` is added up, not searched.
+"""
+
+SEARCHED = (
+    *("stage", "status", "jurisdiction", "target", "model_requested", "data_class", "findings"),
+    *("project", "key_id", "workspace", "provider", "error", "actor", "action", "about"),
+    *("http_status", "cost_microusd", "input_tokens", "output_tokens"),
+    *("duration_us", "first_byte_us"),
+)
+"""Columns that a list filters by or counts: indexes in a list's order hold them, so that neither
+has to read the rows themselves, which are ten times as wide."""
+
+for _name, _columns, _where in (
+    ("listed", ("organisation", "utc_us", "sequence", *SEARCHED), ""),
+    (
+        "found",
+        ("organisation", "utc_us", "sequence", *SEARCHED),
+        "stage = 'outcome' AND findings <> ''",
+    ),
+    (
+        "not_ok",
+        ("organisation", "utc_us", "sequence", *SEARCHED),
+        "stage = 'outcome' AND status <> 'ok'",
+    ),
+    (
+        "others",
+        ("organisation", "utc_us", "sequence", *SEARCHED),
+        "stage <> 'intent' AND stage <> 'outcome'",
+    ),
+    ("actor", ("organisation", "actor", "utc_us"), "actor <> ''"),
+    ("about", ("about", "utc_us"), "about <> ''"),
+):
+    Index(
+        f"ix_audit_records_{_name}",
+        *(audit_records.c[_column] for _column in _columns),
+        sqlite_where=text(_where) if _where else None,
+        postgresql_where=text(_where) if _where else None,
+    )
+"""What people look for among very much else has indexes of its own: these rows are few."""
+
+audit_positions = Table(
+    "audit_positions",
+    metadata,
+    Column("worker", Text, primary_key=True),
+    Column("segment", BigInteger, nullable=False),
+    Column("offset_bytes", BigInteger, nullable=False),
+)
+"""How far each worker's segments are projected: the place after the last stored record."""
+
+audit_sequences = Table(
+    "audit_sequences",
+    metadata,
+    Column("organisation", Text, primary_key=True),
+    Column("next_sequence", BigInteger, nullable=False),
+    Column("open_tiles", LargeBinary, nullable=False),
+)
+"""Each organisation's log: its length plus one, and the end of its Merkle tree."""
+
+audit_tiles = Table(
+    "audit_tiles",
+    metadata,
+    Column("organisation", Text, primary_key=True),
+    Column("level", Integer, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("hashes", LargeBinary, nullable=False),
+)
+"""Full tiles of the Merkle trees: 256 hashes each, inserted once and never changed."""
+
+audit_checkpoints = Table(
+    "audit_checkpoints",
+    metadata,
+    Column("organisation", Text, primary_key=True),
+    Column("signed_us", BigInteger, primary_key=True, autoincrement=False),
+    Column("size", BigInteger, nullable=False),
+    Column("root", LargeBinary(32), nullable=False),
+    Column("note", Text, nullable=False),
+)
+
+audit_second_records = Table(
+    "audit_second_records",
+    metadata,
+    Column("worker", Text, primary_key=True),
+    Column("segment", BigInteger, primary_key=True, autoincrement=False),
+    Column("offset_bytes", BigInteger, primary_key=True, autoincrement=False),
+    Column("request_id", Text, nullable=False),
+    Column("stage", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Index(None, "request_id"),
+)
+"""Records that the database took itself while a worker's disk could not: their sealed content."""
+
+audit_second_keys = Table(
+    "audit_second_keys",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("organisation", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("line", Text, nullable=False),
+    Index(None, "organisation", "subject"),
+)
+"""Their data keys, wrapped, as lines of `keys.jsonl` are."""
+
+audit_cursors = Table(
+    "audit_cursors",
+    metadata,
+    Column("sink", String(63), primary_key=True),
+    Column("kind", String(20), primary_key=True),
+    Column("organisation", Text, primary_key=True),
+    Column("position", BigInteger, nullable=False),
+)
+"""How far each sink has taken an organisation's records (sequence) and checkpoints (time)."""
+
+audit_shippers = Table(
+    "audit_shippers",
+    metadata,
+    Column("sink", String(63), primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("until_us", BigInteger, nullable=False),
+)
+"""Which worker delivers to a sink now."""

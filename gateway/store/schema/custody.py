@@ -1,0 +1,77 @@
+"""The schema of custody: holds, reveals, erasure cases, and the evidence packs that were made."""
+
+from sqlalchemy import BigInteger, Boolean, Column, Integer, String, Table, Text
+
+from gateway.store.schema.tables import metadata
+
+
+audit_holds = Table(
+    "audit_holds",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("organisation", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("set_by", Text, nullable=False),
+    Column("set_us", BigInteger, nullable=False),
+    Column("release_by", Text, nullable=False),
+    Column("released_by", Text, nullable=False),
+)
+
+audit_reveals = Table(
+    "audit_reveals",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("organisation", Text, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("ticket", Text, nullable=False),
+    Column("asked_by", Text, nullable=False),
+    Column("asked_us", BigInteger, nullable=False),
+    Column("minutes", Integer, nullable=False),
+    Column("approved_by", Text, nullable=False),
+    Column("approved_us", BigInteger, nullable=False),
+    Column("used", Integer, nullable=False),
+    Column("ended_by", Text, nullable=False, server_default=""),
+    Column("ended_us", BigInteger, nullable=False, server_default="0"),
+)
+"""Who ended it before its time, or declined it, which is ended and never approved."""
+
+erasure_cases = Table(
+    "erasure_cases",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("organisation", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("law", String(20), nullable=False),
+    Column("ticket", Text, nullable=False),
+    Column("opened_by", Text, nullable=False),
+    Column("opened_us", BigInteger, nullable=False),
+    Column("due_us", BigInteger, nullable=False),
+    Column("state", String(10), nullable=False),
+    Column("closed_by", Text, nullable=False),
+    Column("closed_us", BigInteger, nullable=False),
+    Column("keys", Integer, nullable=False),
+    Column("certificate", Text, nullable=False),
+)
+"""`subject` is the keyed digest of an end user, never the name; empty is the whole organisation."""
+
+evidence_packs = Table(
+    "evidence_packs",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("organisation", Text, nullable=False),
+    Column("log", Text, nullable=False),
+    Column("recipient", Text, nullable=False),
+    Column("since_us", BigInteger, nullable=False),
+    Column("until_us", BigInteger, nullable=False),
+    Column("with_policies", Boolean, nullable=False),
+    Column("made_by", Text, nullable=False),
+    Column("made_us", BigInteger, nullable=False),
+    Column("state", String(10), nullable=False),
+    Column("records", BigInteger, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("problem", Text, nullable=False),
+)
+"""`log` is whose log it proves: the organisation's own, or that of the operators."""

@@ -1,0 +1,30 @@
+"""The schema of price files: what was given as one, and which was put in force when and by whom."""
+
+from sqlalchemy import BigInteger, Column, Index, Integer, String, Table, Text
+
+from gateway.store.schema.tables import metadata
+
+
+price_files = Table(
+    "price_files",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("name", String(100), nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("text", Text, nullable=False),
+    Column("added_by", String(200), nullable=False),
+    Column("added_us", BigInteger, nullable=False),
+    Index(None, "digest", unique=True),
+)
+"""Texts that were right when they were given; never changed and never deleted."""
+
+price_orders = Table(
+    "price_orders",
+    metadata,
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("number", Integer, nullable=False),
+    Column("actor", String(200), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("utc_us", BigInteger, nullable=False),
+)
+"""Which file is in force since when: the last row's; 0 is what the configuration names."""

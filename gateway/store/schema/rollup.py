@@ -1,0 +1,59 @@
+"""The schema of the rollup: outcomes added up by hour and by day, and how far the adding went.
+
+It can be thrown away and made again from the audit log's projection, as that from the segments.
+"""
+
+from sqlalchemy import BigInteger, Column, String, Table, Text
+
+from gateway.store.schema.tables import metadata
+
+
+COUNTERS = (
+    *("requests", "failed", "refused", "found", "unpriced"),
+    *("input_tokens", "output_tokens", "cost_microusd", "duration_us"),
+)
+"""`found` are requests with findings, `unpriced` answered ones that cost nothing."""
+
+
+def _counters() -> list[Column[int]]:
+    added = [Column(name, BigInteger, nullable=False) for name in COUNTERS]
+    return [*added, Column("last_us", BigInteger, nullable=False)]
+
+
+traffic_hours = Table(
+    "traffic_hours",
+    metadata,
+    Column("organisation", Text, primary_key=True),
+    Column("hour_us", BigInteger, primary_key=True, autoincrement=False),
+    Column("key_id", Text, primary_key=True),
+    Column("target", Text, primary_key=True),
+    Column("provider", Text, primary_key=True),
+    Column("jurisdiction", Text, primary_key=True),
+    *_counters(),
+)
+"""Hours of UTC, kept for some weeks."""
+
+traffic_days = Table(
+    "traffic_days",
+    metadata,
+    Column("organisation", Text, primary_key=True),
+    Column("day", String(10), primary_key=True),
+    Column("workspace", Text, primary_key=True),
+    Column("project", Text, primary_key=True),
+    Column("key_id", Text, primary_key=True),
+    Column("target", Text, primary_key=True),
+    Column("provider", Text, primary_key=True),
+    Column("jurisdiction", Text, primary_key=True),
+    Column("policy_digest", Text, primary_key=True, server_default=""),
+    *_counters(),
+)
+"""Days of the organisation's time zone; `policy_digest` is of the document that decided."""
+
+rollup_cursors = Table(
+    "rollup_cursors",
+    metadata,
+    Column("organisation", Text, primary_key=True),
+    Column("sequence", BigInteger, nullable=False),
+    Column("time_zone", String(64), nullable=False),
+)
+"""Up to which number an organisation's records are added up, and in whose days."""

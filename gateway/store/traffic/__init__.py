@@ -1,0 +1,1 @@
+"""What was recorded, read back: lists, figures, profiles and rehearsals."""

@@ -1,0 +1,146 @@
+"""Recorded decisions, read back from the projection: for replays, and for those who ask why."""
+
+from collections.abc import AsyncIterator
+
+from msgspec import Struct
+
+from gateway.audit.entries import decode_entry
+from gateway.identity import accounts_of
+from gateway.recall import Recaller
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.policies.documents import PolicyStore
+from gateway.types import AuditRecord, Principal
+from policies.explain import Explanation, explain
+from policies.facts import Facts
+from policies.replay import Recorded
+
+
+PENDING_MAX = 100_000
+"""Intents whose outcome was not met yet; an older one counts as unanswered."""
+
+
+class Timed(Struct, frozen=True):
+    """A recorded request and when it ended."""
+
+    utc_us: int
+    recorded: Recorded
+
+
+class DecisionArchive:
+    """Reads intents, outcomes and policy refusals; facts come back as policy saw them."""
+
+    def __init__(self, sink: DatabaseAuditSink, policies: PolicyStore) -> None:
+        self._sink = sink
+        self._policies = policies
+
+    async def recorded(self, since_us: int, until_us: int | None = None) -> AsyncIterator[Recorded]:
+        """Every decided request of that time whose facts were recorded, as it ended."""
+        boards = await self._policies.boards()
+        recaller = Recaller(boards.get)
+        pending: dict[str, tuple[AuditRecord, Facts]] = {}
+        async for row in self._sink.records(AuditQuery(since_us=since_us, until_us=until_us)):
+            if not row.projected.raw_json:
+                continue  # Damaged; `gatewright audit verify` says so.
+            record = decode_entry(row.projected.raw_json).record
+            if record.facts is not None:
+                facts = recaller.facts(record)
+                if facts is None:
+                    continue
+                if record.stage == "outcome":
+                    yield _recorded(record, facts, None)
+                    continue
+                pending[record.request_id] = (record, facts)
+                if len(pending) > PENDING_MAX:
+                    oldest = pending.pop(next(iter(pending)))
+                    yield _recorded(*oldest, None)
+            elif record.stage == "outcome" and record.request_id in pending:
+                yield _recorded(*pending.pop(record.request_id), record)
+        for intent, facts in pending.values():
+            yield _recorded(intent, facts, None)
+
+    async def newest(
+        self, organisation: str | None, most: int, *, since_us: int | None = None
+    ) -> list[Timed]:
+        """The last decided requests of an organisation, or of all, the newest first.
+
+        Bounded, where `recorded` reads all of a time: at most `most` answers and as many intents
+        are looked at, so a request that was still open at the edge is left out.
+        """
+        recaller = Recaller((await self._policies.boards()).get)
+        query = AuditQuery(organisation=organisation, stage="outcome", since_us=since_us)
+        outcomes = await self._sink.newest(query, most)
+        query = AuditQuery(organisation=organisation, stage="intent", since_us=since_us)
+        intents = {
+            row.projected.record.request_id: row.projected.record
+            for row in await self._sink.newest(query, most)
+        }
+        found: list[Timed] = []
+        for row in outcomes:
+            outcome = row.projected.record
+            decided = outcome if outcome.facts is not None else intents.get(outcome.request_id)
+            facts = None if decided is None else recaller.facts(decided)
+            if decided is not None and facts is not None:
+                ended = None if decided is outcome else outcome
+                found.append(Timed(outcome.utc_us, _recorded(decided, facts, ended)))
+        return found
+
+    async def facts_of(
+        self, organisation: str, request_id: str
+    ) -> tuple[AuditRecord, Facts] | None:
+        """What policy looked at for a request of this organisation, and its record."""
+        query = AuditQuery(organisation=organisation, request_id=request_id)
+        async for row in self._sink.records(query):
+            if not row.projected.raw_json:
+                continue
+            record = decode_entry(row.projected.raw_json).record
+            facts = Recaller((await self._policies.boards()).get).facts(record)
+            if facts is not None:
+                return record, facts
+        return None
+
+    async def explanation(
+        self, request_id: str, asker: Principal
+    ) -> tuple[AuditRecord, Explanation] | None:
+        """Why a request went where it went; None unless it was decided for the asker's project."""
+        query = AuditQuery(
+            organisation=asker.organisation,
+            workspace=asker.workspace,
+            project=asker.project,
+            request_id=request_id,
+        )
+        async for row in self._sink.records(query):
+            if not row.projected.raw_json:
+                continue
+            record = decode_entry(row.projected.raw_json).record
+            explanation = await self.explained(record)
+            if explanation is not None:
+                return record, explanation
+        return None
+
+    async def explained(self, record: AuditRecord) -> Explanation | None:
+        """The decision of an intent or a refusal, taken again from the facts in its record.
+
+        None where the record holds none, or its document or board of targets is not known.
+        """
+        if record.facts is None:
+            return None
+        facts = Recaller((await self._policies.boards()).get).facts(record)
+        document = await self._policies.document(record.policy_digest)
+        return explain(document, facts) if facts is not None and document is not None else None
+
+
+def _recorded(decided: AuditRecord, facts: Facts, outcome: AuditRecord | None) -> Recorded:
+    usage = outcome.usage if outcome is not None else None
+    return Recorded(
+        request_id=decided.request_id,
+        facts=facts,
+        document_digest=decided.policy_digest,
+        decision_digest=decided.decision,
+        is_refused=decided.stage == "outcome",
+        first=decided.candidates[0] if decided.candidates else "",
+        target=(outcome.target if outcome is not None else "") or decided.target,
+        cost_microusd=outcome.cost_microusd if outcome is not None else 0,
+        accounts=accounts_of(facts.organisation, facts.workspace, facts.project, facts.key_id),
+        input_tokens=usage.input_tokens if usage is not None else 0,
+        output_tokens=usage.output_tokens if usage is not None else 0,
+    )

@@ -1,0 +1,224 @@
+"""A filter's terms as conditions on the projection: those that an index leads along, and others.
+
+Indexes lead along time, along the few rows that found something, failed, name an actor or belong to
+no request, and along a request's id, which begins with its time.
+"""
+
+from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
+from sqlalchemy import ColumnElement, and_, literal_column, not_, or_
+
+from gateway.searching import ERROR, NONE, Filter, Term, moment_us, number_of
+from gateway.store.schema.audit import audit_records
+from gateway.store.speech import DatabaseKind
+
+
+IN_HOUSE: Final = "in-house"
+"""The jurisdiction of what runs here."""
+_ID_HEX: Final = 12
+"""Hex digits of the milliseconds that a request's id begins with."""
+_ID_HEX_MIN: Final = 7
+"""With so many the rest is 17 minutes at most."""
+_ID_LATE_MS: Final = 3_600_000
+"""A record is written within the hour after its request came."""
+_INT32_MAX: Final = 2**31 - 1
+_C = audit_records.c
+_TEXTS: Final = {
+    "model": _C.model_requested,
+    "target": _C.target,
+    "provider": _C.provider,
+    "error": _C.error,
+    "jurisdiction": _C.jurisdiction,
+    "key": _C.key_id,
+    "project": _C.project,
+    "workspace": _C.workspace,
+    "actor": _C.actor,
+    "action": _C.action,
+}
+_NUMBERS: Final[dict[str, Any]] = {
+    "http": _C.http_status,
+    "cost": _C.cost_microusd,
+    "tokens": _C.input_tokens + _C.output_tokens,
+    "duration": _C.duration_us,
+    "ttft": _C.first_byte_us,
+}
+_FEW: Final = {
+    "kind": "stage <> 'intent' AND stage <> 'outcome'",
+    "actor": "actor <> ''",
+    "error": "status <> 'ok'",
+    "status": "status <> 'ok'",
+    "route": "status <> 'ok'",
+    "pii": "findings <> ''",
+}
+"""What must hold of every row that a field may find, as the index of those rows says it."""
+Condition = ColumnElement[bool]
+
+
+class Source(Struct, frozen=True):
+    """Whose records: an organisation's own, or another log's that are about it."""
+
+    organisation: str
+    stage: str | None = None
+    about: str | None = None
+
+
+class Search(Struct, frozen=True):
+    """What is asked for, and when: `2h` is before `now_us`, a date is one in `zone`."""
+
+    source: Source
+    filter: Filter
+    now_us: int
+    zone: str = "UTC"
+    since_us: int | None = None
+    until_us: int | None = None
+    """Exclusive; to the microsecond, which a filter's text does not know."""
+
+
+class Conditions(NamedTuple):
+    """`led`: an index leads along them; `others` must be looked for among its rows."""
+
+    led: list[Condition]
+    others: list[Condition]
+    is_sparse: bool
+    """Whether the index holds only few of all rows."""
+
+
+def conditions_of(search: Search, kind: DatabaseKind) -> Conditions:
+    """What a search asks of the projection."""
+    source = search.source
+    led: list[Condition] = [_C.organisation == source.organisation]
+    if source.stage is not None:
+        led.append(_C.stage == literal_column(f"'{source.stage}'"))
+    if source.about is not None:
+        led += [_written("about <> ''"), _C.about == source.about]
+    if search.since_us is not None:
+        led.append(_C.utc_us >= search.since_us)
+    if search.until_us is not None:
+        led.append(_C.utc_us < search.until_us)
+    others: list[Condition] = []
+    is_sparse = source.about is not None
+    for term in search.filter.terms:
+        found = or_(*(_one(term, value, search, kind) for value in term.values))
+        is_led, leader = _leader(term, source)
+        if leader is not None:
+            led.append(leader)
+            is_sparse = True
+        (led if is_led else others).append(not_(found) if term.is_negated else found)
+    return Conditions(led, others, is_sparse)
+
+
+def _one(term: Term, value: str, search: Search, kind: DatabaseKind) -> Condition:
+    if term.field in _TEXTS:
+        return _like(_TEXTS[term.field], value, kind)
+    if term.field in _NUMBERS:
+        return _compared(term, value)
+    match term.field:
+        case "since":
+            return _C.utc_us >= moment_us(value, search.now_us, search.zone)
+        case "until":
+            return _C.utc_us < moment_us(value, search.now_us, search.zone)
+        case "status":
+            return _C.status.not_in(("ok", "")) if value == ERROR else _C.status == value
+        case "class":
+            return _C.data_class == value.upper()
+        case "kind":
+            return _C.stage == value
+    return {"id": _id, "route": _route, "pii": _label}[term.field](value)
+
+
+def _like(column: ColumnElement[str], value: str, kind: DatabaseKind) -> Condition:
+    if "*" not in value:
+        return column == value
+    # SQLite's LIKE takes capitals for small letters by itself.
+    like = column.like if kind == "sqlite" else column.ilike
+    return like(_pattern(value), escape="\\")
+
+
+def _leader(term: Term, source: Source) -> tuple[bool, Condition | None]:
+    """Whether an index finds a term's rows, and what makes the database take it."""
+    if term.is_negated:
+        return False, None
+    values, is_outcome = {*term.values}, source.stage == "outcome"
+    few = {
+        "kind": not {"intent", "outcome"} & values,
+        "actor": True,
+        "error": is_outcome,
+        "status": is_outcome and "ok" not in values,
+        "route": is_outcome and not {IN_HOUSE, "managed"} & values,
+        "pii": is_outcome and NONE not in values,
+    }
+    leader = _written(_FEW[term.field]) if few.get(term.field) else None
+    match term.field:
+        case "since" | "until":
+            return True, None
+        case "id":
+            return all(_milliseconds(value) is not None for value in term.values), None
+        case "kind":
+            return leader is not None, leader
+        case "actor":
+            return len(term.values) == 1 and "*" not in term.values[0], leader
+    return False, leader
+
+
+def _written(condition: str) -> Condition:
+    """Written out, because a partial index is taken only for what is seen to be its condition."""
+    return literal_column(f"({condition})")
+
+
+def _compared(term: Term, value: str) -> Condition:
+    column, number = _NUMBERS[term.field], number_of(term.field, value)
+    if term.field == "http":
+        number = min(number, _INT32_MAX)
+    match term.operator:
+        case "<":
+            return column < number  # type: ignore[no-any-return]
+        case "<=":
+            return column <= number  # type: ignore[no-any-return]
+        case ">":
+            return column > number  # type: ignore[no-any-return]
+        case ">=":
+            return column >= number  # type: ignore[no-any-return]
+    return column == number  # type: ignore[no-any-return]
+
+
+def _id(value: str) -> Condition:
+    begins = _C.request_id.like(_pattern(value) + "%", escape="\\")
+    span = _milliseconds(value)
+    if span is None:
+        return begins
+    first_us, last_us = span[0] * 1000, (span[1] + _ID_LATE_MS) * 1000
+    return and_(_C.utc_us >= first_us, _C.utc_us <= last_us, begins)
+
+
+def _milliseconds(value: str) -> tuple[int, int] | None:
+    """The milliseconds in which ids were made that begin so, if that is a span worth an index."""
+    digits = value.removeprefix("req_")[:_ID_HEX]
+    if digits == value or len(digits) < _ID_HEX_MIN:
+        return None
+    try:
+        first = int(digits.ljust(_ID_HEX, "0"), 16)
+        return first, int(digits.ljust(_ID_HEX, "f"), 16)
+    except ValueError:
+        return None
+
+
+def _route(value: str) -> Condition:
+    if value == "refused":
+        return _C.status == "refused"
+    is_home = _C.jurisdiction == IN_HOUSE
+    if value == IN_HOUSE:
+        return and_(_C.status != "refused", is_home)
+    return and_(_C.status != "refused", not_(is_home), _C.target != "")
+
+
+def _label(value: str) -> Condition:
+    if value == NONE:
+        return _C.findings == ""
+    return _C.findings.like(f"% {_pattern(value)}:%", escape="\\")
+
+
+def _pattern(value: str) -> str:
+    for special in "\\%_":
+        value = value.replace(special, f"\\{special}")
+    return value.replace("*", "%")

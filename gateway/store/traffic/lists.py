@@ -1,0 +1,235 @@
+"""Lists of recorded requests and deeds: pages of what a filter finds, newest first, and counts.
+
+Read from the projection's columns alone. The time of a question is bounded: conditions that no
+index answers are looked for among the newest rows that an index gives, and the answer says how far
+back that went. What is found is counted among the newest, and the answer says that, too.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from msgspec import Struct
+from sqlalchemy import Select, and_, or_, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.store.engine import Database
+from gateway.store.schema.audit import audit_records
+from gateway.store.traffic.conditions import IN_HOUSE, Search, conditions_of
+from gateway.store.traffic.facets import (
+    COUNTED,
+    Counts,
+    columns_of,
+    counted,
+    counting,
+    counts_of,
+    labels_of,
+)
+
+
+PAGE_ROWS: Final = 50
+COUNTED_ROWS: Final = 10_000
+"""Among so many of the newest rows values are counted."""
+LOOKED_AT_RECORDS: Final = 200_000
+"""So many are looked at for one page, where no index leads to the ones that are wanted."""
+_SPARSE: Final = 2
+"""As many times more where an index holds few of them."""
+_READ_ROWS: Final = 1_000
+_NAMES: Final = {
+    "model": "model_requested",
+    "class": "data_class",
+    "pii": "findings",
+    "key": "key_id",
+    "kind": "stage",
+}
+"""The columns of fields that are called otherwise."""
+_C = audit_records.c
+_SHOWN = (
+    *("utc_us", "sequence", "organisation", "stage", "request_id", "workspace", "project"),
+    *("key_id", "actor", "action", "about", "model_requested", "target", "provider"),
+    *("jurisdiction", "data_class", "findings", "status", "http_status", "error"),
+    *("cost_microusd", "input_tokens", "output_tokens", "duration_us", "first_byte_us"),
+)
+# PostgreSQL's planner does not know that the newest are wanted first and the limit is soon reached:
+# it would rather read the whole table, on several cores, and compile the query before.
+_ALONG_INDEXES: Final = text(
+    "SELECT set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true), "
+    "set_config('enable_bitmapscan', 'off', true), "
+    "set_config('max_parallel_workers_per_gather', '0', true)"
+)
+
+
+class Row(Struct, frozen=True):
+    """One record as a list shows it; never its content."""
+
+    utc_us: int
+    sequence: int
+    organisation: str
+    stage: str
+    request_id: str
+    workspace: str
+    project: str
+    key_id: str
+    actor: str
+    action: str
+    about: str
+    model_requested: str
+    target: str
+    provider: str
+    jurisdiction: str
+    data_class: str
+    findings: tuple[tuple[str, int], ...]
+    status: str
+    http_status: int
+    error: str
+    cost_microusd: int
+    input_tokens: int
+    output_tokens: int
+    duration_us: int
+    first_byte_us: int
+
+    @property
+    def route(self) -> str:
+        return route_of(self.status, self.jurisdiction, self.target)
+
+
+class Place(Struct, frozen=True):
+    """After which row a page goes on, in its order: later and higher numbers first."""
+
+    utc_us: int
+    sequence: int
+
+
+class Page(Struct, frozen=True):
+    """Rows, newest first."""
+
+    rows: tuple[Row, ...]
+    is_more: bool
+    """Whether further ones follow directly."""
+    looked_back_us: int | None = None
+    """Where the looking ended, if that was not at the end; older ones may still match."""
+
+
+def route_of(status: str, jurisdiction: str, target: str) -> str:
+    """`in-house`, `managed` or `refused`; empty where nothing was reached."""
+    if status == "refused":
+        return "refused"
+    if jurisdiction == IN_HOUSE:
+        return IN_HOUSE
+    return "managed" if target else ""
+
+
+class TrafficReader:
+    """Searches one database."""
+
+    def __init__(self, database: Database, looked_at: int = LOOKED_AT_RECORDS) -> None:
+        self._database = database
+        self._looked_at = looked_at
+
+    async def page(
+        self, search: Search, before: Place | None = None, limit: int = PAGE_ROWS
+    ) -> Page:
+        """The newest rows, or those that come after one.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        async with self._reading() as connection:
+            newest, looked_back_us = await self._newest(connection, search, before, limit + 1)
+            # An index finds which rows they are; only these are read.
+            places = newest.with_only_columns(_C.utc_us, _C.sequence).subquery()
+            query = (
+                select(*(_C[name] for name in _SHOWN))
+                .join(places, _C.sequence == places.c.sequence)
+                .where(_C.organisation == search.source.organisation)
+                .order_by(places.c.utc_us.desc(), places.c.sequence.desc())
+            )
+            found = (await connection.execute(query)).all()
+        rows = tuple(_row(each) for each in found[:limit])
+        is_more = len(found) > limit
+        return Page(rows, is_more, None if is_more else looked_back_us)
+
+    async def rows(self, search: Search) -> AsyncIterator[Row]:
+        """Everything that is found, however far back; neither memory nor a transaction is held.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        before: Place | None = None
+        while True:
+            page = await self.page(search, before, _READ_ROWS)
+            for row in page.rows:
+                yield row
+            if page.is_more:
+                before = Place(page.rows[-1].utc_us, page.rows[-1].sequence)
+            elif page.looked_back_us is not None:
+                before = Place(page.looked_back_us, 0)
+            else:
+                return
+
+    async def counts(
+        self, search: Search, fields: Sequence[str] = COUNTED, page: Page | None = None
+    ) -> Counts:
+        """Counts of the values of some fields, and of rows over time.
+
+        With the search's first `page`, where that holds everything, nothing is looked for again.
+        """
+        if page is not None and not page.is_more:
+            return counted([_values(row, fields) for row in page.rows], fields, page.looked_back_us)
+        async with self._reading() as connection:
+            newest, looked_back_us = await self._newest(connection, search, None, COUNTED_ROWS)
+            found = newest.with_only_columns(*columns_of(fields))
+            rows = (await connection.execute(counting(found, fields, self._database.kind))).all()
+        return counts_of(rows, fields, COUNTED_ROWS, looked_back_us)
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[AsyncConnection]:
+        async with self._database.reading() as connection:
+            if self._database.kind == "postgresql":
+                await connection.execute(_ALONG_INDEXES)
+            yield connection
+
+    async def _newest(
+        self, connection: AsyncConnection, search: Search, before: Place | None, limit: int
+    ) -> tuple[Select[Any], int | None]:
+        """At most `limit` rows, and where the looking ends if that is not at the end."""
+        led, others, is_sparse = conditions_of(search, self._database.kind)
+        if before is not None:
+            led.append(
+                or_(
+                    _C.utc_us < before.utc_us,
+                    and_(_C.utc_us == before.utc_us, _C.sequence < before.sequence),
+                )
+            )
+            led.append(_C.utc_us <= before.utc_us)
+        bound: int | None = None
+        if others:
+            depth = self._looked_at * (_SPARSE if is_sparse else 1)
+            first: Select[Any] = select(_C.sequence).where(*led)
+            first = first.order_by(_C.utc_us.desc()).limit(1)
+            # Numbers are dense: this finds the end without walking there.
+            end = select(_C.utc_us).where(
+                _C.organisation == search.source.organisation,
+                _C.sequence == first.scalar_subquery() - depth,
+            )
+            bound = (await connection.execute(end)).scalar_one_or_none()
+            if bound is not None:
+                others.append(_C.utc_us >= bound)
+        query: Select[Any] = select(_C.sequence).where(*led, *others).limit(limit)
+        return query.order_by(_C.utc_us.desc(), _C.sequence.desc()), bound
+
+
+def _row(found: Any) -> Row:
+    values = dict(zip(_SHOWN, found, strict=True))
+    return Row(**values | {"findings": tuple(labels_of(values["findings"]))})
+
+
+def _values(row: Row, fields: Sequence[str]) -> tuple[Any, ...]:
+    """A row of a page as the query of counts gives it."""
+    own = {"route": row.route, "findings": "".join(f" {name}:{n}" for name, n in row.findings)}
+    names = (_NAMES.get(field, field) for field in fields)
+    return (
+        row.utc_us,
+        row.status,
+        *(own[name] if name in own else getattr(row, name) for name in names),
+    )

@@ -1,0 +1,224 @@
+"""Adds outcomes up by hour and by day, from where it stopped the last time.
+
+Records of an organisation have dense numbers and become visible in their order, so a number says
+how far the adding went: each record counts exactly once, whoever adds. Pages then read sums, which
+is what keeps them quick with millions of requests.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import Table, case, delete, func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.clock import Clock
+from gateway.store.engine import Database
+from gateway.store.schema.audit import audit_records, audit_sequences
+from gateway.store.schema.rollup import COUNTERS, rollup_cursors, traffic_days, traffic_hours
+from gateway.store.schema.tables import organisations
+from gateway.store.speech import insert_into
+
+
+BATCH_RECORDS: Final = 5_000
+"""So many at once: on SQLite nobody else writes meanwhile."""
+HOURS_KEPT: Final = 24 * 22
+_QUARTER_US: Final = 900_000_000
+_HOUR_US: Final = 3_600_000_000
+_GROUPS: Final = (
+    "workspace",
+    "project",
+    "key_id",
+    "target",
+    "provider",
+    "jurisdiction",
+    "policy_digest",
+)
+_OF_HOUR: Final = _GROUPS[2:6]
+_LOST: Final = ("failed", "incomplete")
+
+
+class Rollup:
+    """Of one database; any number of processes may add at once."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def catch_up(self, batches_max: int | None = None) -> int:
+        """Add up what is new, at most so many batches of it; how many records are left.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        left = {name: count for name, count in await self._behind() if count}
+        for name in sorted(left):
+            while left[name] and (batches_max is None or batches_max > 0):
+                left[name] = await self._add(name)
+                batches_max = None if batches_max is None else batches_max - 1
+        return sum(left.values())
+
+    async def tidy(self) -> None:
+        """Forget hours that no page looks at any more; days stay.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        first_us = self._clock.utc_us() - HOURS_KEPT * _HOUR_US
+        async with self._database.writing() as connection:
+            await connection.execute(
+                delete(traffic_hours).where(traffic_hours.c.hour_us < first_us)
+            )
+
+    async def _behind(self) -> Sequence[tuple[str, int]]:
+        """Every organisation with records that are not added up, or in other days than its own."""
+        taken = func.coalesce(rollup_cursors.c.sequence, 0)
+        is_zone_other = rollup_cursors.c.time_zone != organisations.c.time_zone
+        newest = audit_sequences.c.next_sequence - 1
+        query = (
+            select(
+                audit_sequences.c.organisation,
+                case((is_zone_other, newest), else_=func.abs(newest - taken)),
+            )
+            .join(
+                rollup_cursors,
+                rollup_cursors.c.organisation == audit_sequences.c.organisation,
+                isouter=True,
+            )
+            .join(
+                organisations, organisations.c.name == audit_sequences.c.organisation, isouter=True
+            )
+            .where(or_(newest != taken, is_zone_other))
+        )
+        async with self._database.reading() as connection:
+            return [(name, int(count)) for name, count in await connection.execute(query)]
+
+    async def _add(self, organisation: str) -> int:
+        """One batch of one organisation; how many records are left."""
+        async with self._database.writing() as connection:
+            done, zone = await self._place(connection, organisation)
+            newest = await connection.scalar(
+                select(audit_sequences.c.next_sequence - 1).where(
+                    audit_sequences.c.organisation == organisation
+                )
+            )
+            until = min(int(newest or 0), done + BATCH_RECORDS)
+            if until <= done:
+                return 0
+            rows = await connection.execute(_sums(organisation, done, until))
+            by_hour, by_day = _added(rows.mappings().all(), ZoneInfo(zone))
+            await self._upsert(
+                connection, traffic_hours, organisation, ("hour_us", *_OF_HOUR), by_hour
+            )
+            await self._upsert(connection, traffic_days, organisation, ("day", *_GROUPS), by_day)
+            change = update(rollup_cursors).where(rollup_cursors.c.organisation == organisation)
+            await connection.execute(change.values(sequence=until))
+            return int(newest or 0) - until
+
+    async def _place(self, connection: AsyncConnection, organisation: str) -> tuple[int, str]:
+        """Where the adding stopped, and in whose days; begun anew where that does not hold."""
+        query = select(organisations.c.time_zone).where(organisations.c.name == organisation)
+        zone = (await connection.execute(query)).scalar_one_or_none() or "UTC"
+        first = {"organisation": organisation, "sequence": 0, "time_zone": zone}
+        insert = self._insert(rollup_cursors).values(first).on_conflict_do_nothing()
+        await connection.execute(insert)
+        cursor = select(rollup_cursors).where(rollup_cursors.c.organisation == organisation)
+        row = (await connection.execute(cursor.with_for_update())).mappings().one()
+        size = select(audit_sequences.c.next_sequence - 1).where(
+            audit_sequences.c.organisation == organisation
+        )
+        newest = (await connection.execute(size)).scalar_one_or_none() or 0
+        if row["time_zone"] == zone and row["sequence"] <= newest:
+            return int(row["sequence"]), zone
+        # Another time zone has other days; a projection that was rebuilt has other numbers.
+        for table in (traffic_hours, traffic_days):
+            await connection.execute(delete(table).where(table.c.organisation == organisation))
+        change = update(rollup_cursors).where(rollup_cursors.c.organisation == organisation)
+        await connection.execute(change.values(sequence=0, time_zone=zone))
+        return 0, zone
+
+    async def _upsert(
+        self,
+        connection: AsyncConnection,
+        table: Table,
+        organisation: str,
+        groups: tuple[str, ...],
+        added: dict[tuple[Any, ...], list[int]],
+    ) -> None:
+        if not added:
+            return
+        statement = self._insert(table)
+        largest = func.max if self._database.kind == "sqlite" else func.greatest
+        changes = {name: table.c[name] + statement.excluded[name] for name in COUNTERS}
+        changes["last_us"] = largest(table.c.last_us, statement.excluded.last_us)
+        names = [column.name for column in table.primary_key]
+        # In one order, so that two processes do not wait for each other.
+        rows = [
+            {"organisation": organisation}
+            | dict(zip(groups, group, strict=True))
+            | dict(zip((*COUNTERS, "last_us"), sums, strict=True))
+            for group, sums in sorted(added.items())
+        ]
+        await connection.execute(
+            statement.on_conflict_do_update(index_elements=names, set_=changes), rows
+        )
+
+    def _insert(self, table: Table) -> Any:
+        return insert_into(self._database.kind, table)
+
+
+def _sums(organisation: str, after: int, until: int) -> Any:
+    """Sums of the next records, by quarter of an hour: every zone's days are made of those."""
+    columns = audit_records.c
+    quarter = (columns.utc_us // _QUARTER_US).label("quarter")
+
+    def count(condition: Any) -> Any:
+        return func.sum(case((condition, 1), else_=0))
+
+    is_free = (columns.status == "ok") & (columns.cost_microusd == 0)
+    counted = {
+        "requests": func.count(),
+        "failed": count(columns.status.in_(_LOST)),
+        "refused": count(columns.status == "refused"),
+        "found": count(columns.findings != ""),
+        "unpriced": count(is_free),
+        **{name: func.sum(columns[name]) for name in COUNTERS[5:]},
+        "last_us": func.max(columns.utc_us),
+    }
+    groups = [columns[name] for name in _GROUPS]
+    return (
+        select(quarter, *groups, *(value.label(name) for name, value in counted.items()))
+        .where(
+            columns.organisation == organisation,
+            columns.sequence > after,
+            columns.sequence <= until,
+            columns.stage == "outcome",
+        )
+        .group_by(quarter, *groups)
+    )
+
+
+_Added = dict[tuple[Any, ...], list[int]]
+
+
+def _added(rows: Sequence[Any], zone: ZoneInfo) -> tuple[_Added, _Added]:
+    """Quarters put together to hours of UTC and to days of a zone."""
+    by_hour: _Added = {}
+    by_day: _Added = {}
+    for row in rows:
+        start_s = int(row["quarter"]) * 900
+        day = datetime.fromtimestamp(start_s, UTC).astimezone(zone).strftime("%Y-%m-%d")
+        hour_us = start_s // 3600 * _HOUR_US
+        sums = [int(row[name] or 0) for name in COUNTERS]
+        groups = tuple(row[name] for name in _GROUPS)
+        _put(by_hour, (hour_us, *groups[2:6]), sums, row["last_us"])
+        _put(by_day, (day, *groups), sums, row["last_us"])
+    return by_hour, by_day
+
+
+def _put(added: _Added, group: tuple[Any, ...], sums: list[int], last_us: int) -> None:
+    found = added.setdefault(group, [0] * (len(COUNTERS) + 1))
+    for index, number in enumerate(sums):
+        found[index] += number
+    found[-1] = max(found[-1], last_us)

@@ -1,0 +1,319 @@
+"""What is kept beside the log of somebody: found by reading, destroyed, and told where unknown."""
+
+import base64
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from sqlalchemy import select, update
+
+from gateway.audit.memory import MemoryAuditLog
+from gateway.audit.projector import Projector
+from gateway.batches import Batch, Line, LineEnd, Project
+from gateway.budgets import end_user_subject
+from gateway.clock import StoppedClock
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
+from gateway.credentials import master_key, pepper
+from gateway.identity import Peppers
+from gateway.ports import KeptAnswer
+from gateway.store.batching.batches import BatchStore
+from gateway.store.batching.files import PART_BYTES, FileStore
+from gateway.store.batching.lines import LineStore
+from gateway.store.custody.erased_kept import NAME
+from gateway.store.custody.erasing import require_settled
+from gateway.store.custody.kept_content import KeptContent
+from gateway.store.custody.orders import Custody, CustodyRefused
+from gateway.store.engine import Database, open_database
+from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.kept_answers import DatabaseAnswers
+from gateway.store.schema.batches import batch_lines, batches
+from gateway.types import AuditRecord
+from tests.gateway.audit.samples import running
+
+
+pytestmark = pytest.mark.anyio
+PROJECT: Project = ("acme", "research", "assistant")
+CONFIG = """
+[database]
+url = "{url}"
+[secrets]
+pepper = {{ env = "GATEWRIGHT_TEST_PEPPER" }}
+master_key = {{ file = "master.key" }}
+[providers.engine]
+kind = "engine"
+base_url = "http://127.0.0.1:1"
+jurisdiction = "in-house"
+[targets.house]
+provider = "engine"
+model = "house"
+catalogue = "in-house"
+"""
+
+
+class Archive:
+    """Files, batches and answers of one project, and the part that destroys them."""
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        master, self.clock = master_key(settings), StoppedClock()
+        self.database, self.settings = database, settings
+        self.files = FileStore(database, master, self.clock)
+        self.batches = BatchStore(database, master, self.clock)
+        self.lines = LineStore(database, self.clock)
+        self.answers = DatabaseAnswers(database, master)
+        self.kept = KeptContent(settings, database, master, self.clock)
+
+    def subject(self, reference: str) -> str:
+        peppers = Peppers({1: pepper(self.settings)})
+        return end_user_subject("acme", reference, peppers.keyed)
+
+    async def file(self, content: bytes, purpose: Any = "batch") -> str:
+        writer = await self.files.begin(PROJECT, "key1", purpose)
+        await writer.write(content)
+        until_us = self.clock.utc_us() + 86_400_000_000
+        return (await writer.finish("a.jsonl", until_us)).file_id
+
+    async def batch(self, *users: str, kind: Any = "messages", **changes: object) -> Batch:
+        now_us = self.clock.utc_us()
+        batch = Batch(
+            *("batch_", kind, PROJECT, "key1", "/v1/chat/completions", "validating"),
+            created_us=now_us,
+            expires_us=now_us + 10**9,
+            keep_until_us=now_us + 10**12,
+        )
+        batch = await self.batches.make(msgspec.structs.replace(batch, **changes))
+        key = await self.batches.content_key(batch)
+        assert key is not None
+        lines = [Line(n, f"n{n}", body(user)) for n, user in enumerate(users, 1)]
+        await self.lines.add(batch.batch_id, key, lines)
+        await self.batches.begin(batch.batch_id, 1)
+        return batch
+
+    async def move(self, batch: Batch, **values: object) -> None:
+        async with self.database.writing() as connection:
+            where = batches.c.id == batch.batch_id
+            await connection.execute(update(batches).where(where).values(**values))
+
+    async def answer(self, name: str, user: str, previous: str = "") -> None:
+        said = msgspec.json.encode({"id": name, "user": user, "output": []})
+        now_us = self.clock.utc_us()
+        kept = KeptAnswer(
+            name, PROJECT, "key1", previous, "S0", now_us, now_us + 10**9, b"[]", said
+        )
+        await self.answers.keep(kept)
+
+    async def numbers(self) -> list[tuple[str, int]]:
+        async with self.database.reading() as connection:
+            query = select(batch_lines.c.batch_id, batch_lines.c.number)
+            return sorted(map(tuple, (await connection.execute(query)).all()))
+
+    async def content(self) -> list[bytes]:
+        files = await self.files.of_organisation("acme")
+        return [b"".join([each async for each in self.files.content(file)]) for file in files]
+
+
+def body(user: str) -> bytes:
+    return msgspec.json.encode({"messages": []} | ({"user": user} if user else {}))
+
+
+def line(user: str, name: str = "n", pad: int = 0) -> bytes:
+    wire = {"custom_id": name, "method": "POST", "url": "/v1/x", "body": msgspec.Raw(body(user))}
+    return msgspec.json.encode(wire | ({"pad": "x" * pad} if pad else {})) + b"\n"
+
+
+def result(batch: Batch, number: int) -> bytes:
+    name = f"batch_req_{batch.batch_id.removeprefix('batch_')}_{number}"
+    end = {"status_code": 200, "request_id": f"r{number}", "body": {"text": f"said {number}"}}
+    return msgspec.json.encode({"id": name, "custom_id": "c", "response": end}) + b"\n"
+
+
+@pytest.fixture
+async def archive(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Archive]:
+    monkeypatch.setenv("GATEWRIGHT_TEST_PEPPER", secrets.token_hex(32))
+    key_file = tmp_path / "master.key"
+    key_file.touch(mode=0o600)
+    key_file.write_text(base64.b64encode(secrets.token_bytes(32)).decode())
+    config = tmp_path / "gatewright.toml"
+    config.write_text(CONFIG.format(url=database_url))
+    settings = load_settings(config)
+    database = open_database(settings.database_url)
+    yield Archive(settings, database)
+    await database.close()
+
+
+async def test_lines_of_a_batch_are_destroyed_by_whom_they_name(archive: Archive) -> None:
+    batch = await archive.batch("ann", "bob", "", "ann")
+    other = await archive.batch("bob")
+    found = await archive.kept.find("acme", archive.subject("ann"))
+    numbers = found.numbers
+    assert (numbers.batches, numbers.lines, numbers.unnamed_lines) == (1, 2, 1)
+    assert (await archive.kept.find("globex", archive.subject("ann"))).numbers.things == 0
+    await archive.kept.destroy(found, "acme")
+    left = [(batch.batch_id, 2), (batch.batch_id, 3), (other.batch_id, 1)]
+    assert await archive.numbers() == sorted(left)
+    assert (await archive.kept.find("acme", archive.subject("ann"))).numbers.things == 0
+    async with archive.database.reading() as connection:
+        query = select(batches.c.erased).where(batches.c.id == batch.batch_id)
+        assert (await connection.execute(query)).scalar_one() == 2
+
+
+async def test_an_answer_to_an_erased_line_ends_nowhere(archive: Archive) -> None:
+    batch = await archive.batch("ann", "bob")
+    key = await archive.batches.content_key(batch)
+    assert key is not None
+    claims = await archive.lines.claim(batch, key, "w0.1", 2)
+    found = await archive.kept.find("acme", archive.subject("ann"))
+    assert found.numbers.running == 1
+    await archive.kept.destroy(found, "acme")
+    end = LineEnd("succeeded", 200, "r1", b"{}")
+    assert [await archive.lines.end(claim, key, end) for claim in claims] == [False, True]
+    assert (await archive.lines.counts(batch.batch_id)).total == 1
+
+
+async def test_a_file_goes_on_without_the_lines_under_a_new_key(archive: Archive) -> None:
+    rest = line("bob", pad=PART_BYTES) + b"no json\n" + line("", "x" * 5)
+    file_id = await archive.file(line("ann") + rest[: PART_BYTES + 9] + rest[PART_BYTES + 9 :])
+    whole = await archive.file(line("ann"))
+    found = await archive.kept.find("acme", archive.subject("ann"))
+    numbers = found.numbers
+    assert (numbers.files, numbers.file_lines) == (2, 2)
+    assert (numbers.unnamed_files, numbers.unnamed_lines) == (1, 2)
+    assert numbers.last_expiry_us > archive.clock.utc_us()
+    await archive.kept.destroy(found, "acme")
+    assert await archive.content() == [rest]
+    assert await archive.files.find(PROJECT, whole) is None
+    file = await archive.files.find(PROJECT, file_id)
+    assert file is not None
+    assert (file.name, file.size_bytes) == ("a.jsonl", len(rest))
+
+
+async def test_results_follow_the_lines_that_they_answer(archive: Archive) -> None:
+    asked = await archive.file(line("ann") + line("bob") + line(""))
+    batch = await archive.batch(kind="file", input_file_id=asked)
+    answered = b"".join(result(batch, number) for number in (1, 2, 3))
+    output = await archive.file(answered, "batch_output")
+    await archive.move(batch, state="completed", output_file_id=output)
+    found = await archive.kept.find("acme", archive.subject("ann"))
+    assert (found.numbers.files, found.numbers.file_lines) == (2, 2)
+    assert found.numbers.unnamed_lines == 2  # A line without a name, and its result.
+    await archive.kept.destroy(found, "acme")
+    assert sorted(await archive.content()) == sorted(
+        [line("bob") + line(""), result(batch, 2) + result(batch, 3)]
+    )
+
+
+async def test_the_log_says_whose_results_are_where_the_lines_are_gone(archive: Archive) -> None:
+    batch = await archive.batch(kind="file", input_file_id="file-gone")
+    now_us = archive.clock.utc_us()
+    answered = b"".join(result(batch, number) for number in (1, 2, 3))
+    output = await archive.file(answered, "batch_output")
+    await archive.move(batch, state="completed", output_file_id=output, ended_us=now_us)
+    directory = archive.settings.path(archive.settings.audit.directory)
+    async with running(directory) as log:
+        for number, user in ((1, "ann"), (2, "bob")):
+            record = AuditRecord(
+                stage="intent",
+                request_id=f"r{number}",
+                organisation="acme",
+                utc_us=now_us,
+                key_id="key1",
+                subject=archive.subject(user),
+                detail={"batch": batch.batch_id, "line": str(number)},
+            )
+            await log.append(record, None)
+    await Projector(directory, DatabaseAuditSink(archive.database, directory)).catch_up()
+    found = await archive.kept.find("acme", archive.subject("ann"))
+    assert (found.numbers.file_lines, found.numbers.unnamed_lines) == (1, 1)
+    await archive.kept.destroy(found, "acme")
+    assert await archive.content() == [result(batch, 2) + result(batch, 3)]
+
+
+async def test_answers_go_with_those_that_continue_them(archive: Archive) -> None:
+    for name, user, previous in (
+        ("resp_1", "ann", ""),
+        ("resp_2", "", "resp_1"),
+        ("resp_3", "", ""),
+        ("resp_4", "bob", ""),
+    ):
+        archive.clock.advance(1)
+        await archive.answer(name, user, previous)
+    found = await archive.kept.find("acme", archive.subject("ann"))
+    assert (found.numbers.answers, found.numbers.unnamed_answers) == (2, 1)
+    await archive.kept.destroy(found, "acme")
+    left = [await archive.answers.find(PROJECT, f"resp_{n}", 0) is not None for n in (1, 2, 3, 4)]
+    assert left == [False, False, True, True]
+
+
+async def test_everything_of_an_organisation_goes_at_once(archive: Archive) -> None:
+    await archive.batch("ann", "bob", "")
+    await archive.file(line("ann"))
+    await archive.answer("resp_1", "")
+    found = await archive.kept.find("acme", None)
+    assert (found.numbers.lines, found.numbers.files, found.numbers.answers) == (3, 1, 1)
+    await archive.kept.destroy(found, "acme")
+    assert (await archive.numbers(), await archive.content()) == ([], [])
+    assert (await archive.kept.find("acme", None)).numbers.things == 0
+
+
+async def test_nothing_is_destroyed_while_lines_are_on_their_way(archive: Archive) -> None:
+    batch = await archive.batch("ann")
+    await archive.move(batch, state="finalizing")
+    numbers = (await archive.kept.find("acme", archive.subject("ann"))).numbers
+    with pytest.raises(CustodyRefused, match="try again later"):
+        require_settled(numbers)
+    await archive.move(batch, state="completed")
+    require_settled((await archive.kept.find("acme", archive.subject("ann"))).numbers)
+
+
+async def test_a_preview_says_that_it_did_not_look_at_everything(archive: Archive) -> None:
+    await archive.file(line("ann"))
+    await archive.file(line("ann"))
+    found = await archive.kept.find("acme", archive.subject("ann"), bytes_max=1)
+    assert (found.numbers.file_lines, found.numbers.is_whole) == (1, False)
+
+
+async def test_a_torn_line_of_the_list_names_nothing(archive: Archive) -> None:
+    batch = await archive.batch("ann", "bob")
+    await archive.kept.destroy(await archive.kept.find("acme", archive.subject("ann")), "acme")
+    folder = archive.settings.path(archive.settings.audit.checkpoint_directory)
+    with (folder / NAME).open("ab") as written:
+        written.write(b'\n{"erased_us":1,"batch":"' + batch.batch_id.encode())
+    assert await archive.kept.destroy_again() == 0
+    assert await archive.numbers() == [(batch.batch_id, 2)]
+
+
+async def test_what_is_held_neither_expires_nor_is_deleted(archive: Archive) -> None:
+    log = MemoryAuditLog()
+    await log.start()
+    custody = Custody(archive.database, log, archive.clock)
+    hold = await custody.set_hold("ann", "acme", archive.subject("bob"), "a lawsuit")
+    file_id = await archive.file(line("ann"))
+    batch = await archive.batch("ann")
+    await archive.move(batch, state="completed")
+    await archive.answer("resp_1", "ann")
+    assert await archive.files.forget(PROJECT, file_id)
+    assert await archive.batches.forget(PROJECT, batch.batch_id, "messages")
+    assert await archive.answers.forget(PROJECT, "resp_1")
+    assert await archive.files.find(PROJECT, file_id) is None
+    archive.clock.advance(10**7)
+    now_us = archive.clock.utc_us()
+
+    async def forget() -> list[int]:
+        answers = await archive.answers.forget_expired(now_us)
+        return [
+            await archive.files.forget_expired(),
+            await archive.batches.forget_expired(),
+            answers,
+        ]
+
+    assert await forget() == [0, 0, 0]
+    numbers = (await archive.kept.find("acme", archive.subject("ann"))).numbers
+    assert (numbers.file_lines, numbers.lines, numbers.answers) == (1, 1, 1)
+    await custody.release_hold("ann", hold.id)
+    await custody.release_hold("bob", hold.id)
+    assert await forget() == [1, 1, 1]

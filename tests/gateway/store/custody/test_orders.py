@@ -1,0 +1,145 @@
+"""Custody: two people for holds and reveals, a record before each step, an end to each leave."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.audit.memory import MemoryAuditLog
+from gateway.clock import StoppedClock
+from gateway.deeds import OPERATORS
+from gateway.errors import AuditUnavailable
+from gateway.store.custody.orders import Custody, CustodyRefused, Reveal
+from gateway.store.engine import open_database
+
+
+pytestmark = pytest.mark.anyio
+
+
+class Office:
+    """Custody with its log and clock at hand."""
+
+    def __init__(self, custody: Custody, log: MemoryAuditLog, clock: StoppedClock) -> None:
+        self.custody, self.log, self.clock = custody, log, clock
+
+    async def asked(self, minutes: int = 30) -> Reveal:
+        return await self.custody.ask_reveal(
+            "ann", "acme", "req_1", reason="a complaint", ticket="T-1", minutes=minutes
+        )
+
+    @property
+    def actions(self) -> list[tuple[str, str]]:
+        return [(record.actor, record.action) for record in self.log.records]
+
+
+@pytest.fixture
+async def office(database_url: str) -> AsyncIterator[Office]:
+    database, log, clock = open_database(database_url), MemoryAuditLog(), StoppedClock()
+    await log.start()
+    yield Office(Custody(database, log, clock), log, clock)
+    await database.close()
+
+
+async def test_a_reveal_needs_a_second_person_and_ends(office: Office) -> None:
+    custody = office.custody
+    reveal = await office.asked()
+    with pytest.raises(CustodyRefused, match="not approved"):
+        await custody.use_reveal("ann", reveal.id)
+    with pytest.raises(CustodyRefused, match="second person"):
+        await custody.approve_reveal("ann", reveal.id)
+    await custody.approve_reveal("bob", reveal.id)
+    with pytest.raises(CustodyRefused, match="approved already"):
+        await custody.approve_reveal("cy", reveal.id)
+    assert (await custody.use_reveal("ann", reveal.id)).request_id == "req_1"
+    office.clock.advance(30 * 60.0)
+    with pytest.raises(CustodyRefused, match="expired"):
+        await custody.use_reveal("ann", reveal.id)
+    office.clock.advance(-3600.0)
+    with pytest.raises(CustodyRefused, match="expired"):
+        await custody.use_reveal("ann", reveal.id)
+    assert office.actions == [
+        ("ann", "reveal.asked"),
+        ("bob", "reveal.approved"),
+        ("ann", "reveal.used"),
+    ]
+    assert {record.organisation for record in office.log.records} == {OPERATORS}
+    assert {record.detail["organisation"] for record in office.log.records} == {"acme"}
+
+
+async def test_the_report_says_who_why_and_how_often(office: Office) -> None:
+    reveal = await office.asked()
+    await office.custody.approve_reveal("bob", reveal.id)
+    for _ in range(3):
+        await office.custody.use_reveal("ann", reveal.id)
+    (line,) = await office.custody.reveals(0)
+    assert (line.asked_by, line.approved_by, line.used) == ("ann", "bob", 3)
+    assert (line.reason, line.ticket) == ("a complaint", "T-1")
+    assert await office.custody.reveals(office.clock.utc_us() + 1) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "ticket", "minutes"),
+    [(" ", "T-1", 5), ("why", "", 5), ("why", "T", 0), ("w", "T", 61)],
+)
+async def test_a_reveal_says_why_and_for_how_long(
+    office: Office, reason: str, ticket: str, minutes: int
+) -> None:
+    with pytest.raises(CustodyRefused):
+        await office.custody.ask_reveal(
+            "ann", "acme", "", reason=reason, ticket=ticket, minutes=minutes
+        )
+    assert office.actions == []
+
+
+async def test_a_hold_forbids_erasure_until_two_people_release_it(office: Office) -> None:
+    custody = office.custody
+    hold = await custody.set_hold("ann", "acme", "s1", "a lawsuit")
+    await custody.require_no_hold("acme", "s2")
+    await custody.require_no_hold("globex", None)
+    for subject in ("s1", None):
+        with pytest.raises(CustodyRefused, match="a lawsuit"):
+            await custody.require_no_hold("acme", subject)
+    assert not await custody.release_hold("ann", hold.id)
+    with pytest.raises(CustodyRefused, match="second person"):
+        await custody.release_hold("ann", hold.id)
+    with pytest.raises(CustodyRefused, match="a lawsuit"):
+        await custody.require_no_hold("acme", "s1")
+    assert await custody.release_hold("bob", hold.id)
+    await custody.require_no_hold("acme", None)
+    with pytest.raises(CustodyRefused, match="released already"):
+        await custody.release_hold("cy", hold.id)
+    assert [action for _, action in office.actions] == [
+        "hold.set",
+        "hold.release_asked",
+        "hold.released",
+    ]
+
+
+async def test_a_hold_on_an_organisation_covers_each_of_its_users(office: Office) -> None:
+    await office.custody.set_hold("ann", "acme", "", "a lawsuit")
+    with pytest.raises(CustodyRefused, match="a lawsuit"):
+        await office.custody.require_no_hold("acme", "anybody")
+    assert [hold.organisation for hold in await office.custody.holds()] == ["acme"]
+
+
+async def test_what_cannot_be_recorded_does_not_happen(office: Office) -> None:
+    hold = await office.custody.set_hold("ann", "acme", "", "a lawsuit")
+    reveal = await office.asked()
+    office.log.failing = True
+    with pytest.raises(AuditUnavailable):
+        await office.custody.set_hold("ann", "globex", "", "another")
+    with pytest.raises(AuditUnavailable):
+        await office.custody.release_hold("ann", hold.id)
+    with pytest.raises(AuditUnavailable):
+        await office.custody.approve_reveal("bob", reveal.id)
+    office.log.failing = False
+    assert await office.custody.holds() == [hold]
+    with pytest.raises(CustodyRefused, match="not approved"):
+        await office.custody.use_reveal("ann", reveal.id)
+
+
+async def test_unknown_ids_are_refused(office: Office, tmp_path: Path) -> None:
+    with pytest.raises(CustodyRefused, match="no such hold"):
+        await office.custody.release_hold("ann", "nothing")
+    with pytest.raises(CustodyRefused, match="no such reveal"):
+        await office.custody.use_reveal("ann", str(tmp_path))

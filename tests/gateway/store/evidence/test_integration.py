@@ -1,0 +1,226 @@
+"""Checkpoints: signed when due, also when idle, and never against what was signed before."""
+
+import shutil
+from collections.abc import AsyncIterator
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete, select, update
+
+from gateway.audit.checkpoints import Signer, open_signer, read_signers
+from gateway.audit.disk import Disk
+from gateway.audit.fsck import BadLog, check_log
+from gateway.audit.integrator import LogForked, SignedCheckpoint, TreeDamaged
+from gateway.audit.merkle import consistency_path, inclusion_path
+from gateway.audit.offline import check_consistency, open_checkpoint, parse_key
+from gateway.secrets.envelope import MasterKey
+from gateway.secrets.secret import Secret
+from gateway.store.evidence.sink import AuditQuery
+from gateway.store.schema.audit import (
+    audit_checkpoints,
+    audit_positions,
+    audit_records,
+    audit_sequences,
+    audit_tiles,
+)
+from tests.gateway.audit.samples import KEYS
+from tests.gateway.store.ledgered import Ledgered, ledgered
+
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def log(tmp_path: Path, database_url: str) -> AsyncIterator[Ledgered]:
+    async with ledgered(tmp_path, database_url) as made:
+        yield made
+
+
+@pytest.fixture
+async def local(tmp_path: Path, sqlite_url: str) -> AsyncIterator[Ledgered]:
+    """The same on SQLite only, for what does not depend on the database."""
+    async with ledgered(tmp_path, sqlite_url) as made:
+        yield made
+
+
+async def checkpoints(log: Ledgered, organisation: str = "acme") -> list[SignedCheckpoint]:
+    return list(await log.trees.between(organisation, 0, 2**62))
+
+
+async def fsck(log: Ledgered, organisation: str = "acme") -> tuple[int, BadLog | None]:
+    rows = log.sink.records(AuditQuery(organisation=organisation))
+    signed = await checkpoints(log, organisation)
+    return await check_log(organisation, rows, signed, log.trees, [log.signer.verifier_key])
+
+
+async def test_every_record_is_a_leaf_and_every_checkpoint_extends_the_one_before(
+    log: Ledgered,
+) -> None:
+    for first in range(0, 600, 200):
+        await log.write(first, 200)
+        await log.sign()
+    signed = await checkpoints(log)
+    assert [each.size for each in signed] == [266, 532, 800]
+    key = parse_key(log.signer.verifier_key)
+    for each in signed:
+        expected = ("gatewright-test/acme", each.size, each.root, each.signed_us)
+        assert open_checkpoint(each.note, [key]) == expected
+    for old, new in pairwise(signed):
+        path = await log.trees.ask("acme", partial(consistency_path, old.size, new.size))
+        check_consistency(old.size, new.size, old.root, new.root, path)
+    assert await fsck(log) == (800, None)
+    assert await fsck(log, "globex") == (400, None)
+
+
+async def test_an_idle_log_is_signed_again_when_its_checkpoint_is_old(local: Ledgered) -> None:
+    await local.write(0, 3)
+    integrator = local.integrator()
+    assert await integrator.sign_due() == 2
+    assert await integrator.sign_due() == 0
+    local.clock.advance(29.0)
+    assert await integrator.sign_due() == 0
+    local.clock.advance(1.0)
+    assert await integrator.sign_due() == 2
+    first, second = await checkpoints(local)
+    assert (first.size, first.root) == (second.size, second.root)
+    assert second.signed_us - first.signed_us == 30_000_000
+
+
+async def test_a_clock_set_back_neither_stops_nor_reorders_checkpoints(local: Ledgered) -> None:
+    await local.write(0, 3)
+    integrator = local.integrator()
+    await integrator.sign_due()
+    local.clock.advance(-3600.0)
+    assert await integrator.sign_due() == 2
+    first, second = await checkpoints(local)
+    assert second.signed_us == first.signed_us + 1
+
+
+async def test_what_was_signed_is_also_kept_outside_the_database(local: Ledgered) -> None:
+    await local.write(0, 3)
+    await local.sign()
+    await local.sign()
+    newest = local.files.newest_of_all()
+    assert newest == {
+        organisation: (await checkpoints(local, organisation))[-1]
+        for organisation in ("acme", "globex")
+    }
+
+
+async def test_a_restored_old_backup_is_noticed_and_nothing_is_signed(local: Ledgered) -> None:
+    await local.write(0, 3)
+    saved = local.directory.with_name("backup")
+    shutil.copytree(local.directory, saved)
+    await local.write(3, 30)
+    await local.sign()
+    shutil.rmtree(local.directory)
+    saved.rename(local.directory)
+    async with local.database.writing() as connection:
+        for table in (audit_records, audit_positions, audit_sequences, audit_checkpoints):
+            await connection.execute(delete(table))
+    await local.project()
+    integrator = local.integrator()
+    with pytest.raises(LogForked, match="an old backup was restored"):
+        await integrator.check()
+    with pytest.raises(LogForked):
+        await integrator.sign_due()
+    assert "old backup" in integrator.problem
+    assert await checkpoints(local) == []
+
+
+async def test_a_database_restored_alone_is_brought_up_to_date_from_the_segments(
+    local: Ledgered,
+) -> None:
+    await local.write(0, 300)
+    await local.sign()
+    before = await checkpoints(local)
+    async with local.database.writing() as connection:
+        for table in (audit_records, audit_positions, audit_sequences, audit_tiles):
+            await connection.execute(delete(table))
+    await local.project()
+    await local.integrator().check()
+    assert await checkpoints(local) == before
+    assert await fsck(local) == (400, None)
+
+
+async def test_a_log_that_was_rewritten_is_not_signed(local: Ledgered) -> None:
+    await local.write(0, 3)
+    await local.sign()
+    async with local.database.writing() as connection:
+        row = (await connection.execute(select(audit_sequences))).all()[0]
+        changed = bytes([row.open_tiles[0] ^ 1]) + row.open_tiles[1:]
+        where = audit_sequences.c.organisation == row.organisation
+        await connection.execute(update(audit_sequences).where(where).values(open_tiles=changed))
+    with pytest.raises(LogForked, match="is not the one that was signed"):
+        await local.integrator().check()
+    count, bad = await fsck(local)
+    assert (count, bad.sequence if bad else 0) == (4, 1)
+
+
+async def test_a_tree_that_lost_a_tile_is_named(local: Ledgered) -> None:
+    await local.write(0, 300)
+    await local.sign()
+    async with local.database.writing() as connection:
+        await connection.execute(delete(audit_tiles))
+    with pytest.raises(TreeDamaged, match="missing"):
+        await local.trees.ask("acme", partial(inclusion_path, 7, 400))
+    _, bad = await fsck(local)
+    assert bad is not None
+    assert "missing" in bad.reason
+
+
+async def test_the_signing_key_outlives_restarts_and_only_its_master_key_opens_it(
+    local: Ledgered,
+) -> None:
+    folder = local.directory / "w0"
+    again = open_signer(folder, local.signer.name, KEYS, local.clock, Disk())
+    assert again.verifier_key == local.signer.verifier_key
+    other = MasterKey(Secret(bytes(32)))
+    with pytest.raises(ValueError, match="another master key"):
+        open_signer(folder, local.signer.name, other, local.clock, Disk())
+    assert len(read_signers(folder)) == 1
+    assert bytes(32).hex() not in repr(local.signer)
+
+
+async def test_a_checkpoint_signed_with_another_key_is_found(local: Ledgered) -> None:
+    await local.write(0, 3)
+    local.clock.advance(60.0)
+    await local.integrator(Signer(local.signer.name, bytes(32))).sign_due()
+    _, bad = await fsck(local)
+    assert bad is not None
+    assert "not signed by the log's key" in bad.reason
+    assert bad.sequence == 0
+
+
+@pytest.mark.parametrize("number", [1, 2, 255, 256, 257, 400])
+async def test_the_full_check_names_the_record_that_was_put_in_anothers_place(
+    local: Ledgered, number: int
+) -> None:
+    await local.write(0, 300)
+    columns = audit_records.c
+    other = 399 if number != 399 else 1
+    async with local.database.writing() as connection:
+        query = select(columns.offset_bytes, columns.segment).where(
+            columns.organisation == "acme", columns.sequence == other
+        )
+        place = (await connection.execute(query)).one()
+        where = (columns.organisation == "acme") & (columns.sequence == number)
+        moved = {"offset_bytes": place.offset_bytes, "segment": place.segment}
+        await connection.execute(update(audit_records).where(where).values(**moved))
+    _, bad = await fsck(local)
+    assert bad is not None
+    assert bad.sequence == number
+
+
+async def test_the_full_check_finds_records_that_are_missing(local: Ledgered) -> None:
+    await local.write(0, 30)
+    columns = audit_records.c
+    for number in (40, 7):
+        async with local.database.writing() as connection:
+            where = (columns.organisation == "acme") & (columns.sequence == number)
+            await connection.execute(delete(audit_records).where(where))
+        _, bad = await fsck(local)
+        assert bad is not None
+        assert bad.sequence == number

@@ -1,0 +1,211 @@
+"""The projection of the audit log in both databases."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from sqlalchemy import func, select
+
+from gateway.audit.entries import encode_record, entry_bytes
+from gateway.audit.projection import START, ProjectedRecord
+from gateway.audit.projector import Projector
+from gateway.store.engine import Database, open_database
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.schema.audit import audit_records
+from gateway.types import AuditRecord, Usage
+from tests.gateway.audit.samples import journeys, running
+
+
+pytestmark = pytest.mark.anyio
+NOW_US = 1_800_000_000_000_000
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = open_database(database_url)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def sink(database: Database) -> DatabaseAuditSink:
+    return DatabaseAuditSink(database)
+
+
+def projected(worker: str, offset_bytes: int, record: AuditRecord) -> ProjectedRecord:
+    raw = entry_bytes(encode_record(record)[1])
+    return ProjectedRecord(worker, 1, offset_bytes, raw)
+
+
+def outcome(number: int, organisation: str = "acme") -> AuditRecord:
+    return AuditRecord(
+        stage="outcome",
+        request_id=f"r{number}",
+        organisation=organisation,
+        utc_us=NOW_US + number,
+        key_id="abc",
+        target="small",
+        status="ok",
+        cost_microusd=7,
+        usage=Usage(input_tokens=3, output_tokens=4),
+    )
+
+
+def batch_of(worker: str, records: Sequence[AuditRecord], start: int = 0) -> list[ProjectedRecord]:
+    return [projected(worker, start + 100 * i, record) for i, record in enumerate(records)]
+
+
+async def all_of(sink: DatabaseAuditSink, query: AuditQuery) -> list[tuple[int, str]]:
+    return [(row.sequence, row.projected.record.request_id) async for row in sink.records(query)]
+
+
+async def test_what_is_stored_comes_back_byte_for_byte(sink: DatabaseAuditSink) -> None:
+    batch = batch_of("w1", [outcome(1), outcome(2)])
+    assert await sink.store(batch, "w1", START, (1, 200))
+    rows = [row async for row in sink.records(AuditQuery())]
+    assert [row.projected for row in rows] == batch
+    assert [row.sequence for row in rows] == [1, 2]
+    assert await sink.positions() == {"w1": (1, 200)}
+
+
+async def test_beside_the_segments_sqlite_keeps_no_copy_and_reads_them_there(
+    database: Database, tmp_path: Path
+) -> None:
+    sink = DatabaseAuditSink(database, tmp_path)
+    async with running(tmp_path) as log:
+        receipts = await journeys(log, 0, 300)
+        await Projector(tmp_path, sink, recent=log.recent).catch_up()
+    async with database.reading() as connection:
+        count = select(func.count()).where(audit_records.c.raw.is_not(None))
+        copies = (await connection.execute(count)).scalar_one()
+    assert copies == (0 if database.kind == "sqlite" else 600)
+    rows = [row async for row in sink.records(AuditQuery())]
+    rows.sort(key=lambda row: row.projected.offset_bytes)
+    assert [row.projected.leaf_hash for row in rows] == [each.leaf_hash for each in receipts]
+    newest = await sink.newest(AuditQuery(stage="outcome"), 1)
+    assert newest[0].projected.record.request_id == "req_299"
+
+
+async def test_numbers_are_dense_in_each_organisation(sink: DatabaseAuditSink) -> None:
+    first = [outcome(1), outcome(2, "other"), outcome(3)]
+    assert await sink.store(batch_of("w1", first), "w1", START, (1, 300))
+    second = [outcome(4), outcome(5, "other")]
+    assert await sink.store(batch_of("w2", second), "w2", START, (1, 200))
+    assert await all_of(sink, AuditQuery()) == [
+        (1, "r1"),
+        (2, "r3"),
+        (3, "r4"),
+        (1, "r2"),
+        (2, "r5"),
+    ]
+
+
+async def test_a_batch_from_another_position_is_refused_and_leaves_nothing(
+    sink: DatabaseAuditSink,
+) -> None:
+    assert await sink.store(batch_of("w1", [outcome(1)]), "w1", START, (1, 100))
+    late = batch_of("w1", [outcome(2)], start=100)
+    assert not await sink.store(late, "w1", START, (1, 200))
+    assert not await sink.store(late, "w1", (1, 50), (1, 200))
+    assert not await sink.store(batch_of("w2", [outcome(3)]), "w2", (2, 50), (2, 200))
+    assert await sink.store(late, "w1", (1, 100), (1, 200))
+    assert await all_of(sink, AuditQuery()) == [(1, "r1"), (2, "r2")]
+
+
+async def test_of_several_that_store_the_same_batch_one_succeeds(
+    sink: DatabaseAuditSink,
+) -> None:
+    batch = batch_of("w1", [outcome(number) for number in range(20)])
+    stored = await asyncio.gather(*(sink.store(batch, "w1", START, (1, 2000)) for _ in range(4)))
+    assert sorted(stored) == [False, False, False, True]
+    assert [sequence for sequence, _ in await all_of(sink, AuditQuery())] == list(range(1, 21))
+
+
+async def test_workers_that_store_at_once_share_the_numbers_without_a_gap(
+    sink: DatabaseAuditSink,
+) -> None:
+    async def project(worker: str) -> None:
+        here = START
+        for number in range(10):
+            records = [outcome(number), outcome(number, "other")]
+            there = (1, 200 * (number + 1))
+            batch = batch_of(worker, records, start=200 * number)
+            assert await sink.store(batch, worker, here, there)
+            here = there
+
+    await asyncio.gather(*(project(f"w{number}") for number in range(4)))
+    for organisation in ("acme", "other"):
+        found = await all_of(sink, AuditQuery(organisation=organisation))
+        assert [sequence for sequence, _ in found] == list(range(1, 41))
+
+
+async def test_a_record_that_fits_no_column_is_stored_all_the_same(
+    sink: DatabaseAuditSink,
+) -> None:
+    odd = AuditRecord(
+        stage="outcome",
+        request_id="r\x00" + "x" * 1000,
+        organisation="o" * 500,
+        utc_us=2**63,
+        target="t" * 900,
+        http_status=2**40,
+        cost_microusd=2**64 - 1,
+        usage=Usage(input_tokens=2**64 - 1),
+    )
+    batch = batch_of("w1", [odd])
+    assert await sink.store(batch, "w1", START, (1, 100))
+    assert [row.projected async for row in sink.records(AuditQuery())] == batch
+
+
+async def test_organisations_of_any_name_are_numbered_each_for_itself(
+    sink: DatabaseAuditSink,
+) -> None:
+    names = ['say "x"', "back\\slash", "12", "1.0", "null", "ä\x00", "ä\ufffd"]
+    records = [outcome(number, name) for number, name in enumerate(names)]
+    assert await sink.store(batch_of("w1", records), "w1", START, (1, 700))
+    assert await sink.store(batch_of("w1", records, 700), "w1", (1, 700), (1, 1400))
+    for number, name in enumerate(names[:5]):
+        found = await all_of(sink, AuditQuery(organisation=name))
+        assert found == [(1, f"r{number}"), (2, f"r{number}")]
+    # The database keeps no NUL, so these two are one organisation in it.
+    found = await all_of(sink, AuditQuery(organisation="ä\ufffd"))
+    assert found == [(1, "r5"), (2, "r6"), (3, "r5"), (4, "r6")]
+
+
+async def test_what_is_no_record_is_refused_and_leaves_nothing(sink: DatabaseAuditSink) -> None:
+    batch = batch_of("w1", [outcome(1)])
+    strange = msgspec.structs.replace(batch[0], offset_bytes=100, raw_json=b'{"record":{"a":1}}')
+    with pytest.raises(msgspec.MsgspecError):
+        await sink.store([*batch, strange], "w1", START, (1, 200))
+    assert await sink.positions() == {}
+    assert await all_of(sink, AuditQuery()) == []
+
+
+async def test_records_are_found_by_what_they_hold(sink: DatabaseAuditSink) -> None:
+    records = [
+        outcome(1),
+        outcome(2, "other"),
+        AuditRecord("admin", "r3", "acme", NOW_US + 3, actor="ada", action="key.revoke"),
+        outcome(4),
+    ]
+    await sink.store(batch_of("w1", records), "w1", START, (1, 400))
+    assert await all_of(sink, AuditQuery(organisation="acme")) == [(1, "r1"), (2, "r3"), (3, "r4")]
+    assert await all_of(sink, AuditQuery(organisation="nobody")) == []
+    assert await all_of(sink, AuditQuery(request_id="r2")) == [(1, "r2")]
+    assert await all_of(sink, AuditQuery(stage="admin", actor="ada")) == [(2, "r3")]
+    between = AuditQuery(since_us=NOW_US + 2, until_us=NOW_US + 4)
+    assert await all_of(sink, between) == [(2, "r3"), (1, "r2")]
+    newest = await sink.newest(AuditQuery(), limit=2)
+    assert [row.projected.record.request_id for row in newest] == ["r4", "r3"]
+    later = [row.sequence async for row in sink.records(AuditQuery(organisation="acme"), after=1)]
+    assert later == [2, 3]
+
+
+async def test_an_export_longer_than_a_page_is_whole(sink: DatabaseAuditSink) -> None:
+    count = 1100
+    records = [outcome(number) for number in range(count)]
+    await sink.store(batch_of("w1", records), "w1", START, (1, 100 * count))
+    found = await all_of(sink, AuditQuery(key_id="abc", status="ok", target="small"))
+    assert [sequence for sequence, _ in found] == list(range(1, count + 1))

@@ -1,0 +1,156 @@
+"""Keys from their issue to their end, and how fast workers hear of it."""
+
+import secrets
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.clock import StoppedClock, SystemClock
+from gateway.errors import RequestInvalid, Unauthenticated
+from gateway.identity import KeyText, Peppers, authenticate
+from gateway.store.engine import Database, open_database
+from gateway.store.identity.keys import KeyStore, NewKey, Place
+from gateway.store.revisions import current
+
+
+pytestmark = pytest.mark.anyio
+PLACE = Place("acme", "research", "bot")
+PEPPERS = Peppers({1: secrets.token_bytes(32)})
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = open_database(database_url)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def clock() -> StoppedClock:
+    return StoppedClock()
+
+
+@pytest.fixture
+def store(database: Database, clock: StoppedClock) -> KeyStore:
+    return KeyStore(database, PEPPERS, clock)
+
+
+def headers(key: KeyText) -> list[tuple[bytes, bytes]]:
+    return [(b"x-api-key", key.reveal().encode())]
+
+
+async def is_good(store: KeyStore, key: KeyText, now_us: int) -> bool:
+    try:
+        authenticate(await store.table(), PEPPERS, headers(key), now_us)
+    except Unauthenticated:
+        return False
+    return True
+
+
+async def test_an_issued_key_proves_its_place_labels_and_models(
+    store: KeyStore, clock: StoppedClock
+) -> None:
+    new = NewKey(PLACE, "robot", "ada", labels=("eu", "batch"), models=frozenset({"small"}))
+    key = await store.issue(new)
+    principal = authenticate(await store.table(), PEPPERS, headers(key), clock.utc_us())
+    assert (principal.organisation, principal.workspace, principal.project) == (
+        "acme",
+        "research",
+        "bot",
+    )
+    assert (principal.key_name, principal.labels) == ("robot", ("eu", "batch"))
+    assert principal.models == frozenset({"small"})
+
+
+async def test_no_models_and_all_models_are_told_apart(store: KeyStore) -> None:
+    every = await store.issue(NewKey(PLACE, "all", "ada"))
+    none = await store.issue(NewKey(PLACE, "none", "ada", models=frozenset()))
+    records = (await store.table()).records
+    assert records[every.key_id].principal.models is None
+    assert records[none.key_id].principal.models == frozenset()
+
+
+async def test_a_place_is_made_once_and_a_second_key_joins_it(store: KeyStore) -> None:
+    await store.ensure_place(PLACE)
+    await store.ensure_place(PLACE)
+    await store.issue(NewKey(PLACE, "one", "ada"))
+    await store.issue(NewKey(PLACE, "two", "ada"))
+    assert len(await store.keys("acme")) == 2
+    assert await store.keys("other") == []
+
+
+@pytest.mark.parametrize("name", ["", "Acme", "a/b", "a:b", "-a", "a" * 64, "a b", "ä"])
+async def test_a_name_that_could_be_read_as_another_account_is_refused(
+    sqlite_url: str, name: str
+) -> None:
+    database = open_database(sqlite_url)
+    store = KeyStore(database, PEPPERS, SystemClock())
+    with pytest.raises(RequestInvalid):
+        await store.issue(NewKey(Place("acme", name, "bot"), "robot", "ada"))
+    assert await store.keys() == []
+    await database.close()
+
+
+async def test_a_revoked_key_is_gone_and_revoking_again_is_no_error(
+    store: KeyStore, clock: StoppedClock
+) -> None:
+    key = await store.issue(NewKey(PLACE, "robot", "ada"))
+    await store.revoke(key.key_id)
+    await store.revoke(key.key_id)
+    assert not await is_good(store, key, clock.utc_us())
+    assert (await store.keys())[0].revoked_us == clock.utc_us()
+    with pytest.raises(RequestInvalid, match="revoked"):
+        await store.rotate(key.key_id, overlap_s=1.0)
+
+
+async def test_a_foreign_organisation_cannot_touch_a_key(
+    store: KeyStore, clock: StoppedClock
+) -> None:
+    key = await store.issue(NewKey(PLACE, "robot", "ada"))
+    with pytest.raises(RequestInvalid, match="no such key"):
+        await store.revoke(key.key_id, organisation="other")
+    with pytest.raises(RequestInvalid, match="no such key"):
+        await store.rotate(key.key_id, overlap_s=1.0, organisation="other")
+    assert await is_good(store, key, clock.utc_us())
+
+
+async def test_rotation_keeps_the_old_secret_for_the_overlap_only(
+    store: KeyStore, clock: StoppedClock
+) -> None:
+    old = await store.issue(NewKey(PLACE, "robot", "ada"))
+    new = await store.rotate(old.key_id, overlap_s=60.0)
+    assert new.key_id == old.key_id
+    assert new.reveal() != old.reveal()
+    assert await is_good(store, old, clock.utc_us())
+    clock.advance(60.0)
+    assert not await is_good(store, old, clock.utc_us())
+    assert await is_good(store, new, clock.utc_us())
+
+
+async def test_a_second_rotation_ends_the_oldest_secret(
+    store: KeyStore, clock: StoppedClock
+) -> None:
+    oldest = await store.issue(NewKey(PLACE, "robot", "ada"))
+    await store.rotate(oldest.key_id, overlap_s=60.0)
+    await store.rotate(oldest.key_id, overlap_s=60.0)
+    assert not await is_good(store, oldest, clock.utc_us())
+
+
+async def test_no_secret_reaches_the_database(
+    database: Database, store: KeyStore, sqlite_url: str
+) -> None:
+    key = await store.issue(NewKey(PLACE, "robot", "ada"))
+    async with database.reading() as connection:
+        rows = (await connection.exec_driver_sql("SELECT * FROM virtual_keys")).all()
+    assert key.reveal()[21:64] not in repr(rows)
+
+
+async def test_every_change_raises_the_revision(database: Database, store: KeyStore) -> None:
+    seen = [await current(database)]
+    key = await store.issue(NewKey(PLACE, "robot", "ada"))
+    seen.append(await current(database))
+    await store.rotate(key.key_id, overlap_s=1.0)
+    seen.append(await current(database))
+    await store.revoke(key.key_id)
+    seen.append(await current(database))
+    assert seen == [seen[0], seen[0] + 1, seen[0] + 2, seen[0] + 3]

@@ -1,0 +1,105 @@
+"""The arithmetic of slices, without a database."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.budgets import BudgetKey, Limit
+from gateway.store.money.slices import Budget, Claim, Lease, answer, roll, without
+
+
+ACCOUNT = "org:acme"
+KEY = BudgetKey(ACCOUNT, "total")
+money = st.integers(0, 1000)
+
+
+def lease_of(amount: int, spent: int, window_start_us: int = 0) -> Lease:
+    return Lease(ACCOUNT, "total", "w1", "run", window_start_us, amount, spent, 60_000_000)
+
+
+def claim_of(amount: int, spent: int, reserved: int, wanted: int, spare: int = 0) -> Claim:
+    return Claim(KEY, 0, amount, spent, reserved, wanted, spare)
+
+
+@st.composite
+def held(draw: st.DrawFn) -> tuple[Budget, Lease]:
+    """A budget of which a worker holds a lease and others hold the rest of what is leased."""
+    lease = lease_of(draw(money), draw(money))
+    elsewhere = draw(money)
+    limit = draw(st.integers(0, 5000))
+    leased = lease.outstanding_microusd + elsewhere
+    return Budget(Limit(ACCOUNT, limit), 0, lease.spent_microusd + draw(money), leased), lease
+
+
+@given(held(), money, money, money, money, money)
+def test_a_claim_neither_makes_nor_loses_money(
+    state: tuple[Budget, Lease], kept: int, newly: int, reserved: int, wanted: int, spare: int
+) -> None:
+    budget, lease = state
+    amount = min(kept, lease.amount_microusd)
+    claim = claim_of(amount, lease.spent_microusd + newly, reserved, wanted, spare)
+    after, grant, granted = answer(budget, lease, claim, lease_of(0, 0))
+    elsewhere = budget.leased_microusd - lease.outstanding_microusd
+    assert grant.elsewhere_microusd == elsewhere
+    assert after.leased_microusd == elsewhere + granted.outstanding_microusd
+    assert after.spent_microusd == budget.spent_microusd + newly
+    assert granted.amount_microusd == grant.amount_microusd >= granted.spent_microusd
+
+
+@given(held(), money, money, money, money)
+def test_what_is_granted_was_left(
+    state: tuple[Budget, Lease], newly: int, reserved: int, wanted: int, spare: int
+) -> None:
+    budget, lease = state
+    spent = lease.spent_microusd + newly
+    report = claim_of(lease.amount_microusd, spent, reserved, 0)
+    told, _, _ = answer(budget, lease, report, lease_of(0, 0))
+    claim = claim_of(lease.amount_microusd, spent, reserved, wanted, spare)
+    after, grant, _ = answer(budget, lease, claim, lease_of(0, 0))
+    granted = grant.amount_microusd - max(lease.amount_microusd, spent)
+    assert 0 <= granted <= max(told.left_microusd, 0)
+    assert after.left_microusd == told.left_microusd - granted
+    free = grant.amount_microusd - spent - reserved
+    assert free >= wanted or after.left_microusd <= 0 or wanted == 0
+
+
+@given(held(), money, money)
+def test_a_report_that_is_repeated_changes_nothing(
+    state: tuple[Budget, Lease], newly: int, kept: int
+) -> None:
+    budget, lease = state
+    amount = min(kept, lease.amount_microusd)
+    claim = claim_of(amount, lease.spent_microusd + newly, 0, 0)
+    once, first, granted = answer(budget, lease, claim, lease_of(0, 0))
+    twice, second, _ = answer(once, granted, claim, lease_of(0, 0))
+    assert (twice, second) == (once, first)
+
+
+@given(held())
+def test_a_lease_that_is_written_off_counts_as_spent(state: tuple[Budget, Lease]) -> None:
+    budget, lease = state
+    after = without(budget, lease)
+    assert after.left_microusd == budget.left_microusd
+    assert after.spent_microusd == budget.spent_microusd + lease.outstanding_microusd
+
+
+def test_a_grant_that_never_arrived_goes_back_to_the_budget() -> None:
+    budget = Budget(Limit(ACCOUNT, 100), 0, 0, 60)
+    claim = Claim(KEY, -1, 0, 0, 0)
+    after, grant, _ = answer(budget, lease_of(60, 0), claim, lease_of(0, 0))
+    assert (after.left_microusd, after.spent_microusd, grant.is_fresh) == (100, 0, True)
+
+
+def test_more_than_is_wanted_is_leased_only_while_there_is_plenty() -> None:
+    plenty = Budget(Limit(ACCOUNT, 10_000), 0, 0, 0)
+    _, much, _ = answer(plenty, None, claim_of(0, 0, 0, 10, 500), lease_of(0, 0))
+    assert much.amount_microusd == 510
+    scarce = Budget(Limit(ACCOUNT, 10_000), 0, 9_850, 0)
+    _, little, _ = answer(scarce, None, claim_of(0, 0, 0, 10, 500), lease_of(0, 0))
+    assert little.amount_microusd == 10
+    assert little.is_tight
+
+
+def test_a_window_never_goes_back() -> None:
+    later = Budget(Limit(ACCOUNT, 100, "day"), 86_400_000_000, 7, 0)
+    assert roll(later, 0) == later
+    assert roll(later, 2 * 86_400_000_000) == Budget(later.limit, 2 * 86_400_000_000, 0, 0)

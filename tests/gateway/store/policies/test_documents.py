@@ -1,0 +1,189 @@
+"""Policy versions in a real database: their life, their history, and what workers hear of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.audit.memory import MemoryAuditLog
+from gateway.clock import StoppedClock
+from gateway.configuration.guarding import GuardRules
+from gateway.deeds import Deeds
+from gateway.errors import Forbidden, RequestInvalid
+from gateway.identity import KeyTable, accounts_of
+from gateway.rollout.trials import Trials
+from gateway.rollout.versions import PolicySet
+from gateway.routing import TargetBoard
+from gateway.snapshot import SnapshotKeeper
+from gateway.store.engine import Database, open_database
+from gateway.store.policies.documents import PolicyStore
+from gateway.store.policies.guard import CanaryGuard
+from gateway.store.revisions import current
+from gateway.types import Principal
+from tests.gateway.providers.samples import make_target
+from tests.policies.worlds import document
+
+
+pytestmark = pytest.mark.anyio
+
+OLD = document({"name": "old", "no_cache": True})
+NEW = document({"name": "new", "allow_only": {"in_house": True}})
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = open_database(database_url)
+    yield database
+    await database.close()
+
+
+async def approved(store: PolicyStore, level: str = "", policy: object = NEW) -> int:
+    version = await store.draft(level, policy, "Ann", "a note")  # type: ignore[arg-type]
+    await store.act(level, version.number, "approve", "Bob")
+    return version.number
+
+
+async def test_a_version_goes_from_draft_to_live_and_back(database: Database) -> None:
+    store = PolicyStore(database, StoppedClock())
+    first = await approved(store, policy=OLD)
+    await store.act("", first, "publish", "Bob")
+    second = await approved(store)
+    await store.act("", second, "shadow", "Bob")
+    assert (await store.levels())[""].shadow is not None
+    await store.act("", second, "canary", "Bob", percent=5.0)
+    level = (await store.levels())[""]
+    assert (level.canary_number, level.percent) == (second, 5.0)
+    assert (level.live or NEW).digest == OLD.digest
+    before = await current(database)
+    await store.act("", second, "publish", "Bob", reason="It did well.")
+    assert await current(database) > before
+    assert ((await store.levels())[""].live or OLD).digest == NEW.digest
+
+    back = await store.roll_back("", "Cleo", reason="It did not.")
+    assert (back.number, back.state, back.digest) == (3, "live", OLD.digest)
+    assert (back.author, back.approver) == ("Ann", "Bob")
+    states = {each.number: each.state for each in await store.versions("")}
+    assert states == {1: "retired", 2: "retired", 3: "live"}
+    done = [(each.number, each.actor, each.action) for each in await store.history("")]
+    assert done[:3] == [(1, "Ann", "draft"), (1, "Bob", "approve"), (1, "Bob", "publish")]
+    assert done[-1] == (3, "Cleo", "roll_back")
+    again = await store.roll_back("", "Cleo", to=2)
+    assert again.digest == NEW.digest
+
+
+async def test_four_eyes_and_the_order_of_steps_are_kept_in_the_database(
+    database: Database,
+) -> None:
+    store = PolicyStore(database, StoppedClock())
+    version = await store.draft("org:acme", NEW, "Ann")
+    with pytest.raises(Forbidden):
+        await store.act("org:acme", version.number, "approve", "ann ")
+    for action in ("shadow", "canary", "publish", "stop"):
+        with pytest.raises(RequestInvalid):
+            await store.act("org:acme", version.number, action, "Bob", percent=5.0)
+    for percent in (0.0, 101.0):
+        with pytest.raises(RequestInvalid, match="percent"):
+            await store.act("org:acme", version.number, "canary", "Bob", percent=percent)
+    with pytest.raises(RequestInvalid, match="no version 9"):
+        await store.act("org:acme", 9, "approve", "Bob")
+    with pytest.raises(RequestInvalid, match="was live before"):
+        await store.roll_back("org:acme", "Bob")
+    with pytest.raises(RequestInvalid, match="has an author"):
+        await store.draft("org:acme", NEW, " ")
+    assert await store.levels() == {}
+    assert len(await store.history("org:acme")) == 1
+
+
+async def test_of_writers_at_the_same_time_none_is_lost(database: Database) -> None:
+    store = PolicyStore(database, StoppedClock())
+    await asyncio.gather(*(store.draft("", NEW, f"author {n}") for n in range(6)))
+    assert sorted(each.number for each in await store.versions()) == [1, 2, 3, 4, 5, 6]
+    assert len(await store.history("")) == 6
+
+
+async def test_documents_and_boards_are_kept_by_digest(database: Database) -> None:
+    store = PolicyStore(database, StoppedClock())
+    board = TargetBoard({"one": make_target("one")}, {"one": "it is down"})
+    for _ in range(2):
+        await store.keep(NEW)
+        await store.keep_board(board.digest, board.facts_for(None))
+    fresh = PolicyStore(database, StoppedClock())
+    found = await fresh.document(NEW.digest)
+    assert found is not None
+    assert found.digest == NEW.digest
+    assert await fresh.document("unknown") is None
+    assert await fresh.boards() == {board.digest: board.facts_for(None)}
+
+
+async def test_a_canary_of_little_traffic_is_found_out_by_all_workers_together(
+    database: Database,
+) -> None:
+    store = PolicyStore(database, StoppedClock())
+    own = GuardRules(requests_min=20, on_harm="halt")
+    version = await store.draft("", NEW, "Ann", guard=own)
+    assert version.guard == own == (await store.version("", version.number)).guard
+    number = version.number
+    await store.act("", number, "approve", "Bob")
+    await store.act("", number, "canary", "Bob", percent=50.0)
+    snapshots = SnapshotKeeper(PolicySet(OLD), TargetBoard({}, {}), lambda: 0.0)
+    snapshots.publish(KeyTable(1, {}), await store.levels())
+    accounts = accounts_of("acme", "lab", "x", "k")
+    snapshots.policies.document_for(Principal("k", "", "acme", "lab", "x", (), None, accounts))
+    log = MemoryAuditLog()
+    await log.start()
+    for _ in range(2):
+        trials = Trials()
+        guard = CanaryGuard(trials, store, snapshots, Deeds(log, StoppedClock()))
+        await guard.tend()
+        for _ in range(12):
+            trials.count(NEW.digest, failed=True, refused=False, duration_us=1, cost_microusd=1)
+        assert (await store.version("", number)).state == "canary"
+        await guard.tend()
+
+    assert (await store.version("", number)).state == "approved"
+    last = (await store.history(""))[-1]
+    assert (last.actor, last.action) == ("guard", "stop")
+    assert last.reason.startswith("failures: 100 % of 24 requests")
+    assert log.records[-1].action == "policy.stop"
+    assert "halted and stays approved" in log.records[-1].detail["after"]
+    # Tried again it begins at nothing.
+    await store.act("", number, "canary", "Bob", percent=5.0)
+    assert (await store.figures.measured("", number)).canary.requests == 0
+
+
+async def test_a_harmful_canary_is_withdrawn_by_the_first_worker_that_sees_it(
+    database: Database,
+) -> None:
+    store = PolicyStore(database, StoppedClock())
+    await store.act("", await approved(store, policy=OLD), "publish", "Bob")
+    number = await approved(store)
+    await store.act("", number, "canary", "Bob", percent=100.0)
+    snapshots = SnapshotKeeper(PolicySet(OLD), TargetBoard({}, {}), lambda: 0.0)
+    snapshots.publish(KeyTable(1, {}), await store.levels())
+    accounts = accounts_of("acme", "lab", "x", "k")
+    asker = Principal("k", "", "acme", "lab", "x", (), None, accounts)
+    assert snapshots.policies.document_for(asker).digest == NEW.digest
+    log = MemoryAuditLog()
+    await log.start()
+    guards = []
+    for _ in range(2):
+        trials = Trials()
+        guard = CanaryGuard(trials, store, snapshots, Deeds(log, StoppedClock()))
+        await guard.tend()
+        for _ in range(20):
+            trials.count(NEW.digest, failed=True, refused=False, duration_us=1, cost_microusd=1)
+        guards.append(guard)
+
+    for guard in guards:
+        await guard.tend()
+
+    assert (await store.version("", number)).state == "withdrawn"
+    last = (await store.history(""))[-1]
+    assert (last.actor, last.action, last.number) == ("guard", "withdraw", number)
+    assert last.reason.startswith("failures: 100 %")
+    deeds = [record for record in log.records if record.stage == "admin"]
+    assert [(each.actor, each.action) for each in deeds] == [("guard", "policy.withdraw")]
+    measured = await store.figures.measured("", number)
+    assert (measured.canary.failures, measured.workers) == (40, 2)
+    snapshots.publish(KeyTable(2, {}), await store.levels())
+    assert snapshots.policies.document_for(asker).digest == OLD.digest
