@@ -30,9 +30,15 @@ _WORTH_READING = re.compile(
 _SURE: Final = 0.7
 _LEAST_LENGTH: Final = 3
 # What a house number or a postal code is easily taken for.
-_NUMBER_LABELS = frozenset(
-    {"PHONE", "BANK_ACCOUNT", "US_SSN", "NATIONAL_ID", "PASSPORT", "IN_AADHAAR"}
+_NUMBER_LABELS = frozenset({"PHONE", "BANK_ACCOUNT", "US_SSN", "NATIONAL_ID", "PASSPORT"})
+_NEAR_LENGTH: Final = 60
+_PLACES = frozenset({"ADDRESS", "LOCATION"})
+# A word for a code or a house, then at most two more words; or a name of four letters and more.
+_NUMBERED = re.compile(
+    r"(?:\b(?i:zip|pin|plz|cap|cep|post\w*|c[o\u00f3]d\w*|building|house|flat|apartment|apt|suite|street)"
+    r"\b\W{0,3}(?:\w+\W{1,3}){0,2}|\b(?-i:[A-Z\u00c0-\u00de\u0160\u017d])\w{3,} )\Z"
 )
+_CODE_LENGTH: Final = 10  # The longest postal code: five digits, a dash, four.
 
 
 class Scanner:
@@ -92,7 +98,7 @@ class Scanner:
                 if sum(map(str.isalnum, view.text[a:b])) > 1:  # One letter names nobody.
                     place = view.origin(a), view.origin_end(b)
                     found.append(Finding(*place, tagged.label, tagged.score, "tagger"))
-        return found
+        return [finding for finding in found if _is_said(finding, found, text)]
 
     def _behind(self, view: Decoded, expired: Callable[[], bool]) -> list[Finding]:
         found = []
@@ -109,7 +115,9 @@ PATTERNS_ONLY: Final = Scanner(None)
 def merged(patterns: list[Finding], tagged: list[Finding]) -> list[Finding]:
     """Patterns, and what the tagger found around them; no two overlap.
 
-    An address swallows weakly founded numbers inside it: they are its house number or code.
+    An address swallows weakly founded numbers inside it: they are its house number or code. It must
+    say more than they do, and they may not be longer than a code: what a rule took for an identity
+    number is never made less by what the tagger guesses.
     """
     ends = [finding.end for finding in patterns]
     dropped: set[int] = set()
@@ -133,9 +141,26 @@ def merged(patterns: list[Finding], tagged: list[Finding]) -> list[Finding]:
     return sorted(kept + added)
 
 
+def _is_said(finding: Finding, found: list[Finding], text: str) -> bool:
+    """Whether something speaks for a finding: a number alone ("It is 42.") is nobody's address.
+
+    What may speak for it is a name of a place near it, a word for a code, or the name before it.
+    """
+    if finding.label != "ADDRESS" or any(map(str.isalpha, text[finding.start : finding.end])):
+        return True
+    first, last = finding.start - _NEAR_LENGTH, finding.end + _NEAR_LENGTH
+    return _NUMBERED.search(text[max(first, 0) : finding.start]) is not None or any(
+        other.label in _PLACES and other.start < last and first < other.end
+        for other in found
+        if other is not finding
+    )
+
+
 def _is_part(inner: Finding, outer: Finding) -> bool:
     weak = inner.score < _SURE and inner.label in _NUMBER_LABELS
-    return weak and outer.start <= inner.start and inner.end <= outer.end
+    length = inner.end - inner.start
+    within = outer.start <= inner.start and inner.end <= outer.end
+    return weak and within and length <= _CODE_LENGTH and length < outer.end - outer.start
 
 
 def _largest_rest(finding: Finding, inside: list[Finding]) -> Finding | None:

@@ -157,6 +157,27 @@ def test_an_address_swallows_what_is_only_its_number_and_yields_to_what_is_prove
     assert merged([proved], [address]) == [Finding(10, 30, "ADDRESS", 0.9, "tagger"), proved]
 
 
+@given(st.integers(0, 2**32), st.sampled_from(("It is {}.", "The customer is {}.", "{}", "Nr. {}")))
+def test_what_the_tagger_guesses_makes_no_identity_number_less(seed: int, sentence: str) -> None:
+    number = samples.aadhaar(random.Random(seed))
+    assert labels(sentence.format(number))["IN_AADHAAR"] == number
+
+
+def test_a_number_that_fills_an_address_or_is_longer_than_a_code_stays_what_it_is() -> None:
+    address = Finding(10, 50, "ADDRESS", 0.9, "tagger")
+    number = Finding(12, 24, "NATIONAL_ID", 0.6, "number")
+    assert number in merged([number], [address])
+    code = Finding(10, 19, "US_SSN", 0.6, "number")
+    assert merged([code], [Finding(10, 19, "ADDRESS", 0.9, "tagger")]) == [code]
+
+
+@pytest.mark.parametrize(
+    "text", ["It is 42.", "It is 1234567.", "It is 12 o'clock", "Population: 8336817"]
+)
+def test_a_number_alone_is_nobodys_address(text: str) -> None:
+    assert "ADDRESS" not in labels(text)
+
+
 def test_a_changed_artefact_is_refused(tmp_path: Path) -> None:
     directory = tmp_path / "artefact"
     shutil.copytree(tagger.ARTEFACT_DIRECTORY, directory)
