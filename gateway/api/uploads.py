@@ -13,7 +13,6 @@ from multipart import (
 
 from gateway.api.bodies import check_plain, pieces_of
 from gateway.batches import KeptFile
-from gateway.clock import Clock
 from gateway.configuration.settings import Limits
 from gateway.dialects.openai_batches import EXPIRY_S_MAX, EXPIRY_S_MIN
 from gateway.errors import BodyTooLarge, GatewrightError, RequestInvalid, Unavailable
@@ -36,9 +35,8 @@ PURPOSE: Final = "batch"
 class Uploads:
     """Takes files in, for projects that have room for them."""
 
-    def __init__(self, files: FileStore, clock: Clock, limits: Limits, keep_days: float) -> None:
+    def __init__(self, files: FileStore, limits: Limits, keep_days: float) -> None:
         self._files = files
-        self._clock = clock
         self._limits = limits
         self._keep_us = round(keep_days * US_PER_DAY)
         self._free = UPLOADS_MAX
@@ -82,8 +80,7 @@ class Uploads:
             parser.close()
         except MultipartError:
             raise RequestInvalid("The body is not a whole multipart form.") from None
-        now_us = self._clock.utc_us()
-        return await form.finish(now_us, self._keep_us)
+        return await form.finish(self._keep_us)
 
 
 def _parser_for(request: Request[Any, Any, Any]) -> PushMultipartParser:
@@ -137,7 +134,8 @@ class _Form:
             raise RequestInvalid("A field of the form is too long.")
         self._fields[self._field] = value
 
-    async def finish(self, now_us: int, keep_us: int) -> KeptFile:
+    async def finish(self, keep_us: int) -> KeptFile:
+        """The file, kept for so long from when it was made, however long it took to arrive."""
         if self._writer is None:
             raise RequestInvalid("The form has no file.", parameter="file")
         purpose = self._fields.get("purpose", b"").decode("utf-8", "replace")
@@ -147,8 +145,8 @@ class _Form:
             )
         if not self._writer.size_bytes:
             raise RequestInvalid("The file is empty.", parameter="file")
-        expires_us = now_us + min(keep_us, _expiry_us(self._fields) or keep_us)
-        return await self._writer.finish(self._name, expires_us)
+        keep_us = min(keep_us, _expiry_us(self._fields) or keep_us)
+        return await self._writer.finish(self._name, self._writer.file.created_us + keep_us)
 
     async def discard(self) -> None:
         if self._writer is not None:

@@ -170,7 +170,7 @@ class Batches:
         settings, clock = self._means.settings, self._means.clock
         if not settings.batches.enabled:
             return []
-        uploads = Uploads(self._files, clock, settings.limits, settings.batches.keep_days)
+        uploads = Uploads(self._files, settings.limits, settings.batches.keep_days)
         visible = {name.encode() for name in settings.policy.headers}
         desk = Desk(
             front, self._batches, self._files, settings.batches, settings.limits, HEADERS | visible

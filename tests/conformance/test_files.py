@@ -1,5 +1,6 @@
 """Files over HTTP with the official client: kept, listed, read and forgotten, and nobody else's."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -72,6 +73,27 @@ async def test_a_file_can_ask_to_expire_sooner_than_others(client: openai.AsyncO
             file=b"{}", purpose="batch", expires_after={"anchor": "created_at", "seconds": 1}
         )
     assert caught.value.param == "expires_after.seconds"
+
+
+async def test_a_file_that_arrives_slowly_is_kept_from_when_it_was_made(
+    gateway: RunningGateway, client: openai.AsyncOpenAI
+) -> None:
+    async def form() -> AsyncIterator[bytes]:
+        yield b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+        yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n{'
+        await asyncio.sleep(1.1)
+        yield b"}\r\n--b--\r\n"
+
+    headers = {
+        "authorization": f"Bearer {client.api_key}",
+        "content-type": "multipart/form-data; boundary=b",
+    }
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{gateway.url}/v1/files", data=form(), headers=headers) as answer,
+    ):
+        made = await answer.json()
+    assert made["expires_at"] == made["created_at"] + 30 * 86_400
 
 
 @pytest.mark.parametrize("place", OTHERS)
