@@ -5,6 +5,7 @@ what no link leads to is named, with the reason.
 """
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ from tests.admin import seeding
 from tests.admin.batches import seeding as batches
 from tests.admin.chromium import Window, window
 from tests.admin.crawl import follow_links, patterns_of
-from tests.admin.listener import Browser, Listener
+from tests.admin.listener import Browser, Listener, browsing
 from tests.admin.profiling import profiles
 
 
@@ -212,9 +213,10 @@ async def test_every_screen_can_be_read_by_everybody_and_runs_nobodys_text(
     assert wrong == {}
 
 
-async def test_links_lead_to_every_page(listener: Listener, browser: Browser) -> None:
-    await _fill(listener)
-    reached = await _addresses(listener, browser)
+async def test_links_lead_to_every_page(tmp_path: Path, database_url: str) -> None:
+    async with Listener(tmp_path, database_url) as listener, browsing(listener) as browser:
+        await _fill(listener)
+        reached = await _addresses(listener, browser)
 
     assert set(UNLINKED) & set(reached) == set()
     assert _pages(listener) - set(reached) == set(UNLINKED)

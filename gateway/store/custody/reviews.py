@@ -20,6 +20,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    cast,
     func,
     insert,
     select,
@@ -150,7 +151,8 @@ class ReviewStore:
         """What is to be signed now, of these organisations or of all; the longest due first."""
         query = select(reviews).where(
             reviews.c.ended_us.is_(None),
-            reviews.c.looked_until_us + reviews.c.every_days * DAY_US <= self._clock.utc_us(),
+            reviews.c.looked_until_us + cast(reviews.c.every_days, BigInteger) * DAY_US
+            <= self._clock.utc_us(),
         )
         if organisations is not None:
             query = query.where(reviews.c.organisation.in_(sorted(organisations)))
