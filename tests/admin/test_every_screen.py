@@ -5,6 +5,7 @@ what no link leads to is named, with the reason.
 """
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -213,13 +214,25 @@ async def test_every_screen_can_be_read_by_everybody_and_runs_nobodys_text(
     assert wrong == {}
 
 
-async def test_links_lead_to_every_page(tmp_path: Path, database_url: str) -> None:
+async def test_links_lead_to_every_page_and_no_reading_breaks(
+    tmp_path: Path, database_url: str
+) -> None:
     async with Listener(tmp_path, database_url) as listener, browsing(listener) as browser:
         await _fill(listener)
         reached = await _addresses(listener, browser)
+        readings = [path for path in patterns_of(listener.application) if path.startswith("/api/")]
+        answered = {path: await _status(browser, path) for path in readings}
 
+    assert {path: status for path, status in answered.items() if status >= 500} == {}
+    assert list(answered.values()).count(200) > 30
     assert set(UNLINKED) & set(reached) == set()
     assert _pages(listener) - set(reached) == set(UNLINKED)
+
+
+async def _status(browser: Browser, path: str) -> int:
+    """What a path answers with acme in it, and with something that there is not."""
+    address = re.sub(r"\{[^}]+\}", "1", path.replace("{organisation:str}", "acme"))
+    return (await browser.send("GET", address))[0].status
 
 
 def _pages(listener: Listener) -> set[str]:
