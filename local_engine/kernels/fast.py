@@ -17,6 +17,22 @@ class HeadNorms:
     eps: float
 
 
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Prompts' chunks whose queries lie one after the other."""
+
+    spans: list[tuple[int, int]]
+    """From which position to which each one goes."""
+    first_rows: list[int]
+    """Where each one's queries begin."""
+    table: torch.Tensor
+    """Each one's blocks, [chunks, blocks] int32; beyond the last one anything that exists."""
+    ends: torch.Tensor
+    """The ends of `spans`, [chunks] int32, where the queries are."""
+    firsts: torch.Tensor
+    """`first_rows` and after them how many rows there are, [chunks + 1] int32."""
+
+
 class FastKernels(Protocol):
     """Chosen once at start; where there are none, torch's references serve."""
 
@@ -25,6 +41,11 @@ class FastKernels(Protocol):
 
     def argmax(self, scores: torch.Tensor) -> torch.Tensor:
         """The place of each row's highest score, [rows]."""
+
+    def add_rms_norm(
+        self, x: torch.Tensor, more: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The sum of both, and its rows normed as by `rms_norm`."""
 
     def silu_times(self, gate_up: torch.Tensor) -> torch.Tensor:
         """[..., 2 * inner] as gate and up to silu(gate) * up, [..., inner]."""
@@ -40,7 +61,7 @@ class FastKernels(Protocol):
         """Queries of a fused product, normed and turned; keys and values go into their pools.
 
         `qkv` [rows, (heads + 2 kv_heads) * dim], `turn` cosines and sines [rows, 1, dim], `places`
-        blocks and offsets [rows] int64; returns [rows, heads, dim].
+        blocks and offsets [rows]; returns [rows, heads, dim].
         """
 
     def paged_decode(
@@ -59,8 +80,7 @@ class FastKernels(Protocol):
         q: torch.Tensor,
         keys: torch.Tensor,
         values: torch.Tensor,
-        blocks: torch.Tensor,
-        start: int,
+        chunks: Chunks,
         reach: Reach,
     ) -> torch.Tensor:
-        """Queries [tokens, heads, dim] at positions `start` … of one sequence."""
+        """Queries [rows, heads, dim] of all chunks to answers of the same shape."""

@@ -23,6 +23,22 @@ def plain_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
     return lambda x: F.linear(x, weight, bias)
 
 
+def triton_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
+    """Torch's product, but for a single row, where ours is nearer to memory's speed."""
+    triton = triton_products(weight.device)
+    if triton is None:
+        return plain_linear(weight, bias)
+
+    def multiply(x: torch.Tensor) -> torch.Tensor:
+        # A step that asks nobody's scores has no rows at all.
+        if x.numel() != x.shape[-1]:
+            return F.linear(x, weight, bias)
+        out: torch.Tensor = triton.product_one_triton(x, weight, None, bias)
+        return out
+
+    return multiply
+
+
 def packed_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
     """OneDNN's product with weights in its own order: no reordering at every call.
 
@@ -95,7 +111,9 @@ def has_native_linear(dtype: torch.dtype) -> bool:
 
 
 def choose_linear(device: torch.device, dtype: torch.dtype) -> MakeLinear:
-    """On a CPU our own or a packed one, where that works; plain elsewhere."""
+    """On a CPU our own or a packed one, where that works; on a GPU torch's, but for single rows."""
+    if device.type == "cuda":
+        return triton_linear
     if device.type == "cpu" and has_packed_linear(dtype):
         return native_linear if has_native_linear(dtype) else packed_linear
     return plain_linear

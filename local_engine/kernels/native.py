@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from local_engine.kernels.fast import HeadNorms
+from local_engine.kernels.fast import Chunks, HeadNorms
 from local_engine.kernels.reach import Reach
 
 
@@ -88,6 +88,13 @@ class NativeKernels:
         )
         return out
 
+    def add_rms_norm(
+        self, x: torch.Tensor, more: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The sum of both, and its rows normed as by `rms_norm`."""
+        total = x + more
+        return total, self.rms_norm(total, weight, eps)
+
     def argmax(self, scores: torch.Tensor) -> torch.Tensor:
         """The first place of each row's highest score, [rows]."""
         scores = scores.contiguous()
@@ -116,9 +123,10 @@ class NativeKernels:
         """Queries of a fused product, normed and turned; keys and values go into their pools.
 
         `qkv` [rows, (heads + 2 kv_heads) * dim], `turn` cosines and sines [rows, 1, dim], `places`
-        blocks and offsets [rows] int64; returns [rows, heads, dim].
+        blocks and offsets [rows]; returns [rows, heads, dim].
         """
         kv_heads, dim = pools[0].shape[1], pools[0].shape[2]
+        blocks, offsets = (place.long().contiguous() for place in places)
         heads = qkv.shape[-1] // dim - 2 * kv_heads
         out = torch.empty(qkv.shape[0], heads, dim)
         self._library.norm_turn_store(
@@ -126,7 +134,7 @@ class NativeKernels:
             norms.q_weight.data_ptr() if norms is not None else None,
             norms.k_weight.data_ptr() if norms is not None else None,
             norms.eps if norms is not None else 0.0,
-            *(part.data_ptr() for part in (*turn, *places, *pools)),
+            *(part.data_ptr() for part in (*turn, blocks, offsets, *pools)),
             out.data_ptr(),
             qkv.shape[0],
             heads,
@@ -172,22 +180,25 @@ class NativeKernels:
         q: torch.Tensor,
         keys: torch.Tensor,
         values: torch.Tensor,
-        blocks: torch.Tensor,
-        start: int,
+        chunks: Chunks,
         reach: Reach,
     ) -> torch.Tensor:
-        """As `paged_attention.prefill_reference`; each token's numbers are those of a decode."""
-        q, blocks = q.contiguous(), blocks.to(torch.int32).contiguous()
+        """As `FastKernels.paged_prefill`; each token's numbers are those of a decode."""
+        q, table = q.contiguous(), chunks.table.contiguous()
         out = torch.empty_like(q)
-        tokens, heads, dim = q.shape
-        failed = self._library.paged_prefill(
-            *(tensor.data_ptr() for tensor in (q, keys, values, blocks, out)),
-            *(tokens, heads, keys.shape[1], dim, start),
-            reach.scale,
-            reach.window,
-        )
-        if failed:
-            raise MemoryError("no memory for attention scores")
+        _, heads, dim = q.shape
+        row_bytes = heads * dim * q.element_size()
+        for index, (start, end) in enumerate(chunks.spans):
+            skipped = chunks.first_rows[index] * row_bytes
+            failed = self._library.paged_prefill(
+                *(q.data_ptr() + skipped, keys.data_ptr(), values.data_ptr()),
+                *(table[index].data_ptr(), out.data_ptr() + skipped),
+                *(end - start, heads, keys.shape[1], dim, start),
+                reach.scale,
+                reach.window,
+            )
+            if failed:
+                raise MemoryError("no memory for attention scores")
         return out
 
 

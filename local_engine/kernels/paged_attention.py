@@ -1,4 +1,4 @@
-"""Attention over paged keys and values: decode rows at once, prompt chunks one by one.
+"""Attention over paged keys and values: decode rows at once, prompts' chunks at once.
 
 Keys lie as [block, kv_head, dim, token] and values as [block, kv_head, token, dim]. The torch
 functions are the reference and run anywhere; on a CPU in float32 compiled kernels read straight
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from local_engine.kernels.fast import FastKernels
+from local_engine.kernels.fast import Chunks, FastKernels
 from local_engine.kernels.native import NativeKernels, native_kernels
 from local_engine.kernels.reach import Reach
 
@@ -101,16 +101,35 @@ def prefill_reference(
     return out[0].transpose(0, 1)
 
 
+def prefill_chunks_reference(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    chunks: Chunks,
+    reach: Reach,
+) -> torch.Tensor:
+    """As `FastKernels.paged_prefill`: one chunk after the other."""
+    size, parts = keys.shape[3], []
+    for index, (start, end) in enumerate(chunks.spans):
+        first, blocks = chunks.first_rows[index], chunks.table[index, : -(-end // size)]
+        rows = q[first : first + end - start]
+        parts.append(prefill_reference(rows, keys, values, blocks, start, reach))
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+
 def choose_native(
     device: torch.device,
     dtype: torch.dtype,
     head_dim: int,
     block_size: int,
     kv_dtype: torch.dtype | None = None,
+    *,
+    is_deterministic: bool = False,
 ) -> FastKernels | None:
     """The machine's own kernels where they know its types and shapes."""
     if has_triton(device):
-        return triton_kernels() if head_dim >= 16 and not head_dim & head_dim - 1 else None
+        kernels = triton_kernels(is_deterministic=is_deterministic)
+        return kernels if head_dim >= 16 and not head_dim & head_dim - 1 else None
     if device.type != "cpu" or {dtype, kv_dtype or dtype} != {torch.float32}:
         return None
     if head_dim % 32 or head_dim > 1024 or block_size != NativeKernels.block_size:
@@ -125,8 +144,8 @@ def has_triton(device: torch.device) -> bool:
 
 
 @cache
-def triton_kernels() -> FastKernels:
+def triton_kernels(*, is_deterministic: bool = False) -> FastKernels:
     """The Triton kernels, imported where they can run."""
     module: Any = importlib.import_module("local_engine.kernels.triton_kernels")
-    kernels: FastKernels = module.TritonKernels()
+    kernels: FastKernels = module.TritonKernels(is_deterministic=is_deterministic)
     return kernels

@@ -5,26 +5,52 @@ batches goes. int8 multiplies integers with integers, scaled per token and per o
 scale per group of inputs, two in a byte. References: `quantised.py`, `moe.grouped_reference`.
 """
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
 
 
 _ROWS, _OUTS, _INS = 16, 32, 32
+# Fewer outputs than that are shared out finer, so that every multiprocessor has some.
+_FEW_OUTS = 2048
 
 
-@triton.jit
+@dataclass(frozen=True, slots=True)
+class _Tiling:
+    """Rows, outputs and inputs of one product, and how it is run."""
+
+    rows: int
+    outs: int
+    ins: int
+    stages: int
+    warps: int
+
+
+def _tiling(rows: int, ins: int) -> _Tiling:
+    """Few rows wait for the weights: small tiles, many of them; many rows multiply."""
+    if ins < 128:
+        return _Tiling(_ROWS, _OUTS, _INS, 2, 4)
+    if rows <= 16:
+        return _Tiling(16, 32, 128, 5, 4)
+    if rows <= 64:
+        return _Tiling(64, 64, 128, 3, 4)
+    return _Tiling(128, 128, 64, 3, 8)
+
+
+@triton.jit(do_not_specialize=["rows"])
 def _product_8bit(
     x, weight, scale, row_scale, out, rows, outs, ins,
     ROWS: tl.constexpr, OUTS: tl.constexpr, INS: tl.constexpr, IS_WHOLE: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     output = tl.program_id(1) * OUTS + tl.arange(0, OUTS)
     at = tl.arange(0, INS)
     acc = tl.zeros((ROWS, OUTS), tl.int32 if IS_WHOLE else tl.float32)
-    start = 0
-    while start < ins:
-        inputs = start + at
+    for tile in tl.range(0, tl.cdiv(ins, INS), num_stages=STAGES):
+        inputs = tile * INS + at
         known = inputs < ins
         left_at = x + row[:, None].to(tl.int64) * ins + inputs[None, :]
         right_at = weight + output[None, :].to(tl.int64) * ins + inputs[:, None]
@@ -38,7 +64,6 @@ def _product_8bit(
             left = tl.load(left_at, mask=is_left, other=0.0)
             right = tl.load(right_at, mask=is_right, other=0.0).to(left.dtype)
             acc += tl.dot(left, right, input_precision="ieee")
-        start += INS
     found = acc.to(tl.float32) * tl.load(scale + output, mask=output < outs, other=0.0)[None, :]
     if IS_WHOLE:
         found *= tl.load(row_scale + row, mask=row < rows, other=0.0)[:, None]
@@ -47,15 +72,60 @@ def _product_8bit(
     tl.store(at_out, found.to(out.dtype.element_ty), mask=mask)
 
 
+@triton.jit
+def _product_one(
+    x, weight, scale, bias, out, outs, ins,
+    OUTS: tl.constexpr, INS: tl.constexpr, HAS_SCALE: tl.constexpr, HAS_BIAS: tl.constexpr,
+):  # fmt: skip
+    output, at = tl.program_id(0) * OUTS + tl.arange(0, OUTS), tl.arange(0, INS)
+    is_out = output < outs
+    rows = weight + output[:, None].to(tl.int64) * ins
+    acc = tl.zeros((OUTS, INS), tl.float32)
+    for tile in tl.range(0, tl.cdiv(ins, INS)):
+        inputs = tile * INS + at
+        known = inputs < ins
+        mask = is_out[:, None] & known[None, :]
+        weights = tl.load(rows + inputs[None, :], mask=mask, other=0.0)
+        values = tl.load(x + inputs, mask=known, other=0.0).to(tl.float32)
+        acc += weights.to(tl.float32) * values[None, :]
+    found = tl.sum(acc, axis=1)
+    if HAS_SCALE:
+        found *= tl.load(scale + output, mask=is_out, other=0.0)
+    if HAS_BIAS:
+        found += tl.load(bias + output, mask=is_out, other=0.0).to(tl.float32)
+    tl.store(out + output, found.to(out.dtype.element_ty), mask=is_out)
+
+
+def product_one_triton(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    scale: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """One row [..., in] times [out, in] in any float type; memory's speed is all there is to it."""
+    outs, ins = weight.shape
+    assert x.numel() == ins, "one row, not several and not none"
+    out = x.new_empty((*x.shape[:-1], outs))
+    share, warps = (4, 8) if outs < _FEW_OUTS else (8, 4)
+    _product_one[(triton.cdiv(outs, share),)](
+        x.contiguous(), weight, weight if scale is None else scale, x if bias is None else bias,
+        out, outs, ins, OUTS=share, INS=min(1024, triton.next_power_of_2(ins)),
+        HAS_SCALE=scale is not None, HAS_BIAS=bias is not None, num_warps=warps,
+    )  # fmt: skip
+    return out
+
+
 def product_int8_triton(
     whole: torch.Tensor, per_token: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor
 ) -> torch.Tensor:
     """int8 [rows, in] and [out, in] with their scales to float32 [rows, out]."""
     rows, ins, outs = whole.shape[0], whole.shape[1], weight.shape[0]
     out = torch.empty((rows, outs), device=whole.device, dtype=torch.float32)
-    _product_8bit[triton.cdiv(rows, _ROWS), triton.cdiv(outs, _OUTS)](
+    cut = _tiling(rows, ins)
+    _product_8bit[triton.cdiv(rows, cut.rows), triton.cdiv(outs, cut.outs)](
         whole, weight, scale, per_token, out, rows, outs, ins,
-        ROWS=_ROWS, OUTS=_OUTS, INS=_INS, IS_WHOLE=True,
+        ROWS=cut.rows, OUTS=cut.outs, INS=cut.ins, IS_WHOLE=True, STAGES=cut.stages,
+        num_warps=cut.warps,
     )  # fmt: skip
     return out
 
@@ -63,10 +133,14 @@ def product_int8_triton(
 def product_fp8_triton(x: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     """[rows, in] times fp8 [out, in] with a scale per output, in the type of `x`."""
     rows, ins, outs = x.shape[0], x.shape[1], weight.shape[0]
+    if rows == 1:
+        return product_one_triton(x, weight, scale)
     out = x.new_empty((rows, outs))
-    _product_8bit[triton.cdiv(rows, _ROWS), triton.cdiv(outs, _OUTS)](
+    cut = _tiling(rows, ins)
+    _product_8bit[triton.cdiv(rows, cut.rows), triton.cdiv(outs, cut.outs)](
         x.contiguous(), weight, scale, scale, out, rows, outs, ins,
-        ROWS=_ROWS, OUTS=_OUTS, INS=_INS, IS_WHOLE=False,
+        ROWS=cut.rows, OUTS=cut.outs, INS=cut.ins, IS_WHOLE=False, STAGES=cut.stages,
+        num_warps=cut.warps,
     )  # fmt: skip
     return out
 

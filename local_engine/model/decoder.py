@@ -69,6 +69,17 @@ class RmsNorm(nn.Module):
             return F.rms_norm(x.float(), self.weight.shape, scale, self.eps).type_as(x)
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
+    def of_sum(
+        self, x: torch.Tensor, more: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """`x + more` and its norm, in one pass where a kernel does both."""
+        if more is None:
+            return x, self(x)
+        if self.native is not None:
+            return self.native.add_rms_norm(x, more, self.weight, self.eps)
+        x = x + more
+        return x, self(x)
+
 
 class Attention(nn.Module):
     """Self-attention in which several query heads share one key/value head."""
@@ -171,17 +182,21 @@ class Block(nn.Module):
             self.post_feedforward_layernorm = RmsNorm(spec.hidden_size, spec)
 
     def forward(
-        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, attend: Attend
-    ) -> torch.Tensor:
-        attended = self.self_attn(self.input_layernorm(x), cos, sin, attend)
+        self,
+        x: torch.Tensor,
+        more: torch.Tensor | None,
+        turn: Turn,
+        attend: Attend,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What came in is `x + more`; so is what comes out, left to be added by the next norm."""
+        x, normed = self.input_layernorm.of_sum(x, more)
+        attended: torch.Tensor = self.self_attn(normed, *turn, attend)
         if self.has_post_norms:
-            x = x + self.post_attention_layernorm(attended)
-            fed: torch.Tensor = self.mlp(self.pre_feedforward_layernorm(x))
-            normed: torch.Tensor = self.post_feedforward_layernorm(fed)
-            return x + normed
-        x = x + attended
-        out: torch.Tensor = x + self.mlp(self.post_attention_layernorm(x))
-        return out
+            attended = self.post_attention_layernorm(attended)
+            x, normed = self.pre_feedforward_layernorm.of_sum(x, attended)
+            return x, self.post_feedforward_layernorm(self.mlp(normed))
+        x, normed = self.post_attention_layernorm.of_sum(x, attended)
+        return x, self.mlp(normed)
 
 
 class Trunk(nn.Module):
@@ -232,10 +247,11 @@ class Decoder(nn.Module):
         x: torch.Tensor = self.model.embed_tokens(token_ids)
         if self.spec.embedding_scale != 1.0:
             x = x * torch.tensor(self.spec.embedding_scale, dtype=x.dtype)
+        more: torch.Tensor | None = None
         for layer in self.model.layers:
             assert isinstance(layer, Block), "blocks are made above"
-            x = layer(x, *turns[layer.rope], attend)
-        out: torch.Tensor = self.model.norm(x)
+            x, more = layer(x, more, turns[layer.rope], attend)
+        _, out = self.model.norm.of_sum(x, more)
         return out
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -2,17 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from local_engine.core.scheduler import Item, Step
 from local_engine.core.sequence import PENDING
-from local_engine.kernels.fast import FastKernels, HeadNorms
-from local_engine.kernels.paged_attention import decode_reference, prefill_reference
+from local_engine.kernels.fast import Chunks, FastKernels, HeadNorms
+from local_engine.kernels.paged_attention import decode_reference, prefill_chunks_reference
 from local_engine.kernels.reach import Reach
 from local_engine.model.decoder import Turn
 from local_engine.model.spec import ModelSpec
 from local_engine.runner.kv_pool import KvPool
+from local_engine.runner.tables import BlockTables
 
 
 @dataclass(slots=True)
@@ -30,64 +34,95 @@ class FlatBatch:
     table: torch.Tensor
     lengths: torch.Tensor
     first_rows: list[int]
+    firsts: torch.Tensor
+    """Where each chunk begins among the rows of all chunks, and how many those are."""
+    sources: torch.Tensor
+    """The row of the last chosen tokens that each token is, -1 where it is in `token_ids`."""
     scored_rows: torch.Tensor
     """Rows whose scores somebody asked for: the last of a sampled item, and its drafts'."""
     pending: list[tuple[int, str]] = field(default_factory=list)
     """Rows whose token the step before chooses, and of which sequence it is."""
 
-    def fill(self, last_tokens: Mapping[str, int]) -> None:
-        """Put in the tokens that were not known when the step was planned."""
+    def fill(self, last_tokens: Mapping[str, int], on_device: Mapping[str, int]) -> None:
+        """Put in the tokens that were not known when the step was planned, or where they are."""
+        token_ids, sources = self.token_ids.numpy(), self.sources.numpy()
         for row, name in self.pending:
-            self.token_ids[row] = last_tokens.get(name, 0)
+            if (source := on_device.get(name)) is not None:
+                token_ids[row], sources[row] = 0, source
+            else:
+                token_ids[row] = last_tokens.get(name, 0)
 
     def to(self, device: torch.device) -> "FlatBatch":
-        """The same on a device; itself, if it is there."""
+        """The same on a device, moved there in one piece; itself, if it is there."""
         if device.type == "cpu":
             return self
-        moved = {
-            name: getattr(self, name).pin_memory().to(device, non_blocking=True)
-            for name in ("token_ids", "positions", "blocks", "offsets", "table", "lengths")
-        }
-        return replace(self, **moved, scored_rows=self.scored_rows.to(device))
+        parts = {name: getattr(self, name) for name in _TENSORS}
+        moved = moved_together(list(parts.values()), device)
+        found: dict[str, Any] = dict(zip(parts, moved, strict=True))
+        return replace(self, **found)
 
 
-def flatten(step: Step, block_size: int) -> FlatBatch:
+_TENSORS = (
+    *("token_ids", "positions", "blocks", "offsets"),
+    *("table", "lengths", "firsts", "sources", "scored_rows"),
+)
+
+
+def sent(numbers: npt.NDArray[np.int32], device: torch.device) -> torch.Tensor:
+    """The numbers on a device, by a copy that nobody waits for."""
+    if device.type == "cpu":
+        return torch.from_numpy(numbers)
+    return torch.from_numpy(numbers).pin_memory().to(device, non_blocking=True)
+
+
+def moved_together(parts: list[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+    """Whole numbers of host memory as int32 on a device, sent in one piece."""
+    numbers = [part.numpy().ravel() for part in parts]
+    packed = sent(np.concatenate(numbers, dtype=np.int32, casting="same_kind"), device)
+    pieces = torch.split(packed, [part.numel() for part in parts])
+    return [piece.view(part.shape) for piece, part in zip(pieces, parts, strict=True)]
+
+
+def flatten(step: Step, block_size: int, tables: BlockTables | None = None) -> FlatBatch:
     """Lay a step out in host memory, with placeholders where a token is not chosen yet."""
-    items = sorted(step.items, key=lambda item: item.end - item.start > 1)
+    singles = [item for item in step.items if item.end - item.start == 1]
+    chunks = [item for item in step.items if item.end - item.start > 1]
+    items = [*singles, *chunks]
     token_ids: list[int] = []
-    positions: list[int] = []
-    blocks: list[int] = []
     first_rows: list[int] = []
     scored: list[int] = []
     pending: list[tuple[int, str]] = []
-    width = max(len(item.sequence.block_ids) for item in items)
-    rows: list[list[int]] = []
     for item in items:
         sequence, start, end = item.sequence, item.start, item.end
         first_rows.append(len(token_ids))
         token_ids += sequence.slice_known(start, end)
         if token_ids[-1] == PENDING:
             pending.append((len(token_ids) - 1, sequence.sequence_id))
-        positions += range(start, end)
-        held = sequence.block_ids
-        rows.append([*held, *[0] * (width - len(held))])
-        blocks += [held[at // block_size] for at in range(start, end)]
         if sequence.params.prompt_logprobs is not None and start < sequence.num_prompt_tokens:
             scored += range(first_rows[-1], len(token_ids))
         elif item.is_sampled:
             scored += range(len(token_ids) - 1 - item.num_drafts, len(token_ids))
-    at = torch.tensor(positions)
+    table = (tables or BlockTables()).take([item.sequence for item in items])
+    starts = np.array([item.start for item in items])
+    ends = np.array([item.end for item in items])
+    # Of each token: its item, then its position, then the block that holds it.
+    owners = np.repeat(np.arange(len(items)), ends - starts)
+    at = np.arange(len(token_ids)) - np.array(first_rows)[owners] + starts[owners]
+    num_singles = len(singles)
+    firsts = [*first_rows[num_singles:], len(token_ids)]
     return FlatBatch(
         items=items,
         spans=[(item.start, item.end) for item in items],
-        num_singles=sum(item.end - item.start == 1 for item in items),
+        num_singles=num_singles,
         token_ids=torch.tensor(token_ids),
-        positions=at,
-        blocks=torch.tensor(blocks),
-        offsets=at % block_size,
-        table=torch.tensor(rows, dtype=torch.int32),
-        lengths=torch.tensor([item.end for item in items], dtype=torch.int32),
+        positions=torch.from_numpy(at),
+        blocks=torch.from_numpy(table[owners, at // block_size].astype(np.int64)),
+        offsets=torch.from_numpy(at % block_size),
+        table=torch.from_numpy(table),
+        lengths=torch.from_numpy(ends.astype(np.int32)),
         first_rows=first_rows,
+        firsts=torch.tensor(firsts, dtype=torch.int32) - firsts[0],
+        sources=torch.full((len(token_ids),), -1),
         scored_rows=torch.tensor(scored, dtype=torch.long),
         pending=pending,
     )
@@ -104,9 +139,18 @@ class PagedAttention:
         self._batch = batch
         self._native = native
         self._decode = decode_reference if native is None else native.paged_decode
-        self._prefill = prefill_reference if native is None else native.paged_prefill
-        self._singles = batch.table[: batch.num_singles].contiguous()
-        self._lengths = batch.lengths[: batch.num_singles].contiguous()
+        self._prefill = prefill_chunks_reference if native is None else native.paged_prefill
+        singles = batch.num_singles
+        self._singles = batch.table[:singles].contiguous()
+        self._lengths = batch.lengths[:singles]
+        first = batch.first_rows[singles] if len(batch.spans) > singles else 0
+        self._chunks = Chunks(
+            spans=batch.spans[singles:],
+            first_rows=[row - first for row in batch.first_rows[singles:]],
+            table=batch.table[singles:],
+            ends=batch.lengths[singles:],
+            firsts=batch.firsts,
+        )
 
     def __call__(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
@@ -129,14 +173,10 @@ class PagedAttention:
         batch, pool = self._batch, self._pool
         keys, values = pool.keys[layer], pool.values[layer]
         reach = Reach(self._spec.attention_scale, self._spec.window_of(layer))
-        num_singles = batch.num_singles
-        parts = []
-        if num_singles:
-            singles = q[:num_singles]
-            parts.append(self._decode(singles, keys, values, self._singles, self._lengths, reach))
-        for index in range(num_singles, len(batch.spans)):
-            (start, end), first = batch.spans[index], batch.first_rows[index]
-            blocks = batch.table[index, : -(-end // pool.block_size)]
-            rows = q[first : first + end - start]
-            parts.append(self._prefill(rows, keys, values, blocks, start, reach))
+        singles, parts = batch.num_singles, []
+        if singles:
+            found = self._decode(q[:singles], keys, values, self._singles, self._lengths, reach)
+            parts.append(found)
+        if self._chunks.spans:
+            parts.append(self._prefill(q[singles:], keys, values, self._chunks, reach))
         return torch.cat(parts).flatten(-2) if len(parts) > 1 else parts[0].flatten(-2)

@@ -7,14 +7,24 @@ write into block 0, which belongs to nobody. Steps with prompts in them are comp
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import torch
 
-from local_engine.runner.batch import FlatBatch
+from local_engine.runner.batch import FlatBatch, sent
 
 
 Forward = Callable[[FlatBatch], torch.Tensor]
 # Computes a batch once and returns what computes it again, from the same buffers into the same.
 Record = Callable[[Forward, FlatBatch], Callable[[], torch.Tensor]]
+# A number per row each, and what a row says that nobody asked for.
+_FIELDS = {
+    "token_ids": 0,
+    "positions": 0,
+    "blocks": 0,
+    "offsets": 0,
+    "lengths": 1,
+    "sources": -1,
+}
 _SMALL = (1, 2, 4, 8)
 _STEP = 16
 _MOST = 256
@@ -64,7 +74,13 @@ class DecodeGraphs:
     ) -> None:
         self.num_played = 0
         self._sizes = graph_sizes(min(most, _MOST))
-        self._inputs = _blank(self._sizes[-1], table_width, device)
+        # A batch's table ends in whole tiles of attention.
+        self._fields = torch.zeros(
+            (len(_FIELDS), self._sizes[-1]), dtype=torch.int32, device=device
+        )
+        self._fields[list(_FIELDS).index("lengths")] = 1
+        self._fields[list(_FIELDS).index("sources")] = -1
+        self._inputs = _blank(self._fields, -(-table_width // 8) * 8)
         self._plays = {
             size: record(forward, _first_rows(self._inputs, size)) for size in reversed(self._sizes)
         }
@@ -76,17 +92,22 @@ class DecodeGraphs:
         if not is_decode or rows > self._sizes[-1] or width > self._inputs.table.shape[1]:
             return None
         size = next(size for size in self._sizes if size >= rows)
-        inputs = self._inputs
-        for name in ("token_ids", "positions", "blocks", "offsets"):
-            buffer: torch.Tensor = getattr(inputs, name)
-            buffer[rows:size] = 0
-            buffer[:rows].copy_(getattr(batch, name))
-        inputs.table[:rows, :width].copy_(batch.table)
-        inputs.table[rows:size, 0] = 0
-        inputs.lengths[:rows].copy_(batch.lengths)
-        inputs.lengths[rows:size] = 1
+        self._put(batch, rows, width)
         self.num_played += 1
         return self._plays[size]()[:rows]
+
+    def _put(self, batch: FlatBatch, rows: int, width: int) -> None:
+        """Send a batch into the buffers, in one piece; rows that nobody asked for are padded."""
+        inputs, most = self._inputs, self._sizes[-1]
+        numbers = np.zeros(len(_FIELDS) * most + rows * width, np.int32)
+        fields = numbers[: len(_FIELDS) * most].reshape(len(_FIELDS), most)
+        for field, (name, padding) in zip(fields, _FIELDS.items(), strict=True):
+            field[:rows] = getattr(batch, name).numpy()
+            field[rows:] = padding
+        numbers[fields.size :] = batch.table.numpy().ravel()
+        arrived = sent(numbers, inputs.table.device)
+        self._fields.copy_(arrived[: fields.size].view(fields.shape))
+        inputs.table[:rows, :width].copy_(arrived[fields.size :].view(rows, width))
 
 
 def graph_sizes(most: int) -> list[int]:
@@ -95,21 +116,17 @@ def graph_sizes(most: int) -> list[int]:
     return [*sizes, *range(_STEP, most, _STEP), most] if most > _SMALL[-1] else [*sizes, most]
 
 
-def _blank(rows: int, table_width: int, device: torch.device) -> FlatBatch:
-    def whole(*shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
-        return torch.zeros(shape, dtype=dtype, device=device)
-
+def _blank(fields: torch.Tensor, table_width: int) -> FlatBatch:
+    """A batch of single tokens whose numbers are the rows of `fields`."""
+    rows, device = fields.shape[1], fields.device
     return FlatBatch(
         items=[],
         spans=[(0, 1)] * rows,
         num_singles=rows,
-        token_ids=whole(rows),
-        positions=whole(rows),
-        blocks=whole(rows),
-        offsets=whole(rows),
-        table=whole(rows, table_width, dtype=torch.int32),
-        lengths=whole(rows, dtype=torch.int32) + 1,
+        **dict(zip(_FIELDS, fields, strict=True)),
+        table=torch.zeros((rows, table_width), dtype=torch.int32, device=device),
         first_rows=list(range(rows)),
+        firsts=torch.zeros(1, dtype=torch.int32, device=device),
         scored_rows=torch.arange(rows, device=device),
     )
 
@@ -126,6 +143,7 @@ def _first_rows(batch: FlatBatch, rows: int) -> FlatBatch:
         offsets=batch.offsets[:rows],
         table=batch.table[:rows],
         lengths=batch.lengths[:rows],
+        sources=batch.sources[:rows],
         first_rows=batch.first_rows[:rows],
         scored_rows=batch.scored_rows[:rows],
     )

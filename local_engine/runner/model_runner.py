@@ -1,33 +1,29 @@
-"""Runs steps on one device: one forward pass for all items, then one choice per sampled item."""
+"""Runs steps on one device: one forward pass for all items, then one choice per sampled item.
 
-import secrets
+A step is launched and collected. A GPU works on its own between the two, and the step after may be
+launched before: its tokens are read where they were chosen.
+"""
+
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from local_engine.core.allocation import BlockCopy
-from local_engine.core.scheduler import Item, Step
+from local_engine.core.scheduler import Step
 from local_engine.core.sequence import Sequence
 from local_engine.kernels.linear import MakeLinear
 from local_engine.kernels.paged_attention import choose_native
 from local_engine.model.decoder import Decoder
 from local_engine.model.spec import ModelSpec
 from local_engine.runner.batch import FlatBatch, PagedAttention, flatten
+from local_engine.runner.choosing import Choice, Chooser, Result
 from local_engine.runner.fusing import fuse, is_recordable
 from local_engine.runner.graphs import DecodeGraphs, Record
 from local_engine.runner.kv_pool import KvPool
-from local_engine.runner.sampler import (
-    History,
-    SampledToken,
-    choose_draw,
-    describe_token,
-    draw_plain,
-    is_plain,
-    sample,
-)
+from local_engine.runner.tables import BlockTables
 from local_engine.text.grammar import Grammar
 
 
@@ -37,16 +33,6 @@ class Ranks(Protocol):
     def step(self, step: Step, batch: FlatBatch | None) -> None: ...
 
     def text(self, token_ids: list[int]) -> None: ...
-
-
-@dataclass(slots=True)
-class Kept:
-    """What a sequence keeps between its steps beside its blocks."""
-
-    seed: int
-    is_plain: bool
-    """Scores and noise alone decide; asked once, not at every token."""
-    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +45,23 @@ class Prepared:
 
 
 @dataclass(slots=True)
-class Result:
-    """What a step added to one sequence."""
+class Launched:
+    """A step that the device has been told to compute."""
 
-    tokens: list[SampledToken] = field(default_factory=list)
-    prompt_logprobs: list[SampledToken] = field(default_factory=list)
+    choice: Choice | None = None
+    marks: tuple[torch.cuda.Event, torch.cuda.Event] | None = None
+    """Of a GPU's clock, before and after."""
+    results: dict[str, Result] | None = None
+    error: Exception | None = None
+    """Why there are none: told to whoever collects them, and to nobody else."""
 
     @property
-    def token_ids(self) -> list[int]:
-        return [token.token_id for token in self.tokens]
+    def took_s(self) -> float:
+        """How long the device worked on it; to be asked when its results are there."""
+        assert self.marks is not None, "only a GPU works on its own"
+        started, ended = self.marks
+        ended.synchronize()
+        return started.elapsed_time(ended) / 1000  # type: ignore[no-any-return]
 
 
 class ModelRunner:
@@ -90,7 +84,7 @@ class ModelRunner:
         self.dtype = decoder.model.norm.weight.dtype
         self._decoder = decoder.to(device).eval()
         shape = (self.spec.head_dim, block_size, kv_dtype)
-        self._native = choose_native(device, self.dtype, *shape)
+        self._native = choose_native(device, self.dtype, *shape, is_deterministic=is_deterministic)
         fuse(
             self._decoder,
             device,
@@ -101,7 +95,7 @@ class ModelRunner:
         self._is_recordable = is_recordable(
             decoder, device, make_linear, is_deterministic=is_deterministic
         )
-        self._draw = choose_draw(device)
+        self._chooser = Chooser(self.spec, device, self._native)
         self._graphs: DecodeGraphs | None = None
         self._ranks = ranks
         self.device = device
@@ -114,7 +108,8 @@ class ModelRunner:
             dtype=kv_dtype or self.dtype,
             num_host_blocks=num_host_blocks,
         )
-        self._kept: dict[str, Kept] = {}
+        self._tables = BlockTables()
+        self._launched = Launched()
         self._last_tokens: dict[str, int] = {}
 
     def execute(self, step: Step) -> dict[str, Result]:
@@ -123,32 +118,72 @@ class ModelRunner:
 
     def prepare(self, step: Step) -> Prepared:
         """Lay a step out; to be done before anything else is planned."""
-        batch = flatten(step, self._block_size) if step.items else None
+        batch = flatten(step, self._block_size, self._tables) if step.items else None
         return Prepared(step.copies, step, batch)
 
-    @torch.inference_mode()
     def compute(self, prepared: Prepared) -> dict[str, Result]:
         """A result for every item of a step, with tokens if it was sampled."""
+        return self.collect(self.launch(prepared))
+
+    @torch.inference_mode()
+    def launch(self, prepared: Prepared) -> Launched:
+        """Tell the device what to compute; on a GPU it works on after this returns."""
+        before = self._launched.choice
+        if before is not None and before.rows is None:
+            # What is chosen row by row has to be known before anything follows from it.
+            self._settle(self._launched)
+        started = self._mark()
         self.pool.apply(prepared.copies)
-        if prepared.batch is not None:
-            prepared.batch.fill(self._last_tokens)
+        batch, launched = prepared.batch, Launched()
+        if batch is not None and batch.pending:
+            batch.fill(self._last_tokens, (before and before.rows) or {})
         if self._ranks is not None:
-            self._ranks.step(prepared.step, prepared.batch)
-        if prepared.batch is None:
-            return {}
-        batch = prepared.batch.to(self.device)
-        results = {item.sequence.sequence_id: Result() for item in batch.items}
-        logits = None if self._graphs is None else self._graphs.scores(batch)
-        if logits is None:
-            logits = self._scores(batch)
-        if len(logits):
-            self._choose(batch, logits, results)
-        return results
+            self._ranks.step(prepared.step, batch)
+        if batch is not None:
+            logits = None if self._graphs is None else self._graphs.scores(batch)
+            if logits is None:
+                logits = self._scores(batch.to(self.device))
+            launched.choice = self._chooser.choose(batch, logits)
+            self._launched = launched
+        if started is not None:
+            ended = self._mark()
+            assert ended is not None, "the device is the same"
+            launched.marks = (started, ended)
+        return launched
+
+    @torch.inference_mode()
+    def collect(self, launched: Launched) -> dict[str, Result]:
+        """Wait for a step's results, if need be; raises what choosing its tokens raised."""
+        self._settle(launched)
+        if launched.error is not None:
+            raise launched.error
+        return launched.results or {}
+
+    def _settle(self, launched: Launched) -> None:
+        if launched.results is not None or launched.error is not None or launched.choice is None:
+            return
+        try:
+            launched.results = launched.choice.collect()
+        except Exception as error:  # noqa: BLE001 - the step after this one has done nothing wrong
+            launched.error = error
+            return
+        for name, result in launched.results.items():
+            if result.tokens:
+                self._last_tokens[name] = result.tokens[-1].token_id
+
+    def _mark(self) -> torch.cuda.Event | None:
+        """A mark in the device's own time."""
+        if self.device.type != "cuda":
+            return None
+        mark = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        mark.record()
+        return mark
 
     def _scores(self, batch: FlatBatch) -> torch.Tensor:
         """One forward pass, and the scores of the rows that somebody asked for."""
         attend = PagedAttention(self.spec, self.pool, batch, self._native)
-        hidden = self._decoder(batch.token_ids, batch.positions, attend)
+        token_ids = self._chooser.known(batch.token_ids, batch.sources)
+        hidden = self._decoder(token_ids, batch.positions, attend)
         return self._decoder.logits(hidden[batch.scored_rows])
 
     @property
@@ -177,6 +212,16 @@ class ModelRunner:
             device=self.device,
         )
 
+    def is_usable(self) -> bool:
+        """Whether the device still computes: after a bad access a process has lost its GPU."""
+        if self.device.type != "cuda":
+            return True
+        try:
+            torch.cuda.synchronize(self.device)
+        except RuntimeError:
+            return False
+        return True
+
     @property
     def num_played(self) -> int:
         """Steps that were played from a recording."""
@@ -194,103 +239,13 @@ class ModelRunner:
 
     def attach_grammar(self, sequence: Sequence, grammar: Grammar) -> None:
         """From now on the sequence's tokens follow `grammar`."""
-        self._state_of(sequence).grammar = grammar
+        self._chooser.attach_grammar(sequence, grammar)
 
     def free(self, sequence_id: str) -> None:
         """Drop what is kept for a sequence; unknown ids are fine."""
-        self._kept.pop(sequence_id, None)
+        self._chooser.free(sequence_id)
+        self._tables.free(sequence_id)
         self._last_tokens.pop(sequence_id, None)
-
-    def _choose(self, batch: FlatBatch, logits: torch.Tensor, results: dict[str, Result]) -> None:
-        native = self._native
-        likeliest = (logits.argmax(dim=-1) if native is None else native.argmax(logits)).tolist()
-        first, sampled = 0, []
-        for item in batch.items:
-            result = results[item.sequence.sequence_id]
-            num_rows = self._describe_prompt(item, logits, first, result)
-            first += num_rows
-            if not item.is_sampled:
-                continue
-            num_rows = 1 + item.num_drafts if num_rows == 0 else 0
-            # A prompt whose rows were all described ends in the row that is sampled.
-            start = first if num_rows else first - 1
-            sampled.append((item, range(start, start + 1 + item.num_drafts)))
-            first += num_rows
-        for row, token_id in self._drawn(logits, sampled).items():
-            likeliest[row] = token_id
-        for item, rows in sampled:
-            result = results[item.sequence.sequence_id]
-            result.tokens += self._accepted(item, logits, likeliest, rows)
-            self._last_tokens[item.sequence.sequence_id] = result.tokens[-1].token_id
-
-    def _drawn(self, logits: torch.Tensor, sampled: list[tuple[Item, range]]) -> dict[int, int]:
-        """Tokens for all rows that scores and noise alone decide."""
-        plain = [
-            (row, item.sequence.params, self._state_of(item.sequence).seed, at)
-            for item, rows in sampled
-            if not item.sequence.params.is_greedy and self._state_of(item.sequence).is_plain
-            for at, row in enumerate(rows, _position_of(item))
-        ]
-        return draw_plain(self._draw, logits, plain)
-
-    def _accepted(
-        self, item: Item, logits: torch.Tensor, likeliest: list[int], rows: range
-    ) -> Iterator[SampledToken]:
-        """Choose row by row while the draft says the same; the first that differs is the last.
-
-        A draft is one token and no distribution, so choosing from the true distribution and
-        comparing *is* rejection sampling: the draft stands with exactly its own probability, and
-        the output is the one that would have been without drafts, draw by draw.
-        """
-        sequence = item.sequence
-        params, kept = sequence.params, self._state_of(sequence)
-        # Without placeholders: who looks at its own words is never planned ahead of them.
-        written = list(sequence.output_token_ids) if params.needs_history else []
-        drafts = [*sequence.draft_token_ids, None]
-        for at, (row, draft) in enumerate(zip(rows, drafts, strict=False), _position_of(item)):
-            if kept.is_plain:
-                token = SampledToken(likeliest[row])
-            else:
-                allowed = None if kept.grammar is None else kept.grammar.allowed()
-                history = History(
-                    sequence.token_ids[: sequence.num_prompt_tokens],
-                    written,
-                    self.spec.eos_token_ids,
-                    allowed,
-                    at,
-                )
-                token = sample(logits[row].cpu(), params, history, kept.seed)
-            if kept.grammar is not None:
-                kept.grammar.accept(token.token_id)
-            written.append(token.token_id)
-            yield token
-            if token.token_id != draft:
-                return
-
-    def _describe_prompt(self, item: Item, logits: torch.Tensor, first: int, result: Result) -> int:
-        """Log-probabilities of prompt tokens, where asked for; returns the rows they took."""
-        sequence, num_top = item.sequence, item.sequence.params.prompt_logprobs
-        if num_top is None or item.start >= sequence.num_prompt_tokens:
-            return 0
-        for at in range(item.start, min(item.end, sequence.num_prompt_tokens - 1)):
-            row = logits[first + at - item.start].cpu()
-            described = describe_token(row, sequence.token_ids[at + 1], num_top)
-            result.prompt_logprobs.append(described)
-        return item.end - item.start
-
-    def _state_of(self, sequence: Sequence) -> Kept:
-        found = self._kept.get(sequence.sequence_id)
-        if found is None:
-            seed = sequence.params.seed
-            plain = is_plain(sequence.params)
-            found = Kept(secrets.randbits(63) if seed is None else seed, plain)
-            self._kept[sequence.sequence_id] = found
-        return found
-
-
-def _position_of(item: Item) -> int:
-    """How many tokens were written before the first one that this item chooses."""
-    return item.end - item.num_drafts - item.sequence.num_prompt_tokens
 
 
 def choose_device(name: str) -> torch.device:

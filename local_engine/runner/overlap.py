@@ -1,16 +1,22 @@
-"""Where steps are computed: at once, or on a thread of their own while the next one is planned.
+"""Where steps are computed: at once, or beside the planning of the next one.
 
-The thread takes one step after another, so whatever a step writes is there for the next one. The
-tokens of a step that is still computed are placeholders in the plan of the next; the runner fills
-them in. With or without the thread the same tokens come out.
+A GPU takes launched steps from its own queue. On a CPU a thread takes one step after another, so
+whatever a step writes is there for the next one. The tokens of a step that is still computed are
+placeholders in the plan of the next; the runner fills them in. With or without planning ahead the
+same tokens come out.
 """
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Never, Protocol
 
-from local_engine.runner.model_runner import Prepared, Result
+import torch
+
+from local_engine.runner.choosing import Result
+from local_engine.runner.model_runner import ModelRunner, Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +27,47 @@ class Computed:
     took_s: float
 
 
-class Lane:
+class Lane(Protocol):
     """Takes prepared steps in order; `is_ahead` says whether planning goes on meanwhile."""
+
+    is_ahead: bool
+
+    def start(self, prepared: Prepared) -> Callable[[], Computed]:
+        """What returned is called for the results; it raises what computing raised."""
+
+    def close(self) -> None: ...
+
+
+def choose_lane(runner: ModelRunner, *, is_ahead: bool) -> Lane:
+    """A GPU works by itself; a CPU needs a thread to."""
+    if is_ahead and runner.device.type == "cuda":
+        return DeviceLane(runner)
+    return HostLane(partial(_compute, runner), runner.clock_s, is_ahead=is_ahead)
+
+
+class DeviceLane:
+    """Steps that wait in a GPU's own queue: the next one begins when the one before has ended."""
+
+    is_ahead = True
+
+    def __init__(self, runner: ModelRunner) -> None:
+        self._runner = runner
+
+    def start(self, prepared: Prepared) -> Callable[[], Computed]:
+        try:
+            launched = self._runner.launch(prepared)
+        except Exception as error:  # noqa: BLE001 - told to whoever asks for the results
+            return partial(_raise, error)
+        return lambda: Computed(self._runner.collect(launched), launched.took_s)
+
+    def close(self) -> None:
+        # A device that is lost has nothing to be waited for.
+        with suppress(RuntimeError):
+            torch.cuda.synchronize(self._runner.device)
+
+
+class HostLane:
+    """Steps that are computed when they are asked for, or by a thread of their own."""
 
     def __init__(
         self,
@@ -37,7 +82,6 @@ class Lane:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="steps") if is_ahead else None
 
     def start(self, prepared: Prepared) -> Callable[[], Computed]:
-        """What returned is called for the results; it raises what computing raised."""
         work = partial(self._timed, prepared)
         return work if self._thread is None else self._thread.submit(work).result
 
@@ -49,3 +93,11 @@ class Lane:
         started = self._clock_s()
         results = self._compute(prepared)
         return Computed(results, self._clock_s() - started)
+
+
+def _compute(runner: ModelRunner, prepared: Prepared) -> dict[str, Result]:
+    return runner.compute(prepared)
+
+
+def _raise(error: Exception) -> Never:
+    raise error

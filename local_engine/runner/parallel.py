@@ -223,6 +223,7 @@ class Follower:
 
     def _batch(self, message: Message) -> FlatBatch:
         device, none = self._device, torch.zeros(0, dtype=torch.long)
+        firsts = torch.tensor([*message.first_rows[message.num_singles :], len(message.token_ids)])
         return FlatBatch(
             items=[],
             spans=message.spans,
@@ -234,5 +235,7 @@ class Follower:
             table=torch.tensor(message.table, dtype=torch.int32).to(device),
             lengths=torch.tensor([end for _, end in message.spans], dtype=torch.int32).to(device),
             first_rows=message.first_rows,
+            firsts=(firsts - firsts[0]).to(device, torch.int32),
+            sources=none,
             scored_rows=none,
         )

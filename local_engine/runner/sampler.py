@@ -4,23 +4,16 @@ Order: penalties, logit bias, forbidden and not yet allowed tokens, grammar, tem
 top-p, min-p. Reported log-probabilities are those of the model itself, before any of it.
 """
 
-import importlib
-import importlib.util
-import math
 from collections import Counter
-from collections.abc import Callable
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from local_engine.kernels.sampling_noise import draw_reference, gumbel, row_key
+from local_engine.kernels.sampling_noise import gumbel, row_key
 from local_engine.sampling_params import SamplingParams
 
 
-# (scores [rows, vocabulary], one over temperature, floors, keys [rows, 2]) -> tokens [rows]
-Draw = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 # Sorting a whole vocabulary for one token is dear; the likeliest few nearly always hold top_p.
 _FIRST_CANDIDATES = 1024
 
@@ -74,55 +67,6 @@ def sample(
     return describe_token(logits, token_id, params.top_logprobs if params.logprobs else None)
 
 
-def is_plain(params: SamplingParams) -> bool:
-    """Whether scores and noise alone decide, and nobody asks how likely the token was.
-
-    Such rows are drawn all at once, where they are; `min_p` is a floor under their scores.
-    """
-    is_whole = params.is_greedy or (params.top_k <= 0 and params.top_p >= 1.0)
-    return (
-        is_whole
-        and not params.logprobs
-        and not params.logit_bias
-        and not params.needs_history
-        and not params.min_tokens
-    )
-
-
-def draw_plain(
-    draw: Draw, logits: torch.Tensor, rows: list[tuple[int, SamplingParams, int, int]]
-) -> dict[int, int]:
-    """Tokens of the sampled ones among plain `rows`: (row, params, seed, position)."""
-    sampled = [entry for entry in rows if not entry[1].is_greedy]
-    if not sampled:
-        return {}
-    device = logits.device
-    scores = logits[torch.tensor([row for row, *_ in sampled], device=device)]
-    temperatures = [max(params.temperature, 1e-4) for _, params, _, _ in sampled]
-    # A probability of min_p times the highest is this far below it, in scores.
-    depths = [
-        temperature * (math.log(params.min_p) if params.min_p > 0.0 else -math.inf)
-        for temperature, (_, params, _, _) in zip(temperatures, sampled, strict=True)
-    ]
-    keys = torch.tensor([row_key(seed, position) for _, _, seed, position in sampled])
-    tokens = draw(
-        scores,
-        torch.tensor([1.0 / temperature for temperature in temperatures], device=device),
-        scores.amax(dim=-1) + torch.tensor(depths, device=device),
-        keys.to(device),
-    )
-    return dict(zip([row for row, *_ in sampled], tokens.tolist(), strict=True))
-
-
-def choose_draw(device: torch.device) -> Draw:
-    """Triton's kernel where it runs, the reference elsewhere."""
-    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
-        return draw_reference
-    module: Any = importlib.import_module("local_engine.kernels.triton_sample")
-    found: Draw = module.draw_triton
-    return found
-
-
 def describe_token(logits: torch.Tensor, token_id: int, num_top: int | None) -> SampledToken:
     """The token with its log-probability and `num_top` alternatives; bare if that is `None`."""
     if num_top is None:
@@ -155,6 +99,8 @@ def truncated_probabilities(scores: torch.Tensor, params: SamplingParams) -> tor
     if params.min_p > 0.0:
         kept &= ordered >= params.min_p * ordered[0]
     kept[0] = True
+    # Of equal ones none is better than the others.
+    kept |= ordered >= ordered[kept][-1]
     chosen = torch.zeros_like(probabilities)
     chosen[order[kept]] = ordered[kept]
     return chosen / chosen.sum()

@@ -11,13 +11,17 @@ _OUTPUT_TOKENS = 4
 
 
 def warm_up(runner: ModelRunner, scheduler: Scheduler) -> None:
-    """Write a few tokens twice: the first time is the machine's. Nothing of it can be met again."""
+    """Write a few tokens in every way: the first time is the machine's.
+
+    Nothing of it can be met again.
+    """
     window = min(runner.spec.context_window, scheduler.limits.num_blocks * 16)
     length = min(_PROMPT_TOKENS, window - _OUTPUT_TOKENS)
     if length < 1:
         return
-    params = SamplingParams(temperature=0.0, max_tokens=_OUTPUT_TOKENS, ignore_eos=True)
-    for _ in range(2):
+    greedy = SamplingParams(temperature=0.0, max_tokens=_OUTPUT_TOKENS, ignore_eos=True)
+    sampled = SamplingParams(top_p=0.9, max_tokens=_OUTPUT_TOKENS, ignore_eos=True, seed=0)
+    for params in (greedy, sampled, greedy):
         sequence = Sequence("warm-up", [0] * length, params, context_window=window, is_zeroed=True)
         scheduler.add(sequence)
         while not sequence.is_finished:

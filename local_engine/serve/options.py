@@ -6,17 +6,21 @@ from pathlib import Path
 import msgspec
 
 
+# Sequences and tokens of one step, where nobody says: a GPU's weights are read once for all.
+_ON_CPU, _ON_GPU = (64, 512), (256, 8192)
+
+
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How the worker loads and schedules; 0 means: decide by the memory there is."""
+    """How the worker loads and schedules; 0 means: decide by the device and its memory."""
 
     model: str
     device: str = "auto"
     dtype: str = "auto"
     """`auto` is what `config.json` says."""
     threads: int = 1
-    max_running: int = 64
+    max_running: int = 0
     max_waiting: int = 256
-    token_budget: int = 512
+    token_budget: int = 0
     prefill_chunk: int = 0
     """Prompt tokens per step beside decoders; 0: as many as the measured step times allow."""
     overlap: str = "auto"
@@ -42,6 +46,15 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Processes that share the model, each with its part of all heads; one GPU each."""
     model_public_key: str = ""
     """Ed25519, 32 bytes in hexadecimal; with it only signed models load."""
+
+    def on(self, device_type: str) -> "WorkerOptions":
+        """The same with what suits the device where nothing was said."""
+        running, budget = _ON_GPU if device_type == "cuda" else _ON_CPU
+        return msgspec.structs.replace(
+            self,
+            max_running=self.max_running or running,
+            token_budget=self.token_budget or budget,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ def main() -> int:
     end_with_parent()
     torch.set_num_threads(options.threads)
     device = join_group(options, rank, store)
+    options = options.on(device.type)
     key = bytes.fromhex(options.model_public_key) if options.model_public_key else None
     with open_model(Path(options.model), key) as files:
         decoder = load_decoder(files, dtype=dtype_of(options))

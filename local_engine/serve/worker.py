@@ -16,9 +16,10 @@ from local_engine.core.prefix_cache import extend_hashes, group_salt
 from local_engine.core.scheduler import NeverFits, QueueFull, Scheduler, Step
 from local_engine.core.sequence import PromptTooLong, Sequence
 from local_engine.core.tiers import tier_named
-from local_engine.runner.model_runner import ModelRunner, Prepared, Result
+from local_engine.runner.choosing import Result
+from local_engine.runner.model_runner import ModelRunner, Prepared
 from local_engine.runner.occupancy import Gauge
-from local_engine.runner.overlap import Computed, Lane
+from local_engine.runner.overlap import Computed, choose_lane
 from local_engine.runner.sampler import SampledToken
 from local_engine.runner.speculative import MAX_SPECULATING, Drafter, may_speculate
 from local_engine.serve.cache_log import HASH_BYTES, encode_news
@@ -103,7 +104,7 @@ class Worker:
         self._sequences: dict[str, Sequence] = {}
         self._compiling: dict[str, Future[Grammar]] = {}
         self._compilers = ThreadPoolExecutor(1, thread_name_prefix="grammar")
-        self._lane = Lane(self._compute, runner.clock_s, is_ahead=is_overlapping)
+        self._lane = choose_lane(runner, is_ahead=is_overlapping)
         self._flight: Flight | None = None
         self._is_stopping = False
         self._checked_at_step = 0
@@ -152,10 +153,10 @@ class Worker:
     def _advance(self) -> bool:
         """Start the next step and conclude the one before; false if there was neither."""
         before, prepared = self._flight, self._plan()
-        outcome = None if before is None else self._land(before)
         self._flight = None
         if prepared is not None:
             self._flight = Flight(prepared.step, self._lane.start(prepared))
+        outcome = None if before is None else self._land(before)
         if before is not None and outcome is not None:
             self._conclude(before.step, outcome)
         if self._flight is not None and not self._lane.is_ahead:
@@ -173,9 +174,6 @@ class Worker:
         if self._lane.is_ahead:
             self._scheduler.expect(step)
         return prepared
-
-    def _compute(self, prepared: Prepared) -> dict[str, Result]:
-        return self._runner.compute(prepared)
 
     def _land(self, flight: Flight) -> Computed | None:
         """What a step gave; nothing if it failed, which its sequences are told."""
@@ -278,6 +276,10 @@ class Worker:
             self._scheduler.end(sequence)
             self._forget(sequence)
             self._send(Failed(sequence.sequence_id, "engine_failed"))
+        if not self._runner.is_usable():
+            # Every step after this one would fail, too: a new process gets the device back.
+            log_event("engine.device_lost")
+            self._is_stopping = True
 
     def _submit(self, message: Submit) -> None:
         try:

@@ -36,6 +36,7 @@ from local_engine.text.tokenizer import load_chat_tokenizer
 
 # Prompt tokens beside decoders until step times are known, and where nothing may depend on them.
 _FIRST_CHUNK = 128
+_LEAST_LONG = 512
 
 
 def main() -> int:
@@ -63,6 +64,7 @@ def load_worker(
     """Verify, load and measure; raises `ModelRefused`."""
     directory = Path(options.model)
     device = choose_device(options.device) if group is None else group.device
+    options = options.on(device.type)
     key = bytes.fromhex(options.model_public_key) if options.model_public_key else None
     with open_model(directory, key) as files:
         decoder = load_decoder(files, dtype=dtype_of(options))
@@ -150,6 +152,8 @@ def _limits(options: WorkerOptions, budget: KvBudget) -> Limits:
         max_running=options.max_running,
         max_waiting=options.max_waiting,
         token_budget=max(options.token_budget, options.max_running),
+        # What one step reads whole keeps nobody waiting for long.
+        long_prompt=max(options.token_budget, _LEAST_LONG),
         prefill_chunk=options.prefill_chunk or _FIRST_CHUNK,
         is_paced=options.prefill_chunk == 0 and not options.is_deterministic,
         tenant_share=options.tenant_share,

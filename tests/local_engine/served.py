@@ -8,7 +8,8 @@ from typing import Any
 
 import httpx
 
-from local_engine.runner.model_runner import ModelRunner, Prepared, Result
+from local_engine.runner.choosing import Result
+from local_engine.runner.model_runner import ModelRunner, Prepared
 from local_engine.serve import worker_process
 from local_engine.serve.app import EngineApp
 from local_engine.serve.engine import Engine, WorkerLink

@@ -45,7 +45,7 @@ async def test_outputs_end_with_a_reason_and_leave_nothing_behind(place: Served)
     assert len(outputs) == 5
     assert [output.finish_reason for output in outputs] == [None] * 4 + ["length"]
     await until_idle(place)
-    assert place.runner._kept == {}
+    assert place.runner._chooser._kept == {}
 
 
 async def test_leaving_early_stops_the_sequence_and_frees_its_blocks(place: Served) -> None:
@@ -57,7 +57,7 @@ async def test_leaving_early_stops_the_sequence_and_frees_its_blocks(place: Serv
     async with place.engine.generate(follower) as running:
         assert len([output async for output in running.outputs]) == 1
     assert one.finish_reason is None
-    assert place.runner._kept == {}
+    assert place.runner._chooser._kept == {}
 
 
 async def test_a_full_house_refuses_and_a_place_left_can_be_taken(place: Served) -> None:
@@ -211,7 +211,7 @@ async def test_planning_ahead_changes_no_token(tiny_model: Path) -> None:
         async with served(tiny_model, **chosen) as place, client_of(place.engine) as client:
             found = await asyncio.gather(*(answer(client, number) for number in range(14)))
             await until_idle(place)
-            assert place.runner._kept == {}
+            assert place.runner._chooser._kept == {}
             assert place.runner._last_tokens == {}
         return found
 
@@ -245,6 +245,18 @@ async def test_lost_blocks_end_the_worker_so_that_a_clean_one_starts(
         _ = [output async for output in running.outputs]
     await place.engine._link.closed()
     assert "engine.blocks_lost" in capsys.readouterr().out
+
+
+async def test_a_lost_device_ends_the_worker_so_that_a_new_process_gets_it_back(
+    place: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place.runner, "is_usable", lambda: False)
+    place.fragile.is_broken = True
+    async with place.engine.generate(await generation(place.engine)) as running:
+        with pytest.raises(StepFailed):
+            await anext(running.outputs)
+    await place.engine._link.closed()
+    assert "engine.device_lost" in capsys.readouterr().out
 
 
 async def test_a_lost_worker_fails_what_is_in_flight_by_name(place: Served) -> None:

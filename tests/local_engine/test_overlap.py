@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from local_engine.runner.model_runner import ModelRunner, Prepared, Result
-from local_engine.runner.overlap import Lane
+from local_engine.runner.choosing import Result
+from local_engine.runner.model_runner import ModelRunner, Prepared
+from local_engine.runner.overlap import HostLane
 from tests.local_engine.engine_loop import CPU, EngineLoop
 from tests.local_engine.models import random_decoder, tiny_spec
 
@@ -27,7 +28,7 @@ def pause(prepared: Prepared) -> dict[str, Result]:
 
 
 def took_s(runner: ModelRunner, *, is_ahead: bool) -> float:
-    lane = Lane(pause, runner.clock_s, is_ahead=is_ahead)
+    lane = HostLane(pause, runner.clock_s, is_ahead=is_ahead)
     try:
         return lane.start(Prepared((), None, None))().took_s  # type: ignore[arg-type]
     finally:

@@ -24,7 +24,7 @@ def passed() -> set[str]:
     return set(done.stdout.split())
 
 
-CASES = ("attention", "norms", "turns", "products", "draws")
+CASES = ("attention", "norms", "turns", "products", "chosen", "draws", "drawing", "floors")
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -4,13 +4,14 @@ Every kernel is compared with its torch reference in float64, for float32 and fl
 """
 
 import sys
+from unittest.mock import patch
 
 import torch
 from torch.nn.functional import rms_norm, silu
 
-from local_engine.kernels import triton_norms, triton_products
-from local_engine.kernels.fast import HeadNorms
-from local_engine.kernels.paged_attention import decode_reference, prefill_reference
+from local_engine.kernels import linear, triton_norms, triton_products
+from local_engine.kernels.fast import Chunks, HeadNorms
+from local_engine.kernels.paged_attention import decode_reference, prefill_chunks_reference
 from local_engine.kernels.quantised import (
     quantise_fp8,
     quantise_int4,
@@ -18,11 +19,15 @@ from local_engine.kernels.quantised import (
     widen_int4,
 )
 from local_engine.kernels.reach import Reach
+from local_engine.kernels.sampling_floors import floors_reference
 from local_engine.kernels.sampling_noise import draw_reference, row_key
 from local_engine.kernels.triton_attention import decode_triton, prefill_triton
-from local_engine.kernels.triton_sample import draw_triton
+from local_engine.kernels.triton_sample import draw_triton, floors_triton
 from local_engine.model.moe import grouped_reference
 from local_engine.model.rope import rotate
+from local_engine.runner.drawing import ReferenceDrawing, Row, TritonDrawing
+from local_engine.runner.sampler import History, sample
+from local_engine.sampling_params import SamplingParams
 
 
 FP8 = torch.float8_e4m3fn
@@ -47,22 +52,39 @@ def attention(dtype: torch.dtype, most: float) -> None:
         found = decode_triton(q, keys, values, table, lengths, reach)
         expected = decode_reference(q.double(), keys, values, table.long(), lengths, reach)
         is_close(found, expected, most)
-        q = torch.randn(9, heads, dim, dtype=dtype)
-        blocks = torch.tensor([3, 1, 6])
-        found = prefill_triton(q, keys, values, blocks, 20, reach)
-        is_close(found, prefill_reference(q.double(), keys, values, blocks[:2], 20, reach), most)
+        q = torch.randn(14, heads, dim, dtype=dtype)
+        chunks = Chunks(
+            spans=[(20, 29), (0, 3), (30, 32)],
+            first_rows=[0, 9, 12],
+            table=torch.tensor([[3, 1, 6], [2, 6, 6], [4, 2, 6]], dtype=torch.int32),
+            ends=torch.tensor([29, 3, 32], dtype=torch.int32),
+            firsts=torch.tensor([0, 9, 12, 14], dtype=torch.int32),
+        )
+        found = prefill_triton(q, keys, values, chunks, reach)
+        is_close(found, prefill_chunks_reference(q.double(), keys, values, chunks, reach), most)
 
 
 def norms(dtype: torch.dtype, most: float) -> None:
     x, weight = torch.randn(3, 48, dtype=dtype), torch.rand(48, dtype=dtype) + 0.5
     expected = rms_norm(x.double(), (48,), weight.double(), 1e-6)
     is_close(triton_norms.rms_norm_triton(x, weight, 1e-6), expected, most)
+    more = torch.randn(3, 48, dtype=dtype)
+    total, found = triton_norms.add_rms_norm_triton(x, more, weight, 1e-6)
+    assert torch.equal(total, x + more)
+    is_close(found, rms_norm((x + more).double(), (48,), weight.double(), 1e-6), most)
     gate_up = torch.randn(3, 80, dtype=dtype)
     gate, up = gate_up.double().chunk(2, -1)
     is_close(triton_norms.silu_times_triton(gate_up), silu(gate) * up, most)
 
 
 def turns(dtype: torch.dtype, most: float) -> None:
+    turns_of_rows(dtype, most)
+    few, triton_norms._FIRST_PROMPT = triton_norms._FIRST_PROMPT, 1
+    turns_of_rows(dtype, most)
+    triton_norms._FIRST_PROMPT = few
+
+
+def turns_of_rows(dtype: torch.dtype, most: float) -> None:
     heads, kv_heads, dim, rows = 4, 2, 16, 3
     q_weight, k_weight = torch.rand(2, dim, dtype=dtype) + 0.5
     angles = torch.rand(rows, 1, dim // 2) * 6
@@ -105,6 +127,11 @@ def products(dtype: torch.dtype, most: float) -> None:
     packed, scale = quantise_fp8(weight)
     expected = (x.double() @ packed.double().t()) * scale.double()
     is_close(triton_products.product_fp8_triton(x, packed, scale), expected, most)
+    found = triton_products.product_fp8_triton(x[:1], packed, scale)
+    is_close(found, expected[:1], most)
+    bias = torch.randn(20, dtype=dtype)
+    found = triton_products.product_one_triton(x[0], weight.to(dtype), None, bias)
+    is_close(found, x[0].double() @ weight.to(dtype).double().t() + bias.double(), most)
     packed, scale = quantise_int8(weight)
     whole, per_token = quantise_int8(x)
     expected = (whole.double() @ packed.double().t()) * scale.double() * per_token.double()[:, None]
@@ -121,21 +148,81 @@ def products(dtype: torch.dtype, most: float) -> None:
 
 
 def draws() -> None:
-    scores, far = torch.randn(4, 1500), -1e30
+    scores, far = torch.randn(5, 1500), -1e30
+    places = torch.tensor([0, 4, 2, 3])
     inverse = torch.tensor([0.0, 1.0, 2.0, 1.0])
     floors = torch.tensor([far, far, far, 2.0])
     for position in range(4):
         keys = torch.tensor([row_key(row, position) for row in range(4)])
-        found = draw_triton(scores, inverse, floors, keys)
-        assert torch.equal(found, draw_reference(scores, inverse, floors, keys))
+        found = draw_triton(scores, places, inverse, floors, keys)
+        assert torch.equal(found, draw_reference(scores[places], inverse, floors, keys))
         assert int(found[0]) == int(scores[0].argmax())
         assert float(scores[3, found[3]]) >= 2.0
 
 
+def chosen() -> None:
+    """A GPU's products: a step of one, one of several, and a chunk whose scores nobody asks for."""
+    weight, bias = torch.randn(20, 64), torch.randn(20)
+    with patch.object(linear, "triton_products", return_value=triton_products):
+        multiply = linear.triton_linear(weight, bias)
+    for rows in (1, 3, 0):
+        x = torch.randn(rows, 64)
+        found = multiply(x)
+        assert found.shape == (rows, 20)
+        assert torch.allclose(found, x @ weight.t() + bias, atol=1e-5)
+
+
+def drawing() -> None:
+    """What all rows need to know travels in one piece: each number must arrive where it belongs."""
+    scores = torch.randn(6, 700) * 2
+    whole = [
+        SamplingParams(temperature=0.0, top_p=0.5),
+        SamplingParams(temperature=0.7),
+        SamplingParams(temperature=1.3, min_p=0.2),
+        SamplingParams(temperature=1e-6),
+    ]
+    cut = [
+        SamplingParams(temperature=1.5, top_k=3),
+        SamplingParams(temperature=1.5, top_p=0.3),
+        SamplingParams(temperature=1.5, top_k=40, top_p=0.6, min_p=0.01),
+    ]
+    for position in range(6):
+        rows = [Row(5 - at, params, 90 + at, position) for at, params in enumerate(whole)]
+        found = TritonDrawing().draw(scores, rows)
+        assert torch.equal(found, ReferenceDrawing().draw(scores, rows))
+        rows = [Row(at + 1, params, at, position) for at, params in enumerate(cut)]
+        for row, token in zip(rows, TritonDrawing().draw(scores, rows).tolist(), strict=True):
+            assert token == sample(scores[row.at], row.params, _at(position), row.seed).token_id
+
+
+def _at(position: int) -> History:
+    return History(num_written=position)
+
+
+def floors() -> None:
+    # Rounded ones have equals at every edge.
+    scores = torch.cat([torch.randn(4, 300) * 3, (torch.randn(4, 300) * 3).round()])
+    places, rows = torch.arange(8).flip(0), len(scores)
+    inverse = torch.rand(rows) + 0.5
+    for top_k, top_p, depth in ((0, 1.0, -torch.inf), (7, 1.0, -torch.inf), (0, 0.8, -2.5)):
+        top_ks, top_ps = torch.full((rows,), top_k), torch.full((rows,), top_p)
+        given = (inverse, torch.full((rows,), depth), top_ks, top_ps)
+        found = floors_triton(scores, places, *given)
+        expected = floors_reference(scores[places], *given)
+        # Which scores stay is what counts: without a cut the lowest of them or none is as good.
+        assert torch.equal(scores[places] >= found[:, None], scores[places] >= expected[:, None])
+    mixed = (inverse, torch.zeros(rows) - 30, torch.arange(rows) * 5, torch.rand(rows))
+    found = floors_triton(scores, places, *mixed)
+    assert torch.equal(found, floors_reference(scores[places], *mixed))
+
+
+ALONE = {"chosen": chosen, "draws": draws, "drawing": drawing, "floors": floors}
+
+
 def main(name: str) -> None:
     torch.manual_seed(0)
-    if name == "draws":
-        draws()
+    if name in ALONE:
+        ALONE[name]()
         return
     case = {"attention": attention, "norms": norms, "turns": turns, "products": products}[name]
     for dtype, most in ((torch.float32, 1e-5), (torch.float16, 2e-3)):

@@ -1,0 +1,232 @@
+"""Chooses the tokens of a step from its scores: on the device where scores and noise alone decide.
+
+Where everybody's choice is of that kind nothing waits: the tokens stay on the device, the next step
+reads them there, and their numbers arrive while it is computed. Where somebody looks closer (a
+grammar, penalties, log-probabilities, drafts) rows are chosen one by one, as `sampler` says.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from local_engine.core.scheduler import Item
+from local_engine.core.sequence import Sequence
+from local_engine.kernels.fast import FastKernels
+from local_engine.model.spec import ModelSpec
+from local_engine.runner.batch import FlatBatch
+from local_engine.runner.drawing import Row, choose_drawing
+from local_engine.runner.sampler import History, SampledToken, describe_token, sample
+from local_engine.text.grammar import Grammar
+
+
+@dataclass(slots=True)
+class Kept:
+    """What a sequence keeps between its steps beside its blocks."""
+
+    seed: int
+    is_drawn: bool
+    """Scores and noise alone decide; asked once, not at every token."""
+    grammar: Grammar | None = None
+
+
+@dataclass(slots=True)
+class Result:
+    """What a step added to one sequence."""
+
+    tokens: list[SampledToken] = field(default_factory=list)
+    prompt_logprobs: list[SampledToken] = field(default_factory=list)
+
+    @property
+    def token_ids(self) -> list[int]:
+        return [token.token_id for token in self.tokens]
+
+
+@dataclass(slots=True)
+class Choice:
+    """A step's tokens, on their way or here."""
+
+    collect: Callable[[], dict[str, Result]]
+    """Waits for them, if need be; to be called once."""
+    rows: dict[str, int] | None = None
+    """Whose token is where in `Chooser.last`; nothing where rows are chosen one by one."""
+
+
+# More rows than that are chosen like those that somebody looks closer at.
+_MOST_ROWS = 4096
+
+
+class Chooser:
+    """Keeps the seeds and grammars of running sequences, and chooses their tokens."""
+
+    def __init__(self, spec: ModelSpec, device: torch.device, native: FastKernels | None) -> None:
+        self._spec = spec
+        self._device = device
+        self._native = native
+        self._drawing = choose_drawing(device)
+        self._kept: dict[str, Kept] = {}
+        self.last: torch.Tensor | None = None
+        """The tokens of the step before, on a GPU: always in the same place, as recordings ask."""
+        if device.type == "cuda":
+            self.last = torch.zeros(_MOST_ROWS, dtype=torch.int64, device=device)
+
+    def known(self, token_ids: torch.Tensor, sources: torch.Tensor) -> torch.Tensor:
+        """`token_ids`, and what was chosen in the step before where `sources` says so."""
+        if self.last is None:
+            return token_ids
+        return torch.where(sources < 0, token_ids, self.last[sources.clamp(min=0)])
+
+    def choose(self, batch: FlatBatch, logits: torch.Tensor) -> Choice:
+        """What comes of `logits` [scored rows, vocabulary] for every item of the batch."""
+        sampled = [item for item in batch.items if item.is_sampled]
+        if self.last is not None and self._is_all_drawn(batch, sampled):
+            return self._choose_together(batch, logits, sampled, self.last)
+        return Choice(lambda: self._choose_singly(batch, logits))
+
+    def attach_grammar(self, sequence: Sequence, grammar: Grammar) -> None:
+        self._state_of(sequence).grammar = grammar
+
+    def free(self, sequence_id: str) -> None:
+        self._kept.pop(sequence_id, None)
+
+    def _is_all_drawn(self, batch: FlatBatch, sampled: list[Item]) -> bool:
+        return len(batch.scored_rows) == len(sampled) <= _MOST_ROWS and all(
+            not item.num_drafts
+            and self._state_of(item.sequence).is_drawn
+            and item.sequence.params.prompt_logprobs is None
+            for item in sampled
+        )
+
+    def _choose_together(
+        self, batch: FlatBatch, logits: torch.Tensor, sampled: list[Item], last: torch.Tensor
+    ) -> Choice:
+        names = {item.sequence.sequence_id: row for row, item in enumerate(sampled)}
+        if not sampled:
+            return Choice(lambda: {item.sequence.sequence_id: Result() for item in batch.items}, {})
+        if all(item.sequence.params.is_greedy for item in sampled):
+            tokens = self._likeliest(logits)
+        else:
+            rows = [self._row(row, item, _position_of(item)) for row, item in enumerate(sampled)]
+            tokens = self._drawing.draw(logits, rows)
+        last[: len(sampled)].copy_(tokens)
+        arrived = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
+        arrived.copy_(tokens, non_blocking=True)
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+
+        def collect() -> dict[str, Result]:
+            event.synchronize()
+            results = {item.sequence.sequence_id: Result() for item in batch.items}
+            for item, token_id in zip(sampled, arrived.tolist(), strict=True):
+                results[item.sequence.sequence_id].tokens.append(SampledToken(token_id))
+            return results
+
+        return Choice(collect, names)
+
+    def _choose_singly(self, batch: FlatBatch, logits: torch.Tensor) -> dict[str, Result]:
+        results = {item.sequence.sequence_id: Result() for item in batch.items}
+        if not len(logits):
+            return results
+        likeliest = self._likeliest(logits).tolist()
+        first, sampled = 0, []
+        for item in batch.items:
+            result = results[item.sequence.sequence_id]
+            num_rows = self._describe_prompt(item, logits, first, result)
+            first += num_rows
+            if not item.is_sampled:
+                continue
+            num_rows = 1 + item.num_drafts if num_rows == 0 else 0
+            # A prompt whose rows were all described ends in the row that is sampled.
+            start = first if num_rows else first - 1
+            sampled.append((item, range(start, start + 1 + item.num_drafts)))
+            first += num_rows
+        for row, token_id in self._drawn(logits, sampled).items():
+            likeliest[row] = token_id
+        for item, rows in sampled:
+            accepted = self._accepted(item, logits, likeliest, rows)
+            results[item.sequence.sequence_id].tokens += accepted
+        return results
+
+    def _likeliest(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits.argmax(dim=-1) if self._native is None else self._native.argmax(logits)
+
+    def _row(self, row: int, item: Item, position: int) -> Row:
+        sequence = item.sequence
+        return Row(row, sequence.params, self._state_of(sequence).seed, position)
+
+    def _drawn(self, logits: torch.Tensor, sampled: list[tuple[Item, range]]) -> dict[int, int]:
+        """Tokens for all rows that scores and noise alone decide."""
+        rows = [
+            self._row(row, item, at)
+            for item, rows in sampled
+            if not item.sequence.params.is_greedy and self._state_of(item.sequence).is_drawn
+            for at, row in enumerate(rows, _position_of(item))
+        ]
+        if not rows:
+            return {}
+        chosen = self._drawing.draw(logits, rows).tolist()
+        return dict(zip([row.at for row in rows], chosen, strict=True))
+
+    def _accepted(
+        self, item: Item, logits: torch.Tensor, likeliest: list[int], rows: range
+    ) -> Iterator[SampledToken]:
+        """Choose row by row while the draft says the same; the first that differs is the last.
+
+        A draft is one token and no distribution, so choosing from the true distribution and
+        comparing *is* rejection sampling: the draft stands with exactly its own probability, and
+        the output is the one that would have been without drafts, draw by draw.
+        """
+        sequence = item.sequence
+        params, kept = sequence.params, self._state_of(sequence)
+        # Without placeholders: who looks at its own words is never planned ahead of them.
+        written = list(sequence.output_token_ids) if params.needs_history else []
+        drafts = [*sequence.draft_token_ids, None]
+        for at, (row, draft) in enumerate(zip(rows, drafts, strict=False), _position_of(item)):
+            if kept.is_drawn:
+                token = SampledToken(likeliest[row])
+            else:
+                token = self._looked_at(sequence, logits[row].cpu(), kept, written, at)
+            if kept.grammar is not None:
+                kept.grammar.accept(token.token_id)
+            written.append(token.token_id)
+            yield token
+            if token.token_id != draft:
+                return
+
+    def _looked_at(
+        self, sequence: Sequence, scores: torch.Tensor, kept: Kept, written: list[int], at: int
+    ) -> SampledToken:
+        history = History(
+            sequence.token_ids[: sequence.num_prompt_tokens],
+            written,
+            self._spec.eos_token_ids,
+            None if kept.grammar is None else kept.grammar.allowed(),
+            at,
+        )
+        return sample(scores, sequence.params, history, kept.seed)
+
+    def _describe_prompt(self, item: Item, logits: torch.Tensor, first: int, result: Result) -> int:
+        """Log-probabilities of prompt tokens, where asked for; returns the rows they took."""
+        sequence, num_top = item.sequence, item.sequence.params.prompt_logprobs
+        if num_top is None or item.start >= sequence.num_prompt_tokens:
+            return 0
+        for at in range(item.start, min(item.end, sequence.num_prompt_tokens - 1)):
+            row = logits[first + at - item.start].cpu()
+            described = describe_token(row, sequence.token_ids[at + 1], num_top)
+            result.prompt_logprobs.append(described)
+        return item.end - item.start
+
+    def _state_of(self, sequence: Sequence) -> Kept:
+        found = self._kept.get(sequence.sequence_id)
+        if found is None:
+            seed = sequence.params.seed
+            is_drawn = self._drawing.can_draw(sequence.params)
+            found = Kept(secrets.randbits(63) if seed is None else seed, is_drawn)
+            self._kept[sequence.sequence_id] = found
+        return found
+
+
+def _position_of(item: Item) -> int:
+    """How many tokens were written before the first one that this item chooses."""
+    return item.end - item.num_drafts - item.sequence.num_prompt_tokens
