@@ -42,9 +42,10 @@ def _parser() -> argparse.ArgumentParser:
     serving.add_argument("--device", default="auto", help="auto, cpu or cuda")
     serving.add_argument("--threads", type=int, default=1, help="CPU threads for tensor work")
     serving.add_argument("--dtype", default="auto", help="auto is what config.json says")
-    serving.add_argument("--max-running", type=int, default=64, help="sequences in one step")
+    auto = "0: by the device"
+    serving.add_argument("--max-running", type=int, default=0, help=f"sequences in a step; {auto}")
     serving.add_argument("--max-waiting", type=int, default=256, help="length of the queue")
-    serving.add_argument("--token-budget", type=int, default=512, help="tokens in one step")
+    serving.add_argument("--token-budget", type=int, default=0, help=f"tokens in a step; {auto}")
     serving.add_argument(
         "--prefill-chunk",
         type=int,

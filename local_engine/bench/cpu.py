@@ -28,6 +28,10 @@ class Row:
     ratio: float
     reach: str
 
+    @property
+    def line(self) -> str:
+        return f"{self.name:<52} {self.ratio:7.2f}x  (reach {self.reach})  {self.measured}"
+
 
 def gemm_floor_us(batch: int, rounds: int, make: MakeLinear | None = None) -> float:
     """CPU time per token of the bare products, the head included.

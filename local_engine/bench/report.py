@@ -15,6 +15,8 @@ from local_engine.bench.cpu import (
     scheduler_row,
     stall_row,
 )
+from local_engine.bench.gpu.report import CASES
+from local_engine.bench.gpu.report import main as gpu_rows
 from local_engine.bench.http import http_rows
 from local_engine.bench.peers import TransformersPeer, has_transformers
 from local_engine.bench.servers import ServerFailed
@@ -25,11 +27,6 @@ from local_engine.model.decoder import Decoder
 State = dict[str, torch.Tensor]
 # Of ours and of each peer, in turn; the cheapest of each counts.
 _PEER_ROUNDS = 3
-
-_GPU_ROWS = (
-    "8 B bf16 decode, paged decode attention alone, prefill 8 B, nano-vllm workload,"
-    " prefix hits saturated, transformers on the GPU"
-)
 
 
 def main(arguments: list[str]) -> int:
@@ -57,10 +54,9 @@ def main(arguments: list[str]) -> int:
     _show(scheduler_row(options.rounds))
     _show_http_rows(options.vllm, state)
     if not torch.cuda.is_available():
-        _print(f"not measured, no GPU here: {_GPU_ROWS}")
-    else:
-        _print(f"not measured by this command: {_GPU_ROWS}")
-    return 0
+        _print(f"not measured, no GPU here: {', '.join(CASES)}")
+        return 0
+    return gpu_rows([])
 
 
 def _peer_rows_needed(options: argparse.Namespace) -> bool:
@@ -115,7 +111,7 @@ def _workload_us(subject: Subject, batch: int, max_tokens: int) -> float:
 
 
 def _show(row: Row) -> None:
-    _print(f"{row.name:<52} {row.ratio:7.2f}x  (reach {row.reach})  {row.measured}")
+    _print(row.line)
 
 
 def _print(line: str) -> None:

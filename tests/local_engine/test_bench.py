@@ -53,7 +53,8 @@ def test_a_stream_is_read_to_its_last_token_and_timed_by_the_servers_clock(serve
     stream = asyncio.run(read_stream(server, PROMPT, 12))
     assert stream.num_tokens == 12
     assert len(stream.event_us) > 1
-    assert before_us <= stream.started_us < stream.event_us[0] < stream.event_us[-1]
+    # On a busy machine all of an answer may arrive at once.
+    assert before_us <= stream.started_us < stream.event_us[0] <= stream.event_us[-1]
     assert stream.event_us[-1] <= server.cpu_us()
     assert all(gap >= 0 for gap in stream.gaps_us())
     assert stream.gaps_us(until_us=stream.event_us[0]) == []
