@@ -51,7 +51,8 @@ class Permission(StrEnum):
     PEOPLE_READ = "people:read"
     PEOPLE_MANAGE = "people:manage"
     SECRETS_SET = "secrets:set"
-    PRICES_SET = "prices:set"
+    PRICES_PROPOSE = "prices:propose"
+    PRICES_APPROVE = "prices:approve"
     SYSTEM_READ = "system:read"
     SYSTEM_CONFIGURE = "system:configure"
 
@@ -65,7 +66,8 @@ ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     "viewer": _READING,
     "app_owner": _READING | {_P.KEYS_ISSUE, _P.BATCHES_MANAGE},
     "policy_editor": _READING | {_P.POLICIES_EDIT},
-    "approver": _READING | {_P.POLICIES_APPROVE, _P.POLICIES_PUBLISH, _P.CONTENT_APPROVE_REVEAL},
+    "approver": _READING
+    | {_P.POLICIES_APPROVE, _P.POLICIES_PUBLISH, _P.CONTENT_APPROVE_REVEAL, _P.PRICES_APPROVE},
     # Reads everything; changes only holds, reveals, erasures, reviews, incidents and obligations.
     "compliance": _READING
     | {_P.AUDIT_READ, _P.AUDIT_EXPORT, _P.PEOPLE_READ}
@@ -77,13 +79,13 @@ ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     # Runs the platform; content, holds and the approval of others' work are not its to give.
     "platform_admin": _READING
     | {_P.KEYS_ISSUE, _P.BUDGETS_SET, _P.SECRETS_SET, _P.SYSTEM_CONFIGURE, _P.POLICIES_EDIT}
-    | {_P.BATCHES_MANAGE, _P.INCIDENTS_LEAD, _P.PRICES_SET}
+    | {_P.BATCHES_MANAGE, _P.INCIDENTS_LEAD, _P.PRICES_PROPOSE}
     | {_P.AUDIT_READ, _P.PEOPLE_READ, _P.PEOPLE_MANAGE},
 }
 
 STEP_UP = frozenset(
     {_P.CONTENT_REVEAL, _P.CONTENT_APPROVE_REVEAL, _P.CONTENT_ERASE, _P.POLICIES_PUBLISH}
-    | {_P.KEYS_ISSUE, _P.SECRETS_SET, _P.PEOPLE_MANAGE, _P.REVIEWS_SIGN, _P.PRICES_SET}
+    | {_P.KEYS_ISSUE, _P.SECRETS_SET, _P.PEOPLE_MANAGE, _P.REVIEWS_SIGN, _P.PRICES_APPROVE}
 )
 """What is done only by somebody who proved a moment ago who they are."""
 

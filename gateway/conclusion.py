@@ -222,7 +222,7 @@ class Conclusion:
         error: GatewrightError,
     ) -> Receipt:
         """The request was not let through."""
-        duration_us = self._clock.utc_us() - arrival.arrived_us
+        duration_us = arrival.lasted_us(self._clock.utc_us())
         record = evidence.refusal(
             arrival,
             principal,
@@ -252,7 +252,7 @@ class Conclusion:
         """Of a request that was let through too little is known to end it; nothing is charged."""
         now_us = self._clock.utc_us()
         record = evidence.lost(arrival, principal, intent, error, utc_us=now_us)
-        self._metrics.requests.add(("", "failed", "", ""), now_us - arrival.arrived_us)
+        self._metrics.requests.add(("", "failed", "", ""), arrival.lasted_us(now_us))
         return await self._audit.append(record)
 
     async def _conclude(
@@ -268,7 +268,7 @@ class Conclusion:
             passage.permit, usage.input_tokens + usage.output_tokens if usage else 0
         )
         now_us = self._clock.utc_us()
-        duration_us = now_us - passage.arrival.arrived_us
+        duration_us = passage.arrival.lasted_us(now_us)
         record = evidence.outcome(passage, ending, utc_us=now_us)
         self._count(passage, ending, duration_us, unsound)
         is_of_today = ending.status != "cancelled" and not ending.repeats

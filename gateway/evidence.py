@@ -136,7 +136,7 @@ def outcome(passage: Passage, ending: Ending, *, utc_us: int) -> AuditRecord:
         usage=ending.usage,
         cost_microusd=ending.cost_microusd,
         price_as_of=target.price.as_of if target else "",
-        duration_us=utc_us - passage.arrival.arrived_us,
+        duration_us=passage.arrival.lasted_us(utc_us),
         dropped=ending.dropped,
         subject=passage.subject,
         output_findings=passage.output.found if passage.output is not None else {},
@@ -169,7 +169,7 @@ def lost(
         status="failed",
         http_status=error.http_status,
         error=error.code,
-        duration_us=utc_us - arrival.arrived_us,
+        duration_us=arrival.lasted_us(utc_us),
         detail=arrival.detail,
     )
 

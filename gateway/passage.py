@@ -69,6 +69,10 @@ class Arrival(Struct, frozen=True):
             detail[NATIVE] = self.errand.vendor_batch
         return detail
 
+    def lasted_us(self, utc_us: int) -> int:
+        """Microseconds from here to a moment; 0 where the clock was set back in between."""
+        return max(0, utc_us - self.arrived_us)
+
     def __repr__(self) -> str:
         return f"Arrival({self.request_id}, {self.endpoint})"
 

@@ -35,6 +35,7 @@ from gateway.relay import Direct, Relay
 from gateway.rollout.versions import Governing
 from gateway.tally import content_bytes, with_estimates
 from gateway.threads import Threads, at_least, without_keeping
+from gateway.turns import Turns
 from gateway.types import ChatRequest, Completion, Inspection, Principal, Usage
 from gateway.veiling.veil import Veil, veiled
 from policies.program import PolicyDocument
@@ -73,6 +74,7 @@ class Pipeline:
         conclusion: Conclusion,
         clock: Clock,
         threads: Threads,
+        turns: Turns,
         settings: Settings,
     ) -> None:
         self._peppers = peppers
@@ -85,6 +87,7 @@ class Pipeline:
         self._conclusion = conclusion
         self._clock = clock
         self._threads = threads
+        self._turns = turns
         self._limits = settings.limits
         self._requests = settings.requests
 
@@ -112,9 +115,11 @@ class Pipeline:
         permit = NO_LIMITS
         try:
             principal = self._identify(arrival)
+            await self._turns
             request = arrival.dialect.decode_request(
                 await read_body(), arrival.request_id, arrival.headers
             )
+            await self._turns
             if request.thread is not None:
                 request = await self._threads.resume(arrival, principal, request)
             check_destinations(request, self._requests)
@@ -131,6 +136,7 @@ class Pipeline:
             inspection = at_least(
                 await self._inspector.inspect(request, principal.organisation, reads), request
             )
+            await self._turns
             return await self._admit(
                 arrival,
                 principal,
@@ -184,6 +190,7 @@ class Pipeline:
         )
         ruling = routing.rule(governed, facts, request, snapshot.board, self._limits)
         self._conclusion.decided(governing, ruling)
+        await self._turns
         content: bytes | None = request.raw
         if ruling.plan.audit_content != "encrypted":
             request, content = await self._less(arrival, principal, request, ruling)
@@ -199,6 +206,7 @@ class Pipeline:
             accounts, ruling.plan.worst_cost_microusd, ruling.plan.reserved_for_s
         )
         try:
+            await self._turns
             record = evidence.intent(
                 principal, request, inspection, ruling, reservation, arrival=arrival, utc_us=now_us
             )

@@ -14,4 +14,7 @@ CHECKPOINTS_S = 5.0
 """How often it is asked whether a checkpoint is due; when, `audit.checkpoint_period_s` says."""
 PRICES_S = 5.0
 ANSWERS_S = 600.0
+OPEN_INTENTS_S = 30.0
+"""How much of a log a start after a crash may have to read, in time."""
 CLOCK_S = 3600.0
+CLOCK_JUMPS_S = 0.5

@@ -22,6 +22,7 @@ from gateway.pipeline import Pipeline, StreamedAnswer
 from gateway.ports import Dialect, Standing
 from gateway.snapshot import SnapshotKeeper
 from gateway.telemetry import Event, logger, raised_at
+from gateway.turns import Turns
 
 
 JSON_HEADERS = {"content-type": "application/json"}
@@ -163,14 +164,15 @@ _fresh_ids: list[str] = []
 class Load:
     """How many requests a worker serves at once; more are refused before anything is read."""
 
-    def __init__(self, concurrent_requests_max: int, metrics: Metrics) -> None:
-        self._free = concurrent_requests_max
-        metrics.in_flight.set_function(lambda: concurrent_requests_max - self._free)
+    def __init__(self, concurrent_requests_max: int, metrics: Metrics, turns: Turns) -> None:
+        self._max = concurrent_requests_max
+        self._turns = turns
+        metrics.in_flight.set_function(lambda: turns.present)
 
     def __enter__(self) -> None:
-        if self._free <= 0:
+        if self._turns.present >= self._max:
             raise Unavailable(OVERLOADED, retry_after_s=1.0)
-        self._free -= 1
+        self._turns.present += 1
 
     def __exit__(self, *_: object) -> None:
-        self._free += 1
+        self._turns.present -= 1

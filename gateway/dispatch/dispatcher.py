@@ -28,6 +28,7 @@ from gateway.ports import (
     UpstreamBody,
     UpstreamReply,
 )
+from gateway.turns import Turns
 from gateway.types import (
     Candidate,
     ChatRequest,
@@ -182,11 +183,14 @@ class Dispatcher:
         health: TargetHealth,
         clock: Clock,
         budget: RetryBudget | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self._providers = providers
         self._dialects = dialects
+        self._turns = turns or Turns()
         self._ground = Ground(
-            providers, self._dialect_of, health, budget or RetryBudget(), clock, self._encode
+            *(providers, self._dialect_of, health, budget or RetryBudget(), clock),
+            *(self._encode, self._turns),
         )
 
     def prepare(self, request: ChatRequest, plan: Plan, translation: Translation) -> Plan:
@@ -260,6 +264,7 @@ class Dispatcher:
         ) -> Answered:
             raw = await reply.read()
             completion = dialect.decode_reply(raw if rewriting is None else rewriting.unveiled(raw))
+            await self._turns
             await reply.close()
             attempt.end(None)
             return Answered(candidate, dialect.name, completion, ())

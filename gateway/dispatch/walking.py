@@ -27,6 +27,7 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.ports import Dialect, Provider, UpstreamBody, UpstreamCall, UpstreamReply
+from gateway.turns import Turns
 from gateway.types import Candidate, ChatRequest, Plan
 from policies.facts import SERVICE_TIERS
 
@@ -51,6 +52,7 @@ class Ground(Struct, frozen=True):
     budget: RetryBudget
     clock: Clock
     encode: Encode
+    turns: Turns
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
@@ -168,6 +170,7 @@ class Walk(Generic[Answer]):
         """One candidate's answer; what it refused for a part that can go is sent without it."""
         dialect = self._ground.dialect_of(self._request, candidate)
         upstream = self._ground.encode(dialect, self._request, candidate, self._plan)
+        await self._ground.turns
         try:
             return await self._ask(candidate, dialect, upstream), upstream.dropped
         except UpstreamRefused as error:

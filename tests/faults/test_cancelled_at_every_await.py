@@ -28,6 +28,7 @@ from gateway.store.engine import open_database
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
+from gateway.turns import CROWD
 
 
 pytestmark = pytest.mark.anyio
@@ -179,16 +180,18 @@ class InProcess:
         return intents, {record.request_id for record in rows if record.stage == "outcome"}
 
 
+@pytest.mark.parametrize(("present", "places_least"), [(0, 3), (CROWD + 1, 9)])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_journey_that_is_cancelled_anywhere_leaves_nothing_reserved_and_no_intent_open(
-    tmp_path: Path, stream: bool
+    tmp_path: Path, stream: bool, present: int, places_least: int
 ) -> None:
     world = InProcess(tmp_path)
     await world.start()
+    world.plane._turns.present = present
     places = await cancelled_everywhere(lambda: world.ask(stream=stream), world.check)
     await world.plane.close()
     intents, outcomes = await world.stages()
 
-    assert places >= 3
+    assert places >= places_least
     assert intents
     assert intents <= outcomes

@@ -93,6 +93,13 @@ def test_no_role_that_edits_policies_approves_them() -> None:
     assert not [role for role in ROLES if both <= ROLE_PERMISSIONS[role]]
 
 
+def test_no_role_that_proposes_prices_approves_them() -> None:
+    both = {Permission.PRICES_PROPOSE, Permission.PRICES_APPROVE}
+
+    assert not [role for role in ROLES if both <= ROLE_PERMISSIONS[role]]
+    assert all(any(each in ROLE_PERMISSIONS[role] for role in ROLES) for each in both)
+
+
 def test_passwords_are_argon2id_with_the_strength_that_owasp_asks_for() -> None:
     password = Secret("a dozen characters")
     encoded = hash_password(password)

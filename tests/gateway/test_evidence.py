@@ -15,7 +15,7 @@ from gateway.errors import (
     PolicyDenied,
     Unauthenticated,
 )
-from gateway.evidence import UNKNOWN_ORGANISATION, intent, refusal
+from gateway.evidence import UNKNOWN_ORGANISATION, intent, lost, refusal
 from gateway.identity import KeyTable
 from gateway.passage import Arrival
 from gateway.recall import Recaller
@@ -154,3 +154,10 @@ def test_the_scope_of_a_key_is_part_of_the_facts() -> None:
         rule(document(), facts, request, BOARD, Limits())
     record = refusal(ARRIVAL, narrow, request, INSPECTION, closed.value, utc_us=9, duration_us=4)
     assert Recaller({BOARD.digest: BOARD.facts_for(None)}.get).facts(record) == facts
+
+
+def test_a_clock_set_back_gives_no_negative_duration() -> None:
+    begun = structs.replace(ARRIVAL, arrived_us=100)
+    error = GatewrightError("gone")
+    assert lost(begun, PRINCIPAL, "i", error, utc_us=130).duration_us == 30
+    assert lost(begun, PRINCIPAL, "i", error, utc_us=40).duration_us == 0

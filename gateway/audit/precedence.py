@@ -1,0 +1,40 @@
+"""When the thread that writes the log may interrupt the event loop: not while there is a crowd.
+
+On a core that both share, a thread that wakes takes the core at once, finds that the loop holds the
+interpreter, and gives the core back: three such exchanges for each time that the interpreter
+changes hands, six times a group. While many wait anyway, the thread lets the loop finish instead
+(Linux: SCHED_BATCH) and finds more records when its turn comes. A caller who comes nearly alone
+waits for nobody, so then it interrupts as any thread does.
+"""
+
+import os
+from contextlib import suppress
+
+
+CROWD_RECORDS = 8
+"""More records than this in one group are a crowd."""
+SMALL_GROUPS_ENOUGH = 16
+"""After so many groups in a row that were none, there is no crowd any more."""
+
+
+class Precedence:
+    """Belongs to the thread that it speaks for, and is made in it."""
+
+    def __init__(self) -> None:
+        self._small_in_a_row = SMALL_GROUPS_ENOUGH
+
+    def note(self, records: int) -> None:
+        """After each group: how many records it had."""
+        had_crowd = self._small_in_a_row < SMALL_GROUPS_ENOUGH
+        self._small_in_a_row = 0 if records > CROWD_RECORDS else self._small_in_a_row + 1
+        has_crowd = self._small_in_a_row < SMALL_GROUPS_ENOUGH
+        if has_crowd != had_crowd:
+            _let_others_finish(always=has_crowd)
+
+
+def _let_others_finish(*, always: bool) -> None:
+    policy = getattr(os, "SCHED_BATCH" if always else "SCHED_OTHER", None)
+    if policy is not None:
+        # Where a sandbox forbids it, everything goes on as before.
+        with suppress(OSError):
+            os.sched_setscheduler(0, policy, os.sched_param(0))

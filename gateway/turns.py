@@ -1,0 +1,31 @@
+"""Requests that are served at once take turns, stage by stage.
+
+A request runs through some four hundred functions, most of them once. One request after the other
+finds each of them gone from the processor's nearest cache; where all of a crowd decode, then all
+decide, then all send, the second finds what the first has fetched. Their records then also reach
+the log in one group. Taking turns costs a turn of the event loop, so few do not.
+"""
+
+from collections.abc import Generator
+from typing import Final
+
+
+CROWD: Final = 4
+"""With no more requests than this being served, nobody takes turns."""
+
+
+class Turns:
+    """`await turns` lets whoever is at the same stage go through it first; of one event loop.
+
+    It is a place where a request can be cancelled, so nothing may be half done there.
+    """
+
+    __slots__ = ("present",)
+
+    def __init__(self) -> None:
+        self.present = 0
+        """Requests that are being served now; `api.door.Load` counts them."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        if self.present > CROWD:
+            yield
