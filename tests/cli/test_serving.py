@@ -25,6 +25,19 @@ port = {port}
 [audit]
 free_bytes_min = 1
 """
+SERVES_NOTHING = """
+import gc
+import uvicorn
+from gateway.__main__ import main
+
+def run(server):
+    built = vars(server.config.app)["_application"]
+    found = any(each is built for each in gc.get_objects())
+    print("tracked:", gc.is_tracked(built), "found:", found)
+
+uvicorn.Server.run = run
+main()
+"""
 
 
 def _free_port() -> int:
@@ -92,3 +105,17 @@ async def test_a_second_worker_of_the_same_name_and_a_taken_port_are_refused_in_
     assert last == "gatewright: audit worker w0: another process writes its segments"
     assert taken.status == 3
     assert "address already in use" in taken.errors
+
+
+@pytest.mark.parametrize("command", [("serve",), ("admin", "serve")])
+async def test_what_was_built_at_the_start_is_not_looked_through_for_garbage_again(
+    operator: Operator, command: tuple[str, ...]
+) -> None:
+    operator.config_file.write_text(CONFIG.format(port=_free_port()))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", SERVES_NOTHING, *command, "--config", str(operator.config_file)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await process.communicate()
+
+    assert said.split() == [b"tracked:", b"True", b"found:", b"False"]

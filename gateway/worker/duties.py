@@ -1,0 +1,153 @@
+"""All that a running worker does beside requests: one list, and how often each of it is done."""
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from gateway import rhythm
+from gateway.alerting import Alerting
+from gateway.caching.response_cache import ResponseCache
+from gateway.clock import Clock
+from gateway.configuration.settings import Settings
+from gateway.deeds import Deeds
+from gateway.inspection import Inspector
+from gateway.metrics import Metrics
+from gateway.places import Rotation, make_hook, make_shipping
+from gateway.pool.parity import Parity
+from gateway.ports import AuditLog, Provider
+from gateway.probing import Prober
+from gateway.providers.egress import Egress
+from gateway.store.engine import Database
+from gateway.store.evidence.integration import Integration
+from gateway.store.policies.documents import PolicyStore
+from gateway.store.policies.guard import CanaryGuard
+from gateway.store.policies.scheduler import Scheduler
+from gateway.store.revisions import RevisionWatcher
+from gateway.telemetry import Event
+from gateway.threads import Threads
+from gateway.timekeeping import clock_duties
+from gateway.upkeep import Duty
+from gateway.worker.connecting import connection_tests
+from gateway.worker.dear_hours import hour_watch
+from gateway.worker.drifting import drift_watch
+from gateway.worker.following import Board, Following
+from gateway.worker.presence import Presence
+from gateway.worker.pricing import PriceWatch
+from gateway.worker.reporting import reveal_reporting
+from gateway.worker.soundness import Soundness
+from policies.limits import CACHE_S_MAX
+
+
+class Tended(Struct, frozen=True):
+    """The parts of a worker, as far as something is done for them beside requests."""
+
+    settings: Settings
+    database: Database
+    clock: Clock
+    metrics: Metrics
+    egress: Egress
+    evidence: AuditLog
+    deeds: Deeds
+    policies: PolicyStore
+    watcher: RevisionWatcher
+    following: Following
+    board: Board
+    prober: Prober
+    parity: Parity
+    prices: PriceWatch
+    guard: CanaryGuard
+    integration: Integration
+    threads: Threads
+    cache: ResponseCache
+    inspector: Inspector
+    presence: Presence
+    rotation: Rotation
+    providers: Mapping[str, Provider]
+    soundness: Soundness
+    alerting: Alerting | None
+    """Of budgets."""
+    drain_log: Callable[[], None]
+    """Writes the lines of the log that have gathered."""
+
+
+def duties_of(parts: Tended) -> tuple[Duty, ...]:
+    """The whole list; batches have their own."""
+    return (*_following(parts), *_keeping(parts), *_watching(parts), *_telling(parts))
+
+
+def _following(parts: Tended) -> tuple[Duty, ...]:
+    """What others change, and what is to become of it here."""
+    scheduler = Scheduler(parts.database, parts.policies, parts.deeds, parts.clock)
+    refresh_s, refresh = parts.settings.secrets.refresh_s, parts.rotation.refresh
+    return (
+        Duty("credentials", refresh_s, refresh, Event.CREDENTIAL_UNAVAILABLE),
+        Duty("keys", rhythm.FOLLOW_RETRY_S, parts.following.follow, Event.SNAPSHOT_FAILED),
+        Duty("probe", rhythm.PROBE_S, parts.board.probe, Event.PROBE_FAILED),
+        Duty("parity", rhythm.PARITY_S, parts.parity.tend, Event.UPKEEP_FAILED),
+        Duty("prices", rhythm.PRICES_S, parts.prices.follow, Event.PRICES_REFUSED),
+        Duty("guard", rhythm.GUARD_S, parts.guard.tend, Event.GUARD_FAILED),
+        Duty(
+            *("schedule", rhythm.GUARD_S, scheduler.tend, Event.SCHEDULE_FAILED),
+            due=parts.watcher.waiting.schedules,
+        ),
+    )
+
+
+def _keeping(parts: Tended) -> tuple[Duty, ...]:
+    """What is carried on to where it is kept, and what need not be kept any longer."""
+
+    async def write_log() -> None:
+        parts.drain_log()
+
+    async def tidy_cache() -> None:
+        # What no policy could still give again need not lie in memory.
+        parts.cache.forget_before(parts.clock.monotonic_s() - CACHE_S_MAX)
+
+    forget = parts.threads.forget_expired
+    return (
+        *parts.integration.duties,
+        Duty("log", rhythm.LOG_S, write_log, Event.UPKEEP_FAILED),
+        Duty("answers", rhythm.ANSWERS_S, forget, Event.UPKEEP_FAILED),
+        Duty("cache", rhythm.ANSWERS_S, tidy_cache, Event.UPKEEP_FAILED),
+    )
+
+
+def _watching(parts: Tended) -> tuple[Duty, ...]:
+    """Whether all is well, here and around it."""
+    settings = parts.settings
+    hook = make_hook(settings, parts.egress)
+    return (
+        Duty("health", rhythm.HEALTH_S, parts.soundness.report, Event.UPKEEP_FAILED),
+        *drift_watch(
+            *(settings.drift, parts.database, parts.integration.sink, parts.deeds),
+            parts.clock,
+            inspector=parts.inspector,
+            metrics=parts.metrics,
+            hook=hook,
+        ),
+        *hour_watch(settings.alerts.dear_hour_microusd, parts.database, parts.clock, hook),
+        *parts.presence.duties,
+        connection_tests(
+            *(settings, parts.database, parts.evidence, parts.clock),
+            providers=parts.providers,
+            board=parts.prober.board,
+            trial=parts.rotation.trial,
+            due=parts.watcher.waiting.checkups,
+        ),
+        *clock_duties(parts.deeds, settings.audit, parts.clock),
+    )
+
+
+def _telling(parts: Tended) -> tuple[Duty, ...]:
+    """Who is told, here and outside, where the settings name somebody."""
+    hook = make_hook(parts.settings, parts.egress)
+    sink = parts.integration.sink
+    duties: tuple[Duty, ...] = (
+        reveal_reporting(parts.database, sink, parts.deeds, parts.clock, hook),
+    )
+    if parts.alerting is not None:
+        perform = parts.alerting.perform
+        duties += (Duty("alerts", rhythm.ALERTS_S, perform, Event.ALERT_NOT_TAKEN),)
+    if ship := make_shipping(parts.settings, parts.egress, parts.database, parts.clock):
+        duties += (Duty("sinks", rhythm.SINKS_S, ship, Event.SINK_FAILED),)
+    return duties

@@ -1,0 +1,46 @@
+"""Whether a worker may take requests, as its audit log and its ledger have it, and who is told."""
+
+from gateway.audit.second import TwoDeviceLog
+from gateway.metrics import Metrics
+from gateway.store.evidence.integration import Integration
+from gateway.store.money.leased_ledger import LeasedLedger
+from gateway.telemetry import Event, logger
+
+
+class Soundness:
+    """Looks at what a worker cannot serve without; keeps nothing but its last word."""
+
+    def __init__(
+        self,
+        evidence: TwoDeviceLog,
+        integration: Integration,
+        ledger: LeasedLedger,
+        metrics: Metrics,
+        worker: str,
+    ) -> None:
+        self._evidence = evidence
+        self._integration = integration
+        self._ledger = ledger
+        self._metrics = metrics
+        self._worker = worker
+        self._is_reporting = True
+        self._log = logger()
+
+    def audit_reason(self) -> str:
+        """Why nothing may be done now; empty while the audit log can be added to."""
+        if self._integration.problem:
+            return "The audit log contradicts a signed checkpoint."
+        return "" if self._evidence.healthy else "The audit log cannot be written."
+
+    def problems(self) -> tuple[str, ...]:
+        """What people who look after an installation should know of this worker."""
+        reports = "" if self._ledger.is_reporting else "What was spent cannot be reported."
+        return tuple(filter(None, (self.audit_reason(), reports)))
+
+    async def report(self) -> None:
+        """Once a second: tend the audit log, and tell metrics and log how both are."""
+        await self._evidence.tend()
+        self._metrics.audit_healthy.set(1 if self._evidence.healthy else 0)
+        if self._is_reporting and not self._ledger.is_reporting:
+            self._log.warning(Event.LEDGER_FLUSH_FAILED, worker=self._worker)
+        self._is_reporting = self._ledger.is_reporting
