@@ -29,6 +29,28 @@ class SystemClock:
         return time.time_ns() // 1000
 
 
+class UnhurriedClock:
+    """Wall time that no jump hurries: for what is thrown away once its time is over.
+
+    It follows the wall clock back at once, and forward only as fast as time passes. What a clock
+    set a day too far would have thrown away is there when it is set right again.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._utc_us = clock.utc_us()
+        self._seen_s = clock.monotonic_s()
+
+    def utc_us(self) -> int:
+        """Microseconds; never later than the wall clock."""
+        passed_us = round((self._clock.monotonic_s() - self._seen_s) * 1_000_000)
+        now_us = self._clock.utc_us()
+        if now_us < self._utc_us + passed_us:
+            self._utc_us, self._seen_s = now_us, self._clock.monotonic_s()
+            return now_us
+        return self._utc_us + passed_us
+
+
 class StoppedClock:
     """A clock that stands still until it is moved: for tests and replays."""
 
@@ -43,5 +65,9 @@ class StoppedClock:
         return self._monotonic_s
 
     def advance(self, seconds: float) -> None:
-        self._utc_us += round(seconds * 1_000_000)
+        self.jump(seconds)
         self._monotonic_s += seconds
+
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock; no time passes."""
+        self._utc_us += round(seconds * 1_000_000)

@@ -1,4 +1,4 @@
-"""What keeps this machine's clock, and how far off it is: as the kernel tells it, else not told.
+"""What keeps this machine's clock, how far off it is as the kernel tells it, and when it jumped.
 
 Nothing is changed and no program is started. The kernel knows whether something keeps its clock and
 by how much that thinks it is off; which program that is shows at best in what it leaves behind.
@@ -13,13 +13,16 @@ from typing import Final
 from msgspec import Struct
 
 from gateway import rhythm
+from gateway.clock import Clock
 from gateway.configuration.settings import AuditSettings
 from gateway.deeds import Deeds
-from gateway.telemetry import Event
+from gateway.telemetry import Event, logger
 from gateway.upkeep import Duty
 
 
 NOT_TOLD: Final = "not told"
+JUMP_S: Final = 1.0
+"""Beyond this between two looks the clock was set; a kept clock is slewed by 0.5 ms a second."""
 UNSYNCHRONISED: Final = 0x0040
 IN_NANOSECONDS: Final = 0x2000
 _ERROR_STATE: Final = 5
@@ -104,9 +107,52 @@ class ClockStatements:
         await self._deeds.record(f"worker:{self._worker}", "clock.stated", "", **said)
 
 
-def clock_duties(deeds: Deeds, settings: AuditSettings) -> tuple[Duty, ...]:
-    """None where the operator does not say what the clock follows."""
+class ClockJumps:
+    """Notices that somebody set the wall clock: it must advance as the monotonic one does.
+
+    Records keep their order by their numbers, whatever their times say; the record that is written
+    here tells whoever reads those times from which to which they went, and by how much.
+    """
+
+    def __init__(self, deeds: Deeds, worker: str, clock: Clock, bound_s: float = JUMP_S) -> None:
+        """`bound_s`: how far apart both clocks may advance between two looks."""
+        self._deeds = deeds
+        self._worker = worker
+        self._clock = clock
+        self._bound_us = round(bound_s * 1_000_000)
+        self._seen_us, self._seen_s = self._read()
+        self._log = logger()
+
+    async def look(self) -> None:
+        """One record if the clock was set since the last look.
+
+        Raises:
+            AuditUnavailable: it could not be written; the next look finds the same jump.
+        """
+        now_us, now_s = self._read()
+        passed_us = round((now_s - self._seen_s) * 1_000_000)
+        from_us = self._seen_us + passed_us
+        if abs(now_us - from_us) > self._bound_us:
+            said = {
+                "from_us": str(from_us),
+                "to_us": str(now_us),
+                "jump_us": str(now_us - from_us),
+                "noticed_within_us": str(passed_us),
+            }
+            await self._deeds.record(f"worker:{self._worker}", "clock.jumped", "", **said)
+            jump_us = now_us - from_us
+            self._log.warning(Event.CLOCK_JUMPED, worker=self._worker, duration_us=jump_us)
+        self._seen_us, self._seen_s = now_us, now_s
+
+    def _read(self) -> tuple[int, float]:
+        return self._clock.utc_us(), self._clock.monotonic_s()
+
+
+def clock_duties(deeds: Deeds, settings: AuditSettings, clock: Clock) -> tuple[Duty, ...]:
+    """Jumps are always watched for; statements are made where it is said what the clock follows."""
+    jumps = ClockJumps(deeds, settings.worker, clock)
+    watch = Duty("clock_jumps", rhythm.CLOCK_JUMPS_S, jumps.look, Event.UPKEEP_FAILED)
     if not settings.clock_source:
-        return ()
+        return (watch,)
     stated = ClockStatements(deeds, settings.worker, settings.clock_source)
-    return (Duty("clock", rhythm.CLOCK_S, stated.state, Event.UPKEEP_FAILED),)
+    return watch, Duty("clock", rhythm.CLOCK_S, stated.state, Event.UPKEEP_FAILED)

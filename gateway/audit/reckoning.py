@@ -4,7 +4,9 @@ Nobody knows what became of such a request. It is closed as incomplete, at what 
 it: an upstream may have answered and will charge for it, so it is never free.
 """
 
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -13,13 +15,20 @@ from msgspec import Struct
 
 from gateway.audit.entries import decode_entry, leaf_hash
 from gateway.audit.frames import BadFrame
-from gateway.audit.segments import SegmentReader, declared_end, list_segments, segment_path
-from gateway.types import AuditRecord
+from gateway.audit.open_intents import OpenLine, OpenMark, Spot, read_mark
+from gateway.audit.segments import (
+    SegmentReader,
+    declared_end,
+    list_segments,
+    read_entries,
+    segment_path,
+)
+from gateway.types import AuditRecord, OutcomeStatus
 
 
-READ_BYTES_MAX: Final = 64 * 1024 * 1024
-"""So far back from the end; a crash loop leaves many short segments."""
 CRASHED: Final = "worker_crashed"
+ERASED: Final = "content_erased"
+_READ_AT_ONCE: Final = 500
 _KEPT: Final = (
     *("request_id", "organisation", "workspace", "project", "key_id", "endpoint", "dialect"),
     *("model_requested", "target", "provider", "jurisdiction", "decision", "policy_digest"),
@@ -46,50 +55,92 @@ class OpenIntent(Struct, frozen=True):
     leaf_hash: str
 
 
-def open_intents(folder: Path, below: int) -> list[OpenIntent]:
+class Reckoned(Struct, frozen=True):
+    """What an earlier process of a worker left open."""
+
+    requests: list[OpenIntent]
+    lines: dict[str, OpenLine]
+    """Lines of batches by request: some wait for a vendor for a day, and are not cut off."""
+
+
+def open_intents(folder: Path, below: int) -> Reckoned:
     """Those of a worker's segments before one; what is damaged there, the verifier names.
 
-    Lines of batches are left out: some wait for a vendor for a day, whoever has their batch then.
+    Reads what follows the place that the last process marked, or everything where there is no
+    such mark. In memory are the places of what is open, however long the log is.
     """
-    found: dict[str, bytes] = {}
-    ended: set[str] = set()
-    left_bytes = READ_BYTES_MAX
-    for number in reversed([each for each in list_segments(folder) if each < below]):
-        if left_bytes <= 0:
-            break
-        with suppress(BadFrame, OSError, msgspec.MsgspecError):
-            left_bytes -= _read(folder, number, found, ended)
-    intents = [OpenIntent(decode_entry(raw).record, leaf_hash(raw).hex()) for raw in found.values()]
-    return [
-        each
-        for each in intents
-        if each.record.request_id not in ended and "batch" not in each.record.detail
-    ]
+    found: dict[str, Spot] = {}
+    numbers = [number for number in list_segments(folder) if number < below]
+    mark = read_mark(folder)
+    begin: Spot = (0, 0)
+    if mark is not None and _is_inside(folder, mark, below):
+        begin = mark.segment, mark.offset_bytes
+        found.update(mark.open)
+    for number in numbers:
+        if number >= begin[0]:
+            with suppress(BadFrame, OSError, msgspec.MsgspecError):
+                _read(folder, number, begin[1] if number == begin[0] else 0, found)
+    return _looked_up(folder, found)
 
 
-def _read(folder: Path, number: int, found: dict[str, bytes], ended: set[str]) -> int:
-    """Intents and outcomes of one segment; how long it is."""
+def read_intents(folder: Path, spots: Iterable[Spot]) -> Iterator[tuple[Spot, OpenIntent]]:
+    """Intents at these places of a worker's segments; what cannot be read is left out."""
+    left = iter(spots)
+    while some := list(islice(left, _READ_AT_ONCE)):
+        raw = read_entries(folder.parent, [(folder.name, *spot) for spot in some])
+        for (_, segment, offset), entry in raw.items():
+            with suppress(msgspec.MsgspecError):
+                intent = OpenIntent(decode_entry(entry).record, leaf_hash(entry).hex())
+                yield (segment, offset), intent
+
+
+def _looked_up(folder: Path, found: dict[str, Spot]) -> Reckoned:
+    reckoned = Reckoned([], {})
+    for spot, intent in read_intents(folder, found.values()):
+        detail = intent.record.detail
+        if "batch" in detail:
+            line = OpenLine(spot, detail["batch"], int(detail.get("line", "0")))
+            reckoned.lines[intent.record.request_id] = line
+        else:
+            reckoned.requests.append(intent)
+    return reckoned
+
+
+def _is_inside(folder: Path, mark: OpenMark, below: int) -> bool:
+    """Whether a mark is of this log: one that a restored backup left here may be ahead of it."""
+    if mark.segment >= below:
+        return False
+    try:
+        return segment_path(folder, mark.segment).stat().st_size >= mark.offset_bytes
+    except OSError:
+        return False
+
+
+def _read(folder: Path, number: int, offset_bytes: int, found: dict[str, Spot]) -> None:
+    """Add the intents of one segment from an offset on, and take out those that ended."""
     end = declared_end(folder, number)
     with SegmentReader(segment_path(folder, number), end) as reader:
-        for stored in reader.records():
+        for stored in reader.records(offset_bytes):
             head = _DECODER.decode(stored.raw).record
             if head.stage == "outcome":
-                ended.add(head.request_id)
+                found.pop(head.request_id, None)
             elif head.stage == "intent":
-                found[head.request_id] = stored.raw
-        return reader.limit_bytes
+                found[head.request_id] = (number, stored.offset_bytes)
 
 
-def closing(intent: OpenIntent, utc_us: int) -> AuditRecord:
+def closing(
+    intent: OpenIntent, utc_us: int, error: str = CRASHED, status: OutcomeStatus = "incomplete"
+) -> AuditRecord:
     """The outcome of a request of which nothing more is known."""
     begun = intent.record
+    line = {name: begun.detail[name] for name in ("batch", "line") if name in begun.detail}
     return AuditRecord(
         stage="outcome",
         utc_us=utc_us,
         intent=intent.leaf_hash,
-        status="incomplete",
-        error=CRASHED,
+        status=status,
+        error=error,
         cost_microusd=begun.reserved_microusd,
-        detail={"cost": "reserved", "outcome": "unknown"},
+        detail={**line, "cost": "reserved", "outcome": "unknown"},
         **{name: getattr(begun, name) for name in _KEPT},
     )

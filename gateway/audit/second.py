@@ -4,6 +4,7 @@ The first device says within its deadline that it cannot; from then on, until it
 again, it says so at once. A record that neither takes is refused: nothing is done unrecorded.
 """
 
+from contextlib import suppress
 from typing import Protocol
 
 from gateway.audit.writer import SegmentedAuditLog
@@ -58,16 +59,27 @@ class TwoDeviceLog:
         return self._first.healthy or (self._second is not None and self._second.healthy)
 
     async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
+        if self._second is None:
+            return await self._first.join(record, content)
+        if not self._first.healthy:
+            # It looks every second whether it can again; until then nobody waits for it to fail.
+            with suppress(AuditUnavailable):
+                return await self._carried(self._second, record, content)
         try:
             receipt = await self._first.join(record, content)
         except AuditUnavailable:
-            if self._second is None:
-                raise
-            receipt = await self._second.append(record, content)
-            self._note(carried=True)
-        else:
-            if self.is_carried:
-                self._note(carried=False)
+            return await self._carried(self._second, record, content)
+        if self.is_carried:
+            self._note(carried=False)
+        return receipt
+
+    async def _carried(
+        self, second: SecondDevice, record: AuditRecord, content: bytes | None
+    ) -> Receipt:
+        receipt = await second.append(record, content)
+        if record.stage == "outcome":
+            self._first.open.close(record.request_id)
+        self._note(carried=True)
         return receipt
 
     async def tend(self) -> None:

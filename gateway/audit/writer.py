@@ -16,6 +16,8 @@ from gateway.audit.device import AuditLimits, ChainEnd, SealContent, SegmentDevi
 from gateway.audit.disk import Disk
 from gateway.audit.entries import content_aad, encode_record
 from gateway.audit.keys import KeyWrapper
+from gateway.audit.open_intents import OpenIntents
+from gateway.audit.precedence import Precedence
 from gateway.audit.projection import START, ProjectedRecord
 from gateway.audit.recent import RecentRecords
 from gateway.audit.segments import is_worker_name
@@ -80,6 +82,7 @@ class SegmentedAuditLog:
             raise ConfigurationInvalid("settings", "worker", reason)
         self._worker = worker
         self.recent = RecentRecords(worker)
+        self.open = OpenIntents()
         self._limits = limits or AuditLimits()
         self._device = SegmentDevice(directory, worker, keys, clock, self._limits, disk or Disk())
         self._queue: SimpleQueue[_Group | None] = SimpleQueue()
@@ -235,6 +238,7 @@ class SegmentedAuditLog:
     def _answer(self, waiting: _Waiting, written: Written) -> ProjectedRecord:
         """Wake one caller, and keep what it wrote for the projection."""
         receipt, entry = written
+        self.open.note(waiting.record, receipt)
         if not waiting.future.done():
             waiting.future.set_result(receipt)
         return ProjectedRecord(
@@ -249,6 +253,7 @@ class SegmentedAuditLog:
     def _write_until_closed(self) -> None:
         """The thread: take all that waits, commit it, wake its callers."""
         log = logger()
+        precedence = Precedence()
         was_failing = False
         closing = False
         while not closing:
@@ -268,6 +273,7 @@ class SegmentedAuditLog:
                 log.info(Event.AUDIT_WRITE_RECOVERED, worker=self._worker)
             was_failing = written is None
             self._loop.call_soon_threadsafe(self._resolve, groups, written, self._device.end)
+            precedence.note(len(batch))
         try:
             self._device.close()
         except OSError as error:

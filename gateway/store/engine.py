@@ -29,7 +29,8 @@ _DRIVERS = {
 # made it read-only.
 _LOST_CONNECTION = ("08", "57P01", "57P02", "57P03", "25006")
 _SQLITE_BUSY_MS = 10_000
-_POOL_WAIT_S = 10.0
+_POOL_WAIT_S = 1.5
+"""Whoever waits for a connection is refused after that: nobody hangs for two seconds."""
 _RECYCLE_S = 600
 _COMMAND_S = 30.0
 

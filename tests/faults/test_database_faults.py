@@ -8,9 +8,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import asyncpg
@@ -286,6 +287,43 @@ async def test_when_all_connections_are_taken_requests_go_on_and_operators_are_r
     assert {reply.status for reply in load.replies} == {200}
 
 
+async def test_when_a_workers_own_connections_are_taken_callers_are_refused_in_time(
+    running: RunningGateway,
+    one: Caller,
+    http: aiohttp.ClientSession,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    database = running.plane._database
+    listed, headers = f"{running.url}/v1/batches", one.headers("openai")
+    held = AsyncExitStack()
+
+    async def asked() -> tuple[int, float]:
+        begun_s = time.monotonic()
+        async with http.get(listed, headers=headers) as answer:
+            await answer.read()
+            return answer.status, time.monotonic() - begun_s
+
+    async def take() -> None:
+        """On the gateway's own loop, until there is none left."""
+        with suppress(NotReady):
+            while True:
+                _ = await held.enter_async_context(database.reading())
+
+    async def there(step: Coroutine[Any, Any, None]) -> None:
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(step, running.loop))
+
+    await there(take())
+    found = await asyncio.gather(*(asked() for _ in range(CALLERS)))
+    reply = await one.post("openai", question())
+    await there(held.aclose())
+    slowest_s = max(took_s for _, took_s in found)
+    say(capsys, f"own connections taken: refused after {slowest_s:.2f} s at most")
+    assert {status for status, _ in found} == {503}
+    assert slowest_s < 2.0
+    assert reply.status == 200
+    assert (await asked())[0] == 200
+
+
 async def take_all(url: str, held: list[asyncpg.Connection]) -> None:
     while True:
         held.append(await asyncpg.connect(_plain(url)))
@@ -394,9 +432,12 @@ async def test_a_segment_deleted_under_load_loses_no_numbered_record(
         await load.goes_on(2 * CALLERS)
         segment, _ = running.plane._audit.position
         segment_path(running.audit_folder / "w0", segment).unlink()
+        gone_s = time.monotonic()
+        while running.plane._audit.position[0] == segment:
+            await load.goes_on(CALLERS)
+        assert time.monotonic() - gone_s < 5.0
         await load.goes_on(4 * CALLERS)
     assert {reply.status for reply in load.replies} == {200}
-    assert running.plane._audit.position[0] > segment
     await until_numbered(running, load.served)
 
 

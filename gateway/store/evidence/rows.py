@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from gateway.audit.projection import ProjectedRecord
-from gateway.types import AuditRecord, Usage
+from gateway.types import AuditRecord
 
 
 _INT64_MAX = 2**63 - 1
@@ -56,7 +56,6 @@ _FINDINGS_BYTES = 800
 _DIGEST_CHARS = 64
 _texts_of: Callable[[AuditRecord], tuple[str, ...]] = attrgetter(*_TEXTS)
 _numbers_of: Callable[[AuditRecord], tuple[int, ...]] = attrgetter(*_NUMBERS)
-_NO_USAGE = Usage()
 # SQLite's driver gives the interpreter away for each execution and must wait for it again, under a
 # busy event loop up to its switch interval (5 ms): row by row, the projection would fall behind.
 _CHUNK_SIZES = (256, 64, 16, 4, 1)
@@ -78,30 +77,48 @@ def rows_of(
     """Whole rows in the order of COLUMNS, each with its organisation's next number."""
     for projected in batch:
         row = _row(projected)
-        number = following[row[0]]
-        following[row[0]] = number + 1
+        organisation = row[0]
+        number = following[organisation]
+        following[organisation] = number + 1
         yield (*row, number, projected.raw_json) if with_bytes else (*row, number)
 
 
+def organisations_of(batch: list[ProjectedRecord]) -> list[str]:
+    """Whose each record is, as its row has it."""
+    names = [(each.known_record or each.record).organisation for each in batch]
+    return list(map(clean, names)) if "\x00" in "".join(names) else names
+
+
 def _row(projected: ProjectedRecord) -> _Row:
-    """One value per column of the table but the last two."""
-    record = projected.record
-    usage = record.usage or _NO_USAGE
-    input_tokens, output_tokens = usage.input_tokens, usage.output_tokens
+    """One value per column of the table but the last two.
+
+    It is done twice for each request: what nearly every record passes is one test for all of it.
+    """
+    record = projected.known_record or projected.record
+    usage = record.usage
+    input_tokens = output_tokens = first_byte = 0
+    if usage is not None:
+        input_tokens, output_tokens = usage.input_tokens, usage.output_tokens
     texts, numbers = _texts_of(record), _numbers_of(record)
     status, utc_us, cost, duration = numbers
-    findings = _findings_of(record) if record.findings else ""
-    about = record.detail.get("organisation", "") if record.stage == "admin" else ""
-    first_byte = record.attempts[-1].first_byte_us if record.attempts else 0
+    findings = about = ""
+    if record.findings:
+        findings = _findings_of(record)
+    if record.stage == "admin":
+        about = record.detail.get("organisation", "")
+    if record.attempts:
+        first_byte = record.attempts[-1].first_byte_us
+    digest = record.policy_digest[:_DIGEST_CHARS]
     joined = "".join(texts)
-    if "\x00" in joined:
+    if "\x00" in joined or "\x00" in digest or "\x00" in findings or "\x00" in about:
         texts = tuple(map(clean, texts))
-        findings, about = clean(findings), clean(about)
+        findings, about, digest = clean(findings), clean(about), clean(digest)
     if len(joined) + len(findings) + len(about) > _INDEXED_CHARS:
         texts, findings, about = _shortened(texts, findings, about)
     # A union of bits is negative when one of its numbers is, and not below the largest of them.
-    widest = utc_us | cost | duration | input_tokens | output_tokens
+    widest = utc_us | cost | duration | input_tokens | output_tokens | first_byte
     if not (0 <= status <= _INT32_MAX and 0 <= widest <= _INT64_MAX):
+        first_byte = _within(first_byte, _INT64_MAX)
         numbers = (_within(status, _INT32_MAX), *(_within(n, _INT64_MAX) for n in numbers[1:]))
         input_tokens = _within(input_tokens, _INT64_MAX)
         output_tokens = _within(output_tokens, _INT64_MAX)
@@ -112,8 +129,8 @@ def _row(projected: ProjectedRecord) -> _Row:
         output_tokens,
         findings,
         about,
-        _within(first_byte, _INT64_MAX),
-        clean(record.policy_digest[:_DIGEST_CHARS]),
+        first_byte,
+        digest,
         projected.worker,
         projected.segment,
         projected.offset_bytes,

@@ -8,14 +8,15 @@ from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, exists, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.audit.export import SealedContent
 from gateway.audit.keys import WrappedKey
 from gateway.audit.projection import ProjectedRecord
+from gateway.audit.second import SECOND_SUFFIX
 from gateway.store.engine import Database
-from gateway.store.schema.audit import audit_second_keys, audit_second_records
+from gateway.store.schema.audit import audit_records, audit_second_keys, audit_second_records
 
 
 _AT_ONCE = 500
@@ -84,6 +85,16 @@ class SecondContents:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    async def open_requests(self, worker: str) -> list[str]:
+        """Requests whose intent the database took for a worker, and that have no outcome in it."""
+        columns, every = audit_second_records.c, audit_records.c
+        has_ended = exists().where(every.request_id == columns.request_id, every.stage == "outcome")
+        query = select(columns.request_id).where(
+            columns.worker == worker + SECOND_SUFFIX, columns.stage == "intent", ~has_ended
+        )
+        async with self._database.reading() as connection:
+            return list((await connection.execute(query)).scalars())
 
     async def sealed(self, place: tuple[str, int, int]) -> SealedContent | None:
         """The content of one record and its key's line; the line is None once it was destroyed."""

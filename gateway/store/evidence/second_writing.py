@@ -14,7 +14,7 @@ from sqlalchemy import BigInteger, Integer, LargeBinary, Table
 from gateway.audit.keys import WrappedKey
 from gateway.audit.projection import Position, ProjectedRecord
 from gateway.store.engine import Database, Held
-from gateway.store.evidence.rows import COLUMNS, clean, rows_of
+from gateway.store.evidence.rows import COLUMNS, organisations_of, rows_of
 from gateway.store.evidence.second_rows import SecondRecord, line_of
 from gateway.store.evidence.tree import Growth, grow
 from gateway.store.schema.audit import (
@@ -115,7 +115,7 @@ class SecondWriter:
         Raises:
             NotReady: the database does not answer.
         """
-        names = [clean(projected.record.organisation) for projected in batch]
+        names = organisations_of(batch)
         counts = Counter(names)
         taken = sorted(counts)
         try:

@@ -21,6 +21,7 @@ from sqlalchemy import (
     Select,
     bindparam,
     func,
+    literal_column,
     select,
     text,
     tuple_,
@@ -33,7 +34,14 @@ from gateway.audit.projection import START, Position, ProjectedRecord, Sequenced
 from gateway.audit.second import is_second
 from gateway.audit.segments import Place, read_entries
 from gateway.store.engine import Database
-from gateway.store.evidence.rows import COLUMNS, INSERTS, INSERTS_OF_PLACES, chunks, clean, rows_of
+from gateway.store.evidence.rows import (
+    COLUMNS,
+    INSERTS,
+    INSERTS_OF_PLACES,
+    chunks,
+    organisations_of,
+    rows_of,
+)
 from gateway.store.evidence.second_rows import without_taken
 from gateway.store.evidence.tree import grow, save
 from gateway.store.schema.audit import audit_positions, audit_records
@@ -279,7 +287,7 @@ class DatabaseAuditSink:
     async def _insert(self, connection: AsyncConnection, batch: list[ProjectedRecord]) -> None:
         if not batch:
             return
-        names = [clean(projected.record.organisation) for projected in batch]
+        names = organisations_of(batch)
         before = await self._number(connection, sorted(Counter(names).items()))
         await save(connection, await asyncio.to_thread(grow, batch, names, before))
         following = {name: size + 1 for name, (size, _) in before.items()}
@@ -310,6 +318,9 @@ def _matching(query: AuditQuery) -> Select[tuple[object, ...]]:
             conditions.append(audit_records.c.utc_us < value)
         else:
             conditions.append(audit_records.c[name] == value)
+    if query.action:
+        # Written out, because the index of deeds is taken only for what is seen to be one.
+        conditions.append(literal_column("(action <> '')"))
     return select(*_STORED).where(*conditions)
 
 

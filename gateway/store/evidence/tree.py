@@ -39,13 +39,13 @@ def grow(
     Raises:
         ValueError: an organisation's open tiles do not fit its size.
     """
-    leaves: dict[str, list[bytes]] = {}
+    leaves: dict[str, list[str]] = {name: [] for name in before}
     for name, projected in zip(names, batch, strict=True):
-        leaves.setdefault(name, []).append(bytes.fromhex(projected.leaf_hash))
+        leaves[name].append(projected.known_leaf or projected.leaf_hash)
     growths = []
     for name, added in leaves.items():
         tree = OpenTree(*before[name])
-        full = tree.extend(added)
+        full = tree.extend(list(map(bytes.fromhex, added)))
         growths.append(Growth(name, tree.encode(), full))
     return growths
 

@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.budgets import BudgetKey, others_of, template_of, window_start_us
-from gateway.clock import Clock
+from gateway.clock import Clock, UnhurriedClock
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import budget_of, budget_row, children, is_end_user, is_one_of
 from gateway.store.money.slices import Budget, Claim, roll
@@ -33,6 +33,7 @@ class EndUserRows:
     def __init__(self, database: Database, clock: Clock, end_users_max: int) -> None:
         self._database = database
         self._clock = clock
+        self._unhurried = UnhurriedClock(clock)
         self._end_users_max = end_users_max
         self._room: dict[BudgetKey, int] = {}
         """How many rows fit, by template, until they are counted again."""
@@ -92,8 +93,12 @@ class EndUserRows:
         return left > 0
 
     async def forget_past(self) -> int:
-        """Drop the rows of end users whose day or month is over; the number of them."""
-        now_us = self._clock.utc_us()
+        """Drop the rows of end users whose day or month is over; the number of them.
+
+        Whose day is over only by a clock that was set keeps the row: were it set right again,
+        there would be nothing left of what was spent.
+        """
+        now_us = self._unhurried.utc_us()
         async with self._database.reading() as connection:
             query = select(budgets).where(is_end_user(), budgets.c.leased_microusd == 0)
             rows = [budget_of(row) for row in (await connection.execute(query)).mappings()]

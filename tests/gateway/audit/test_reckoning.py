@@ -6,8 +6,11 @@ import msgspec
 import pytest
 
 from gateway.audit import reckoning
+from gateway.audit.disk import Disk
+from gateway.audit.open_intents import OPEN_NAME, OpenLine, keep_mark
 from gateway.audit.reckoning import CRASHED, closing, open_intents
-from gateway.audit.segments import segment_path
+from gateway.audit.segments import SegmentReader, segment_path
+from gateway.audit.writer import SegmentedAuditLog
 from tests.gateway.audit.samples import LIMITS, record, running
 
 
@@ -26,7 +29,7 @@ async def written(folder: Path, count: int, answered: set[int]) -> int:
 
 
 def found(folder: Path, below: int) -> list[str]:
-    return sorted(each.record.request_id for each in open_intents(folder / "w0", below))
+    return sorted(each.record.request_id for each in open_intents(folder / "w0", below).requests)
 
 
 async def test_only_intents_without_an_outcome_are_open(tmp_path: Path) -> None:
@@ -38,10 +41,13 @@ async def test_only_intents_without_an_outcome_are_open(tmp_path: Path) -> None:
 
 async def test_a_line_of_a_batch_is_left_to_its_batch(tmp_path: Path) -> None:
     async with running(tmp_path) as log:
-        await log.append(msgspec.structs.replace(record(1), detail={"batch": "b", "line": "1"}))
+        of_line = msgspec.structs.replace(record(1), detail={"batch": "b", "line": "7"})
+        receipt = await log.append(of_line)
         await log.append(record(2))
         below = log.position[0] + 1
     assert found(tmp_path, below) == ["req_2"]
+    spot = (receipt.segment, receipt.offset_bytes)
+    assert open_intents(tmp_path / "w0", below).lines == {"req_1": OpenLine(spot, "b", 7)}
 
 
 async def test_a_damaged_segment_hides_no_other(tmp_path: Path) -> None:
@@ -55,14 +61,77 @@ async def test_a_damaged_segment_hides_no_other(tmp_path: Path) -> None:
     assert len(left) < 12
 
 
-async def test_it_looks_back_so_far_and_no_further(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def mark(log: SegmentedAuditLog, folder: Path) -> None:
+    found = log.open.mark(*log.position)
+    assert found is not None
+    keep_mark(folder / "w0", found, Disk())
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Segments that are gone through, and from where on."""
+    begun: list[tuple[int, int]] = []
+
+    class Watched(SegmentReader):
+        def records(self, offset_bytes: int = 0):  # type: ignore[no-untyped-def]
+            begun.append((self.header.segment, offset_bytes))
+            return super().records(offset_bytes)
+
+    monkeypatch.setattr(reckoning, "SegmentReader", Watched)
+    return begun
+
+
+async def test_an_intent_far_behind_is_found_and_little_is_read_for_it(
+    tmp_path: Path, read: list[tuple[int, int]]
 ) -> None:
-    below = await written(tmp_path, 12, set())
-    monkeypatch.setattr(reckoning, "READ_BYTES_MAX", 1)
-    left = found(tmp_path, below)
-    assert "req_12" in left
-    assert "req_1" not in left
+    async with running(tmp_path, limits=SHORT) as log:
+        log.open.adopt({})
+        waits = msgspec.structs.replace(record(2), detail={"batch": "b", "line": "1"})
+        await log.append(record(1))
+        await log.append(waits)
+        for number in range(3, 90):
+            receipt = await log.append(record(number), b"content")
+            await log.append(record(number, "outcome", receipt.leaf_hash))
+        await log.append(record(90))
+        mark(log, tmp_path)
+        marked = log.position
+        receipt = await log.append(record(91))
+        await log.append(record(92))
+        await log.append(record(91, "outcome", receipt.leaf_hash))
+        await log.append(record(90, "outcome"))
+        below = log.position[0] + 1
+    assert marked[0] > 20
+    left = open_intents(tmp_path / "w0", below)
+    assert [each.record.request_id for each in left.requests] == ["req_1", "req_92"]
+    assert list(left.lines) == ["req_2"]
+    assert read[0] == marked
+    assert {segment for segment, _ in read} == set(range(marked[0], below))
+
+
+async def test_without_a_mark_or_with_one_of_another_log_everything_is_read(
+    tmp_path: Path, read: list[tuple[int, int]]
+) -> None:
+    below = await written(tmp_path, 40, set(range(2, 40)))
+    everything = list(range(1, below))
+    assert found(tmp_path, below) == ["req_1", "req_40"]
+    assert [segment for segment, _ in read] == everything
+    path = tmp_path / "w0" / OPEN_NAME
+    for torn_or_ahead in (b'{"segment":1', b'{"segment":3,"offset_bytes":999999,"open":{}}'):
+        read.clear()
+        path.write_bytes(torn_or_ahead)
+        assert found(tmp_path, below) == ["req_1", "req_40"]
+        assert [segment for segment, _ in read] == everything
+
+
+async def test_nothing_is_marked_before_what_was_left_is_known(tmp_path: Path) -> None:
+    async with running(tmp_path) as log:
+        await log.append(record(1))
+        assert log.open.mark(*log.position) is None
+        log.open.adopt({"req_0": OpenLine((1, 99), "b", 3)})
+        first = log.open.mark(*log.position)
+        assert first is not None
+        assert sorted(first.open) == ["req_0", "req_1"]
+        assert log.open.mark(*log.position) is None
 
 
 async def test_what_is_closed_costs_what_was_set_aside_and_names_its_intent(
@@ -72,7 +141,7 @@ async def test_what_is_closed_costs_what_was_set_aside_and_names_its_intent(
     async with running(tmp_path) as log:
         receipt = await log.append(begun)
         below = log.position[0] + 1
-    (intent,) = open_intents(tmp_path / "w0", below)
+    (intent,) = open_intents(tmp_path / "w0", below).requests
     outcome = closing(intent, 5)
     assert (outcome.stage, outcome.status, outcome.error) == ("outcome", "incomplete", CRASHED)
     assert (outcome.cost_microusd, outcome.utc_us) == (77, 5)

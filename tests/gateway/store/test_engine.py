@@ -1,9 +1,11 @@
 """How databases are opened, and what happens when one goes away."""
 
 import asyncio
+import time
+from contextlib import AsyncExitStack
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import text, update
 from sqlalchemy.exc import IntegrityError
 
 from gateway.errors import ConfigurationInvalid, NotReady
@@ -127,3 +129,26 @@ async def test_a_connection_to_a_server_that_became_read_only_is_not_used_again(
         await connection.exec_driver_sql("UPDATE revisions SET revision = 2")
     await database.close()
     await operator.close()
+
+
+async def test_whoever_waits_for_a_connection_is_refused_before_two_seconds(
+    database_url: str,
+) -> None:
+    """Row 14 of the fault matrix: a bounded wait, and then an error that may be tried again."""
+    database = open_database(database_url, pool_size=2)
+    begun_s = time.monotonic()
+    async with AsyncExitStack() as held:
+        for _ in range(3):
+            _ = await held.enter_async_context(database.reading())
+
+        async def ask() -> float:
+            with pytest.raises(NotReady) as refused:
+                await database.peek("SELECT 1")
+            assert refused.value.retry_after_s
+            return time.monotonic() - begun_s
+
+        waits = await asyncio.gather(*(ask() for _ in range(20)))
+    assert max(waits) < 2.0
+    async with database.reading() as connection:
+        assert (await connection.execute(text("SELECT 1"))).scalar_one() == 1
+    await database.close()

@@ -13,11 +13,14 @@ from gateway.audit.erasure import destroy_keys
 from gateway.audit.export import export_records
 from gateway.audit.merkle import OpenTree
 from gateway.audit.projector import Projector
+from gateway.audit.reckoning import CRASHED
 from gateway.audit.second import TwoDeviceLog, is_second
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock
+from gateway.configuration.settings import AuditSettings, Settings
 from gateway.errors import AuditUnavailable
 from gateway.store.engine import Database, open_database
+from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.second_device import DatabaseDevice
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
@@ -37,8 +40,10 @@ class StuckDisk(Disk):
         self.goes_on = threading.Event()
         self.goes_on.set()
         self.is_broken = False
+        self.syncs = 0
 
     def sync(self, descriptor: int) -> None:
+        self.syncs += 1
         self.goes_on.wait()
         if self.is_broken:
             raise OSError("broken on purpose")
@@ -120,6 +125,22 @@ async def test_a_disk_that_hung_and_goes_on_writes_nothing_twice_into_the_log(
     assert sorted(order) == ["req_1 intent", *(f"req_{n} intent db" for n in numbers)]
 
 
+async def test_while_the_disk_fails_no_record_asks_it_first(
+    tmp_path: Path, database: Database
+) -> None:
+    disk = StuckDisk()
+    limits = msgspec.structs.replace(LIMITS, probe_s=60.0)
+    async with running(tmp_path, limits=limits, disk=disk) as log:
+        both = two_devices(log, database)
+        disk.is_broken = True
+        await both.append(record(1))
+        asked = disk.syncs
+        receipts = [await both.append(record(number)) for number in range(2, 12)]
+        assert disk.syncs == asked
+        await both.close()
+    assert all(is_second(receipt.worker) for receipt in receipts)
+
+
 async def test_without_either_device_nothing_is_acknowledged(
     tmp_path: Path, database: Database
 ) -> None:
@@ -177,6 +198,35 @@ async def test_a_restarted_worker_goes_on_where_its_second_device_ended(
     await asyncio.gather(first.rest(), again.rest())
     rows = [row async for row in DatabaseAuditSink(database).records(AuditQuery())]
     assert [row.projected.offset_bytes for row in rows] == [0, 1, 2, 3]
+
+
+async def test_what_the_database_took_and_a_crash_left_open_is_ended_at_the_next_start(
+    tmp_path: Path, database: Database
+) -> None:
+    audit = AuditSettings(directory="audit", checkpoint_directory="signed")
+    settings = Settings(source="a test", folder=str(tmp_path), audit=audit)
+    device = DatabaseDevice(database, "w0", KEYS, SystemClock(), LIMITS)
+    of_other = DatabaseDevice(database, "w1", KEYS, SystemClock(), LIMITS)
+    begun = msgspec.structs.replace(record(1), reserved_microusd=77)
+    receipt = await device.append(begun)
+    for number in (2, 4):
+        await device.append(record(number))
+    await device.append(record(2, "outcome"))
+    await of_other.append(record(5))
+    await asyncio.gather(device.rest(), of_other.rest())
+    for _ in range(2):  # The second start finds nothing left.
+        async with running(tmp_path / "audit") as log:
+            await log.append(record(4, "outcome"))
+            parts = Integration(settings, database, SystemClock(), KEYS, log)
+            await parts.projector.catch_up()
+            await parts.open()
+    rows = [
+        row async for row in DatabaseAuditSink(database, tmp_path / "audit").records(AuditQuery())
+    ]
+    outcomes = [row.projected.record for row in rows if row.projected.record.stage == "outcome"]
+    (closed,) = [each for each in outcomes if each.error == CRASHED]
+    assert (closed.request_id, closed.cost_microusd) == ("req_1", 77)
+    assert closed.intent == receipt.leaf_hash
 
 
 async def test_group_after_group_numbers_and_trees_go_on_as_the_projection_has_them(

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import event, func, select
 
 from gateway.audit.entries import encode_record, entry_bytes
 from gateway.audit.projection import START, ProjectedRecord
@@ -14,7 +15,7 @@ from gateway.audit.projector import Projector
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.schema.audit import audit_records
-from gateway.types import AuditRecord, Usage
+from gateway.types import Attempt, AuditRecord, Usage
 from tests.gateway.audit.samples import journeys, running
 
 
@@ -159,6 +160,20 @@ async def test_a_record_that_fits_no_column_is_stored_all_the_same(
     assert [row.projected async for row in sink.records(AuditQuery())] == batch
 
 
+async def test_a_nul_where_no_other_text_has_one_is_stored_all_the_same(
+    sink: DatabaseAuditSink,
+) -> None:
+    odd = [
+        AuditRecord("outcome", "r1", "acme", NOW_US, findings={"e\x00": 1}),
+        AuditRecord("outcome", "r2", "acme", NOW_US, policy_digest="d\x00"),
+        AuditRecord("admin", "r3", "acme", NOW_US, detail={"organisation": "o\x00"}),
+        AuditRecord("outcome", "r4", "acme", NOW_US, attempts=(Attempt("t", 1, "", 1, 2**64),)),
+    ]
+    batch = batch_of("w1", odd)
+    assert await sink.store(batch, "w1", START, (1, 400))
+    assert [row.projected async for row in sink.records(AuditQuery())] == batch
+
+
 async def test_organisations_of_any_name_are_numbered_each_for_itself(
     sink: DatabaseAuditSink,
 ) -> None:
@@ -209,3 +224,38 @@ async def test_an_export_longer_than_a_page_is_whole(sink: DatabaseAuditSink) ->
     await sink.store(batch_of("w1", records), "w1", START, (1, 100 * count))
     found = await all_of(sink, AuditQuery(key_id="abc", status="ok", target="small"))
     assert [sequence for sequence, _ in found] == list(range(1, count + 1))
+
+
+async def test_the_newest_deed_of_a_kind_is_found_by_the_index_of_deeds(
+    database: Database, sink: DatabaseAuditSink
+) -> None:
+    deeds = [
+        AuditRecord(
+            stage="admin",
+            request_id=f"adm_{number}",
+            organisation="-operators",
+            utc_us=NOW_US + number,
+            action=("key.issued", "integrity.checked", "")[number % 3],
+            detail={"organisation": ("acme", "globex")[number % 2]},
+        )
+        for number in range(30)
+    ]
+    await sink.store(batch_of("w0", deeds), "w0", START, (1, 9))
+    query = AuditQuery(organisation="-operators", action="integrity.checked", about="globex")
+    asked: list[tuple[str, Any]] = []
+
+    def note(_: object, __: object, statement: str, values: Any, *___: object) -> None:
+        asked.append((statement, values))
+
+    event.listen(database.engine.sync_engine, "before_cursor_execute", note)
+    found = await sink.newest(query, 1)
+    event.remove(database.engine.sync_engine, "before_cursor_execute", note)
+    statement, values = next(each for each in asked if "FROM audit_records" in each[0])
+    plan = "EXPLAIN QUERY PLAN" if database.kind == "sqlite" else "EXPLAIN"
+    async with database.reading() as connection:
+        if database.kind == "postgresql":
+            await connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+        said = str((await connection.exec_driver_sql(f"{plan} {statement}", values)).all())
+
+    assert [row.projected.record.request_id for row in found] == ["adm_25"]
+    assert "ix_audit_records_deeds" in said

@@ -1,0 +1,112 @@
+"""Intents of one worker that have no outcome yet: where they lie, kept in a small file beside them.
+
+The file says which were open at one place of the log. Whoever starts after a crash begins there and
+reads what follows, so that nothing is missed however far behind it lies, and little is read.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from gateway.audit.disk import Disk
+from gateway.types import AuditRecord, Receipt
+
+
+OPEN_NAME: Final = "open.json"
+OPEN_MAX: Final = 200_000
+"""So many are remembered; beyond, the file stays as it is, and a start reads from its place on."""
+
+Spot = tuple[int, int]
+"""Segment and offset of a record's frame."""
+
+
+class OpenLine(NamedTuple):
+    """The intent of a line of a batch: it may wait for a vendor for a day."""
+
+    spot: Spot
+    batch: str
+    line: int
+
+
+class OpenMark(Struct, frozen=True):
+    """What was open before one place of a worker's log."""
+
+    segment: int
+    offset_bytes: int
+    open: dict[str, Spot]
+    """By request."""
+
+
+class OpenIntents:
+    """What is open now; belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, tuple[int, int, Mapping[str, str]]] = {}
+        self._is_whole = False
+        """Whether what earlier processes left is in it, and nothing was too much."""
+        self._marked: OpenMark | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def note(self, record: AuditRecord, receipt: Receipt) -> None:
+        """A record is durable; called for each, so it does as little as it can."""
+        if record.stage == "outcome":
+            self._open.pop(record.request_id, None)
+        elif record.stage == "intent":
+            place = (receipt.segment, receipt.offset_bytes, record.detail)
+            self._open[record.request_id] = place
+
+    def adopt(self, lines: Mapping[str, OpenLine]) -> None:
+        """What earlier processes left open and is not closed yet; from now on it can be marked."""
+        for request_id, each in lines.items():
+            detail = {"batch": each.batch, "line": str(each.line)}
+            self._open[request_id] = (*each.spot, detail)
+        self._is_whole = True
+
+    def close(self, request_id: str) -> None:
+        """Its outcome is in another worker's log, or on the second device."""
+        self._open.pop(request_id, None)
+
+    def lines(self) -> dict[str, OpenLine]:
+        """Those of lines of batches, by request."""
+        return {
+            request_id: OpenLine((segment, offset), detail["batch"], int(detail["line"]))
+            for request_id, (segment, offset, detail) in self._open.items()
+            if "batch" in detail
+        }
+
+    def mark(self, segment: int, offset_bytes: int) -> OpenMark | None:
+        """What to keep for whoever starts next, at the end of what is noted; None: nothing new."""
+        if len(self._open) > OPEN_MAX:
+            self._open.clear()
+            self._is_whole = False
+        if not self._is_whole:
+            return None
+        spots = {name: (place[0], place[1]) for name, place in self._open.items()}
+        mark = OpenMark(segment, offset_bytes, spots)
+        if mark == self._marked:
+            return None
+        self._marked = mark
+        return mark
+
+
+def keep_mark(folder: Path, mark: OpenMark, disk: Disk) -> None:
+    """Replace a worker's file; raises OSError, and then the old one stands."""
+    path = folder / OPEN_NAME
+    draft = path.with_suffix(".draft")
+    disk.remove(draft)
+    disk.append_durably(draft, msgspec.json.encode(mark))
+    draft.rename(path)
+    disk.sync_folder(folder)
+
+
+def read_mark(folder: Path) -> OpenMark | None:
+    """None where there is none that can be read: then the whole log is read instead."""
+    try:
+        return msgspec.json.decode((folder / OPEN_NAME).read_bytes(), type=OpenMark)
+    except (OSError, msgspec.MsgspecError):
+        return None
