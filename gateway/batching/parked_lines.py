@@ -127,6 +127,18 @@ class ParkedLines:
         if failure is not None:
             raise failure
 
+    async def give_up(
+        self, request_id: str, cost_microusd: int, accounts: tuple[str, ...] = ()
+    ) -> None:
+        """A line is gone, and its outcome is written: book what that says.
+
+        `accounts` pay where its money is not held here, since an earlier process gave it back.
+        """
+        reservation = self._held.pop(request_id, None)
+        if reservation is None:
+            reservation = await self._ledger.reserve(accounts, 0)
+        self._ledger.settle(reservation, cost_microusd)
+
     def let_go(self) -> None:
         """Give back what is set aside: this worker leaves, and the next one holds it again."""
         held, self._held = self._held, {}

@@ -14,9 +14,11 @@ from gateway.api.front import Front
 from gateway.api.message_batches import message_batch_routes
 from gateway.api.refusals import error_handlers
 from gateway.api.uploads import Uploads
+from gateway.audit.writer import SegmentedAuditLog
 from gateway.batching.chores import BatchChores
 from gateway.batching.forgetting import Forgetting
 from gateway.batching.lines import LineJourneys
+from gateway.batching.loose_ends import LOOK_S, LooseEnds
 from gateway.batching.parcel_runner import ParcelRunner, ParcelShare
 from gateway.batching.parked_lines import OutcomeOf, ParkedLines
 from gateway.batching.pipeline import BatchPipeline
@@ -30,7 +32,7 @@ from gateway.errors import StartupRefused
 from gateway.metrics import Metrics
 from gateway.parcels import ParcelService
 from gateway.pipeline import Pipeline
-from gateway.ports import Dialect, Ledger, Provider
+from gateway.ports import AuditLog, Dialect, Ledger, Provider
 from gateway.providers.registry import parcel_service
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.batching.batches import BatchStore
@@ -38,6 +40,7 @@ from gateway.store.batching.files import FileStore
 from gateway.store.batching.lines import LineStore
 from gateway.store.batching.parcels import ParcelStore
 from gateway.store.batching.turns import BatchTurns
+from gateway.store.batching.unsent_lines import UnsentLines
 from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.custody.kept_content import KeptContent
 from gateway.store.engine import Database
@@ -72,6 +75,9 @@ class Means(Struct, frozen=True):
     ledger: Ledger
     outcome_of: OutcomeOf
     deeds: Deeds
+    log: SegmentedAuditLog
+    """This worker's own segments."""
+    evidence: AuditLog
 
 
 class Batches:
@@ -146,6 +152,21 @@ class Batches:
             wake=self._runner.has_parked,
         )
 
+    @cached_property
+    def _loose_ends(self) -> LooseEnds:
+        means = self._means
+        folder = means.settings.path(means.settings.audit.directory) / means.log.worker
+        return LooseEnds(
+            means.log.open,
+            folder,
+            self._lines,
+            UnsentLines(means.database, means.clock),
+            self._parked,
+            audit=means.evidence,
+            outcome_of=means.outcome_of,
+            clock=means.clock,
+        )
+
     def _service(self, provider: str) -> ParcelService | None:
         return parcel_service(self._means.providers.get(provider))
 
@@ -205,6 +226,7 @@ class Batches:
             Duty("batches", TEND_PERIOD_S, runner.tend, failed, runner.wake, waiting.batches),
             Duty("batch leases", LEASE_PERIOD_S, runner.keep, failed, due=lately),
             Duty("parcels", parcels_s, parcels.tend, failed, parcels.wake, waiting.parcels),
+            Duty("loose ends", LOOK_S, self._loose_ends.tend, failed),
             Duty("parcel leases", LEASE_PERIOD_S, parcels.keep, failed, due=waiting.parcels),
         )
 

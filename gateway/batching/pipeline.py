@@ -136,7 +136,7 @@ class BatchPipeline(Pipeline):
 
     def _attempt(self, passage: Passage, status: int, error: str) -> Attempt:
         target = passage.ruling.plan.candidates[0].target
-        waited_us = self._clock.utc_us() - passage.arrival.arrived_us
+        waited_us = passage.arrival.lasted_us(self._clock.utc_us())
         return Attempt(target.name, status, error, waited_us, waited_us)
 
 

@@ -17,6 +17,7 @@ from gateway.store.schema.batches import batch_lines, batches
 LEASE_US = 30_000_000
 """A line whose worker has said nothing for so long is sent again by whoever comes first."""
 READ_AT_ONCE = 20
+STATES_AT_ONCE = 500
 _END = msgspec.msgpack.Decoder(LineEnd)
 
 
@@ -189,6 +190,20 @@ class LineStore:
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).all()
         return LineCounts(**dict(map(tuple, rows)))
+
+    async def states(self, batch_id: str, numbers: Sequence[int]) -> dict[int, str]:
+        """How these lines of a batch stand; those that are gone are left out."""
+        found: dict[int, str] = {}
+        columns = batch_lines.c
+        for start in range(0, len(numbers), STATES_AT_ONCE):
+            some = numbers[start : start + STATES_AT_ONCE]
+            query = select(columns.number, columns.state).where(
+                columns.batch_id == batch_id, columns.number.in_(some)
+            )
+            async with self._database.reading() as connection:
+                rows = (await connection.execute(query)).all()
+            found |= {row.number: row.state for row in rows}
+        return found
 
     async def ended(self, batch: Batch, key: ContentKey) -> AsyncIterator[list[EndedLine]]:
         """Lines with their ends in the order of the batch, so many at once."""

@@ -223,8 +223,8 @@ class ParcelStore:
         tended = parcels.c.tender.startswith(f"{worker}.", autoescape=True)
         parked = _LINES.holder.startswith(f"{worker}.", autoescape=True)
         async with self._database.writing() as connection:
-            await connection.execute(update(parcels).where(tended).values(**mine))
             await connection.execute(update(parked_lines).where(parked).values(holder=holder))
+            await connection.execute(update(parcels).where(tended).values(**mine))
 
     async def note(self, parcel_id: str, holder: str, **values: Any) -> bool:
         """Write down where a parcel is; False where it is not this worker's any more."""
@@ -244,10 +244,11 @@ class ParcelStore:
     async def renamed(self, parcel_id: str, new_id: str) -> None:
         """A parcel that the vendor never got is sent under another name."""
         async with self._database.writing() as connection:
-            parcel = update(parcels).where(parcels.c.id == parcel_id)
-            await connection.execute(parcel.values(id=new_id, state="new", tries=0))
+            # Lines before parcels, as in an erasure: two never wait for each other.
             lines = update(parked_lines).where(_LINES.parcel == parcel_id)
             await connection.execute(lines.values(parcel=new_id))
+            parcel = update(parcels).where(parcels.c.id == parcel_id)
+            await connection.execute(parcel.values(id=new_id, state="new", tries=1))
             copies = update(vendor_copies).where(vendor_copies.c.parcel == parcel_id)
             await connection.execute(copies.values(parcel=new_id))
 

@@ -24,6 +24,7 @@ from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.file_rewriting import FileRewriter
 from gateway.store.batching.files import FileStore, kept_files
 from gateway.store.batching.kept_names import Whose
+from gateway.store.batching.unsent_lines import UnsentLines
 from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.custody.erased_kept import Erased, add, listed, name_of_key
 from gateway.store.custody.kept_holdings import Holding, Reader
@@ -61,6 +62,7 @@ class KeptContent:
         sink = DatabaseAuditSink(database, settings.path(settings.audit.directory))
         self._reader = Reader(database, stores, sink, self._length_max)
         self._copies = VendorCopies(database, clock, cancels=settings.batches.erasure_cancels)
+        self._unsent = UnsentLines(database, clock)
 
     async def find(
         self, organisation: str, subject: str | None, bytes_max: int | None = PREVIEW_BYTES
@@ -179,7 +181,10 @@ class KeptContent:
                     gone += (await connection.execute(delete(kept_answers).where(where))).rowcount
             elif not each.lines:
                 async with self._database.writing() as connection:
+                    await self._unsent.hold(connection, each.batch, ())
                     await self._order_copies(connection, each)
+                    if not is_again:
+                        await self._unsent.note(connection, each.batch, ())
                     where = batches.c.id == each.batch
                     gone += (await connection.execute(delete(batches).where(where))).rowcount
             else:
@@ -197,10 +202,13 @@ class KeptContent:
         gone = 0
         mine = batches.c.id == erased.batch
         async with self._database.writing() as connection:
-            # The batch's row first, as workers do: two never wait for each other.
-            await connection.execute(select(batches.c.id).where(mine).with_for_update())
+            for part in _parts(erased.lines):
+                await self._unsent.hold(connection, erased.batch, part)
             await self._order_copies(connection, erased)
             for part in _parts(erased.lines):
+                if not is_again:
+                    # Of what a backup brought back, parcels do not say how far they have come.
+                    await self._unsent.note(connection, erased.batch, part)
                 where = (batch_lines.c.batch_id == erased.batch) & batch_lines.c.number.in_(part)
                 gone += (await connection.execute(delete(batch_lines).where(where))).rowcount
             count = gone if is_again else len(erased.lines)

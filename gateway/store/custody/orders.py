@@ -267,6 +267,25 @@ class Custody:
         return sorted((kind(**row) for row in rows), key=_age)
 
 
+async def reveals_between(
+    database: Database, organisation: str, since_us: int, until_us: int
+) -> Sequence[Reveal]:
+    """Those asked for in a span (the end is exclusive), oldest first."""
+    columns = audit_reveals.c
+    query = (
+        select(audit_reveals)
+        .where(
+            columns.organisation == organisation,
+            columns.asked_us >= since_us,
+            columns.asked_us < until_us,
+        )
+        .order_by(columns.asked_us, columns.id)
+    )
+    async with database.reading() as connection:
+        rows = (await connection.execute(query)).mappings().all()
+    return [Reveal(**row) for row in rows]
+
+
 def _age(row: Any) -> int:
     return row.set_us if isinstance(row, Hold) else int(row.asked_us)
 

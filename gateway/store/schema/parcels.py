@@ -34,8 +34,9 @@ parcels = Table(
 )
 """`state` is `new`, `submitting` (bytes may have left), `submitted`, `cancelling` or `collected`;
 a parcel that the vendor has forgotten is forgotten here. `tries` counts since the last change of
-state; `tender` is the worker that leads it, until `tended_until_us`. `is_erased` is 1 where lines
-of it were erased: a `new` one is put together again, any other is not waited for."""
+state, and is 0 in a `new` one only where it was never sent; `tender` is the worker that leads it,
+until `tended_until_us`. `is_erased` is 1 where lines of it were erased: a `new` one is put together
+again, any other is not waited for."""
 
 parked_lines = Table(
     "parked_lines",
@@ -79,3 +80,13 @@ vendor_copies = Table(
 )
 """What a vendor holds of lines that an erasure destroyed here. `case_id` is empty for one that was
 typed as a command; `state` is `ordered`, then `deleted`, `unsent` or `kept`."""
+
+unsent_lines = Table(
+    "unsent_lines",
+    metadata,
+    Column("batch_id", String(64), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("erased_us", BigInteger, nullable=False),
+)
+"""Parked lines that an erasure destroyed before a byte of them left for a vendor. Written in the
+transaction that destroys them, for whoever ends their intents: these cost nothing."""

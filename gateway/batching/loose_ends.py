@@ -1,0 +1,124 @@
+"""Ends intents of lines that nobody will come back to: erased while they waited, or cut off.
+
+What was erased before a vendor could get it costs nothing; anything else may have been worked on,
+and costs what was set aside. The worker that wrote an intent looks after it, also for an earlier
+process of its own: it alone knows which are open. What waits for a vendor or is under way is left
+alone.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from msgspec import structs
+
+from gateway.audit.open_intents import OpenIntents, OpenLine
+from gateway.audit.reckoning import CRASHED, ERASED, OpenIntent, closing, read_intents
+from gateway.batching.parked_lines import OutcomeOf, ParkedLines
+from gateway.clock import Clock
+from gateway.identity import accounts_of
+from gateway.passage import NATIVE
+from gateway.ports import AuditLog
+from gateway.store.batching.lines import LineStore
+from gateway.store.batching.unsent_lines import UnsentLines
+from gateway.telemetry import Event, logger
+from gateway.types import AuditRecord
+
+
+LOOK_S: Final = 20.0
+_UNDER_WAY: Final = frozenset({"running", "parked"})
+
+
+class LooseEnds:
+    """Looked for by one worker in its own log."""
+
+    def __init__(
+        self,
+        intents: OpenIntents,
+        folder: Path,
+        lines: LineStore,
+        unsent: UnsentLines,
+        parked: ParkedLines,
+        *,
+        audit: AuditLog,
+        outcome_of: OutcomeOf,
+        clock: Clock,
+    ) -> None:
+        """`folder` holds this worker's segments."""
+        self._intents = intents
+        self._folder = folder
+        self._lines = lines
+        self._unsent = unsent
+        self._parked = parked
+        self._audit = audit
+        self._outcome_of = outcome_of
+        self._clock = clock
+        self._suspects: dict[str, str] = {}
+        """What was found loose at the last look, by request, and why."""
+        self._log = logger()
+
+    async def tend(self) -> int:
+        """End what was loose at this look and at the one before; how many that were.
+
+        One look is not enough: another worker may be about to end the line, and what it writes
+        into its log is in the database only a moment later.
+
+        Raises:
+            AuditUnavailable, NotReady: some are still to be ended.
+        """
+        opened = self._intents.lines()
+        loose = await self._loose(opened)
+        due = {name: why for name, why in loose.items() if self._suspects.get(name) == why}
+        self._suspects = loose
+        found = await asyncio.to_thread(self._read, [opened[name] for name in due])
+        ended = 0
+        for intent in found:
+            request_id, organisation = intent.record.request_id, intent.record.organisation
+            if await self._outcome_of(organisation, request_id) is None:
+                await self._end(intent, due[request_id])
+                ended += 1
+            self._intents.close(request_id)
+        if ended:
+            self._log.warning(Event.AUDIT_CUT_OFF, worker=self._folder.name, count=ended)
+        return ended
+
+    def _read(self, lines: list[OpenLine]) -> list[OpenIntent]:
+        return [intent for _, intent in read_intents(self._folder, [each.spot for each in lines])]
+
+    async def _loose(self, opened: Mapping[str, OpenLine]) -> dict[str, str]:
+        """Requests whose line is gone, or goes on without them; and why."""
+        by_batch: dict[str, dict[str, int]] = {}
+        for request_id, each in opened.items():
+            by_batch.setdefault(each.batch, {})[request_id] = each.line
+        loose: dict[str, str] = {}
+        for batch, lines in by_batch.items():
+            states = await self._lines.states(batch, sorted(set(lines.values())))
+            for request_id, number in lines.items():
+                state = states.get(number)
+                if state is None:
+                    loose[request_id] = ERASED
+                elif state not in _UNDER_WAY:
+                    loose[request_id] = CRASHED
+        return loose
+
+    async def _end(self, intent: OpenIntent, why: str) -> None:
+        outcome = closing(
+            intent, self._clock.utc_us(), why, "cancelled" if why == ERASED else "incomplete"
+        )
+        begun = intent.record
+        accounts: tuple[str, ...] = ()
+        # An earlier journey of the same line may have been a live call: its intent says so.
+        if why == ERASED and begun.detail.get("path") == NATIVE:
+            accounts = accounts_of(begun.organisation, begun.workspace, begun.project, begun.key_id)
+            outcome = await self._priced(outcome)
+        await self._audit.append(outcome)
+        await self._parked.give_up(outcome.request_id, outcome.cost_microusd, accounts)
+
+    async def _priced(self, outcome: AuditRecord) -> AuditRecord:
+        """At no cost where nothing of the line was ever sent."""
+        batch, line = outcome.detail["batch"], outcome.detail["line"]
+        if not await self._unsent.has(batch, int(line)):
+            return outcome
+        detail = {"batch": batch, "line": line, "path": NATIVE}
+        return structs.replace(outcome, cost_microusd=0, detail=detail)
