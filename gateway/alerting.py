@@ -1,4 +1,4 @@
-"""Tells operators by web hook of used-up budgets and of drifts; each alert once."""
+"""Tells operators by web hook of used-up budgets, drifts and dear hours; each alert once."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -83,6 +83,39 @@ class DriftMessage(Struct, frozen=True):
     withdraws_guarantee: bool
 
 
+class HourDue(Protocol):
+    """An unusually dear hour as the store has it."""
+
+    @property
+    def organisation(self) -> str: ...
+    @property
+    def account(self) -> str: ...
+    @property
+    def hour_us(self) -> int: ...
+    @property
+    def cost_microusd(self) -> int: ...
+    @property
+    def usual_microusd(self) -> int: ...
+    @property
+    def bound_microusd(self) -> int: ...
+    @property
+    def samples(self) -> int: ...
+
+
+class HourMessage(Struct, frozen=True):
+    """What a web hook gets of a dear hour: the figures that it was judged by."""
+
+    event: str
+    organisation: str
+    account: str
+    level: str
+    hour_us: int
+    cost_microusd: int
+    usual_microusd: int
+    bound_microusd: int
+    samples: int
+
+
 def budget_message(alert: Due) -> bytes:
     """Of a budget."""
     message = Message(
@@ -108,6 +141,22 @@ def drift_message(drift: DriftDue) -> bytes:
         since_us=drift.began_us,
         said=drift.said,
         withdraws_guarantee=bool(drift.guarantee),
+    )
+    return msgspec.json.encode(message)
+
+
+def hour_message(hour: HourDue) -> bytes:
+    """Of an hour that cost unusually much."""
+    message = HourMessage(
+        event="cost.unusual_hour",
+        organisation=hour.organisation,
+        account=hour.account,
+        level=level_of(hour.account),
+        hour_us=hour.hour_us,
+        cost_microusd=hour.cost_microusd,
+        usual_microusd=hour.usual_microusd,
+        bound_microusd=hour.bound_microusd,
+        samples=hour.samples,
     )
     return msgspec.json.encode(message)
 

@@ -24,6 +24,7 @@ from gateway.store.custody.erasing import Consequences, ErasureCase, Erasures
 from gateway.store.custody.incidents import IncidentStore
 from gateway.store.custody.keeping import DAY_US, Expired, expired_of, retention_of
 from gateway.store.custody.orders import Custody, CustodyRefused, Hold, Reveal
+from gateway.store.custody.reveal_reports import RevealReport, RevealReports
 from gateway.store.custody.reviews import Review, ReviewStore
 from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.packing import EvidencePack
@@ -57,6 +58,8 @@ class Standing(Struct, frozen=True):
     """What is to be signed now, the longest due first."""
     incidents: Sequence[IncidentLine]
     """Those that are open, with their clocks."""
+    reports: Sequence[RevealReport]
+    """Weekly reports of reveals, the newest first."""
 
 
 class Revealed(Struct, frozen=True):
@@ -112,6 +115,7 @@ class Office:
                 IncidentLine(each, tuple(running))
                 for each, running in await self._incidents.standing([organisation])
             ],
+            reports=await RevealReports(services.database, services.clock).of(organisation),
         )
 
     async def reveals(self, organisation: str) -> list[Reveal]:

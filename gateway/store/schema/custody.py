@@ -1,6 +1,6 @@
-"""The schema of custody: holds, reveals, erasure cases, and the evidence packs that were made."""
+"""The schema of custody: holds, reveals and their reports, erasure cases, evidence packs."""
 
-from sqlalchemy import BigInteger, Boolean, Column, Integer, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Integer, String, Table, Text
 
 from gateway.store.schema.tables import metadata
 
@@ -36,6 +36,23 @@ audit_reveals = Table(
     Column("ended_us", BigInteger, nullable=False, server_default="0"),
 )
 """Who ended it before its time, or declined it, which is ended and never approved."""
+
+reveal_reports = Table(
+    "reveal_reports",
+    metadata,
+    Column("organisation", String(63), ForeignKey("organisations.name"), primary_key=True),
+    Column("since_us", BigInteger, primary_key=True, autoincrement=False),
+    Column("until_us", BigInteger, nullable=False),
+    Column("claimed_us", BigInteger, nullable=False),
+    Column("made_us", BigInteger, nullable=False),
+    Column("sent_us", BigInteger, nullable=False),
+    Column("asked", Integer, nullable=False),
+    Column("approved", Integer, nullable=False),
+    Column("readings", Integer, nullable=False),
+    Column("people", Integer, nullable=False),
+)
+"""One row for each organisation and week. Whoever claims it makes it, or sends it; `made_us` and
+`sent_us` are 0 until it is in the log, and until the web hook took it."""
 
 erasure_cases = Table(
     "erasure_cases",

@@ -4,7 +4,11 @@ import msgspec
 import pytest
 
 from admin.access import STEP_UP_S
+from gateway.audit.memory import MemoryAuditLog
+from gateway.deeds import Deeds
 from gateway.store.custody.orders import Reveal
+from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.worker.reporting import RevealReporting
 from tests.admin.compliance.archive import PASSWORD, SAID, converse, deeds, person
 from tests.admin.listener import Browser, Listener
 
@@ -128,3 +132,36 @@ async def test_the_api_says_the_same_as_the_pages(listener: Listener) -> None:
     assert (approved.approved_by, approved.asked_by) == ("dan", "cora")
     assert [each["content"] for each in shown] == [f"{SAID}ann"]
     assert (bad.status, "reason and a ticket" in problem) == (400, True)
+
+
+async def test_the_weekly_report_is_shown_and_waits_for_whoever_may_read_it(
+    listener: Listener,
+) -> None:
+    (wanted,) = await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora:
+        await ask(cora, wanted)
+        listener.clock.advance(8 * 86_400)
+        async with listener.database() as database:
+            log = MemoryAuditLog()
+            await log.start()
+            reporting = RevealReporting(
+                database,
+                DatabaseAuditSink(database),
+                Deeds(log, listener.clock),
+                listener.clock,
+            )
+            await reporting.tend()
+        await cora.sign_in_as("cora", PASSWORD)
+        _, page = await cora.send("GET", AT)
+        assert 'id="reports"' in page
+        _, raw = await cora.send("GET", "/api/overview")
+        needs = [need for need in msgspec.json.decode(raw)["needs"] if need["kind"] == "reported"]
+        assert [(need["organisation"], need["subject"], need["count"]) for need in needs] == [
+            ("acme", "1", 0)
+        ]
+        _, overview = await cora.send("GET", "/")
+        assert "/compliance/reveals#reports" in overview
+        listener.clock.advance(3 * 86_400)
+        async with person(listener, "otto", "viewer", "umbrella") as otto:
+            _, raw = await otto.send("GET", "/api/overview")
+            assert "reported" not in raw

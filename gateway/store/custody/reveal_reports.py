@@ -1,0 +1,195 @@
+"""Weekly reports of reveals: each organisation's week once, whichever worker makes and sends it.
+
+A week begins on Monday at midnight where the organisation is.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from msgspec import Struct
+from sqlalchemy import ColumnElement, func, select, update
+
+from gateway.clock import Clock
+from gateway.store.engine import Database
+from gateway.store.schema.custody import reveal_reports
+from gateway.store.schema.tables import organisations
+from gateway.store.speech import insert_into
+
+
+CLAIM_US: Final = 60_000_000
+"""Whoever claimed a report and is not done with it by then gives it up to others."""
+WEEKS_BACK: Final = 4
+"""So many weeks are made up for where no worker ran."""
+SHOWN_MAX: Final = 53
+_SECOND_US: Final = 1_000_000
+_AT_ONCE: Final = 100
+_T = reveal_reports.c
+
+
+class Week(Struct, frozen=True):
+    """A week of an organisation that is over."""
+
+    organisation: str
+    since_us: int
+    until_us: int
+    """Exclusive."""
+    day: str
+    """Its Monday, as the organisation writes it: `2027-01-11`."""
+
+
+class RevealReport(Struct, frozen=True):
+    """What was asked for in a week, as it stood when the report was made."""
+
+    organisation: str
+    since_us: int
+    until_us: int
+    claimed_us: int
+    made_us: int
+    sent_us: int
+    """0 where the web hook has not taken it, or there is none."""
+    asked: int
+    approved: int
+    readings: int
+    people: int
+    """By how many it was asked for."""
+
+
+class RevealReports:
+    """Reports of one database."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def owed(self) -> list[Week]:
+        """Weeks without a report, the oldest of each organisation first.
+
+        An organisation without any report yet gets the last week's; one that had them gets what
+        was missed.
+        """
+        now_us = self._clock.utc_us()
+        names = select(organisations.c.name, organisations.c.time_zone, organisations.c.created_us)
+        last = select(_T.organisation, func.max(_T.since_us)).where(_T.made_us > 0)
+        async with self._database.reading() as connection:
+            all_names = (await connection.execute(names)).all()
+            rows = (await connection.execute(last.group_by(_T.organisation))).all()
+        newest: dict[str, int] = {row[0]: row[1] for row in rows}
+        owed: list[Week] = []
+        for name, zone, created_us in all_names:
+            since_us = newest.get(name)
+            weeks = weeks_before(name, now_us, zone, WEEKS_BACK if since_us is not None else 1)
+            owed += [
+                week
+                for week in weeks
+                if week.until_us > created_us and (since_us is None or week.since_us > since_us)
+            ]
+        return owed
+
+    async def claim(self, week: Week) -> str:
+        """`new`, `again` where somebody began it and did not end it, or empty: not ours."""
+        now_us = self._clock.utc_us()
+        row = {
+            "organisation": week.organisation,
+            "since_us": week.since_us,
+            "until_us": week.until_us,
+            "claimed_us": now_us,
+            **dict.fromkeys(("made_us", "sent_us", "asked", "approved", "readings", "people"), 0),
+        }
+        new = insert_into(self._database.kind, reveal_reports).values(row).on_conflict_do_nothing()
+        late = (
+            update(reveal_reports)
+            .where(
+                _is(week.organisation, week.since_us),
+                _T.made_us == 0,
+                _T.claimed_us <= now_us - CLAIM_US,
+            )
+            .values(claimed_us=now_us)
+        )
+        async with self._database.writing() as connection:
+            if (await connection.execute(new)).rowcount > 0:
+                return "new"
+            return "again" if (await connection.execute(late)).rowcount else ""
+
+    async def made(self, report: RevealReport) -> None:
+        """It is in the log."""
+        names = ("asked", "approved", "readings", "people")
+        values = {name: getattr(report, name) for name in names}
+        change = update(reveal_reports).where(_is(report.organisation, report.since_us))
+        # It may be sent at once, by whoever comes.
+        values |= {"made_us": self._clock.utc_us(), "claimed_us": 0}
+        async with self._database.writing() as connection:
+            await connection.execute(change.values(values))
+
+    async def due(self) -> list[RevealReport]:
+        """See `gateway.alerting.Alerts`: reports that nobody sends; each claimed for a minute."""
+        now_us = self._clock.utc_us()
+        late = (_T.made_us > 0) & (_T.sent_us == 0) & (_T.claimed_us <= now_us - CLAIM_US)
+        query = select(reveal_reports).where(late).order_by(_T.since_us).limit(_AT_ONCE)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        found = []
+        for report in [RevealReport(**row) for row in rows]:
+            mine = (
+                update(reveal_reports)
+                .where(
+                    _is(report.organisation, report.since_us),
+                    _T.sent_us == 0,
+                    _T.claimed_us == report.claimed_us,
+                )
+                .values(claimed_us=now_us)
+            )
+            async with self._database.writing() as connection:
+                if (await connection.execute(mine)).rowcount:
+                    found.append(report)
+        return found
+
+    async def sent(self, alert: RevealReport) -> None:
+        """The web hook took it."""
+        change = update(reveal_reports).where(_is(alert.organisation, alert.since_us))
+        async with self._database.writing() as connection:
+            await connection.execute(change.values(sent_us=self._clock.utc_us()))
+
+    async def of(self, organisation: str) -> Sequence[RevealReport]:
+        """Those of an organisation that were made, newest first; of a year at most."""
+        return await self._read(_T.organisation == organisation)
+
+    async def since(self, made_us: int, visible: Collection[str] | None) -> Sequence[RevealReport]:
+        """Those made since then that have something in them, of these organisations or of all."""
+        where = (_T.made_us >= made_us) & (_T.asked > 0)
+        if visible is not None:
+            where &= _T.organisation.in_(sorted(visible))
+        return await self._read(where)
+
+    async def _read(self, where: ColumnElement[bool]) -> Sequence[RevealReport]:
+        query = (
+            select(reveal_reports)
+            .where(where, _T.made_us > 0)
+            .order_by(_T.since_us.desc(), _T.organisation)
+            .limit(SHOWN_MAX)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [RevealReport(**row) for row in rows]
+
+
+def weeks_before(organisation: str, now_us: int, time_zone: str, count: int) -> list[Week]:
+    """The last weeks that are over, the oldest first."""
+    moment = datetime.fromtimestamp(now_us // _SECOND_US, ZoneInfo(time_zone))
+    monday = moment.replace(hour=0, minute=0, second=0, fold=0) - timedelta(days=moment.weekday())
+    # Days are counted on the wall: a week in which the clocks change has an hour more or less.
+    starts = [monday - timedelta(weeks=back) for back in range(count, -1, -1)]
+    return [
+        Week(organisation, _us(since), _us(until), str(since.date()))
+        for since, until in pairwise(starts)
+    ]
+
+
+def _us(moment: datetime) -> int:
+    return int(moment.timestamp()) * _SECOND_US
+
+
+def _is(organisation: str, since_us: int) -> ColumnElement[bool]:
+    return (_T.organisation == organisation) & (_T.since_us == since_us)

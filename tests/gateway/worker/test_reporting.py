@@ -1,0 +1,204 @@
+"""The weekly report of reveals: every week, once, whoever makes it and whatever fails meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pytest
+
+from gateway.audit.memory import MemoryAuditLog
+from gateway.audit.projection import ProjectedRecord
+from gateway.clock import StoppedClock
+from gateway.deeds import Deeds
+from gateway.errors import AuditUnavailable
+from gateway.store.custody.orders import Custody
+from gateway.store.custody.reveal_reports import RevealReports, weeks_before
+from gateway.store.engine import Database, open_database
+from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.schema.tables import organisations
+from gateway.types import AuditRecord, Receipt
+from gateway.worker.reporting import ACTION, RevealReporting
+
+
+pytestmark = pytest.mark.anyio
+DAY_S = 86_400.0
+WEEK_S = 7 * DAY_S
+# A Wednesday, ten in the morning in London.
+BEGIN_US = int(datetime(2027, 1, 13, 10, tzinfo=UTC).timestamp()) * 1_000_000
+
+
+class Hook:
+    """A web hook that refuses as often as it is told to."""
+
+    def __init__(self) -> None:
+        self.refuses = 0
+        self.told: list[dict[str, Any]] = []
+
+    async def post(self, body: bytes) -> bool:
+        await asyncio.sleep(0)
+        if self.refuses:
+            self.refuses -= 1
+            return False
+        self.told.append(msgspec.json.decode(body))
+        return True
+
+
+class ProjectedLog(MemoryAuditLog):
+    """A log whose records are in the database at once; it may be full, or die after a record."""
+
+    def __init__(self, sink: DatabaseAuditSink, worker: str) -> None:
+        super().__init__()
+        self._sink, self._worker, self._at = sink, worker, 0
+        self.is_full = self.dies_after = False
+
+    async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
+        if self.is_full:
+            raise AuditUnavailable("full")
+        receipt = await super().append(record, content)
+        raw = b'{"record":%b}' % msgspec.json.encode(record)
+        row = ProjectedRecord(self._worker, 1, self._at, raw, record)
+        places = (1, self._at), (1, self._at + 1)
+        assert await self._sink.store([row], self._worker, *places)
+        self._at += 1
+        if self.dies_after:
+            raise ConnectionResetError("the worker is gone")
+        return receipt
+
+
+class World:
+    """Two workers of one installation."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.clock = StoppedClock(BEGIN_US)
+        self.sink = DatabaseAuditSink(database)
+        self.hook = Hook()
+        self.logs = [ProjectedLog(self.sink, f"w{number}") for number in range(2)]
+        self.workers = [
+            RevealReporting(database, self.sink, Deeds(log, self.clock), self.clock, self.hook)
+            for log in self.logs
+        ]
+        self.custody = Custody(database, self.logs[0], self.clock)
+        self.reports = RevealReports(database, self.clock)
+
+    async def tend(self) -> None:
+        await asyncio.gather(*(worker.tend() for worker in self.workers))
+
+    async def reveal(self, ticket: str) -> None:
+        asked = await self.custody.ask_reveal(
+            "ann", "acme", "", reason="a complaint", ticket=ticket, minutes=30
+        )
+        await self.custody.approve_reveal("bob", asked.id)
+        await self.custody.use_reveal("ann", asked.id)
+        self.clock.advance(1.0)
+
+    def recorded(self) -> list[AuditRecord]:
+        """Reports in the logs of both, of acme."""
+        every = [record for log in self.logs for record in log.records if record.action == ACTION]
+        return [each for each in every if each.detail["organisation"] == "acme"]
+
+    def told(self) -> list[dict[str, Any]]:
+        return [each for each in self.hook.told if each["organisation"] == "acme"]
+
+
+@pytest.fixture
+async def world(database_url: str) -> AsyncIterator[World]:
+    database = open_database(database_url)
+    world = World(database)
+    for log in world.logs:
+        await log.start()
+    async with database.writing() as connection:
+        row = {"name": "acme", "title": "", "created_us": BEGIN_US - 1, "time_zone": "UTC"}
+        await connection.execute(organisations.insert(), row)
+    yield world
+    await database.close()
+
+
+async def test_a_week_is_reported_once_by_two_workers(world: World) -> None:
+    await world.reveal("T-1")
+    await world.reveal("T-2")
+    await world.tend()
+    assert not world.recorded()  # The week is not over.
+    world.clock.advance(5 * DAY_S)  # Monday
+    await world.reveal("T-3")  # of the next week
+    for _ in range(3):
+        await world.tend()
+        world.clock.advance(61.0)
+
+    (record,) = world.recorded()
+    assert record.actor == "gateway"
+    assert record.detail["week"] == "2027-01-11"
+    named = ("asked", "approved", "readings", "people")
+    assert [record.detail[name] for name in named] == ["2", "2", "2", "1"]
+    listed = msgspec.json.decode(record.detail["after"])
+    assert [each["ticket"] for each in listed] == ["T-1", "T-2"]
+    (message,) = world.told()
+    assert (message["event"], message["asked"]) == ("reveals.reported", 2)
+    assert message["until_us"] - message["since_us"] == round(WEEK_S * 1e6)
+    (report,) = await world.reports.of("acme")
+    assert (report.asked, report.readings) == (2, 2)
+    assert 0 < report.made_us <= report.sent_us
+
+
+async def test_every_week_follows_also_one_without_reveals_and_those_that_were_missed(
+    world: World,
+) -> None:
+    world.clock.advance(5 * DAY_S)
+    await world.tend()
+    world.clock.advance(3 * WEEK_S)  # Nobody ran.
+    await world.tend()
+    weeks = sorted(record.detail["week"] for record in world.recorded())
+    assert weeks == ["2027-01-11", "2027-01-18", "2027-01-25", "2027-02-01"]
+    assert {record.detail["asked"] for record in world.recorded()} == {"0"}
+    assert len(world.told()) == 4
+    assert not await world.reports.since(0, None)  # Nothing in them that somebody must see.
+
+
+async def test_what_a_worker_left_half_done_is_done_once_by_another(world: World) -> None:
+    await world.reveal("T-1")
+    world.clock.advance(5 * DAY_S)
+    first, second = world.workers
+    world.logs[0].dies_after = True
+    with pytest.raises(ConnectionResetError):
+        await first.tend()
+    await second.tend()  # Claimed a moment ago by somebody who may yet be at it.
+    assert not world.told()
+    world.clock.advance(61.0)
+    await second.tend()
+    assert len(world.recorded()) == 1
+    assert len(world.told()) == 1
+
+
+async def test_a_full_log_and_a_hook_that_refuses_only_delay_it(world: World) -> None:
+    world.clock.advance(5 * DAY_S)
+    first = world.workers[0]
+    world.logs[0].is_full = True
+    with pytest.raises(AuditUnavailable):
+        await first.tend()
+    world.logs[0].is_full = False
+    world.hook.refuses = 10
+    world.clock.advance(61.0)
+    await first.tend()
+    assert (len(world.recorded()), world.told()) == (1, [])
+    world.hook.refuses = 0
+    await first.tend()
+    assert not world.told()
+    world.clock.advance(61.0)
+    await world.tend()
+    assert (len(world.recorded()), len(world.told())) == (1, 1)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "America/New_York", "Europe/London"])
+def test_weeks_begin_on_monday_at_midnight_where_the_organisation_is(zone: str) -> None:
+    now = datetime(2027, 4, 7, 12, tzinfo=ZoneInfo(zone))
+    weeks = weeks_before("acme", int(now.timestamp()) * 1_000_000, zone, 4)
+    assert [week.day for week in weeks] == ["2027-03-08", "2027-03-15", "2027-03-22", "2027-03-29"]
+    for earlier, later in pairwise(weeks):
+        assert earlier.until_us == later.since_us
+    for week in weeks:
+        start = datetime.fromtimestamp(week.since_us / 1e6, ZoneInfo(zone))
+        assert (start.weekday(), start.hour, start.minute) == (0, 0, 0)
