@@ -1,13 +1,14 @@
-"""Price files that are kept, and putting one in force: what it changes first, then the order.
+"""Price files that are kept: what each would change, proposed by one person, decided by another.
 
 A file is kept only when it is right as a whole and every target has a price in it. Its page says
-what it would change, at any time; who may set prices puts it in force there, with a fresh proof.
+what it would change, at any time; who may propose prices proposes it there, and somebody else, who
+may approve them, puts it in force with a fresh proof.
 """
 
+from collections.abc import Awaitable
 from typing import Any, Final
 
 from litestar import MediaType, Request, Response, get, post, route
-from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from litestar.response import Redirect
 from msgspec import Struct
@@ -16,23 +17,28 @@ from admin.access import needs, session_of
 from admin.bodies import body_of
 from admin.forms import form_of
 from admin.models.price_diff import PriceDiff
-from admin.models.prices import AT, DAYS, GIVEN, Comparison, PriceDesk, given
+from admin.models.price_keeping import PriceKeeper
+from admin.models.price_rights import refused_prices
+from admin.models.prices import AT, DAYS, GIVEN, PriceDesk, given
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
-from gateway.access import Permission, Person
-from gateway.errors import RequestInvalid
-from gateway.price_file import configured_prices
-from gateway.store.money.price_files import CONFIGURED, OrderedMeanwhile, PriceFile, PriceOrder
+from gateway.access import Permission
+from gateway.errors import Forbidden, RequestInvalid
+from gateway.store.money.price_files import OrderedMeanwhile, PriceFile, PriceOrder
+from gateway.store.money.price_proposals import PriceProposal
 
 
 CONFLICT: Final = 409
 LISTED_MAX: Final = 1_000
-REASON_CHARS_MAX: Final = 1_000
 _HTML: Final = MediaType.HTML
 _ONE: Final = f"{AT}/files/{{number:int}}"
+_PROPOSAL: Final = f"{AT}/proposals/{{number:int}}"
 _READS: Final = needs(Permission.SYSTEM_READ, "everywhere")
 _KEEPS: Final = needs(Permission.SYSTEM_CONFIGURE, "everywhere", records="prices.kept")
-_ORDERS: Final = needs(Permission.PRICES_SET, "everywhere", records="prices.ordered")
+_PROPOSES: Final = needs(Permission.PRICES_PROPOSE, "everywhere", records="prices.proposed")
+_WITHDRAWS: Final = needs(Permission.PRICES_PROPOSE, "everywhere", records="prices.withdrawn")
+_APPROVES: Final = needs(Permission.PRICES_APPROVE, "everywhere", records="prices.approved")
+_DECLINES: Final = needs(Permission.PRICES_APPROVE, "everywhere", records="prices.declined")
 Asked = Request[Any, Any, Any]
 
 
@@ -49,11 +55,17 @@ class Kept(Struct, frozen=True):
     number: int
 
 
-class Order(Struct, frozen=True, forbid_unknown_fields=True):
+class NewProposal(Struct, frozen=True, forbid_unknown_fields=True):
     """To be put in force; `seen` is the place of the order before it, 0 before the first."""
 
     reason: str
     seen: int
+
+
+class Verdict(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is said of a proposal."""
+
+    comment: str
 
 
 class Given(Struct, frozen=True):
@@ -63,87 +75,53 @@ class Given(Struct, frozen=True):
     orders: list[PriceOrder]
 
 
-class PriceKeeper:
-    """Keeps files and puts them in force for whoever is signed in; a deed is recorded first."""
-
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._desk = PriceDesk(services)
-
-    async def compared(self, number: int) -> Comparison:
-        """What a file would change now; raises NotFoundException."""
-        if number == CONFIGURED:
-            return await self._desk.with_prices(await configured_prices(self._services.settings))
-        try:
-            return await self._desk.with_prices(await self._services.prices.text(number))
-        except RequestInvalid:
-            raise NotFoundException from None
-
-    async def keep(self, person: Person, name: str, text: str) -> int:
-        """Keep a file that could be put in force; raises RequestInvalid where it could not."""
-        comparison = await self._desk.with_text(text, name)
-        _check(comparison)
-        after = {"name": name[:100], "length_bytes": len(text.encode())}
-        async with self._services.deeds.doing(person.name, "prices.kept", "", after=after):
-            return await self._services.prices.add(name, text, person.name)
-
-    async def order(self, person: Person, number: int, reason: str, seen: int) -> PriceOrder:
-        """Put a file in force.
-
-        Raises:
-            NotFoundException: there is none of this number.
-            OrderedMeanwhile: something else was put in force since it was looked at.
-            RequestInvalid: it is in force, has no reason, or leaves a target without a price.
-        """
-        services = self._services
-        now, comparison = await services.prices.standing(), await self.compared(number)
-        _check(comparison)
-        if not reason or len(reason) > REASON_CHARS_MAX:
-            raise RequestInvalid("say why: it stands in the history", parameter="reason")
-        if now.place != seen:
-            raise OrderedMeanwhile("Other prices were put in force meanwhile.", parameter="seen")
-        if now.number == number:
-            raise RequestInvalid("these prices are in force", parameter="number")
-        before = {"number": now.number, "place": now.place}
-        after = {"number": number, "place": seen + 1, "reason": reason}
-        found = comparison.found
-        if found is not None:
-            after["last_days_more_microusd"] = found.would_microusd - found.paid_microusd
-        async with services.deeds.doing(
-            person.name, "prices.ordered", "", before=before, after=after
-        ):
-            return await services.prices.order(number, person.name, reason, seen=seen)
-
-
 def price_file_routes(services: Services) -> list[Any]:
     """The page of a file, what is done to it, and the JSON of both."""
-    return [*_pages(services), *_api(services)]
+    keeper = PriceKeeper(services)
+    return [
+        *_pages(services, keeper),
+        *_proposal_pages(services, keeper),
+        *_api(services, keeper),
+        *_proposal_api(keeper),
+    ]
 
 
-def _pages(services: Services) -> list[Any]:
-    keeper, desk, shell = PriceKeeper(services), PriceDesk(services), services.shell
+async def _file_page(
+    services: Services,
+    keeper: PriceKeeper,
+    request: Asked,
+    number: int,
+    error: RequestInvalid | Forbidden | None = None,
+    reason: str = "",
+) -> Response[str]:
+    """The page of a file; with an error what was typed stands beside it."""
+    comparison, prices = await keeper.compared(number), services.prices
+    every = [each for each in await keeper.proposals.newest(LISTED_MAX) if each.file == number]
+    waiting = next((each for each in every if each.state == "waiting"), None)
+    person = session_of(request).person
+    is_late = isinstance(error, OrderedMeanwhile)
+    status = 200 if error is None else CONFLICT if is_late else error.status
+    return await services.shell.page(
+        request,
+        "models/price_file.html",
+        "prices",
+        status,
+        number=number,
+        file=await prices.file(number),
+        in_force=await PriceDesk(services).in_force(),
+        comparison=comparison,
+        orders=[each for each in await prices.orders(LISTED_MAX) if each.number == number],
+        proposals=every,
+        waiting=waiting,
+        refused=refused_prices(person, waiting) if waiting else "",
+        others=await keeper.others(waiting.proposed_by if waiting else person.name),
+        days=DAYS,
+        wrong=error.message if error else "",
+        reason=reason,
+    )
 
-    async def showing(
-        request: Asked, number: int, wrong: str = "", reason: str = "", status: int = 400
-    ) -> Response[str]:
-        comparison = await keeper.compared(number)
-        return await shell.page(
-            request,
-            "models/price_file.html",
-            "prices",
-            status if wrong else 200,
-            number=number,
-            file=await services.prices.file(number),
-            in_force=await desk.in_force(),
-            comparison=comparison,
-            orders=[
-                each for each in await services.prices.orders(LISTED_MAX) if each.number == number
-            ],
-            days=DAYS,
-            wrong=wrong,
-            reason=reason,
-        )
 
+def _pages(services: Services, keeper: PriceKeeper) -> list[Any]:
     @post(f"{AT}/files", media_type=_HTML, opt=_KEEPS, status_code=SEE_OTHER)
     async def keep(request: Asked) -> Response[Any]:
         name, text = await given(request)
@@ -152,26 +130,57 @@ def _pages(services: Services) -> list[Any]:
 
     @route(_ONE, http_method=READING, media_type=_HTML, opt=_READS)
     async def price_file(request: Asked, number: FromPath[int]) -> Response[str]:
-        return await showing(request, number)
+        return await _file_page(services, keeper, request, number)
 
-    @post(f"{_ONE}/force", media_type=_HTML, opt=_ORDERS, status_code=SEE_OTHER)
-    async def put_in_force(request: Asked, number: FromPath[int]) -> Response[Any]:
+    @post(f"{_ONE}/propose", media_type=_HTML, opt=_PROPOSES, status_code=SEE_OTHER)
+    async def propose(request: Asked, number: FromPath[int]) -> Response[Any]:
         form = await form_of(request)
         reason, seen = form.text("reason"), form.whole("seen", 10**9) or 0
         try:
-            await keeper.order(session_of(request).person, number, reason, seen)
-        except OrderedMeanwhile as error:
-            return await showing(request, number, error.message, reason, CONFLICT)
+            await keeper.propose(session_of(request).person, number, reason, seen)
         except RequestInvalid as error:
-            return await showing(request, number, error.message, reason)
-        return Redirect(AT, status_code=SEE_OTHER)
+            return await _file_page(services, keeper, request, number, error, reason)
+        return Redirect(f"{AT}/files/{number}", status_code=SEE_OTHER)
 
-    return [keep, price_file, put_in_force]
+    return [keep, price_file, propose]
 
 
-def _api(services: Services) -> list[Any]:
-    keeper = PriceKeeper(services)
+def _proposal_pages(services: Services, keeper: PriceKeeper) -> list[Any]:
+    async def deciding(
+        request: Asked, number: int, deed: Awaitable[object], reason: str
+    ) -> Response[Any]:
+        """The file's page anew; with what went wrong on it, where something did."""
+        try:
+            await deed
+        except (RequestInvalid, Forbidden) as error:
+            found = await keeper.proposals.proposal(number)
+            assert found is not None
+            return await _file_page(services, keeper, request, found.file, error, reason)
+        found = await keeper.proposals.proposal(number)
+        assert found is not None
+        return Redirect(f"{AT}/files/{found.file}", status_code=SEE_OTHER)
 
+    @post(f"{_PROPOSAL}/approve", media_type=_HTML, opt=_APPROVES, status_code=SEE_OTHER)
+    async def approve(request: Asked, number: FromPath[int]) -> Response[Any]:
+        comment = (await form_of(request)).text("reason")
+        person = session_of(request).person
+        return await deciding(request, number, keeper.approve(person, number, comment), comment)
+
+    @post(f"{_PROPOSAL}/decline", media_type=_HTML, opt=_DECLINES, status_code=SEE_OTHER)
+    async def decline(request: Asked, number: FromPath[int]) -> Response[Any]:
+        comment = (await form_of(request)).text("reason")
+        person = session_of(request).person
+        return await deciding(request, number, keeper.decline(person, number, comment), comment)
+
+    @post(f"{_PROPOSAL}/withdraw", media_type=_HTML, opt=_WITHDRAWS, status_code=SEE_OTHER)
+    async def withdraw(request: Asked, number: FromPath[int]) -> Response[Any]:
+        person = session_of(request).person
+        return await deciding(request, number, keeper.withdraw(person, number), "")
+
+    return [approve, decline, withdraw]
+
+
+def _api(services: Services, keeper: PriceKeeper) -> list[Any]:
     @get("/api/prices/files", opt=_READS)
     async def list_files() -> Given:
         prices = services.prices
@@ -190,19 +199,31 @@ def _api(services: Services) -> list[Any]:
         person = session_of(request).person
         return Kept(await keeper.keep(person, order.name, order.text))
 
-    @post("/api/prices/files/{number:int}/force", opt=_ORDERS, status_code=200)
-    async def order_file(request: Asked, number: FromPath[int]) -> PriceOrder:
-        order = await body_of(request, Order)
-        person = session_of(request).person
-        return await keeper.order(person, number, order.reason.strip(), order.seen)
-
-    return [list_files, compared_file, keep_file, order_file]
+    return [list_files, compared_file, keep_file]
 
 
-def _check(comparison: Comparison) -> None:
-    """Raises RequestInvalid where a worker would refuse such a file."""
-    if comparison.found is None:
-        raise RequestInvalid(comparison.problem, parameter="text")
-    unserved = comparison.found.unserved
-    if unserved:
-        raise RequestInvalid(f"{', '.join(unserved)} would have no price", parameter="text")
+def _proposal_api(keeper: PriceKeeper) -> list[Any]:
+    @get("/api/prices/proposals", opt=_READS)
+    async def list_proposals() -> list[PriceProposal]:
+        return await keeper.proposals.newest(LISTED_MAX)
+
+    @post("/api/prices/files/{number:int}/propose", opt=_PROPOSES)
+    async def propose_file(request: Asked, number: FromPath[int]) -> PriceProposal:
+        order = await body_of(request, NewProposal)
+        return await keeper.propose(session_of(request).person, number, order.reason, order.seen)
+
+    @post("/api/prices/proposals/{number:int}/approve", opt=_APPROVES, status_code=200)
+    async def approve_proposal(request: Asked, number: FromPath[int]) -> PriceOrder:
+        said = await body_of(request, Verdict)
+        return await keeper.approve(session_of(request).person, number, said.comment)
+
+    @post("/api/prices/proposals/{number:int}/decline", opt=_DECLINES, status_code=200)
+    async def decline_proposal(request: Asked, number: FromPath[int]) -> PriceProposal:
+        said = await body_of(request, Verdict)
+        return await keeper.decline(session_of(request).person, number, said.comment)
+
+    @post("/api/prices/proposals/{number:int}/withdraw", opt=_WITHDRAWS, status_code=200)
+    async def withdraw_proposal(request: Asked, number: FromPath[int]) -> PriceProposal:
+        return await keeper.withdraw(session_of(request).person, number)
+
+    return [list_proposals, propose_file, approve_proposal, decline_proposal, withdraw_proposal]

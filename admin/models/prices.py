@@ -21,6 +21,7 @@ from gateway.access import Permission
 from gateway.catalogue import Catalogue, shipped_catalogue
 from gateway.errors import ConfigurationInvalid, RequestInvalid
 from gateway.price_file import PRICE_FILE_BYTES_MAX, PriceText, catalogue_of
+from gateway.store.money.price_proposals import PriceProposals
 
 
 AT: Final = "/models/prices"
@@ -57,7 +58,10 @@ class InForce(Struct, frozen=True):
     """Of the file in the database; 0 where the configuration names it."""
     since_us: int = 0
     by: str = ""
+    """Who agreed to it."""
     reason: str = ""
+    proposed_by: str = ""
+    """Empty where it was put in force by one person, before that took two."""
     place: int = 0
     """Of the order that put it in force."""
 
@@ -75,6 +79,7 @@ def price_routes(services: Services) -> list[Any]:
     desk, shell = PriceDesk(services), services.shell
 
     async def showing(request: Asked, comparison: Comparison | None, text: str) -> Response[str]:
+        orders = await services.prices.orders(FILES_SHOWN)
         return await shell.page(
             request,
             "models/prices.html",
@@ -82,7 +87,9 @@ def price_routes(services: Services) -> list[Any]:
             400 if comparison is not None and comparison.problem else 200,
             in_force=await desk.in_force(),
             files=await services.prices.files(FILES_SHOWN),
-            orders=await services.prices.orders(FILES_SHOWN),
+            orders=orders,
+            proposers=await desk.proposals.proposers([each.place for each in orders]),
+            waiting=await desk.proposals.waiting(),
             comparison=comparison,
             text=text,
             days=DAYS,
@@ -123,12 +130,15 @@ class PriceDesk:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._settings = services.settings
+        self.proposals = PriceProposals(services.database, services.clock)
 
     async def in_force(self) -> InForce:
         """Where today's prices come from."""
         shipped, order = shipped_catalogue(), await self._services.prices.standing()
         name, count = self._settings.prices.file, len(shipped.models)
-        told = (order.number, order.utc_us, order.actor, order.reason, order.place)
+        by = await self.proposals.proposers([order.place])
+        proposed_by = by.get(order.place, "")
+        told = (order.number, order.utc_us, order.actor, order.reason, proposed_by, order.place)
         try:
             prices = await self._services.prices.in_force(self._settings)
             name = prices.source

@@ -1,15 +1,18 @@
 """Price files in the database: given once, put in force by order, the same for every worker.
 
 The last order says which file is in force. Without one, or with the number 0, it is what the
-configuration names. Going back is another order: nothing that was in force is ever rewritten.
+configuration names. Going back is another order: nothing that was in force is ever rewritten. An
+order comes of a proposal that somebody else agreed to: see `price_proposals`.
 """
 
 import hashlib
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import func, insert, select
+from sqlalchemy import Column, Table, func, insert, select
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
@@ -36,7 +39,7 @@ class PriceFile(Struct, frozen=True):
 
 
 class PriceOrder(Struct, frozen=True):
-    """A file was put in force."""
+    """A file was put in force; the actor is who agreed to it."""
 
     place: int
     number: int
@@ -115,7 +118,7 @@ class PriceFiles:
             number = (await connection.execute(known)).scalar_one_or_none()
             if number is not None:
                 return int(number)
-            number = await self._next(connection, _F.number)
+            number = await next_number(connection, _F.number)
             row: dict[str, object] = {
                 "number": number,
                 "name": name[:100],
@@ -124,32 +127,32 @@ class PriceFiles:
                 "added_by": actor[:200],
                 "added_us": self._clock.utc_us(),
             }
-            await self._insert(connection, price_files, row)
+            await insert_first(connection, price_files, row)
         return number
 
-    async def order(self, number: int, actor: str, reason: str, *, seen: int) -> PriceOrder:
-        """Put a file in force, by whoever saw what was in force before: `seen`, a place.
 
-        Raises:
-            OrderedMeanwhile: something else was put in force since.
-            RequestInvalid: there is no such file.
-        """
-        if number != CONFIGURED:
-            await self.text(number)
-        order = PriceOrder(seen + 1, number, actor[:200], reason, self._clock.utc_us())
-        async with self._database.writing() as connection:
-            if await self._next(connection, _O.place) != order.place:
-                raise OrderedMeanwhile("other prices were put in force meanwhile", parameter="seen")
-            row = {name: getattr(order, name) for name in PriceOrder.__struct_fields__}
-            await self._insert(connection, price_orders, row)
-        return order
+async def put_in_force(connection: AsyncConnection, order: PriceOrder) -> None:
+    """Write an order down as the next one, within a transaction.
 
-    async def _next(self, connection: Any, column: Any) -> int:
-        return int((await connection.execute(select(func.max(column)))).scalar_one() or 0) + 1
+    Raises:
+        OrderedMeanwhile: its place is taken: other prices were put in force since.
+    """
+    if await next_number(connection, _O.place) != order.place:
+        raise OrderedMeanwhile("Other prices were put in force meanwhile.", parameter="seen")
+    row = {name: getattr(order, name) for name in PriceOrder.__struct_fields__}
+    await insert_first(connection, price_orders, row)
 
-    async def _insert(self, connection: Any, table: Any, row: dict[str, object]) -> None:
-        try:
-            await connection.execute(insert(table), row)
-        except IntegrityError:
-            # Somebody did the same in the same moment, and was first.
-            raise OrderedMeanwhile("somebody else was first", parameter="seen") from None
+
+async def next_number(connection: AsyncConnection, column: Column[int]) -> int:
+    """One more than the largest of a column."""
+    return int((await connection.execute(select(func.max(column)))).scalar_one() or 0) + 1
+
+
+async def insert_first(
+    connection: AsyncConnection, table: Table, row: Mapping[str, object]
+) -> None:
+    """Raises OrderedMeanwhile where somebody did the same in the same moment, and was first."""
+    try:
+        await connection.execute(insert(table), row)
+    except IntegrityError:
+        raise OrderedMeanwhile("somebody else was first", parameter="seen") from None

@@ -1,4 +1,4 @@
-"""The schema of price files: what was given as one, and which was put in force when and by whom."""
+"""The schema of price files: what was given, who proposed it, and what is in force since when."""
 
 from sqlalchemy import BigInteger, Column, Index, Integer, String, Table, Text
 
@@ -28,3 +28,22 @@ price_orders = Table(
     Column("utc_us", BigInteger, nullable=False),
 )
 """Which file is in force since when: the last row's; 0 is what the configuration names."""
+
+price_proposals = Table(
+    "price_proposals",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("file", Integer, nullable=False),
+    Column("seen", Integer, nullable=False),
+    Column("proposed_by", String(200), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("proposed_us", BigInteger, nullable=False),
+    Column("more_microusd", BigInteger, nullable=False),
+    Column("state", String(10), nullable=False),
+    Column("decided_by", String(200), nullable=False),
+    Column("comment", Text, nullable=False),
+    Column("decided_us", BigInteger, nullable=False),
+    Column("place", Integer, nullable=False),
+    Index(None, "state"),
+)
+"""What one person proposed and another decided; `place` is that of the order it became, else 0."""

@@ -9,10 +9,11 @@ from structlog.testing import capture_logs
 from gateway.clock import StoppedClock
 from gateway.configuration.reading import parse_settings
 from gateway.configuration.settings import Settings
-from gateway.errors import ConfigurationInvalid, RequestInvalid
+from gateway.errors import ConfigurationInvalid
 from gateway.price_file import PRICE_FILE_BYTES_MAX
-from gateway.store.engine import open_database
+from gateway.store.engine import Database, open_database
 from gateway.store.money.price_files import CONFIGURED, OrderedMeanwhile, PriceFiles
+from gateway.store.money.price_proposals import PriceProposals
 from gateway.types import Target
 from gateway.worker.pricing import PriceWatch, configured_targets
 
@@ -167,15 +168,28 @@ async def test_without_a_price_file_nothing_is_read(tmp_path: Path) -> None:
     assert told == []
 
 
+class Agreed(PriceFiles):
+    """Price files that are put in force as two people do it: one proposes, another agrees."""
+
+    def __init__(self, database: Database) -> None:
+        clock = StoppedClock(1_800_000_000_000_000)
+        super().__init__(database, clock)
+        self._proposals = PriceProposals(database, clock)
+
+    async def order(self, number: int, by: str, reason: str, *, seen: int) -> None:
+        made = await self._proposals.propose(number, by, reason, seen=seen, more_microusd=0)
+        await self._proposals.approve(made.number, "zoe", "yes")
+
+
 @pytest.fixture
-async def files(database_url: str) -> AsyncIterator[PriceFiles]:
+async def files(database_url: str) -> AsyncIterator[Agreed]:
     database = open_database(database_url)
-    yield PriceFiles(database, StoppedClock(1_800_000_000_000_000))
+    yield Agreed(database)
     await database.close()
 
 
 async def test_what_is_put_in_force_in_the_database_counts_on_every_worker_and_after_a_start(
-    enterprise: Enterprise, files: PriceFiles
+    enterprise: Enterprise, files: Agreed
 ) -> None:
     workers = [enterprise.watch(files) for _ in range(3)]
     for worker in workers:
@@ -204,7 +218,7 @@ async def test_what_is_put_in_force_in_the_database_counts_on_every_worker_and_a
 
 
 async def test_going_back_is_an_order_too_also_to_what_the_configuration_names(
-    enterprise: Enterprise, files: PriceFiles
+    enterprise: Enterprise, files: Agreed
 ) -> None:
     worker = enterprise.watch(files)
     first = await files.add("a", ENTRY.format(input=1), "ann")
@@ -217,7 +231,7 @@ async def test_going_back_is_an_order_too_also_to_what_the_configuration_names(
 
 
 async def test_a_file_that_leaves_a_target_without_a_price_changes_no_worker_and_stops_a_start(
-    enterprise: Enterprise, files: PriceFiles
+    enterprise: Enterprise, files: Agreed
 ) -> None:
     """The page refuses such a file; a configuration may name more targets afterwards."""
     worker = enterprise.watch(files)
@@ -233,7 +247,7 @@ async def test_a_file_that_leaves_a_target_without_a_price_changes_no_worker_and
 
 
 async def test_of_two_people_who_saw_the_same_prices_only_the_first_is_obeyed(
-    files: PriceFiles,
+    files: Agreed,
 ) -> None:
     first = await files.add("a", ENTRY.format(input=1), "ann")
     second = await files.add("b", ENTRY.format(input=2), "ben")
@@ -241,6 +255,4 @@ async def test_of_two_people_who_saw_the_same_prices_only_the_first_is_obeyed(
     await files.order(first, "ann", "mine", seen=0)
     with pytest.raises(OrderedMeanwhile):
         await files.order(second, "ben", "no, mine", seen=0)
-    with pytest.raises(RequestInvalid, match="no such price file"):
-        await files.order(77, "ben", "what", seen=1)
     assert (await files.standing()).number == first

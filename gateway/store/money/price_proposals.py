@@ -1,0 +1,188 @@
+"""Prices that one person proposes and another puts in force: nobody does both.
+
+A proposal is made by whoever saw what was in force then, and becomes the next order as a whole or
+not at all. Once other prices are in force what was compared with those before is overtaken.
+"""
+
+from collections.abc import Collection
+from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.clock import Clock
+from gateway.errors import Forbidden, RequestInvalid
+from gateway.rollout.versions import same_person
+from gateway.store.engine import Database
+from gateway.store.money.price_files import (
+    OrderedMeanwhile,
+    PriceOrder,
+    insert_first,
+    next_number,
+    put_in_force,
+)
+from gateway.store.schema.prices import price_orders, price_proposals
+
+
+ProposalState = Literal["waiting", "approved", "declined", "withdrawn", "overtaken"]
+LISTED_MAX: Final = 100
+_P: Final = price_proposals.c
+
+
+class PriceProposal(Struct, frozen=True):
+    """That a file be put in force, and what came of it."""
+
+    number: int
+    file: int
+    """The number of the file; 0 for what the configuration names."""
+    seen: int
+    """The place of the order that was in force, 0 before the first."""
+    proposed_by: str
+    reason: str
+    proposed_us: int
+    more_microusd: int
+    """By how much the days before would have cost more, as it was told to who proposed it."""
+    state: ProposalState = "waiting"
+    decided_by: str = ""
+    comment: str = ""
+    decided_us: int = 0
+    place: int = 0
+    """Of the order that it became; 0 for none."""
+
+
+class PriceProposals:
+    """Of one database."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def waiting(self) -> list[PriceProposal]:
+        """The oldest first."""
+        query = select(price_proposals).where(_P.state == "waiting").order_by(_P.number)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query.limit(LISTED_MAX))).mappings().all()
+        return [PriceProposal(**row) for row in rows]
+
+    async def newest(self, count_max: int = LISTED_MAX) -> list[PriceProposal]:
+        """All of them, whatever became of them, the newest first."""
+        query = select(price_proposals).order_by(_P.number.desc()).limit(count_max)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [PriceProposal(**row) for row in rows]
+
+    async def proposers(self, places: Collection[int]) -> dict[int, str]:
+        """Who proposed what became the orders at these places."""
+        query = select(_P.place, _P.proposed_by).where(_P.place.in_(sorted(set(places) - {0})))
+        async with self._database.reading() as connection:
+            return {row.place: row.proposed_by for row in await connection.execute(query)}
+
+    async def proposal(self, number: int) -> PriceProposal | None:
+        async with self._database.reading() as connection:
+            return await _read(connection, number)
+
+    async def propose(
+        self, file: int, actor: str, reason: str, *, seen: int, more_microusd: int
+    ) -> PriceProposal:
+        """Write down that a file should be in force, for somebody else to decide.
+
+        Raises:
+            OrderedMeanwhile: something else was put in force since the proposer looked.
+            RequestInvalid: the same file is proposed already.
+        """
+        same = select(_P.number).where(_P.state == "waiting", _P.file == file)
+        async with self._database.writing() as connection:
+            if await next_number(connection, price_orders.c.place) != seen + 1:
+                raise OrderedMeanwhile(
+                    "Other prices were put in force meanwhile.", parameter="seen"
+                )
+            if (await connection.execute(same)).first() is not None:
+                raise RequestInvalid("these prices are proposed already", parameter="number")
+            made = PriceProposal(
+                await next_number(connection, _P.number),
+                file,
+                seen,
+                actor[:200],
+                reason,
+                self._clock.utc_us(),
+                more_microusd,
+            )
+            await insert_first(connection, price_proposals, asdict(made))
+        return made
+
+    async def approve(self, number: int, actor: str, comment: str) -> PriceOrder:
+        """Put what was proposed in force; other proposals that wait are overtaken by it.
+
+        Raises:
+            Forbidden: it is their own.
+            OrderedMeanwhile: something else was put in force since it was proposed.
+            RequestInvalid: there is none of this number that waits.
+        """
+        async with self._database.writing() as connection:
+            found = await _waiting(connection, number)
+            if same_person(actor, found.proposed_by):
+                raise Forbidden("Prices are approved by somebody else than who proposed them.")
+            now_us = self._clock.utc_us()
+            order = PriceOrder(found.seen + 1, found.file, actor[:200], found.reason, now_us)
+            await put_in_force(connection, order)
+            await _end(
+                connection,
+                replace(
+                    found,
+                    state="approved",
+                    decided_by=actor[:200],
+                    comment=comment,
+                    decided_us=now_us,
+                    place=order.place,
+                ),
+            )
+            others = update(price_proposals).where(_P.state == "waiting")
+            await connection.execute(others.values(state="overtaken", decided_us=now_us))
+        return order
+
+    async def end(
+        self, number: int, actor: str, comment: str, state: Literal["declined", "withdrawn"]
+    ) -> PriceProposal:
+        """Nothing comes of a proposal.
+
+        Raises:
+            Forbidden: it is withdrawn by somebody else than who made it.
+            RequestInvalid: there is none of this number that waits.
+        """
+        async with self._database.writing() as connection:
+            found = await _waiting(connection, number)
+            if state == "withdrawn" and not same_person(actor, found.proposed_by):
+                raise Forbidden("A proposal is withdrawn by who made it.")
+            after = replace(
+                found,
+                state=state,
+                decided_by=actor[:200],
+                comment=comment,
+                decided_us=self._clock.utc_us(),
+            )
+            await _end(connection, after)
+        return after
+
+
+async def _read(connection: AsyncConnection, number: int) -> PriceProposal | None:
+    query = select(price_proposals).where(_P.number == number)
+    row = (await connection.execute(query)).mappings().one_or_none()
+    return PriceProposal(**row) if row is not None else None
+
+
+async def _waiting(connection: AsyncConnection, number: int) -> PriceProposal:
+    found = await _read(connection, number)
+    if found is None:
+        raise RequestInvalid("there is no such proposal", parameter="number")
+    if found.state != "waiting":
+        raise RequestInvalid(f"this proposal is {found.state}", parameter="number")
+    return found
+
+
+async def _end(connection: AsyncConnection, after: PriceProposal) -> None:
+    """Raises RequestInvalid where somebody else decided it in the same moment."""
+    change = update(price_proposals).where(_P.number == after.number, _P.state == "waiting")
+    if not (await connection.execute(change.values(asdict(after)))).rowcount:
+        raise RequestInvalid("this proposal was decided meanwhile", parameter="number")
