@@ -49,6 +49,7 @@ def cost_page_routes(services: Services) -> list[Any]:
             costs=found,
             groups=list(GROUPS),
             unusual_shown=UNUSUAL_SHOWN,
+            hour_floor=services.settings.alerts.dear_hour_microusd,
             problem=problem,
             in_house=_in_house(services),
         )
@@ -60,7 +61,7 @@ def cost_page_routes(services: Services) -> list[Any]:
         today, _ = await reader.today(organisation)
         question = msgspec.structs.replace(question_of(request, today), first=0)
         groups = await reader.groups(organisation, question)
-        currency = (await shell.frame(request, "costs")).way.currency
+        currency = (await shell.way(request)).currency
         text = chargeback(services, question.by, groups, currency)
         name = f"costs-{organisation}-{question.by}-{question.since}-{question.until}.csv"
         headers = {"content-disposition": f'attachment; filename="{name}"'}

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from admin.costs.accounts import is_of
+from admin.costs.dear_hours import DearHour, DearHourReader
 from admin.costs.prices import priced_targets
 from admin.costs.unusual import UnusualDay, UnusualReader
 from admin.keys.lines import Spending
@@ -111,6 +112,8 @@ class CostSummary(Struct, frozen=True):
     alerts: tuple[SentAlert, ...]
     unusual: tuple[UnusualDay, ...] = ()
     """Days of the question that cost a group far more than its weekday does, newest first."""
+    unusual_hours: tuple[DearHour, ...] = ()
+    """Hours of the question that cost a team or a key far more than usual, newest first."""
 
 
 class CostReader:
@@ -121,6 +124,7 @@ class CostReader:
         self._keys = KeyReader(services)
         self._alerts = AlertTable(services.database, services.clock)
         self._unusual = UnusualReader(services)
+        self._hours = DearHourReader(services)
 
     async def today(self, organisation: str) -> tuple[date, ZoneInfo]:
         """The day it is for an organisation."""
@@ -188,6 +192,9 @@ class CostReader:
             tight=tuple(s for s in spendings if s.share >= 0.8),  # noqa: PLR2004 - four fifths
             alerts=tuple(await self._sent(organisation)),
             unusual=await self._unusual.found(organisation, question.since, question.until, zone),
+            unusual_hours=await self._hours.found(
+                organisation, question.since, question.until, zone
+            ),
         )
 
     async def own_keys(self, organisation: str, accounts: Collection[str]) -> frozenset[str]:
@@ -237,7 +244,7 @@ def value_of(group: Sequence[object]) -> str:
     return "/".join(map(str, group)).strip("/")
 
 
-def _group(row: Sums, names: dict[str, str], whole: int) -> Group:
+def _group(row: arithmetic.CostRow, names: dict[str, str], whole: int) -> Group:
     value = value_of(row.group)
     return Group(
         value,

@@ -203,6 +203,8 @@ def _check_currencies(settings: Settings) -> None:
             raise ConfigurationInvalid(settings.source, f"{key}.as_of", "must be a date")
     if not all(0 < percent <= 1000 for percent in settings.alerts.percents):  # noqa: PLR2004
         raise ConfigurationInvalid(settings.source, "alerts.percents", "must be above 0")
+    if settings.alerts.dear_hour_microusd < 0:
+        raise ConfigurationInvalid(settings.source, "alerts.dear_hour_microusd", "is negative")
     if not 0 < settings.drift.index_least <= 10:  # noqa: PLR2004
         raise ConfigurationInvalid(settings.source, "drift.index_least", "from above 0 to 10")
     if settings.drift.requests_least < WINDOW_LEAST:

@@ -116,6 +116,8 @@ class AlertSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Sent as a bearer token."""
     allow_plain_http: bool = False
     percents: tuple[int, ...] = (50, 80, 100)
+    dear_hour_microusd: int = 5_000_000
+    """So far beyond the usual an hour of a team or a key has to cost; 0 watches no hours."""
 
 
 class DriftSettings(Struct, frozen=True, forbid_unknown_fields=True):
