@@ -41,6 +41,7 @@ from benchmarks.admin_world import (
 )
 from gateway.access import Grant
 from gateway.cli.init import prepare
+from gateway.cli.listening import tune_interpreter
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
@@ -272,6 +273,7 @@ async def main(options: argparse.Namespace) -> None:
                 access_log=False,
             )
         )
+        tune_interpreter()  # As `gatewright admin serve` does.
         thread = started(server)
         asked = EXPORTS if options.export else pages(options.requests, newest_us)
         if options.only:

@@ -20,6 +20,7 @@ from gateway.store.schema.policies import policy_versions
 from gateway.store.schema.prices import price_files
 from gateway.store.schema.profiles import profile_hours
 from gateway.store.schema.rollup import rollup_cursors
+from gateway.store.schema.unusual_hours import unusual_hours
 from gateway.store.workers import workers
 
 
@@ -43,6 +44,7 @@ tables = (
     setup_links,
     sink_deliveries,
     team_members,
+    unusual_hours,
     workers,
 )
 assert len({id(table.metadata) for table in tables}) == 1

@@ -136,6 +136,40 @@ async def test_days_that_were_added_up_stay_when_they_learn_of_policies_and_when
     await database.close()
 
 
+async def test_what_was_added_up_before_is_there_over_all_keys_and_stays_by_key(
+    empty_database_url: str,
+) -> None:
+    await migrate(empty_database_url, "0044")
+    database = open_database(empty_database_url, pooled=False)
+    counters = "requests, failed, refused, found, unpriced, input_tokens, output_tokens"
+    counters += ", cost_microusd, duration_us, last_us"
+
+    async def rows(query: str) -> list[tuple[object, ...]]:
+        async with database.writing() as connection:
+            found = await connection.exec_driver_sql(query)
+            return [tuple(map(str, row)) for row in found] if found.returns_rows else []
+
+    places = {
+        "hour": ("hour_us", "3600"),
+        "day": ("day, workspace, project", "'2027-01-16', 'lab', 'bot'"),
+    }
+    keys = {"k1": "3, 1, 0, 2, 0, 7, 8, 500, 9, 10", "k2": "4, 0, 1, 0, 1, 1, 1, 40, 1, 30"}
+    for kind, (names, values) in places.items():
+        insert = f"INSERT INTO traffic_{kind}s (organisation, key_id, target, provider,"
+        insert += f" jurisdiction, {names}, {counters}) VALUES ('acme'"
+        for key, sums in keys.items():
+            await rows(f"{insert}, '{key}', 'house', 'engine', 'in-house', {values}, {sums})")
+    await migrate(empty_database_url)
+    for kind in places:
+        found = await rows(f"SELECT {counters} FROM traffic_{kind}_totals")  # noqa: S608 - ours
+        assert found == [("7", "1", "1", "2", "1", "8", "9", "540", "10", "30")]
+    found = await rows(f"SELECT {counters} FROM traffic_key_days ORDER BY key_id")  # noqa: S608 - ours
+    assert [", ".join(map(str, row)) for row in found] == [*keys.values()]
+    await migrate(empty_database_url, "0044")
+    assert await rows("SELECT count(*) FROM traffic_days") == [("2",)]
+    await database.close()
+
+
 async def test_migrating_twice_changes_nothing(database_url: str) -> None:
     assert await migrate(database_url) == newest_schema()
 

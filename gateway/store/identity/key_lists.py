@@ -26,7 +26,7 @@ from sqlalchemy import (
 from gateway.clock import Clock
 from gateway.store.engine import Database
 from gateway.store.identity.key_names import FACTS, KeyFacts, facts_of
-from gateway.store.schema.rollup import traffic_days
+from gateway.store.schema.rollup import traffic_key_days
 from gateway.store.schema.tables import budgets, rate_limits, virtual_keys
 
 
@@ -162,7 +162,7 @@ class KeyLists:
 
 
 def _used_since(organisation: str, since_us: int) -> Select[Any]:
-    columns = traffic_days.c
+    columns = traffic_key_days.c
     return (
         select(columns.key_id)
         .where(columns.organisation == organisation, columns.last_us >= since_us)

@@ -77,6 +77,7 @@ for _name, _columns, _where in (
     ),
     ("actor", ("organisation", "actor", "utc_us"), "actor <> ''"),
     ("about", ("about", "utc_us"), "about <> ''"),
+    ("deeds", ("organisation", "action", "utc_us", "sequence", "about"), "action <> ''"),
 ):
     Index(
         f"ix_audit_records_{_name}",

@@ -3,7 +3,7 @@
 It can be thrown away and made again from the audit log's projection, as that from the segments.
 """
 
-from sqlalchemy import BigInteger, Column, String, Table, Text
+from sqlalchemy import BigInteger, Column, Index, String, Table, Text
 
 from gateway.store.schema.tables import metadata
 
@@ -48,6 +48,44 @@ traffic_days = Table(
     *_counters(),
 )
 """Days of the organisation's time zone; `policy_digest` is of the document that decided."""
+
+traffic_hour_totals = Table(
+    "traffic_hour_totals",
+    metadata,
+    Column("organisation", Text, primary_key=True),
+    Column("hour_us", BigInteger, primary_key=True, autoincrement=False),
+    Column("target", Text, primary_key=True),
+    Column("provider", Text, primary_key=True),
+    Column("jurisdiction", Text, primary_key=True),
+    *_counters(),
+)
+"""The same over all keys: a few rows where there are thousands of keys."""
+
+traffic_day_totals = Table(
+    "traffic_day_totals",
+    metadata,
+    Column("organisation", Text, primary_key=True),
+    Column("day", String(10), primary_key=True),
+    Column("workspace", Text, primary_key=True),
+    Column("project", Text, primary_key=True),
+    Column("target", Text, primary_key=True),
+    Column("provider", Text, primary_key=True),
+    Column("jurisdiction", Text, primary_key=True),
+    Column("policy_digest", Text, primary_key=True, server_default=""),
+    *_counters(),
+)
+"""The same over all keys."""
+
+traffic_key_days = Table(
+    "traffic_key_days",
+    metadata,
+    Column("organisation", Text, primary_key=True),
+    Column("day", String(10), primary_key=True),
+    Column("key_id", Text, primary_key=True),
+    *_counters(),
+    Index(None, "organisation", "key_id"),
+)
+"""The same of each key, whoever served it: nothing is left to be added up for one day of a key."""
 
 rollup_cursors = Table(
     "rollup_cursors",

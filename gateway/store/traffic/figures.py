@@ -1,15 +1,27 @@
-"""What was added up by the rollup, read for pages: by hour, by day and by key."""
+"""What was added up by the rollup, read for pages: by hour, by day and by key.
 
-from collections.abc import Collection, Sequence
+Where keys do not matter, sums over all keys are read: a few rows instead of thousands. Where only
+keys do, those of each key's days.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Table, func, select
+from sqlalchemy import ColumnElement, Table, func, select, true
 
+from gateway.costs import CostRow
 from gateway.errors import RequestInvalid
 from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_records
-from gateway.store.schema.rollup import COUNTERS, traffic_days, traffic_hours
+from gateway.store.schema.rollup import (
+    COUNTERS,
+    traffic_day_totals,
+    traffic_days,
+    traffic_hour_totals,
+    traffic_hours,
+    traffic_key_days,
+)
 
 
 DAY_DIMENSIONS: Final = (
@@ -24,6 +36,9 @@ DAY_DIMENSIONS: Final = (
         "day",
     ),
 )
+_KEY: Final = "key_id"
+_COSTED: Final = CostRow.__struct_fields__[1:]
+"""No more is added up for each of ten thousand groups than a page of cost shows."""
 HOUR_DIMENSIONS: Final = ("organisation", "key_id", "target", "provider", "jurisdiction", "hour_us")
 
 
@@ -53,11 +68,11 @@ class TrafficFigures:
         self, organisations: Collection[str] | None, since_us: int, by: Sequence[str]
     ) -> list[Sums]:
         """Sums since then per group of HOUR_DIMENSIONS, of these organisations or of all."""
-        columns = traffic_hours.c
-        conditions = [columns.hour_us >= since_us]
+        table = traffic_hours if _KEY in by else traffic_hour_totals
+        conditions = [table.c.hour_us >= since_us]
         if organisations is not None:
-            conditions.append(columns.organisation.in_(sorted(organisations)))
-        return await self._grouped(traffic_hours, by, HOUR_DIMENSIONS, conditions)
+            conditions.append(table.c.organisation.in_(sorted(organisations)))
+        return await self._grouped(table, by, HOUR_DIMENSIONS, conditions)
 
     async def by_day(
         self, organisation: str, since_day: str, until_day: str, by: Sequence[str]
@@ -68,13 +83,9 @@ class TrafficFigures:
             RequestInvalid: there is no such dimension.
             NotReady: the database does not answer.
         """
-        columns = traffic_days.c
-        conditions = [
-            columns.organisation == organisation,
-            columns.day >= since_day,
-            columns.day <= until_day,
-        ]
-        return await self._grouped(traffic_days, by, DAY_DIMENSIONS, conditions)
+        table = _days_by(by)
+        mine = _between(table, organisation, (since_day, until_day))
+        return await self._grouped(table, by, DAY_DIMENSIONS, mine)
 
     async def dearest(
         self,
@@ -84,7 +95,7 @@ class TrafficFigures:
         page: tuple[int, int],
         *,
         is_in_order: bool = False,
-    ) -> tuple[list[Sums], int, Sums]:
+    ) -> tuple[list[CostRow], int, CostRow]:
         """Some groups of DAY_DIMENSIONS, how many there are, and the sums of all of them.
 
         From the first to the last of `days`; dearest first, or in the order of their values.
@@ -92,24 +103,27 @@ class TrafficFigures:
         page. Raises like `by_day`.
         """
         _check(by, DAY_DIMENSIONS)
-        columns = traffic_days.c
-        groups = [columns[name] for name in by]
-        mine = (
-            columns.organisation == organisation,
-            columns.day >= days[0],
-            columns.day <= days[1],
-        )
-        order = groups if is_in_order else [func.sum(columns.cost_microusd).desc(), *groups]
-        own = _sums(traffic_days)
-        # Of all groups, in the same pass: groups of ten thousand keys are made once.
-        of_all = [func.sum(each).over() for each in own[:-1]]
-        first, limit = page
-        query = (
-            select(*groups, *own, *of_all, func.max(own[-1]).over(), func.count().over())
-            .where(*mine)
+        table = _days_by(by)
+        groups = [table.c[name] for name in by]
+        each = (
+            select(*groups, *_added(table, _COSTED))
+            .where(*_between(table, organisation, days))
             .group_by(*groups)
-            .having(func.sum(columns.requests) > 0)
-            .order_by(*order)
+            .having(func.sum(table.c.requests) > 0)
+            .subquery()
+        )
+        of_all = (
+            select(*_added(traffic_day_totals, _COSTED))
+            .where(*_between(traffic_day_totals, organisation, days))
+            .subquery()
+        )
+        named = [each.c[name] for name in by]
+        first, limit = page
+        # In one statement, because sums go on being added to between two.
+        query = (
+            select(*each.c, func.count().over(), *of_all.c)
+            .join(of_all, true())
+            .order_by(*(named if is_in_order else [each.c.cost_microusd.desc(), *named]))
             .offset(first)
             .limit(limit)
         )
@@ -117,13 +131,13 @@ class TrafficFigures:
             rows = (await connection.execute(query)).all()
         if not rows:
             return (
-                ([], 0, Sums())
+                ([], 0, _cost((), [0] * len(_COSTED)))
                 if not first
                 else await self.dearest(organisation, days, by, (0, limit), is_in_order=is_in_order)
             )
-        width = len(by) + len(own)
-        found = [_row(row[:width], len(by)) for row in rows]
-        return found, int(rows[0][-1]), _row(rows[0][width:-1], 0)
+        width = len(each.c)
+        found = [_cost(row[: len(by)], row[len(by) : width]) for row in rows]
+        return found, int(rows[0][width]), _cost((), rows[0][width + 1 :])
 
     async def dear_days(
         self, organisation: str, days: tuple[str, str], dimension: str, least: int, count_max: int
@@ -132,21 +146,16 @@ class TrafficFigures:
 
         From the first to the last of `days`; without a dimension the organisation as a whole.
         """
-        columns = traffic_days.c
-        cost = func.sum(columns.cost_microusd)
-        groups = [columns.day, *([columns[dimension]] if dimension else [])]
-        query = (
-            select(*groups, cost)
-            .where(
-                columns.organisation == organisation,
-                columns.day >= days[0],
-                columns.day <= days[1],
-            )
-            .group_by(*groups)
-            .having(cost >= least)
-            .order_by(cost.desc(), *groups)
-            .limit(count_max)
-        )
+        table = _days_by([dimension])
+        groups = [table.c.day, *([table.c[dimension]] if dimension else [])]
+        query = select(*groups).where(*_between(table, organisation, days))
+        if table is traffic_key_days:
+            cost: ColumnElement[int] = table.c.cost_microusd
+            query = query.add_columns(cost).where(cost >= least)
+        else:
+            cost = func.sum(table.c.cost_microusd)
+            query = query.add_columns(cost).group_by(*groups).having(cost >= least)
+        query = query.order_by(cost.desc(), *groups).limit(count_max)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).all()
         return [Sums(tuple(row[:-1]), cost_microusd=int(row[-1])) for row in rows]
@@ -162,7 +171,7 @@ class TrafficFigures:
 
         Of these values, or of all; without a dimension the value is empty.
         """
-        columns = traffic_days.c
+        columns = _days_by([dimension]).c
         groups = [columns.day, *([columns[dimension]] if dimension else [])]
         conditions = [columns.organisation == organisation, columns.day.in_(sorted(days))]
         if dimension and values is not None:
@@ -175,7 +184,7 @@ class TrafficFigures:
 
     async def last_used(self, organisation: str, key_ids: Collection[str]) -> dict[str, int]:
         """When each of these keys of an organisation last asked; missing where it never did."""
-        columns = traffic_days.c
+        columns = traffic_key_days.c
         query = (
             select(columns.key_id, func.max(columns.last_us))
             .where(columns.organisation == organisation, columns.key_id.in_(sorted(key_ids)))
@@ -186,7 +195,7 @@ class TrafficFigures:
 
     async def last_asked(self, organisation: str) -> dict[str, int]:
         """When keys of each workspace last asked; missing where none ever did."""
-        columns = traffic_days.c
+        columns = traffic_day_totals.c
         query = (
             select(columns.workspace, func.max(columns.last_us))
             .where(columns.organisation == organisation)
@@ -226,6 +235,19 @@ class TrafficFigures:
         return [_row(row, len(by)) for row in rows]
 
 
+def _days_by(dimensions: Iterable[str]) -> Table:
+    """The smallest table that knows these."""
+    if _KEY not in dimensions:
+        return traffic_day_totals
+    return traffic_key_days if {*dimensions} <= {_KEY, "day"} else traffic_days
+
+
+def _between(table: Table, organisation: str, days: tuple[str, str]) -> list[ColumnElement[bool]]:
+    """An organisation's, from the first of the days to the last."""
+    columns = table.c
+    return [columns.organisation == organisation, columns.day >= days[0], columns.day <= days[1]]
+
+
 def _check(by: Sequence[str], known: Sequence[str]) -> None:
     if len(set(by)) < len(by) or not set(by) <= set(known):
         raise RequestInvalid(f"group by: {', '.join(known)}", parameter="by")
@@ -233,8 +255,16 @@ def _check(by: Sequence[str], known: Sequence[str]) -> None:
 
 def _sums(table: Table) -> list[ColumnElement[int]]:
     """Columns of `Sums` after its group."""
-    last = func.coalesce(func.max(table.c.last_us), 0)
-    return [*(func.coalesce(func.sum(table.c[name]), 0) for name in COUNTERS), last]
+    last = func.coalesce(func.max(table.c.last_us), 0).label("last_us")
+    return [*_added(table, COUNTERS), last]
+
+
+def _added(table: Table, counters: Sequence[str]) -> list[ColumnElement[int]]:
+    return [func.coalesce(func.sum(table.c[name]), 0).label(name) for name in counters]
+
+
+def _cost(group: Sequence[Any], sums: Sequence[Any]) -> CostRow:
+    return CostRow(tuple(group), *(int(number) for number in sums))
 
 
 def _row(row: Sequence[Any], groups: int) -> Sums:

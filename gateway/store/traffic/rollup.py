@@ -16,7 +16,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.clock import Clock
 from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_records, audit_sequences
-from gateway.store.schema.rollup import COUNTERS, rollup_cursors, traffic_days, traffic_hours
+from gateway.store.schema.rollup import (
+    COUNTERS,
+    rollup_cursors,
+    traffic_day_totals,
+    traffic_days,
+    traffic_hour_totals,
+    traffic_hours,
+    traffic_key_days,
+)
 from gateway.store.schema.tables import organisations
 from gateway.store.speech import insert_into
 
@@ -35,7 +43,9 @@ _GROUPS: Final = (
     "jurisdiction",
     "policy_digest",
 )
-_OF_HOUR: Final = _GROUPS[2:6]
+_OF_HOURS: Final = ("key_id", "target", "provider", "jurisdiction")
+_HOURS: Final = (traffic_hours, traffic_hour_totals)
+_DAYS: Final = (traffic_days, traffic_day_totals, traffic_key_days)
 _LOST: Final = ("failed", "incomplete")
 
 
@@ -67,9 +77,8 @@ class Rollup:
         """
         first_us = self._clock.utc_us() - HOURS_KEPT * _HOUR_US
         async with self._database.writing() as connection:
-            await connection.execute(
-                delete(traffic_hours).where(traffic_hours.c.hour_us < first_us)
-            )
+            for table in _HOURS:
+                await connection.execute(delete(table).where(table.c.hour_us < first_us))
 
     async def _behind(self) -> Sequence[tuple[str, int]]:
         """Every organisation with records that are not added up, or in other days than its own."""
@@ -108,10 +117,13 @@ class Rollup:
                 return 0
             rows = await connection.execute(_sums(organisation, done, until))
             by_hour, by_day = _added(rows.mappings().all(), ZoneInfo(zone))
-            await self._upsert(
-                connection, traffic_hours, organisation, ("hour_us", *_OF_HOUR), by_hour
-            )
-            await self._upsert(connection, traffic_days, organisation, ("day", *_GROUPS), by_day)
+            for tables, names, added in (
+                (_HOURS, ("hour_us", *_OF_HOURS), by_hour),
+                (_DAYS, ("day", *_GROUPS), by_day),
+            ):
+                for table in tables:
+                    own, sums = _together(table, names, added)
+                    await self._upsert(connection, table, organisation, own, sums)
             change = update(rollup_cursors).where(rollup_cursors.c.organisation == organisation)
             await connection.execute(change.values(sequence=until))
             return int(newest or 0) - until
@@ -132,7 +144,7 @@ class Rollup:
         if row["time_zone"] == zone and row["sequence"] <= newest:
             return int(row["sequence"]), zone
         # Another time zone has other days; a projection that was rebuilt has other numbers.
-        for table in (traffic_hours, traffic_days):
+        for table in (*_HOURS, *_DAYS):
             await connection.execute(delete(table).where(table.c.organisation == organisation))
         change = update(rollup_cursors).where(rollup_cursors.c.organisation == organisation)
         await connection.execute(change.values(sequence=0, time_zone=zone))
@@ -211,10 +223,24 @@ def _added(rows: Sequence[Any], zone: ZoneInfo) -> tuple[_Added, _Added]:
         day = datetime.fromtimestamp(start_s, UTC).astimezone(zone).strftime("%Y-%m-%d")
         hour_us = start_s // 3600 * _HOUR_US
         sums = [int(row[name] or 0) for name in COUNTERS]
-        groups = tuple(row[name] for name in _GROUPS)
-        _put(by_hour, (hour_us, *groups[2:6]), sums, row["last_us"])
-        _put(by_day, (day, *groups), sums, row["last_us"])
+        of_hour = (row[name] for name in _OF_HOURS)
+        _put(by_hour, (hour_us, *of_hour), sums, row["last_us"])
+        _put(by_day, (day, *(row[name] for name in _GROUPS)), sums, row["last_us"])
     return by_hour, by_day
+
+
+def _together(
+    table: Table, names: tuple[str, ...], added: _Added
+) -> tuple[tuple[str, ...], _Added]:
+    """Those of the groups that a table knows, and what was added up in them."""
+    own = tuple(name for name in names if name in table.primary_key.columns)
+    if own == names:
+        return names, added
+    places = [names.index(name) for name in own]
+    together: _Added = {}
+    for group, (*sums, last_us) in added.items():
+        _put(together, tuple(group[place] for place in places), sums, last_us)
+    return own, together
 
 
 def _put(added: _Added, group: tuple[Any, ...], sums: list[int], last_us: int) -> None:

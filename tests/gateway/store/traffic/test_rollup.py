@@ -1,11 +1,15 @@
 """The rollup: every outcome counted once, in the right hour and day, whoever adds and how often."""
 
 import random
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, date, datetime
+from zoneinfo import ZoneInfo
 
 import anyio
+import msgspec
 import pytest
+from sqlalchemy import delete, update
 
 from gateway.audit.projection import ProjectedRecord
 from gateway.clock import StoppedClock
@@ -16,7 +20,9 @@ from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.keys import KeyStore, Place
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.spending import Period, SpendingReader
-from gateway.store.traffic.figures import TrafficFigures
+from gateway.store.schema.audit import audit_records, audit_sequences
+from gateway.store.schema.rollup import COUNTERS
+from gateway.store.traffic.figures import Sums, TrafficFigures
 from gateway.store.traffic.rollup import BATCH_RECORDS, HOURS_KEPT, Rollup
 from gateway.types import AuditRecord, Usage
 
@@ -96,6 +102,8 @@ async def sums_are_right(log: Log) -> None:
             row.group[0]: row.cost_microusd
             for row in await spending.totals(Period(0, 1 << 62, organisation), ["policy"])
         }
+        await small_tables_are_right(figures, organisation, own)
+        await days_end_where_they_do(figures, organisation, own, ZoneInfo(zone))
         hours = await figures.by_hour([organisation], 0, ["hour_us", "key_id"])
         expected: dict[tuple[object, ...], list[int]] = {}
         for record in own:
@@ -114,6 +122,80 @@ async def sums_are_right(log: Log) -> None:
             s.group: [s.requests, s.failed, s.refused, s.found, s.unpriced, s.last_us]
             for s in hours
         } == expected
+
+
+def added(every: Iterable[Sums]) -> dict[tuple[object, ...], tuple[int, ...]]:
+    """Sums by group, of rows that may repeat it."""
+    found: dict[tuple[object, ...], tuple[int, ...]] = {}
+    for each in every:
+        *counters, last_us = (getattr(each, name) for name in (*COUNTERS, "last_us"))
+        known = found.setdefault(each.group, (0,) * (len(COUNTERS) + 1))
+        sums = (one + more for one, more in zip(known, counters, strict=False))
+        found[each.group] = (*sums, max(known[-1], last_us))
+    return found
+
+
+async def small_tables_are_right(
+    figures: TrafficFigures, organisation: str, own: Sequence[AuditRecord]
+) -> None:
+    """What is read of smaller tables is what the largest adds up to, in every column."""
+    days = ("2000-01-01", "2100-01-01")
+    of_day = ["day", "workspace", "project", "target", "provider", "jurisdiction", "policy_digest"]
+    of_hour = ["hour_us", "target", "provider", "jurisdiction"]
+    for quick, slow in (
+        (
+            await figures.by_day(organisation, *days, of_day),
+            await figures.by_day(organisation, *days, [*of_day, "key_id"]),
+        ),
+        (
+            await figures.by_hour([organisation], 0, of_hour),
+            await figures.by_hour([organisation], 0, [*of_hour, "key_id"]),
+        ),
+        (
+            await figures.by_day(organisation, *days, ["day", "key_id"]),
+            await figures.by_day(organisation, *days, ["day", "key_id", "target"]),
+        ),
+    ):
+        merged = (msgspec.structs.replace(each, group=each.group[:-1]) for each in slow)
+        assert added(quick) == added(merged)
+    for by in (["key_id"], ["workspace", "project"], ["day"]):
+        found, count, total = await figures.dearest(organisation, days, by, (0, 1000))
+        assert count == len(found)
+        assert total.requests == len(own) == sum(each.requests for each in found)
+        assert total.cost_microusd == sum(each.cost_microusd for each in own)
+        assert total.cost_microusd == sum(each.cost_microusd for each in found)
+        assert total.input_tokens == sum(each.usage.input_tokens for each in own if each.usage)
+        assert total.output_tokens == sum(each.output_tokens for each in found)
+        assert [each.cost_microusd for each in found] == sorted(
+            (each.cost_microusd for each in found), reverse=True
+        )
+    for dimension in ("", "target", "key_id"):
+        dear = await figures.dear_days(organisation, days, dimension, 1, 1000)
+        names = {each.group[0] for each in dear}
+        costs = await figures.cost_on(organisation, names, dimension)
+        assert sum(costs.values()) == sum(each.cost_microusd for each in own)
+        assert {
+            ("".join(row.group[:1]), "".join(row.group[1:])): row.cost_microusd for row in dear
+        } == {group: cost for group, cost in costs.items() if cost}
+
+
+async def days_end_where_they_do(
+    figures: TrafficFigures, organisation: str, own: Sequence[AuditRecord], zone: ZoneInfo
+) -> None:
+    """What is read of one day is what its records cost, whichever table it is read of."""
+    costs: dict[str, int] = {}
+    for record in own:
+        at = datetime.fromtimestamp(record.utc_us // 1_000_000, UTC).astimezone(zone)
+        costs[str(at.date())] = costs.get(str(at.date()), 0) + record.cost_microusd
+    for day, cost in costs.items():
+        for by in (["key_id"], ["target"], ["key_id", "target"]):
+            rows = await figures.by_day(organisation, day, day, by)
+            _, _, total = await figures.dearest(organisation, (day, day), by, (0, 1))
+            assert sum(row.cost_microusd for row in rows) == total.cost_microusd == cost
+        for dimension in ("", "target", "key_id"):
+            dear = await figures.dear_days(organisation, (day, day), dimension, 0, 1000)
+            assert sum(row.cost_microusd for row in dear) == cost
+            assert sum((await figures.cost_on(organisation, [day], dimension)).values()) == cost
 
 
 async def test_each_outcome_counts_once_however_often_and_by_whomever_it_is_added(log: Log) -> None:
@@ -135,11 +217,34 @@ async def test_days_are_those_of_the_organisation_also_when_its_time_zone_change
     )
     budgets, rollup = LeaseTable(log.database, clock), Rollup(log.database, clock)
     await log.store(*(outcome(number) for number in range(100)))
+    zones = ("Asia/Kathmandu", "America/New_York")
+    midnights = [datetime(2026, 11, 2, tzinfo=ZoneInfo(zone)).timestamp() for zone in zones]
+    ends = [round(at * 1e6) + beside for at in midnights for beside in (-1, 0, 1)]
+    await log.store(*(outcome(n, stage="outcome", utc_us=at) for n, at in enumerate(ends, 100)))
     await rollup.catch_up()
-    for zone in ("Asia/Kathmandu", "America/New_York"):
+    for zone in zones:
         await budgets.set_time_zone("acme", zone)
         await rollup.catch_up()
         await sums_are_right(log)
+
+
+async def test_sums_are_made_anew_of_a_projection_that_was(log: Log) -> None:
+    rollup = Rollup(log.database, StoppedClock(START_US))
+    await log.store(*(outcome(number) for number in range(80)))
+    await rollup.catch_up()
+    counts = Counter(record.organisation for record in log.records[:50])
+    async with log.database.writing() as connection:
+        for name, count in counts.items():
+            mine = audit_records.c.organisation == name
+            await connection.execute(
+                delete(audit_records).where(mine, audit_records.c.sequence > count)
+            )
+            change = update(audit_sequences).where(audit_sequences.c.organisation == name)
+            await connection.execute(change.values(next_sequence=count + 1))
+    del log.records[50:]
+    await rollup.catch_up()
+
+    await sums_are_right(log)
 
 
 async def test_a_batch_at_a_time_says_how_much_is_left(log: Log) -> None:
@@ -178,7 +283,8 @@ async def test_old_hours_are_forgotten_and_their_days_stay(log: Log) -> None:
     await rollup.tidy()
     figures = TrafficFigures(log.database)
 
-    assert [sums.requests for sums in await figures.by_hour(None, 0, [])] == [0]
+    for by in ([], ["key_id"]):
+        assert sum(sums.requests for sums in await figures.by_hour(None, 0, by)) == 0
     days = await figures.by_day("acme", "2000-01-01", "2100-01-01", ["day"])
     assert (
         date.fromisoformat(days[0].group[0]) == datetime.fromtimestamp(START_US / 1e6, UTC).date()
