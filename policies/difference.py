@@ -1,26 +1,32 @@
 """What changed between two documents, in words."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from policies.document import Canary, Constraint, PolicyBody, Preference
+from policies.possible import Search
+from policies.tightening import narrows
 
 
+_MAY_WIDEN: Final = " (may widen what is allowed)"
+_NARROWS: Final = " (narrows what is allowed)"
 Subject: TypeAlias = Literal["default", "constraint", "preference", "order", "test"]
 
 
 class Amendment(msgspec.Struct, frozen=True):
     """One change between two documents; `name` is that of the default or the rule, if it has one.
 
-    `may_widen` is said of whatever may let a request reach a target that was closed to it.
+    `may_widen` is said of whatever may let a request reach a target that was closed to it, and
+    `narrows` of a change to a constraint that is shown not to (`policies.tightening`).
     """
 
     subject: Subject
     name: str
     sentence: str
     may_widen: bool = False
+    narrows: bool = False
 
 
 def difference(before: PolicyBody, after: PolicyBody) -> tuple[str, ...]:
@@ -32,8 +38,8 @@ def amendments(before: PolicyBody, after: PolicyBody) -> tuple[Amendment, ...]:
     """The changes with what they are about; empty when both decide the same."""
     return (
         *_defaults(before, after),
-        *_rules("constraint", before.constraints, after.constraints),
-        *_rules("preference", before.preferences, after.preferences),
+        *_constraints(before, after),
+        *_preferences(before.preferences, after.preferences),
         *_order(before.preferences, after.preferences),
         *_tests(before, after),
     )
@@ -47,26 +53,41 @@ def _defaults(before: PolicyBody, after: PolicyBody) -> Iterator[Amendment]:
             yield Amendment("default", name, sentence)
 
 
-def _rules(
-    kind: Literal["constraint", "preference"],
-    before: Sequence[Constraint | Preference],
-    after: Sequence[Constraint | Preference],
-) -> Iterator[Amendment]:
-    old = {rule.name: rule for rule in before}
-    new = {rule.name: rule for rule in after}
-    widens = kind == "constraint"
-    may_widen = " (may widen what is allowed)" if widens else ""
+def _constraints(before: PolicyBody, after: PolicyBody) -> Iterator[Amendment]:
+    old = {rule.name: rule for rule in before.constraints}
+    new = {rule.name: rule for rule in after.constraints}
+    refuses = after.defaults.when_requested_model_closed == "refuse"
+    search = Search()
     for name, rule in old.items():
         if name not in new:
-            sentence = f"{kind} *{name}* was removed{may_widen}: {_described(rule)}"
-            yield Amendment(kind, name, sentence, widens)
+            sentence = f"constraint *{name}* was removed{_MAY_WIDEN}: {_described(rule)}"
+            yield Amendment("constraint", name, sentence, may_widen=True)
     for name, rule in new.items():
         if name not in old:
-            yield Amendment(kind, name, f"{kind} *{name}* was added: {_described(rule)}")
+            yield Amendment(
+                "constraint", name, f"constraint *{name}* was added: {_described(rule)}"
+            )
         elif rule != old[name]:
-            changes = "; ".join(_changes(old[name], rule))
-            sentence = f"{kind} *{name}* changed{may_widen}: {changes}"
-            yield Amendment(kind, name, sentence, widens)
+            is_stricter = narrows(old[name], rule, search, refuses=refuses)
+            mark = _NARROWS if is_stricter else _MAY_WIDEN
+            sentence = f"constraint *{name}* changed{mark}: {_changes(old[name], rule)}"
+            yield Amendment("constraint", name, sentence, not is_stricter, is_stricter)
+
+
+def _preferences(before: Sequence[Preference], after: Sequence[Preference]) -> Iterator[Amendment]:
+    old = {rule.name: rule for rule in before}
+    new = {rule.name: rule for rule in after}
+    for name, rule in old.items():
+        if name not in new:
+            sentence = f"preference *{name}* was removed: {_described(rule)}"
+            yield Amendment("preference", name, sentence)
+    for name, rule in new.items():
+        if name not in old:
+            sentence = f"preference *{name}* was added: {_described(rule)}"
+            yield Amendment("preference", name, sentence)
+        elif rule != old[name]:
+            sentence = f"preference *{name}* changed: {_changes(old[name], rule)}"
+            yield Amendment("preference", name, sentence)
 
 
 def _order(before: Sequence[Preference], after: Sequence[Preference]) -> Iterator[Amendment]:
@@ -90,11 +111,12 @@ def _tests(before: PolicyBody, after: PolicyBody) -> Iterator[Amendment]:
         yield Amendment("test", "", f"test cases changed: {', '.join(changed)}")
 
 
-def _changes(old: Constraint | Preference, new: Constraint | Preference) -> Iterator[str]:
-    for name in type(new).__struct_fields__:
-        was, now = getattr(old, name), getattr(new, name)
-        if was != now:
-            yield f"{name}: {_words(was)} → {_words(now)}"
+def _changes(old: Constraint | Preference, new: Constraint | Preference) -> str:
+    return "; ".join(
+        f"{name}: {_words(was)} → {_words(now)}"
+        for name in type(new).__struct_fields__
+        if (was := getattr(old, name)) != (now := getattr(new, name))
+    )
 
 
 def _described(rule: Constraint | Preference) -> str:

@@ -32,6 +32,8 @@ class RuleExplanation(msgspec.Struct, frozen=True):
     values: tuple[FactValue, ...]
     matched: bool
     applied: bool
+    route: str = ""
+    """Of a preference that is asked only where `auto:` names it; empty for any other."""
 
 
 class TargetExplanation(msgspec.Struct, frozen=True):
@@ -67,7 +69,12 @@ def explain(document: PolicyDocument, facts: Facts) -> Explanation:
         # A preference of a route that nobody asked for is not looked at, so it cannot match.
         matched_here = rule.matched and any(preference is step for step in asked)
         rules.append(
-            msgspec.structs.replace(rule, matched=matched_here, applied=preference is applied)
+            msgspec.structs.replace(
+                rule,
+                matched=matched_here,
+                applied=preference is applied,
+                route=preference.preference.route or "",
+            )
         )
     needed = capabilities_needed(facts)
     places = {name: place for place, name in enumerate(decision.candidates)}

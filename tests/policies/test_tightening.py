@@ -1,0 +1,190 @@
+"""A change is said to narrow only where no request reaches a target that was out of its reach."""
+
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.decide import decide
+from policies.difference import Amendment, amendments
+from policies.facts import Facts
+from policies.selectors import Selector, compile_selector
+from policies.tightening import within
+from tests.policies.worlds import (
+    NAMES,
+    PREFERENCE_LISTS,
+    RULE_LISTS,
+    SELECTORS,
+    constraints,
+    defaults,
+    document,
+    request,
+    requests,
+    targets,
+)
+
+
+Rule = Mapping[str, object]
+ALL = frozenset({"tools", "streaming"})
+REFUSE: Rule = {"when_requested_model_closed": "refuse"}
+RAW_SELECTORS = SELECTORS.map(lambda raw: msgspec.convert(raw, Selector))
+
+
+def _said(old: Rule, new: Rule, standard: Rule) -> Amendment:
+    before = document({"name": "c", **old}, defaults=standard)
+    after = document({"name": "c", **new}, defaults=standard)
+    (found,) = amendments(before.body, after.body)
+    return found
+
+
+EFFECTS: dict[str, st.SearchStrategy[object]] = {
+    "allow_only": SELECTORS,
+    "forbid": SELECTORS,
+    "cap_input_tokens": st.integers(0, 2_000),
+    "deny": st.just("No."),
+    "require_approval": st.just("Ask."),
+}
+WHENS = st.none() | st.sampled_from(
+    ["stream", "has_tools", "stream and has_tools", "stream or has_tools", 'data_class >= "S2"']
+)
+
+
+@st.composite
+def changed(draw: st.DrawFn) -> tuple[Rule, Rule]:
+    """A rule before and after: one effect is set anew, and perhaps when it applies."""
+    kind, when = draw(st.sampled_from(sorted(EFFECTS))), draw(WHENS)
+    old: dict[str, object] = {"no_cache": True, "when": when}
+    if draw(st.booleans()):
+        old[kind] = draw(EFFECTS[kind])
+    new: dict[str, object] = {**old, kind: draw(EFFECTS[kind])}
+    if draw(st.booleans()):
+        new["when"] = draw(WHENS)
+    before, after = (
+        {key: value for key, value in rule.items() if value is not None} for rule in (old, new)
+    )
+    return before, after
+
+
+@st.composite
+def reaching(draw: st.DrawFn) -> Facts:
+    """A request that would be answered if no rule was against it."""
+    usable = (
+        msgspec.structs.replace(
+            draw(targets(name)),
+            available=True,
+            permitted_to_key=True,
+            context_window_tokens=200_000,
+            capabilities=draw(st.sampled_from([ALL, ALL | {"images"}])),
+        )
+        for name in NAMES
+    )
+    model = draw(st.sampled_from(["auto", "auto", *NAMES]))
+    return msgspec.structs.replace(
+        draw(requests()), targets=tuple(usable), model_requested=model, has_documents=False
+    )
+
+
+@settings(max_examples=300)
+@given(
+    change=changed() | st.tuples(constraints(), constraints()),
+    others=st.just([]) | RULE_LISTS,
+    preferences=PREFERENCE_LISTS,
+    standard=defaults(),
+    asked=st.lists(reaching() | requests(), min_size=1, max_size=3),
+)
+def test_what_is_said_to_narrow_lets_no_request_reach_more(
+    change: tuple[Rule, Rule],
+    others: list[Rule],
+    preferences: tuple[Rule, ...],
+    standard: Rule,
+    asked: list[Facts],
+) -> None:
+    before, after = (
+        document({"name": "c", **each}, *others, preferences=preferences, defaults=standard)
+        for each in change
+    )
+    said = [each for each in amendments(before.body, after.body) if each.name == "c"]
+    assert not any(each.narrows and each.may_widen for each in said)
+    if any(each.narrows for each in said):
+        for facts in asked:
+            reached = set(decide(after, facts).candidates)
+            assert reached <= set(decide(before, facts).candidates)
+
+
+@given(inner=RAW_SELECTORS, outer=RAW_SELECTORS, name=st.sampled_from(NAMES), data=st.data())
+def test_a_selector_within_another_selects_nothing_else(
+    inner: Selector, outer: Selector, name: str, data: st.DataObject
+) -> None:
+    target = data.draw(targets(name))
+    assert within(inner, inner)
+    if within(inner, outer) and compile_selector(inner)(target):
+        assert compile_selector(outer)(target)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"cap_output_tokens": 10}, {"cap_output_tokens": 9}),
+        ({"cap_output_tokens": 10}, {"cap_output_tokens": 10, "cap_input_tokens": 5}),
+        ({"no_cache": True}, {"no_cache": True, "deny": "No."}),
+        ({"no_cache": True}, {"no_cache": True, "require_approval": "Ask."}),
+        ({"scan_output": "count"}, {"scan_output": "mask"}),
+        ({"deny": "No.", "when": "stream and has_tools"}, {"deny": "No.", "when": "stream"}),
+        ({"deny": "No.", "when": "stream"}, {"deny": "Never."}),
+        ({"deny": "No.", "cap_input_tokens": 9}, {"deny": "Never.", "cap_input_tokens": 8}),
+    ],
+)
+def test_what_refuses_more_or_caps_lower_narrows_whatever_the_default(old: Rule, new: Rule) -> None:
+    for standard in ({}, REFUSE):
+        found = _said(old, new, standard)
+        assert (found.narrows, found.may_widen) == (True, False)
+        assert "changed (narrows what is allowed): " in found.sentence
+        back = _said(new, old, standard)
+        assert (back.narrows, back.may_widen) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            {"allow_only": {"jurisdictions": ["eu", "us"]}},
+            {"allow_only": {"jurisdictions": ["eu"]}},
+        ),
+        ({"allow_only": {"tiers": ["mid"]}}, {"allow_only": {"tiers": ["mid"], "in_house": True}}),
+        ({"forbid": {"tiers": ["mid"]}}, {"forbid": {"tiers": ["cheap", "mid"]}}),
+        ({"no_cache": True}, {"no_cache": True, "forbid": {"providers": ["other"]}}),
+        ({"forbid": {"in_house": False}, "when": "stream"}, {"forbid": {"in_house": False}}),
+    ],
+)
+def test_closing_more_narrows_only_where_closed_models_are_not_substituted(
+    old: Rule, new: Rule
+) -> None:
+    assert _said(old, new, REFUSE).narrows
+    assert _said(old, new, {}).may_widen
+    assert _said(new, old, REFUSE).may_widen
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"deny": "No."}, {"deny": "Never."}),
+        ({"cap_output_tokens": 10, "no_cache": True}, {"cap_output_tokens": 9}),
+        ({"audit_content": "none"}, {"audit_content": "encrypted"}),
+        ({"allow_only": {"tiers": ["mid"]}}, {"allow_only": {"jurisdictions": ["eu"]}}),
+        ({"deny": "No.", "when": "stream"}, {"deny": "No.", "when": "has_tools"}),
+    ],
+)
+def test_what_cannot_be_shown_may_widen(old: Rule, new: Rule) -> None:
+    found = _said(old, new, REFUSE)
+    assert (found.narrows, found.may_widen) == (False, True)
+
+
+def test_a_request_for_a_closed_model_by_name_is_why_substitution_counts() -> None:
+    names = list(NAMES)
+    old: Rule = {"name": "c", "allow_only": {"targets": names}}
+    new: Rule = {"name": "c", "allow_only": {"targets": names[1:]}}
+    facts = request(model_requested=names[0])
+    assert decide(document(old), facts).candidates == (names[0],)
+    assert set(decide(document(new), facts).candidates) == set(names[1:])
