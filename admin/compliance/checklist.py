@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from admin.compliance.duties import DUTIES, PLACES, Duty
-from admin.compliance.judging import Known, Standing, standing_of
+from admin.compliance.judging import Known, Prices, Standing, standing_of
 from admin.compliance.office import Office
 from admin.policy_room.places import place_named
 from admin.services import Services
@@ -21,12 +21,14 @@ from gateway.credentials import master_key
 from gateway.deeds import OPERATORS
 from gateway.errors import RequestInvalid
 from gateway.obligations import REGIMES, TITLES
+from gateway.rollout.versions import same_person
 from gateway.store.custody.incidents import Incident, IncidentStore, Running
 from gateway.store.custody.keeping import retention_of
 from gateway.store.custody.regimes import RegimeChoice, RegimeTable, checked
 from gateway.store.custody.reviews import ReviewStore
 from gateway.store.evidence.deliveries import Deliveries
 from gateway.store.evidence.sink import AuditQuery
+from gateway.store.money.price_proposals import PriceProposals
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.sealed_secrets import SealedSecretTable
 from gateway.store.traffic.conditions import IN_HOUSE
@@ -87,6 +89,7 @@ class ChecklistRoom:
         self._incidents = IncidentStore(database, clock)
         self._reviews = ReviewStore(database, clock)
         self._policies = PolicyStore(database, clock)
+        self._proposals = PriceProposals(database, clock)
         self._drifts = DriftTable(database, clock)
         self._deliveries = Deliveries(database, clock)
         self._sealed = SealedSecretTable(database, master_key(services.settings), clock)
@@ -162,6 +165,7 @@ class ChecklistRoom:
             signed_reviews=len(await self._reviews.last_signatures(organisation)),
             versions=len(versions),
             unapproved=sum(each in ("", author) for each, author in versions),
+            prices=await self._prices(),
             people=len(people),
             approvers=sum(allows(p, Permission.POLICIES_APPROVE, organisation) for p in people),
             is_single_sign_on=bool(settings.oidc.issuer),
@@ -199,6 +203,15 @@ class ChecklistRoom:
             for each in await self._policies.versions()
             if each.state in DECIDING and place_named(organisation, each.level) is not None
         ]
+
+    async def _prices(self) -> Prices:
+        """Who put the prices of now in force: they hold for every organisation."""
+        order = await self._services.prices.standing()
+        if not order.place:
+            return "configured"
+        proposed_by = (await self._proposals.proposers([order.place])).get(order.place, "")
+        is_alone = not proposed_by or same_person(order.actor, proposed_by)
+        return "alone" if is_alone else "approved"
 
     async def _stated(self) -> tuple[int, str]:
         """When a worker last stated its clock, and what it said of how far off it is."""

@@ -55,7 +55,7 @@ _SIGNED: Final = "Each record is in a Merkle log, whose checkpoints are signed e
 _SEALED: Final = "Content is encrypted under a key for each person and day, or not kept at all."
 _ERASED: Final = "Erasure cases destroy a person's keys, with a due date, two people and proof."
 _CLOCKS: Final = "Incidents run the clock of this report from when they were noticed."
-_TWO: Final = "What decides is a version that somebody wrote and another person approved."
+_TWO: Final = "Policies and prices are written by one person and put in force by another."
 _REVIEWED: Final = "Reviews of saved views come due, are signed, and stand in the log."
 _ROLES: Final = "Every page and route asks for a permission; roles give it, per organisation."
 _ORG: Final = "Contracts, training and procedures of the organisation; nothing here shows them."
@@ -253,6 +253,7 @@ DUTIES: Final[tuple[Duty, ...]] = (
         "Workers state each hour what their clock follows and how far off it is.",
         "clock",
     ),
+    Duty("iso27001", "Annex A 5.3", "Segregate conflicting duties", _TWO, "four_eyes"),
     Duty("iso27001", "Annex A 5.18", "Review who has access", _ROLES, "people"),
     Duty(
         "iso27001",

@@ -92,7 +92,7 @@ class ScopePages:
 
     async def ordered(self, request: Asked, form: Form) -> ScopeOrder:
         """The form as an order; raises RequestInvalid."""
-        zone = (await self._services.shell.frame(request, "incidents")).way.zone
+        zone = (await self._services.shell.way(request)).zone
         now_us = self._services.clock.utc_us()
         since_us, until_us = (_moment(form, name, now_us, zone) for name in ("since", "until"))
         return ScopeOrder(form.text("q"), since_us, until_us, form.text("was"))

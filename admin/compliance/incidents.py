@@ -176,7 +176,7 @@ def _opening(services: Services, room: IncidentRoom) -> list[Any]:
         )
 
     async def ordered(request: Asked, form: Form) -> IncidentOrder:
-        zone = (await services.shell.frame(request, "incidents")).way.zone
+        zone = (await services.shell.way(request)).zone
         now_us = services.clock.utc_us()
         return IncidentOrder(
             title=form.text("title"),
@@ -224,7 +224,7 @@ def _leading(services: Services, room: IncidentRoom) -> list[Any]:
         form, found = await form_of(request), await room.incident(organisation, incident)
         try:
             if step == "report":
-                zone = (await services.shell.frame(request, "incidents")).way.zone
+                zone = (await services.shell.way(request)).zone
                 at_us = _moment(form, "reported", services.clock.utc_us(), zone)
                 order = ReportOrder(form.text("clock"), at_us, form.text("reference"))
                 await room.mark(person, found, order)

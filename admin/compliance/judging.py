@@ -8,6 +8,8 @@ from msgspec import Struct
 from admin.compliance.duties import ORGANISATIONAL
 
 
+Prices = Literal["configured", "alone", "approved"]
+"""In force by the configuration, which nobody approves here; by one person; by two."""
 State = Literal["met", "look", "open", "unknown", "organisational"]
 """Holds now; somebody should look; does not hold; nothing here can tell; not for a program to say.
 """
@@ -59,6 +61,8 @@ class Known(Struct, frozen=True):
     """Versions of policy that decide now."""
     unapproved: int
     """Of these, those that nobody but their author approved."""
+    prices: Prices
+    """Who put the prices of now in force."""
     people: int
     approvers: int
     """Of the people, those who may approve what another wrote."""
@@ -178,6 +182,13 @@ def _reviews(known: Known) -> Standing:
 
 
 def _four_eyes(known: Known) -> Standing:
+    """Policies and prices, the worse of both; prices of the configuration change nothing."""
+    policies, prices = _approved_policies(known), _approved_prices(known)
+    state: State = "open" if "open" in (policies.state, prices.state) else policies.state
+    return Standing(state, f"{policies.said} {prices.said}")
+
+
+def _approved_policies(known: Known) -> Standing:
     if not known.versions:
         return Standing("look", "The policy of the configuration decides: nobody approves it here.")
     if known.unapproved:
@@ -186,6 +197,14 @@ def _four_eyes(known: Known) -> Standing:
     return Standing(
         "met", f"{_many(known.versions, 'version')} in force, each approved by another."
     )
+
+
+def _approved_prices(known: Known) -> Standing:
+    if known.prices == "configured":
+        return Standing("met", "Prices are the configuration's: nobody changed them here.")
+    if known.prices == "alone":
+        return Standing("open", "The prices in force were put there without a second person.")
+    return Standing("met", "The prices in force were proposed by one and approved by another.")
 
 
 def _people(known: Known) -> Standing:

@@ -6,15 +6,19 @@ from typing import Final
 from msgspec import Struct
 
 from admin.compliance.incident_room import incidents_due
+from admin.costs.dear_hours import DearHourReader
 from admin.costs.prices import priced_targets
 from admin.costs.unusual import UnusualReader, foremost
 from admin.keys.lines import spending_of
 from admin.services import Services
 from gateway.access import Permission, Person, allows
 from gateway.drift.anomalies import EXCESS_MIN_MICROUSD
+from gateway.rollout.versions import same_person
 from gateway.store.attention import Attention
+from gateway.store.custody.reveal_reports import RevealReports
 from gateway.store.custody.reviews import ReviewStore
 from gateway.store.identity.key_lists import EXPIRING_US
+from gateway.store.money.price_proposals import PriceProposals
 from gateway.store.policies.schedules import ScheduleTable
 from gateway.store.traffic.drifts import DriftTable
 from gateway.store.workers import WorkerTable
@@ -22,11 +26,13 @@ from gateway.workers import standing
 
 
 DAY_US: Final = 24 * 3_600_000_000
+WEEK_US: Final = 7 * DAY_US
 MONTH_US: Final = 30 * 86_400_000_000
 WAITING_MAX: Final = 20
 TIGHT: Final = 0.8
 WATCHED_MAX: Final = 8
 """Of so many organisations at most, the dearest, days are compared."""
+HOURS_MAX: Final = 6
 SINK_LATE_US: Final = 5 * 60 * 1_000_000
 
 
@@ -41,6 +47,9 @@ class Need(Struct, frozen=True):
     share: float = 0.0
     said: str = ""
     """Of a drift: what moved. Of a replica: what is wrong with it."""
+    usual_microusd: int = 0
+    bound_microusd: int = 0
+    """Of a dear hour: what it usually costs, and from where on it is unusual."""
 
 
 class NeedReader:
@@ -49,7 +58,9 @@ class NeedReader:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._attention = Attention(services.database)
+        self._proposals = PriceProposals(services.database, services.clock)
         self._unusual = UnusualReader(services)
+        self._hours = DearHourReader(services)
 
     async def read(
         self, person: Person, visible: Collection[str] | None, now_us: int
@@ -58,12 +69,14 @@ class NeedReader:
             *await self._approvals(person, visible, now_us),
             *await self._incidents(person, visible),
             *await self._reviews(person, visible),
+            *await self._reveal_reports(person, visible, now_us),
             *await self._refused_schedules(person, visible, now_us),
             *await self._drifts(visible),
             *await self._replicas(person, now_us),
             *await self._late_sinks(person, now_us),
             *await self._limits_and_keys(visible, now_us),
             *await self._unpriced(visible, now_us),
+            *await self._dear_hours(person, visible, now_us),
             *await self._dear_days(person, visible, now_us),
         ]
         return found[:WAITING_MAX]
@@ -79,6 +92,12 @@ class NeedReader:
                 found.append(
                     Need("draft", organisation, draft.author, draft.number, draft.created_us)
                 )
+        if allows(person, Permission.PRICES_APPROVE):
+            found += [
+                Need("prices", "", each.proposed_by, each.file, each.proposed_us)
+                for each in await self._proposals.waiting()
+                if not same_person(each.proposed_by, person.name)
+            ]
         for asked in await self._attention.reveals(now_us - MONTH_US, WAITING_MAX):
             is_theirs = allows(person, Permission.CONTENT_APPROVE_REVEAL, asked.organisation)
             if asked.asked_by != person.name and is_theirs:
@@ -104,6 +123,17 @@ class NeedReader:
             )
             for review in await ReviewStore(services.database, services.clock).due(visible)
             if allows(person, Permission.REVIEWS_SIGN, review.organisation)
+        ]
+
+    async def _reveal_reports(
+        self, person: Person, visible: Collection[str] | None, now_us: int
+    ) -> list[Need]:
+        """Weekly reports with something in them, for a week; `count` is how often it was read."""
+        reports = RevealReports(self._services.database, self._services.clock)
+        return [
+            Need("reported", each.organisation, str(each.asked), each.readings, each.since_us)
+            for each in await reports.since(now_us - WEEK_US, visible)
+            if allows(person, Permission.AUDIT_READ, each.organisation)
         ]
 
     async def _refused_schedules(
@@ -177,6 +207,25 @@ class NeedReader:
             Need("keys", name, "", count, first_us)
             for name, (count, first_us) in expiring.items()
             if is_visible(name, visible)
+        ]
+
+    async def _dear_hours(
+        self, person: Person, visible: Collection[str] | None, now_us: int
+    ) -> list[Need]:
+        """Hours of the last day that cost a team or a key unusually much; `count` is the cost."""
+        return [
+            Need(
+                "hour",
+                each.organisation,
+                f"{each.kind} {each.label}",
+                each.cost_microusd,
+                each.hour_us,
+                each.times,
+                usual_microusd=each.usual_microusd,
+                bound_microusd=each.bound_microusd,
+            )
+            for each in await self._hours.fresh(visible, now_us - DAY_US, HOURS_MAX)
+            if allows(person, Permission.COSTS_READ, each.organisation)
         ]
 
     async def _dear_days(

@@ -9,6 +9,7 @@ from msgspec import Struct
 from admin.access import needs, session_of
 from admin.forms import Form, form_of
 from admin.interrupted import is_own_path
+from admin.people.permission_words import PERMISSION_WORDS
 from admin.people.verdicts import Verdict, verdict
 from admin.queries import Query
 from admin.services import Services
@@ -98,7 +99,7 @@ class Desk:
             pending=pending,
             organisations=sorted(await self._people.organisations()),
             roles=ROLES,
-            permissions=tuple(Permission),
+            permission_words=PERMISSION_WORDS,
             role_permissions=ROLE_PERMISSIONS,
             question=question,
             verdict=_verdict(listed, question),

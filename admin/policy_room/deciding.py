@@ -23,8 +23,10 @@ from admin.sign_in import SEE_OTHER
 from gateway.access import Permission
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.store.custody.orders import CustodyRefused
+from gateway.store.money.price_files import OrderedMeanwhile
 
 
+CONFLICT = 409
 BASE = "/o/{organisation:str}/approvals"
 
 
@@ -57,7 +59,27 @@ def deciding_routes(room: PolicyRoom) -> list[Any]:
             return await inbox_page(room, inbox, request, organisation, error.status, error.message)
         return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
 
-    return [approvals, judge, *_custody_routes(room, inbox)]
+    return [approvals, judge, _price_route(room, inbox), *_custody_routes(room, inbox)]
+
+
+def _price_route(room: PolicyRoom, inbox: Inbox) -> Any:
+    @takes(f"{BASE}/prices", Permission.PRICES_APPROVE, "prices.approved")
+    async def judge_prices(request: Asking, organisation: Named) -> Response[Any]:
+        form, person = await form_of(request), person_of(request)
+        reason, action = form.get("reason", ""), form.get("action", "")
+        try:
+            number = number_in(form, "id", 1)
+            if action not in VERDICTS:
+                raise RequestInvalid("approve or reject", parameter="action")
+            decide = inbox.prices.approve if action == "approve" else inbox.prices.decline
+            await decide(person, number, reason)
+        except OrderedMeanwhile as error:
+            return await inbox_page(room, inbox, request, organisation, CONFLICT, error.message)
+        except (RequestInvalid, Forbidden) as error:
+            return await inbox_page(room, inbox, request, organisation, error.status, error.message)
+        return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
+
+    return judge_prices
 
 
 def _custody_routes(room: PolicyRoom, inbox: Inbox) -> list[Any]:

@@ -4,6 +4,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from admin.models.price_diff import PriceDiff
+from admin.models.price_keeping import PriceKeeper
+from admin.models.price_rights import refused_prices
+from admin.models.prices import DAYS
 from admin.policy_room.badge import OWN, refused
 from admin.policy_room.limits import guard_amendments
 from admin.policy_room.pages import EMPTY
@@ -21,11 +25,11 @@ WEIGHED_MAX: Final = 5
 
 
 class Matter(Struct, frozen=True):
-    """One thing that waits; `kind` is `policies`, `reveals` or `holds`."""
+    """One thing that waits; `kind` is `policies`, `prices`, `reveals` or `holds`."""
 
     kind: str
     id: str
-    """A version's number, or the id of a reveal or a hold."""
+    """A version's or a proposal's number, or the id of a reveal or a hold."""
     title: str
     href: str
     asked_by: str
@@ -39,6 +43,12 @@ class Matter(Struct, frozen=True):
     weight: Weight | None = None
     wider: tuple[str, ...] = ()
     """What a version's own limits allow beyond the installation's."""
+    prices: PriceDiff | None = None
+    """What a price file changes; None where it would be refused by now."""
+    problem: str = ""
+    """Why a price file would be refused."""
+    days: int = DAYS
+    """Of so many days before, what they would have cost is told."""
 
 
 class Inbox:
@@ -47,11 +57,14 @@ class Inbox:
     def __init__(self, room: PolicyRoom) -> None:
         services = room.services
         self._room = room
+        self.prices = PriceKeeper(services)
         self.custody = Custody(services.database, services.log, services.clock)
 
     async def matters(self, person: Person, organisation: str) -> list[Matter]:
         """What somebody may see of it, the oldest of each kind first."""
         found = await self._policies(person, organisation)
+        if allows(person, Permission.SYSTEM_READ):
+            found += await self._prices(person)
         if allows(person, Permission.CONTENT_APPROVE_REVEAL, organisation):
             found += await self._reveals(person, organisation)
         if allows(person, Permission.HOLDS_SET, organisation):
@@ -87,6 +100,27 @@ class Inbox:
                     ),
                     wider=wider(version.guard, reader.guard),
                     weight=weight,
+                )
+            )
+        return found
+
+    async def _prices(self, person: Person) -> list[Matter]:
+        """They hold for all organisations, so they wait in the inbox of each."""
+        found = []
+        for each in await self.prices.proposals.waiting():
+            comparison = await self.prices.compared(each.file)
+            found.append(
+                Matter(
+                    kind="prices",
+                    id=str(each.number),
+                    title=f"Price file {each.file}" if each.file else "Prices as configured",
+                    href=f"/models/prices/files/{each.file}",
+                    asked_by=each.proposed_by,
+                    asked_us=each.proposed_us,
+                    why=each.reason,
+                    refused=refused_prices(person, each),
+                    prices=comparison.found,
+                    problem=comparison.problem,
                 )
             )
         return found

@@ -193,10 +193,10 @@ async def history_page(
         pair_compared = (pair[0], pair[1], changes, lines)
     acting: Acting | None = None
     at_us = 0
-    frame = await room.shell.frame(request, "policies")
+    zone = (await room.shell.way(request)).zone
     if asked.get("at"):
         try:
-            at_us = moment_of(asked["at"], frame.way.zone)
+            at_us = moment_of(asked["at"], zone)
             acting = acting_at(events, at_us)
         except RequestInvalid as error:
             status, problem = error.status, error.message
@@ -220,7 +220,7 @@ async def history_page(
         acting=acting,
         at=asked.get("at", "")[:40],
         at_us=at_us,
-        zone=frame.way.zone,
+        zone=zone,
         rights=rights_of(request, organisation, place),
         problem=problem,
     )

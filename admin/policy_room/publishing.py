@@ -203,7 +203,7 @@ async def _moment(room: PolicyRoom, request: Asking, form: dict[str, str]) -> in
     """A form's time in the zone that the form was shown in."""
     zone = form.get("zone", "")
     if not is_zone(zone):
-        zone = (await room.shell.frame(request, "policies")).way.zone
+        zone = (await room.shell.way(request)).zone
     return moment_of(form["at"], zone)
 
 

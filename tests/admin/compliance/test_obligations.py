@@ -7,6 +7,8 @@ import msgspec
 import pytest
 
 from admin.compliance.duties import PLACES
+from gateway.store.money.price_files import PriceFiles, PriceOrder, put_in_force
+from gateway.store.money.price_proposals import PriceProposals
 from tests.admin.chromium import window
 from tests.admin.compliance.archive import PASSWORD, deeds, person
 from tests.admin.listener import Browser, Listener
@@ -100,6 +102,37 @@ async def test_duties_stand_as_the_installation_does_and_change_with_it(
         assert "duties are not met" in page
         assert "1 report due now or overdue" in page
         assert page.count("not provable here: organisational") >= 3
+
+
+async def test_prices_count_for_change_control_by_who_put_them_in_force(acme: Listener) -> None:
+    async def said() -> set[tuple[str, str]]:
+        found = await checklist(cora)
+        lines = [line for part in found["parts"] for line in part["lines"]]
+        return {
+            (line["standing"]["state"], line["standing"]["said"].partition("here. ")[2])
+            for line in lines
+            if line["duty"]["check"] == "four_eyes"
+        }
+
+    async with person(acme, "cora") as cora, acme.database() as database:
+        await chosen(cora, "soc2", "iso27001", "rbi")
+        assert await said() == {
+            ("look", "Prices are the configuration's: nobody changed them here.")
+        }
+        number = await PriceFiles(database, acme.clock).add("a.toml", "a", "petra")
+        proposals = PriceProposals(database, acme.clock)
+        made = await proposals.propose(number, "petra", "agreed", seen=0, more_microusd=0)
+        assert await said() == {
+            ("look", "Prices are the configuration's: nobody changed them here.")
+        }
+        await proposals.approve(made.number, "anton", "yes")
+        approved = "The prices in force were proposed by one and approved by another."
+        assert await said() == {("look", approved)}
+        # As orders were written before there were proposals.
+        async with database.writing() as connection:
+            await put_in_force(connection, PriceOrder(2, 0, "petra", "back", 1))
+        alone = "The prices in force were put there without a second person."
+        assert await said() == {("open", alone)}
 
 
 async def test_every_piece_of_evidence_is_a_page_that_is_there(acme: Listener) -> None:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from admin.people.permission_words import PERMISSION_WORDS
 from admin.people.verdicts import verdict
 from gateway.access import ROLES, Grant, Permission, Person, allows
 from gateway.store.identity.people import PeopleStore
@@ -39,6 +40,25 @@ def test_a_verdict_says_what_the_guard_does_and_why(
     assert bool(found.because) == found.is_allowed
     alone = [Person("x", grants=frozenset({each})) for each in found.because]
     assert all(allows(each, permission, organisation or None) for each in alone)
+
+
+def test_every_permission_has_words_of_its_own() -> None:
+    assert tuple(PERMISSION_WORDS) == tuple(Permission)
+    said = list(PERMISSION_WORDS.values())
+    assert len(set(said)) == len(said)
+    assert all(" " in words and ":" not in words.split()[0] for words in said)
+
+
+async def test_a_permission_is_said_in_words_with_its_code_beside_it(
+    listener: Listener, browser: Browser
+) -> None:
+    await seeding.person(listener, "sec", "security_admin")
+    await browser.sign_in_as("sec", seeding.PASSWORD)
+    _, page = await browser.send("GET", "/people")
+
+    assert ">propose prices (prices:propose)</option>" in page
+    assert "<td>propose prices <code>prices:propose</code></td>" in page
+    assert all(f"({permission.value})</option>" in page for permission in Permission)
 
 
 async def test_a_role_is_given_asked_about_and_taken(listener: Listener, browser: Browser) -> None:

@@ -122,5 +122,5 @@ async def test_a_draft_that_does_harm_is_taken_back_by_itself(
             said = await until_said(seen, f"{HOME}/versions/1", "withdrawn")
             assert "It did harm as a canary and was taken back" in said
             assert " % of " in said
-            assert "withdraw by" in said
+            assert "withdrawn by guard" in said
             assert seen.problems == []

@@ -234,6 +234,7 @@ async def test_history_compares_says_what_was_live_and_brings_a_version_back(
         said = plain(page)
         assert 'when: data_class >= "S2" → data_class >= "S1"' in said
         assert "- # number 1" in said
+        assert "Version 2 : published by anton" in said
         at = "1970-01-01T00:00"
         _, page = await wanda.send("GET", f"{HOME}/history?at={at}")
         assert "no version of this level was live" in plain(page)
@@ -253,3 +254,18 @@ async def test_history_compares_says_what_was_live_and_brings_a_version_back(
     record = (await deeds(listener))[-1]
     assert (record.action, record.actor) == ("policy.rolled_back", APPROVER)
     assert msgspec.json.decode(record.detail["after"])["to"] == 1
+
+
+async def test_a_stricter_rule_is_marked_as_one_that_narrows(listener: Listener) -> None:
+    await staff(listener)
+    async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
+        path = await submitted(wanda, STRICT)
+        assert (await stepped(anton, path, "approve"))[0] == 303
+        assert (await stepped(anton, path, "publish"))[0] == 303
+        _, page = await wanda.send("GET", f"{HOME}/edit?as=code")
+        revision = int(page.split('name="revision" value="')[1].split('"')[0])
+        await saved(wanda, STRICT.replace('"S4"', '"S3"'), revision)
+        _, page = await wanda.send("GET", f"{HOME}/submit")
+
+    assert "narrows constraint never changed (narrows what is allowed)" in plain(page)
+    assert "may widen" not in page

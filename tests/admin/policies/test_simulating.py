@@ -43,6 +43,10 @@ async def test_a_request_is_decided_under_two_policies_by_its_address(listener: 
         _, page = await wanda.send("GET", f"{SIMULATOR}?a=live&b=1&request={ids[1]}")
         assert "Both decide the same." in plain(page)
         assert f"request {ids[1]} as it was recorded" in plain(page)
+        _, page = await wanda.send("GET", f"{SIMULATOR}?a=live&{facts}")
+        said = plain(page)
+        assert "route-cheap preference no auto:cheap" in said, "it is not asked, whatever it says"
+        assert "hard-requests preference matched always" in said
         _, page = await wanda.send("GET", f"{SIMULATOR}?request=req_umbrella_000001")
         assert "no decided request of this organisation has this id" in plain(page)
         _, page = await wanda.send("GET", f"{SIMULATOR}?fact.complexity=much")
