@@ -7,6 +7,7 @@ stays in micro-dollars and microseconds UTC; this is only how it is shown, with 
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cache, lru_cache
 from typing import Any, Final, Literal, get_args
 from zoneinfo import ZoneInfo
 
@@ -38,6 +39,8 @@ Theme = Literal["system", "light", "dark"]
 THEMES: Final[tuple[Theme, ...]] = get_args(Theme)
 CENT: Final = 10_000
 KIBI: Final = 1_024
+WRITTEN_KEPT: Final = 8_192
+"""So many numbers and amounts are kept as they were written last: pages repeat most of theirs."""
 
 
 class Preferences(Struct, frozen=True):
@@ -51,11 +54,11 @@ class Preferences(Struct, frozen=True):
     """Of `currency`, if it is not USD."""
 
     def number(self, value: float) -> str:
-        return format_decimal(value, locale=self.locale)
+        return _decimal(value, self.locale)
 
     def percent(self, share: float) -> str:
         """A share of one, to a tenth of a percent."""
-        return format_percent(share, "#,##0.#%", locale=self.locale)
+        return format_percent(share, "#,##0.#%", locale=_locale(self.locale))
 
     def size(self, length_bytes: int) -> str:
         """A length in the unit that leaves one to four digits before the point."""
@@ -65,34 +68,28 @@ class Preferences(Struct, frozen=True):
                 break
             amount, unit = amount / KIBI, larger
         digits = 0 if unit == "B" or amount >= 100 else 1  # noqa: PLR2004 - three digits are enough
-        return f"{format_decimal(round(amount, digits), locale=self.locale)} {unit}"
+        return f"{_decimal(round(amount, digits), self.locale)} {unit}"
 
     def money(self, microusd: int) -> str:
         """An amount in the reader's currency: the smaller, the more digits."""
-        amount = Decimal(microusd) / MICRO
-        if self.rate is not None:
-            amount *= Decimal(self.rate.per_usd)
-        digits = "0.00"
-        if 0 < abs(microusd) < MICRO:
-            digits = "0.00##" if abs(microusd) >= CENT else "0.000000"
-        pattern = f"¤#,##{digits}"
-        if self.locale.endswith("_IN"):
-            pattern = f"¤#,##,##{digits}"
-        return format_currency(
-            amount, self.currency, pattern, locale=self.locale, currency_digits=False
-        )
+        per_usd = "1" if self.rate is None else self.rate.per_usd
+        return _money(microusd, self.currency, per_usd, self.locale)
 
     def moment(self, utc_us: int) -> Markup:
         """A time in the reader's zone, to the second; the exact one stands in its title."""
         at = datetime.fromtimestamp(utc_us / US_PER_S, UTC)
-        shown = format_datetime(at.astimezone(ZoneInfo(self.zone)), "medium", locale=self.locale)
+        shown = format_datetime(
+            at.astimezone(ZoneInfo(self.zone)), "medium", locale=_locale(self.locale)
+        )
         iso = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(iso, shown)
 
     def day(self, utc_us: int) -> Markup:
         """The day of a time in the reader's zone; the exact time stands in its title."""
         at = datetime.fromtimestamp(utc_us / US_PER_S, UTC)
-        shown = format_date(at.astimezone(ZoneInfo(self.zone)), "medium", locale=self.locale)
+        shown = format_date(
+            at.astimezone(ZoneInfo(self.zone)), "medium", locale=_locale(self.locale)
+        )
         iso = at.isoformat(timespec="seconds").replace("+00:00", "Z")
         return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(iso, shown)
 
@@ -101,9 +98,9 @@ class Preferences(Struct, frozen=True):
         zone = ZoneInfo(self.zone)
         at = datetime.fromtimestamp(utc_us / US_PER_S, UTC)
         here, now = at.astimezone(zone), datetime.fromtimestamp(now_us / US_PER_S, zone)
-        shown = format_time(here.time(), "medium", locale=self.locale)
+        shown = format_time(here.time(), "medium", locale=_locale(self.locale))
         if here.date() != now.date():
-            shown = f"{format_skeleton('MMMd', here, locale=self.locale)}, {shown}"
+            shown = f"{format_skeleton('MMMd', here, locale=_locale(self.locale))}, {shown}"
         iso = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(iso, shown)
 
@@ -112,10 +109,31 @@ class Preferences(Struct, frozen=True):
         if duration_us < 1_000:  # noqa: PLR2004 - a millisecond
             return f"{duration_us} µs"
         if duration_us < US_PER_S:
-            return f"{format_decimal(round(duration_us / 1_000, 1), locale=self.locale)} ms"
+            return f"{_decimal(round(duration_us / 1_000, 1), self.locale)} ms"
         if duration_us < 60 * US_PER_S:
-            return f"{format_decimal(round(duration_us / US_PER_S, 1), locale=self.locale)} s"
-        return format_timedelta(duration_us // US_PER_S, locale=self.locale)
+            return f"{_decimal(round(duration_us / US_PER_S, 1), self.locale)} s"
+        return format_timedelta(duration_us // US_PER_S, locale=_locale(self.locale))
+
+
+@cache
+def _locale(name: str) -> Locale:
+    """One of LOCALES. A name would be parsed again for each number of a page."""
+    return Locale.parse(name)
+
+
+@lru_cache(WRITTEN_KEPT, typed=True)
+def _decimal(value: float, locale: str) -> str:
+    return format_decimal(value, locale=_locale(locale))
+
+
+@lru_cache(WRITTEN_KEPT)
+def _money(microusd: int, currency: str, per_usd: str, locale: str) -> str:
+    amount = Decimal(microusd) / MICRO * Decimal(per_usd)
+    digits = "0.00"
+    if 0 < abs(microusd) < MICRO:
+        digits = "0.00##" if abs(microusd) >= CENT else "0.000000"
+    pattern = f"¤#,##,##{digits}" if locale.endswith("_IN") else f"¤#,##{digits}"
+    return format_currency(amount, currency, pattern, locale=_locale(locale), currency_digits=False)
 
 
 def preferences_of(

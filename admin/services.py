@@ -29,6 +29,7 @@ from gateway.store.identity.keys import KeyStore
 from gateway.store.identity.people import PeopleStore
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.price_files import PriceFiles
+from gateway.store.money.price_proposals import PriceProposals
 from gateway.store.money.rate_limits import RateLimitTable
 from gateway.store.money.spending import SpendingReader
 from gateway.store.policies.documents import PolicyStore
@@ -109,7 +110,8 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     spares = SpareSecretTable(database, master_key(settings), clock)
     retirement = Retirement(spares, deeds)
     badge = LogBadge(database, checker, clock, settings.audit.checkpoint_period_s)
-    waiting = PendingBadge(policies, Custody(database, log, clock))
+    proposals = PriceProposals(database, clock)
+    waiting = PendingBadge(policies, Custody(database, log, clock), proposals)
     return Services(
         settings=settings,
         clock=clock,

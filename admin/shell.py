@@ -115,8 +115,7 @@ class Shell:
         person = session_of(request).person
         zones = await self._organisations()
         visible = _visible(person, sorted(zones))
-        said = request.path_params.get("organisation") or request.cookies.get(ORGANISATION_COOKIE)
-        organisation = said if said in visible else next(iter(visible), "")
+        organisation = _organisation_of(request, visible)
         badges = [badge for each in self._badges for badge in await each(person, organisation)]
         return Frame(
             person=person,
@@ -126,11 +125,28 @@ class Shell:
             places=places_of(person, organisation),
             badges=badges,
             csrf=csrf_of(request.cookies.get(COOKIE, "")),
-            way=preferences_of(request, self._currencies, zones.get(organisation, "UTC")),
+            way=self._way(request, zones, organisation),
             path=request.scope["path"],
             now_us=self._clock.utc_us(),
             undo=offered(request, self._clock.utc_us()),
         )
+
+    async def way(self, request: Request[Any, Any, Any]) -> Preferences:
+        """How they read times and money, without what the rest of a frame has to be asked for."""
+        zones = await self._organisations()
+        visible = _visible(session_of(request).person, sorted(zones))
+        return self._way(request, zones, _organisation_of(request, visible))
+
+    def _way(
+        self, request: Request[Any, Any, Any], zones: Mapping[str, str], organisation: str
+    ) -> Preferences:
+        return preferences_of(request, self._currencies, zones.get(organisation, "UTC"))
+
+
+def _organisation_of(request: Request[Any, Any, Any], visible: Sequence[str]) -> str:
+    """The one that the address names, or that was looked at last."""
+    said = request.path_params.get("organisation") or request.cookies.get(ORGANISATION_COOKIE)
+    return str(said) if said in visible else next(iter(visible), "")
 
 
 def _visible(person: Person, organisations: Sequence[str]) -> list[str]:

@@ -132,14 +132,14 @@ def _request_route(services: Services, stories: StoryReader) -> Any:
         story = await stories.story(organisation, request_id)
         if story is None:
             raise NotFoundException
-        frame = await services.shell.frame(request, "traffic")
+        way = await services.shell.way(request)
         return await services.shell.page(
             request,
             "traffic/request.html",
             "traffic",
             story=story,
             organisation=organisation,
-            verdict=verdict_of(story, frame.way),
+            verdict=verdict_of(story, way),
             peeked=request.headers.get("hx-target", "").endswith("peek"),
         )
 
@@ -148,7 +148,7 @@ def _request_route(services: Services, stories: StoryReader) -> Any:
 
 async def zone_of(request: Request[Any, Any, Any], services: Services) -> str:
     """The reader's time zone, in which the dates of a filter are meant."""
-    return (await services.shell.frame(request, ROOM)).way.zone
+    return (await services.shell.way(request)).zone
 
 
 def _back(data: ViewForm, organisation: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from msgspec import structs
+from sqlalchemy import update
 
 from gateway.access import ROLES, Grant
 from gateway.batches import LineCounts
@@ -29,18 +30,22 @@ from gateway.store.identity.teams import TeamStore
 from gateway.store.migrate import migrate
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import Claim, LeaseHolder
+from gateway.store.schema.batches import batches as batch_rows
 from gateway.types import AuditRecord, Usage
+from gateway.worker.dear_hours import HourWatch
 from gateway.workers import Applied
 from tests.admin import profiling, seeding
 from tests.admin.batches import seeding as batches
 from tests.admin.chromium import Window, window
 from tests.admin.listener import Listener, browsing
+from tests.admin.models.test_prices import ENTRY, file_of
 from tests.admin.policies.people import APPROVER, WRITER, signed_in, staff
 from tests.admin.policies.test_rolling_out import stepped, submitted
 from tests.admin.traffic.world import NOW_US, Asked, World
 
 
 SATURDAY = 5
+HOUR_US = seeding.HOUR_US
 OUT = Path(__file__).resolve().parents[2] / "docs" / "screens"
 KEYS = (
     ("payroll assistant", "people", "payroll", 40_000_000, 31_200_000, 400, 2.1),
@@ -102,6 +107,7 @@ async def fill(listener: Listener) -> str:
         await stepped(approver, place, "publish")
         await submitted(writer, STRICTER, "confidential stays home too, T-140")
     await _comply(listener)
+    await _price(listener)
     return shown
 
 
@@ -155,7 +161,7 @@ async def _comply(listener: Listener) -> None:
         )
         await browser.send("POST", f"{home}/incidents/new", INCIDENT)
     await profiling.profiles(listener)
-    key = await seeding.issue(listener, "nightly summaries", workspace="support", project="chat")
+    key = await seeding.issue(listener, "nightly summaries")
     now_us = listener.clock.utc_us()
     async with listener.database() as database:
         for lines, done in ((40, 0), (120, 117)):
@@ -163,21 +169,53 @@ async def _comply(listener: Listener) -> None:
             counts = LineCounts(succeeded=done, errored=lines - done)
             if done:
                 await batches.end(listener, database, batch, counts)
-            sent: dict[str, Any] = {"stage": "outcome", "organisation": "acme", "key_id": key}
-            sent |= {
-                "status": "ok",
-                "http_status": 200,
-                "cost_microusd": 31_000,
-                "target": "claude",
-            }
-            told = [{"batch": batch, "line": str(line)} for line in range(1, done or 11)]
-            await listener.record(
-                *(
-                    AuditRecord(**sent, request_id=f"req_{batch}_{n}", utc_us=now_us, detail=each)
-                    for n, each in enumerate(told)
-                )
-            )
+            began_us = now_us - (7 if done else 1) * HOUR_US
+            async with database.writing() as connection:
+                mine = update(batch_rows).where(batch_rows.c.id == batch)
+                await connection.execute(mine.values(created_us=began_us))
+            lines_told = [_line(key, batch, n, began_us) for n in range(1, done or 11)]
+            await listener.record(*lines_told)
         await batches.file(listener, database, key)
+
+
+def _line(key: str, batch: str, number: int, began_us: int) -> AuditRecord:
+    """One answered line of a nightly batch, half a minute after the one before."""
+    return AuditRecord(
+        stage="outcome",
+        request_id=f"req_{batch}_{number}",
+        organisation="acme",
+        workspace="research",
+        project="assistant",
+        key_id=key,
+        utc_us=began_us + number * 30_000_000,
+        model_requested="auto",
+        target="claude",
+        provider="managed",
+        jurisdiction="us",
+        data_class="S1",
+        status="ok",
+        http_status=200,
+        usage=Usage(12_000 + 97 * number, 640),
+        cost_microusd=31_000,
+        duration_us=2_400_000 + 31_000 * number,
+        detail={"batch": batch, "line": str(number)},
+    )
+
+
+async def _price(listener: Listener) -> None:
+    """Prices that somebody proposes, and an hour that was dear, found by a worker."""
+    await seeding.person(listener, "petra", "platform_admin")
+    async with browsing(listener) as browser:
+        await browser.sign_in_as("petra", seeding.PASSWORD)
+        dearer = ENTRY.output_microusd_per_mtok * 6 // 5
+        text = file_of(output_microusd_per_mtok=dearer, as_of="2027-01-11")
+        await browser.send("POST", "/models/prices/files", {"text": text, "name": "2027.toml"})
+        why = {"seen": "0", "reason": "the vendor's letter of 11 January"}
+        await browser.send("POST", "/models/prices/files/1/propose", why)
+    async with listener.database() as database:
+        await HourWatch(
+            database, listener.clock, listener.settings.alerts.dear_hour_microusd
+        ).tend()
 
 
 async def _spend(listener: Listener) -> None:
@@ -197,6 +235,11 @@ async def _spend(listener: Listener) -> None:
         asked = seeding.requests(listener, key, count, **place)
         long = _long(listener, key, dollars, is_dear=name == DEAR, **place)
         await listener.record(*(_billed(each, price) for each in (*asked, *long)))
+        if name == DEAR:
+            hour_us = listener.clock.utc_us() - HOUR_US
+            lines = [_line(key, "loop", number, hour_us) for number in range(1, 60)]
+            again = {"workspace": workspace, "project": project, "cost_microusd": 164_000}
+            await listener.record(*(structs.replace(each, detail={}, **again) for each in lines))
     await seeding.limit(listener, "org:acme", 300_000_000, "month")
     spent.append(("org:acme", sum(used for _, used in spent)))
     async with listener.database() as database:
@@ -304,7 +347,7 @@ async def main() -> None:
                 "obligations": f"{home}/compliance/obligations",
                 "incidents": f"{home}/compliance/incidents",
                 "limits": f"{home}/costs/limits",
-                "prices": "/models/prices",
+                "prices": "/models/prices/files/1",
                 "profile": f"{home}/traffic/profiles/prompts?of=auto",
                 "batches": f"{home}/batches",
                 "files": f"{home}/files",

@@ -46,6 +46,9 @@ BODIES: dict[str, dict[str, object]] = {
     "subjects": {"user": "somebody"},
     "accept": {"reason": "why"},
     "files": {"text": "[models]\n"},
+    "propose": {"reason": "a test", "seen": 1},
+    "approve": {"comment": "a test"},
+    "decline": {"comment": "a test"},
     "packs": {"log": "requests", "since_us": 0, "until_us": 1, "recipient": "somebody"},
 }
 

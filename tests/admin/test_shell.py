@@ -3,9 +3,12 @@
 import re
 
 import pytest
+from babel.numbers import format_decimal
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from admin.interrupted import Draft, carried_in, is_own_path
-from admin.preferences import Preferences
+from admin.preferences import LOCALES, Preferences
 from gateway.access import Grant
 from gateway.configuration.sections import CurrencySettings
 from gateway.secrets.secret import Secret
@@ -117,3 +120,35 @@ async def test_a_page_without_scripts_can_be_read_and_left(listener: Listener) -
         await seen.page.click(".menu.right summary")
         await seen.page.click("text=Sign out")
         assert await seen.page.inner_text("h1") == "Sign in"
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_numbers_that_are_read_again_are_written_as_the_first_time_and_by_locale(
+    locale: str,
+) -> None:
+    way, other = Preferences(locale=locale), Preferences(locale="de_CH", currency="EUR")
+
+    for value in (0, 1, 1.5, 1.0, 1234567, 0.25, -42, 1234567):
+        assert way.number(value) == format_decimal(value, locale=locale)
+        assert other.number(value) == format_decimal(value, locale="de_CH")
+    assert way.money(1_500_000) != other.money(1_500_000)
+    assert way.money(1_500_000) == Preferences(locale=locale).money(1_500_000)
+
+
+@pytest.mark.parametrize("path", ["/o/acme/traffic", "/o/acme/policies/organisation/history"])
+async def test_what_stands_around_a_page_is_asked_for_once(
+    listener: Listener, browser: Browser, path: str
+) -> None:
+    await listener.issue_key("a key")
+    await browser.sign_in()
+    asked: list[str] = []
+
+    def note(_: object, __: object, statement: str, *___: object) -> None:
+        asked.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    answer, _ = await browser.send("GET", path)
+    event.remove(Engine, "before_cursor_execute", note)
+
+    assert answer.status == 200
+    assert sum("FROM audit_checkpoints" in each for each in asked) == 1

@@ -35,6 +35,24 @@ async def test_the_room_stands_at_every_width_without_a_fault(listener: Listener
         assert seen.problems == []
 
 
+CUT = """() => [...document.querySelectorAll("main .scroll")]
+  .filter((box) => box.scrollWidth > box.clientWidth).map((box) => box.ariaLabel)"""
+
+
+async def test_no_column_is_cut_on_a_screen_of_1280_points(listener: Listener) -> None:
+    listener.clock.advance((NOW_US - listener.clock.utc_us()) / 1e6 + 60)
+    made = World(listener)
+    await made.open()
+    found = {"CREDIT_CARD": 1, "EMAIL": 2}
+    await made.write(*(Asked(n, data_class="S3", findings=found, ago_s=n) for n in range(9)))
+    async with window(listener) as seen:
+        await seen.sign_in_with_token(listener.token)
+        for path in (LIST, "/o/acme/audit", "/", "/o/acme/policies", "/models"):
+            await seen.open(path)
+            await seen.page.wait_for_timeout(200)
+            assert await seen.page.evaluate(CUT) == [], path
+
+
 async def test_the_list_is_walked_by_keyboard(listener: Listener) -> None:
     ids = await _world(listener)
     async with window(listener) as seen:
@@ -47,7 +65,9 @@ async def test_the_list_is_walked_by_keyboard(listener: Listener) -> None:
         await seen.page.keyboard.press("j")
         await seen.page.keyboard.press("Enter")
         await seen.page.wait_for_selector("#peek h2")
-        assert ids[20] in await seen.page.inner_text("#peek")
+        drawer = await seen.page.inner_text("#peek")
+        assert ids[20] in drawer
+        assert "812 · 240" in drawer, "small screens have tokens in the drawer alone"
         assert await seen.violations() == []
         await seen.page.keyboard.press("Escape")
         assert await seen.page.inner_html("#peek") == ""
