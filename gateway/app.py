@@ -10,7 +10,6 @@ from functools import cached_property, partial
 
 from classifiers.complexity.model import load as load_complexity
 from classifiers.pii.scanner import load as load_scanner
-from gateway import rhythm
 from gateway.api.application import Application, build_application
 from gateway.api.door import Door, Load
 from gateway.api.front import Front
@@ -37,7 +36,7 @@ from gateway.identity import Peppers
 from gateway.inspection import Inspector, load_calibration, load_model_ability
 from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
-from gateway.places import Rotation, make_alerting, make_cache, make_hook, make_rates, make_shipping
+from gateway.places import Rotation, make_alerting, make_cache, make_rates
 from gateway.pool.parity import Parity
 from gateway.probing import Prober
 from gateway.providers.registry import engines_among, model_hosts, pools_among
@@ -50,14 +49,13 @@ from gateway.store.identity.keys import KeyStore
 from gateway.store.money.rate_limits import RateLimitTable
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.guard import CanaryGuard
-from gateway.store.policies.scheduler import Scheduler
 from gateway.store.pool_drains import DrainKeeper, DrainTable
 from gateway.store.revisions import RevisionWatcher
 from gateway.store.schema.version import require_newest_schema
 from gateway.store.traffic.archive import DecisionArchive
 from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event, logger
-from gateway.timekeeping import clock_duties
+from gateway.turns import Turns
 from gateway.types import DialectName
 from gateway.upkeep import Duty, Upkeep
 from gateway.wiring import (
@@ -69,12 +67,11 @@ from gateway.wiring import (
     make_threads,
     visible_headers,
 )
-from gateway.worker.connecting import connection_tests
-from gateway.worker.drifting import drift_watch
+from gateway.worker.duties import Tended, duties_of
 from gateway.worker.following import Board, Following
 from gateway.worker.presence import Parts, Presence
 from gateway.worker.pricing import configured_targets, watched_prices
-from policies.limits import CACHE_S_MAX
+from gateway.worker.soundness import Soundness
 
 
 ENDPOINTS: Mapping[str, DialectName] = {
@@ -123,6 +120,7 @@ class DataPlane:
         self.snapshots = SnapshotKeeper(policies, self._prober.board(), self._watcher.age_s)
         self._policies = PolicyStore(self._database, clock)
         self._trials, self._health = Trials(settings.policy.guard), TargetHealth()
+        self._turns = Turns()
         self._audit = make_audit_log(settings, clock)
         self._guard = CanaryGuard(
             self._trials, self._policies, self.snapshots, Deeds(self._audit, clock)
@@ -149,11 +147,10 @@ class DataPlane:
         self._board = Board(self._prober, self.snapshots, self._health, self._policies)
         self._following = self._make_following()
         self._upkeep = Upkeep(self._duties())
-        self._is_reporting = True
 
     def application(self) -> Application:
         """The ASGI application of this worker's listener."""
-        load = Load(self._settings.limits.concurrent_requests_max, self.metrics)
+        load = Load(self._settings.limits.concurrent_requests_max, self.metrics, self._turns)
         make_door = partial(
             Door,
             snapshots=self.snapshots,
@@ -176,7 +173,7 @@ class DataPlane:
             clock=self._clock,
             metrics=self.metrics,
             dialect=DIALECTS["openai_chat"],
-            readiness=(self._audit_reason, self._watcher.waiting.problem),
+            readiness=(self._soundness.audit_reason, self._watcher.waiting.problem),
             draining=self._drains.under_way,
             archive=self._archive,
         )
@@ -263,6 +260,11 @@ class DataPlane:
         pools, engines = pools_among(self._providers), lambda: engines_among(self._hosts)
         return Parity(pools, engines, self._prober.serving, self._clock.monotonic_s)
 
+    @cached_property
+    def _soundness(self) -> Soundness:
+        parts = (self._evidence, self._integration, self._ledger, self.metrics)
+        return Soundness(*parts, self._settings.audit.worker)
+
     def _make_presence(self) -> Presence:
         parts = Parts(
             *(self.snapshots, self._health, self.metrics),
@@ -270,7 +272,7 @@ class DataPlane:
             engines=lambda: engines_among(self._hosts),
             differing=lambda: self._parity.differing,
             said=self._prober.said,
-            problems=self._problems,
+            problems=self._soundness.problems,
         )
         return Presence(self._settings, WorkerTable(self._database), parts, self._clock)
 
@@ -298,7 +300,7 @@ class DataPlane:
                 self._providers,
                 self._ledger,
                 self._integration.sink.outcome,
-                Deeds(self._audit, self._clock),
+                *(Deeds(self._audit, self._clock), self._audit, self._evidence),
             )
         )
 
@@ -307,7 +309,9 @@ class DataPlane:
         return make_cache(self._settings, self._clock, self.metrics.count_cache)
 
     def _pipeline(self, make: Callable[..., Pipeline] = Pipeline) -> Pipeline:
-        dispatcher = Dispatcher(self._providers, DIALECTS, self._health, self._clock)
+        dispatcher = Dispatcher(
+            *(self._providers, DIALECTS, self._health, self._clock), turns=self._turns
+        )
         exploration = self._settings.inspection.cascade_exploration
         vectors = Vectors(
             dispatcher,
@@ -326,75 +330,35 @@ class DataPlane:
             conclusion=self._conclusion,
             clock=self._clock,
             threads=self._threads,
+            turns=self._turns,
             settings=self._settings,
         )
 
     def _duties(self) -> tuple[Duty, ...]:
-        refresh_s, refresh = self._settings.secrets.refresh_s, self._rotation.refresh
-        deeds = Deeds(self._audit, self._clock)
-        scheduler = Scheduler(self._database, self._policies, deeds, self._clock)
-        duties = (
-            Duty("credentials", refresh_s, refresh, Event.CREDENTIAL_UNAVAILABLE),
-            Duty("keys", rhythm.FOLLOW_RETRY_S, self._following.follow, Event.SNAPSHOT_FAILED),
-            Duty("probe", rhythm.PROBE_S, self._board.probe, Event.PROBE_FAILED),
-            Duty("parity", rhythm.PARITY_S, self._parity.tend, Event.UPKEEP_FAILED),
-            Duty("prices", rhythm.PRICES_S, self._prices.follow, Event.PRICES_REFUSED),
-            Duty("guard", rhythm.GUARD_S, self._guard.tend, Event.GUARD_FAILED),
-            Duty(
-                *("schedule", rhythm.GUARD_S, scheduler.tend, Event.SCHEDULE_FAILED),
-                due=self._watcher.waiting.schedules,
-            ),
-            *self._integration.duties,
-            Duty("log", rhythm.LOG_S, self._write_log, Event.UPKEEP_FAILED),
-            Duty("answers", rhythm.ANSWERS_S, self._threads.forget_expired, Event.UPKEEP_FAILED),
-            Duty("cache", rhythm.ANSWERS_S, self._tidy_cache, Event.UPKEEP_FAILED),
-            Duty("health", rhythm.HEALTH_S, self._report_health, Event.UPKEEP_FAILED),
-            *drift_watch(
-                *(self._settings.drift, self._database, self._integration.sink, deeds),
-                self._clock,
-                inspector=self._inspector,
-                metrics=self.metrics,
-                hook=make_hook(self._settings, self._egress),
-            ),
-            *self._presence.duties,
-            connection_tests(
-                *(self._settings, self._database, self._evidence, self._clock),
-                providers=self._providers,
-                board=self._prober.board,
-                trial=self._rotation.trial,
-                due=self._watcher.waiting.checkups,
-            ),
+        tended = Tended(
+            *(self._settings, self._database, self._clock, self.metrics, self._egress),
+            evidence=self._evidence,
+            deeds=Deeds(self._audit, self._clock),
+            policies=self._policies,
+            watcher=self._watcher,
+            following=self._following,
+            board=self._board,
+            prober=self._prober,
+            parity=self._parity,
+            prices=self._prices,
+            guard=self._guard,
+            integration=self._integration,
+            threads=self._threads,
+            cache=self._cache,
+            inspector=self._inspector,
+            presence=self._presence,
+            rotation=self._rotation,
+            providers=self._providers,
+            soundness=self._soundness,
+            alerting=self._alerting,
+            drain_log=self._drain_log,
         )
-        chosen = clock_duties(deeds, self._settings.audit)
-        if self._alerting is not None:
-            perform = self._alerting.perform
-            chosen += (Duty("alerts", rhythm.ALERTS_S, perform, Event.ALERT_NOT_TAKEN),)
-        if ship := make_shipping(self._settings, self._egress, self._database, self._clock):
-            chosen += (Duty("sinks", rhythm.SINKS_S, ship, Event.SINK_FAILED),)
-        return duties + self._batches.duties + chosen
-
-    async def _write_log(self) -> None:
-        self._drain_log()
-
-    async def _tidy_cache(self) -> None:
-        """What no policy could still give again need not lie in memory."""
-        self._cache.forget_before(self._clock.monotonic_s() - CACHE_S_MAX)
-
-    async def _report_health(self) -> None:
-        await self._evidence.tend()
-        self.metrics.audit_healthy.set(1 if self._evidence.healthy else 0)
-        if self._is_reporting and not self._ledger.is_reporting:
-            self._log.warning(Event.LEDGER_FLUSH_FAILED, worker=self._settings.audit.worker)
-        self._is_reporting = self._ledger.is_reporting
-
-    def _audit_reason(self) -> str:
-        if self._integration.problem:
-            return "The audit log contradicts a signed checkpoint."
-        return "" if self._evidence.healthy else "The audit log cannot be written."
-
-    def _problems(self) -> tuple[str, ...]:
-        reports = "" if self._ledger.is_reporting else "What was spent cannot be reported."
-        return tuple(filter(None, (self._audit_reason(), reports)))
+        return (*duties_of(tended), *self._batches.duties)
 
     def _publish_board(self) -> None:
         self.snapshots.publish_board(self._prober.board())

@@ -33,6 +33,9 @@ BORDERS = {
     "gateway/inspection.py",
     "gateway/providers/connection.py",  # raised again in the coroutine that waits for the piece
     "gateway/upkeep.py",
+    # Both keep what a step raised for whoever asks for its results.
+    "local_engine/runner/model_runner.py",
+    "local_engine/runner/overlap.py",
     "local_engine/serve/app.py",
     "local_engine/serve/worker.py",
 }
