@@ -8,9 +8,9 @@ import asyncio
 import secrets
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import uvicorn
 from anyio import to_thread
@@ -32,6 +32,7 @@ from gateway.types import AuditRecord, Translation
 from tests.upstreams import RecordingUpstream
 
 
+Told = TypeVar("Told")
 DEMO = Place("acme", "research", "assistant")
 ENGINE_TARGET = "house-model"
 CLAUDE_TARGET = "claude-opus-5-5"
@@ -152,6 +153,10 @@ class RunningGateway:
     def loop(self) -> asyncio.AbstractEventLoop:
         """The gateway's own, for counting what lives on it."""
         return self.plane._audit._loop
+
+    async def does(self, work: Coroutine[object, object, Told]) -> Told:
+        """What `work` gives, done on the gateway's own loop: its locks belong to no other one."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
     @property
     def audit_folder(self) -> Path:

@@ -194,11 +194,11 @@ async def test_a_kept_class_rises_and_never_falls(
 ) -> None:
     """Even where nothing of what made it sensitive can be seen any more."""
     made = await client.responses.create(model=ENGINE_TARGET, input="Harmless.")
-    threads = gateway.plane._threads
-    kept = await threads._store.find(("acme", "research", "assistant"), made.id, 0)
+    store = gateway.plane._threads._store
+    kept = await gateway.does(store.find(("acme", "research", "assistant"), made.id, 0))
     assert kept is not None
     raised = msgspec.structs.replace(kept, answer_id="resp_raised", data_class="S4")
-    await threads._store.keep(raised)
+    await gateway.does(store.keep(raised))
     more = await client.responses.with_raw_response.create(
         model=CLAUDE_TARGET, input="Thanks.", previous_response_id="resp_raised"
     )
@@ -206,7 +206,7 @@ async def test_a_kept_class_rises_and_never_falls(
     assert more.headers["x-gatewright-target"] == ENGINE_TARGET
     assert not upstreams.anthropic.calls
     next_id = more.parse().id
-    again = await threads._store.find(("acme", "research", "assistant"), next_id, 0)
+    again = await gateway.does(store.find(("acme", "research", "assistant"), next_id, 0))
     assert again is not None
     assert again.data_class == "S4"
 

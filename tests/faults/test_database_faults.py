@@ -8,10 +8,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import asyncpg
@@ -309,13 +308,10 @@ async def test_when_a_workers_own_connections_are_taken_callers_are_refused_in_t
             while True:
                 _ = await held.enter_async_context(database.reading())
 
-    async def there(step: Coroutine[Any, Any, None]) -> None:
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(step, running.loop))
-
-    await there(take())
+    await running.does(take())
     found = await asyncio.gather(*(asked() for _ in range(CALLERS)))
     reply = await one.post("openai", question())
-    await there(held.aclose())
+    await running.does(held.aclose())
     slowest_s = max(took_s for _, took_s in found)
     say(capsys, f"own connections taken: refused after {slowest_s:.2f} s at most")
     assert {status for status, _ in found} == {503}

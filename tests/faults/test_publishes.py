@@ -1,7 +1,6 @@
 """A thousand publishes under load, and workers that hear of none: one snapshot, or no service."""
 
 import asyncio
-from collections.abc import Awaitable
 from pathlib import Path
 
 import aiohttp
@@ -29,13 +28,6 @@ def sends_to(target: str) -> PolicyDocument:
     return document({"name": "only", "cap_output_tokens": CAPS[target], **only})
 
 
-async def on_loop_of(gateway: RunningGateway, work: Awaitable[None]) -> None:
-    async def run() -> None:
-        await work
-
-    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(run(), gateway.loop))
-
-
 async def publish_often(gateway: RunningGateway, documents: list[PolicyDocument]) -> None:
     """On the gateway's own loop, between two turns of its requests."""
     snapshots = gateway.plane.snapshots
@@ -52,7 +44,7 @@ async def test_every_request_is_under_exactly_one_snapshot_while_a_thousand_are_
     documents = {target: sends_to(target) for target in CAPS}
     decisions: dict[str, str] = {}
     publishing = asyncio.ensure_future(
-        on_loop_of(gateway, publish_often(gateway, list(documents.values())))
+        gateway.does(publish_often(gateway, list(documents.values())))
     )
 
     async def keep_asking() -> None:
@@ -66,7 +58,7 @@ async def test_every_request_is_under_exactly_one_snapshot_while_a_thousand_are_
         await publishing
     finally:
         snapshots = gateway.plane.snapshots
-        await on_loop_of(gateway, reset(gateway))
+        await gateway.does(reset(gateway))
     assert snapshots.policies.levels == {}
 
     records = [each for each in await gateway.records() if each.request_id in decisions]

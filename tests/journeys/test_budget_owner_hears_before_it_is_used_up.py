@@ -79,10 +79,8 @@ async def test_each_percentage_of_each_window_is_told_once_with_the_amounts(
             """What the worker does every five seconds."""
             alerting = gateway.plane._alerting
             assert alerting is not None
-            work = [gateway.plane._ledger.flush(), alerting.perform()]
-            for each in work:
-                done = asyncio.run_coroutine_threadsafe(each, gateway.loop)
-                await asyncio.wrap_future(done)
+            await gateway.does(gateway.plane._ledger.flush())
+            await gateway.does(alerting.perform())
 
         price = await spend()
         database = open_database(gateway.settings.database_url)
