@@ -18,7 +18,7 @@ from gateway.dialects.loss import unsupported
 from gateway.dialects.openai_chat.errors import encode_error
 from gateway.dialects.openai_chat.stream_in import ChatStreamDecoder
 from gateway.dialects.openai_chat.stream_out import ChatPassThrough
-from gateway.dialects.strict_json import ModelName, PositiveInt, checked, decode_object
+from gateway.dialects.strict_json import Count, ModelName, PositiveInt, checked, decode_object
 from gateway.errors import GatewrightError, UpstreamMalformed
 from gateway.ports import Standing, StreamDecoder, StreamEncoder, UpstreamBody
 from gateway.types import ChatRequest, Completion, DialectName, Target, Usage
@@ -45,7 +45,7 @@ class Vector(Struct):
 
 
 class UsageWire(Struct):
-    prompt_tokens: Annotated[int, Meta(ge=0)] | None = None
+    prompt_tokens: Count | None = None
 
 
 class Reply(Struct):

@@ -28,6 +28,9 @@ ModelName = Annotated[
     str, Meta(min_length=1, max_length=MODEL_LENGTH_MAX, pattern=r"\A[^\x00-\x1f\x7f]+\Z")
 ]
 PositiveInt = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Count = Annotated[int, Meta(ge=0, le=10**9)]
+"""Tokens that an upstream says it counted. No answer has so many: a larger figure is no count, and
+what it would cost fits into no column of a budget."""
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 Wire = TypeVar("Wire")

@@ -8,8 +8,7 @@ from msgspec import Struct, structs
 from gateway.dialects import body
 from gateway.dialects.anthropic_messages import request as requests
 from gateway.dialects.anthropic_messages.dialect import AnthropicMessages
-from gateway.dialects.anthropic_messages.wire import Count
-from gateway.dialects.strict_json import decode_object
+from gateway.dialects.strict_json import Count, decode_object
 from gateway.errors import UpstreamMalformed
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, Completion, Target, Usage

@@ -4,12 +4,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from gateway.dialects.strict_json import Fraction, ModelName
+from gateway.dialects.strict_json import Count, Fraction, ModelName
 
 
 STOPS_MAX = 64
 
-Count = Annotated[int, Meta(ge=0)]
 Object = dict[str, object]
 
 

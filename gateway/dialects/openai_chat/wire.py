@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from gateway.dialects.strict_json import Fraction, ModelName, PositiveInt
+from gateway.dialects.strict_json import Count, Fraction, ModelName, PositiveInt
 
 
 STOPS_MAX = 16
@@ -13,7 +13,6 @@ STOPS_MAX = 16
 LOGPROBS_MAX = 20
 """The vendor's own limit, and what compatible servers come with."""
 
-Count = Annotated[int, Meta(ge=0)]
 Object = dict[str, object]
 
 

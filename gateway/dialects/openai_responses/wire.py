@@ -5,10 +5,9 @@ from typing import Annotated, Literal
 from msgspec import Meta, Raw, Struct
 
 from gateway.dialects.openai_chat.wire import LOGPROBS_MAX, InputDetails, OutputDetails
-from gateway.dialects.strict_json import Fraction, ModelName, PositiveInt
+from gateway.dialects.strict_json import Count, Fraction, ModelName, PositiveInt
 
 
-Count = Annotated[int, Meta(ge=0)]
 Object = dict[str, object]
 
 

@@ -1,0 +1,76 @@
+"""Token counts that no answer can have: they are not believed, and nobody's money stands still."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from gateway.clock import SystemClock
+from gateway.store.engine import open_database
+from gateway.store.money.leases import LeaseTable
+from tests.faults.envelopes import STYLES, Caller, Reply, Style, ask
+from tests.running_gateway import CLAUDE_TARGET, GPT_TARGET, RunningGateway, Upstreams
+from tests.upstreams import Answer
+
+
+pytestmark = pytest.mark.anyio
+TARGETS: dict[Style, str] = {"openai": GPT_TARGET, "anthropic": CLAUDE_TARGET}
+ABSURD = 10**19
+
+
+@pytest.fixture
+async def billed(
+    tmp_path: Path, sqlite_template: Path, own_upstreams: Upstreams
+) -> AsyncIterator[RunningGateway]:
+    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
+    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
+    async with RunningGateway(tmp_path, url, own_upstreams) as running:
+        yield running
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("style", STYLES)
+async def test_an_absurd_count_stops_neither_the_reports_nor_anybody_else(
+    style: Style,
+    stream: bool,
+    billed: RunningGateway,
+    own_upstreams: Upstreams,
+    http: aiohttp.ClientSession,
+) -> None:
+    await billed.limit("org:acme", 1_000_000_000)
+    caller = Caller(billed, http, await billed.issue_key())
+    for upstream in own_upstreams.managed:
+        upstream.answer_once(Answer(output_tokens=ABSURD))
+
+    absurd = await caller.post(style, ask(style, model=TARGETS[style], stream=stream))
+    good = await caller.post(style, ask(style, model=TARGETS[style]))
+
+    costs = [await cost_of(billed, each) for each in (absurd, good)]
+    # What was shown of a stream before its count came stays shown.
+    assert absurd.status in ({200, 502} if stream else {502})
+    assert good.status == 200
+    assert costs[0] < 1_000
+    assert 0 < costs[1] < 1_000
+    async with asyncio.timeout(20):
+        while await spent(billed) != sum(costs):
+            await asyncio.sleep(0.01)
+
+
+async def cost_of(gateway: RunningGateway, reply: Reply) -> int:
+    """What its one outcome says."""
+    records = await gateway.records(reply.request_id)
+    (outcome,) = [each for each in records if each.stage == "outcome"]
+    return outcome.cost_microusd
+
+
+async def spent(gateway: RunningGateway) -> int:
+    """What was reported of the organisation's budget."""
+    database = open_database(gateway.settings.database_url)
+    try:
+        (budget,) = await LeaseTable(database, SystemClock()).budgets_of(["org:acme"])
+    finally:
+        await database.close()
+    return budget.spent_microusd
