@@ -165,7 +165,7 @@ async def reveal_show(config_file: Path, reveal_id: str) -> None:
 @config_option
 @asynchronous
 async def reveal_report(config_file: Path) -> None:
-    """Print the reveals of the last seven days as JSON lines: who, why, approved by whom, used."""
+    """Print reveals asked for or approved in the last seven days, as JSON lines: who, why, used."""
     async with opened_custody(load_settings(config_file)) as (custody, _):
         for each in await custody.reveals(SystemClock().utc_us() - WEEK_US):
             click.echo(msgspec.json.encode(each).decode())

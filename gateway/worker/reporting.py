@@ -128,6 +128,8 @@ class RevealReporting:
 
 
 def _summed(week: Week, reveals: Sequence[Reveal]) -> RevealReport:
+    asked = [each for each in reveals if week.since_us <= each.asked_us < week.until_us]
+    approved = [each for each in reveals if week.since_us <= each.approved_us < week.until_us]
     return RevealReport(
         organisation=week.organisation,
         since_us=week.since_us,
@@ -135,9 +137,9 @@ def _summed(week: Week, reveals: Sequence[Reveal]) -> RevealReport:
         claimed_us=0,
         made_us=0,
         sent_us=0,
-        asked=len(reveals),
-        approved=sum([bool(each.approved_by) for each in reveals]),
-        readings=sum([each.used for each in reveals]),
+        asked=len(asked),
+        approved=len(approved),
+        readings=sum([each.used for each in approved]),
         people=len({each.asked_by for each in reveals}),
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Table, insert, select, update
+from sqlalchemy import ColumnElement, Table, and_, insert, or_, select, update
 
 from gateway.clock import Clock
 from gateway.deeds import Deeds
@@ -236,8 +236,8 @@ class Custody:
         return found
 
     async def reveals(self, since_us: int, organisation: str | None = None) -> Sequence[Reveal]:
-        """Those asked for since then, oldest first: the weekly report."""
-        where = audit_reveals.c.asked_us >= since_us
+        """Those asked for or approved since then, oldest first: the weekly report."""
+        where = (audit_reveals.c.asked_us >= since_us) | (audit_reveals.c.approved_us >= since_us)
         if organisation is not None:
             where &= audit_reveals.c.organisation == organisation
         found: list[Reveal] = await self._read(audit_reveals, Reveal, where)
@@ -270,15 +270,18 @@ class Custody:
 async def reveals_between(
     database: Database, organisation: str, since_us: int, until_us: int
 ) -> Sequence[Reveal]:
-    """Those asked for in a span (the end is exclusive), oldest first."""
+    """Those asked for or approved in a span (the end is exclusive), oldest first.
+
+    Nothing asked for goes stale while it waits: it may be approved, and read, weeks later.
+    """
     columns = audit_reveals.c
+    was_then = [
+        and_(moment >= since_us, moment < until_us)
+        for moment in (columns.asked_us, columns.approved_us)
+    ]
     query = (
         select(audit_reveals)
-        .where(
-            columns.organisation == organisation,
-            columns.asked_us >= since_us,
-            columns.asked_us < until_us,
-        )
+        .where(columns.organisation == organisation, or_(*was_then))
         .order_by(columns.asked_us, columns.id)
     )
     async with database.reading() as connection:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, func, select, update
 
 from gateway.clock import Clock
+from gateway.store.custody.orders import REVEAL_MINUTES_MAX
 from gateway.store.engine import Database
 from gateway.store.schema.custody import reveal_reports
 from gateway.store.schema.tables import organisations
@@ -21,6 +22,8 @@ from gateway.store.speech import insert_into
 
 CLAIM_US: Final = 60_000_000
 """Whoever claimed a report and is not done with it by then gives it up to others."""
+SETTLED_US: Final = (REVEAL_MINUTES_MAX + 5) * 60_000_000
+"""So long after a week nothing is read any more that was approved in it, by any process's clock."""
 WEEKS_BACK: Final = 4
 """So many weeks are made up for where no worker ran."""
 SHOWN_MAX: Final = 53
@@ -41,7 +44,7 @@ class Week(Struct, frozen=True):
 
 
 class RevealReport(Struct, frozen=True):
-    """What was asked for in a week, as it stood when the report was made."""
+    """What was asked for and approved in a week, and how often it was read until it closed."""
 
     organisation: str
     since_us: int
@@ -54,7 +57,7 @@ class RevealReport(Struct, frozen=True):
     approved: int
     readings: int
     people: int
-    """By how many it was asked for."""
+    """Who asked for any of it."""
 
 
 class RevealReports:
@@ -68,9 +71,10 @@ class RevealReports:
         """Weeks without a report, the oldest of each organisation first.
 
         An organisation without any report yet gets the last week's; one that had them gets what
-        was missed.
+        was missed. A week is waited for until what was approved at its end has closed: each reading
+        is counted in the week of its approval, and in no other.
         """
-        now_us = self._clock.utc_us()
+        settled_us = self._clock.utc_us() - SETTLED_US
         names = select(organisations.c.name, organisations.c.time_zone, organisations.c.created_us)
         last = select(_T.organisation, func.max(_T.since_us)).where(_T.made_us > 0)
         async with self._database.reading() as connection:
@@ -80,7 +84,7 @@ class RevealReports:
         owed: list[Week] = []
         for name, zone, created_us in all_names:
             since_us = newest.get(name)
-            weeks = weeks_before(name, now_us, zone, WEEKS_BACK if since_us is not None else 1)
+            weeks = weeks_before(name, settled_us, zone, WEEKS_BACK if since_us is not None else 1)
             owed += [
                 week
                 for week in weeks
@@ -158,7 +162,7 @@ class RevealReports:
 
     async def since(self, made_us: int, visible: Collection[str] | None) -> Sequence[RevealReport]:
         """Those made since then that have something in them, of these organisations or of all."""
-        where = (_T.made_us >= made_us) & (_T.asked > 0)
+        where = (_T.made_us >= made_us) & (_T.asked + _T.approved > 0)
         if visible is not None:
             where &= _T.organisation.in_(sorted(visible))
         return await self._read(where)

@@ -99,6 +99,21 @@ async def test_reading_wants_a_fresh_proof_and_an_own_organisation(listener: Lis
     assert SAID not in page
 
 
+async def test_what_was_asked_for_long_ago_and_approved_now_is_shown_as_open(
+    listener: Listener,
+) -> None:
+    (wanted,) = await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora:
+        one = await ask(cora, wanted)
+    listener.clock.advance(8 * 86_400)
+    async with person(listener, "dan", "approver") as dan, person(listener, "eve") as eve:
+        await dan.send("POST", f"{one}/approve")
+        _, standing = await eve.send("GET", "/api/organisations/acme/compliance")
+        told = msgspec.json.decode(standing)
+        assert len(told["open"]) == 1
+        assert len(told["this_week"]) == 1
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"reason": " "}, {"ticket": ""}, {"minutes": "0"}, {"minutes": "61"}, {"minutes": "x"}],

@@ -121,9 +121,10 @@ async def world(database_url: str) -> AsyncIterator[World]:
 async def test_a_week_is_reported_once_by_two_workers(world: World) -> None:
     await world.reveal("T-1")
     await world.reveal("T-2")
+    world.clock.advance(5 * DAY_S - 10.1 * 3_600.0)  # Monday, before one
     await world.tend()
-    assert not world.recorded()  # The week is not over.
-    world.clock.advance(5 * DAY_S)  # Monday
+    assert not world.recorded()  # What was approved before midnight may be open still.
+    world.clock.advance(10.0 * 3_600.0)
     await world.reveal("T-3")  # of the next week
     for _ in range(3):
         await world.tend()
@@ -142,6 +143,37 @@ async def test_a_week_is_reported_once_by_two_workers(world: World) -> None:
     (report,) = await world.reports.of("acme")
     assert (report.asked, report.readings) == (2, 2)
     assert 0 < report.made_us <= report.sent_us
+
+
+async def test_what_was_read_after_its_week_is_in_the_report_of_the_next(world: World) -> None:
+    """Asked on Sunday before midnight, agreed to and read on Monday."""
+    world.clock.advance(4 * DAY_S + 13.9 * 3_600.0)
+    late = await world.custody.ask_reveal(
+        "ann", "acme", "", reason="a complaint", ticket="T-1", minutes=60
+    )
+    open_still = await world.custody.ask_reveal(
+        "ann", "acme", "", reason="a complaint", ticket="T-2", minutes=60
+    )
+    await world.custody.approve_reveal("bob", open_still.id)
+    world.clock.advance(0.2 * 3_600.0)  # Monday
+    await world.tend()
+    await world.custody.use_reveal("ann", open_still.id)
+    world.clock.advance(1.1 * 3_600.0)
+    await world.tend()
+    await world.custody.approve_reveal("bob", late.id)
+    for _ in range(3):
+        await world.custody.use_reveal("ann", late.id)
+    world.clock.advance(2 * WEEK_S)
+    await world.tend()
+
+    first, second, third = sorted(world.recorded(), key=lambda each: each.detail["week"])
+    named = ("asked", "approved", "readings", "people")
+    assert [first.detail[name] for name in named] == ["2", "1", "1", "1"]
+    assert [second.detail[name] for name in named] == ["0", "1", "3", "1"]
+    assert [third.detail[name] for name in named] == ["0", "0", "0", "0"]
+    assert [each["ticket"] for each in msgspec.json.decode(second.detail["after"])] == ["T-1"]
+    seen = await world.reports.since(0, None)
+    assert [each.readings for each in seen] == [3, 1]
 
 
 async def test_every_week_follows_also_one_without_reveals_and_those_that_were_missed(
