@@ -7,11 +7,12 @@ import msgspec
 
 from policies.document import Canary, Constraint, PolicyBody, Preference
 from policies.possible import Search
-from policies.tightening import narrows
+from policies.tightening import Around, Verdict, verdict
 
 
 _MAY_WIDEN: Final = " (may widen what is allowed)"
 _NARROWS: Final = " (narrows what is allowed)"
+_MARKS: Final[Mapping[Verdict, str]] = {"may widen": _MAY_WIDEN, "narrows": _NARROWS, "same": ""}
 Subject: TypeAlias = Literal["default", "constraint", "preference", "order", "test"]
 
 
@@ -19,7 +20,8 @@ class Amendment(msgspec.Struct, frozen=True):
     """One change between two documents; `name` is that of the default or the rule, if it has one.
 
     `may_widen` is said of whatever may let a request reach a target that was closed to it, and
-    `narrows` of a change to a constraint that is shown not to (`policies.tightening`).
+    `narrows` of a change that is shown not to (`policies.tightening`). A constraint that changed
+    without either lets every request reach what it reached before.
     """
 
     subject: Subject
@@ -49,15 +51,17 @@ def _defaults(before: PolicyBody, after: PolicyBody) -> Iterator[Amendment]:
     for name in type(before.defaults).__struct_fields__:
         old, new = getattr(before.defaults, name), getattr(after.defaults, name)
         if old != new:
-            sentence = f"default {name}: {_words(old)} → {_words(new)}"
-            yield Amendment("default", name, sentence)
+            is_of_closed = name == "when_requested_model_closed"
+            opens, shuts = is_of_closed and new == "substitute", is_of_closed and new == "refuse"
+            mark = _MAY_WIDEN if opens else _NARROWS if shuts else ""
+            sentence = f"default {name}{mark}: {_words(old)} → {_words(new)}"
+            yield Amendment("default", name, sentence, opens, shuts)
 
 
 def _constraints(before: PolicyBody, after: PolicyBody) -> Iterator[Amendment]:
     old = {rule.name: rule for rule in before.constraints}
     new = {rule.name: rule for rule in after.constraints}
-    refuses = after.defaults.when_requested_model_closed == "refuse"
-    search = Search()
+    search, around = Search(), Around.between(before, after)
     for name, rule in old.items():
         if name not in new:
             sentence = f"constraint *{name}* was removed{_MAY_WIDEN}: {_described(rule)}"
@@ -68,10 +72,9 @@ def _constraints(before: PolicyBody, after: PolicyBody) -> Iterator[Amendment]:
                 "constraint", name, f"constraint *{name}* was added: {_described(rule)}"
             )
         elif rule != old[name]:
-            is_stricter = narrows(old[name], rule, search, refuses=refuses)
-            mark = _NARROWS if is_stricter else _MAY_WIDEN
-            sentence = f"constraint *{name}* changed{mark}: {_changes(old[name], rule)}"
-            yield Amendment("constraint", name, sentence, not is_stricter, is_stricter)
+            found = verdict(old[name], rule, around, search)
+            sentence = f"constraint *{name}* changed{_MARKS[found]}: {_changes(old[name], rule)}"
+            yield Amendment("constraint", name, sentence, found == "may widen", found == "narrows")
 
 
 def _preferences(before: Sequence[Preference], after: Sequence[Preference]) -> Iterator[Amendment]:

@@ -65,7 +65,7 @@ class Search:
     """Asks about conditions of one document; each is taken apart once."""
 
     def __init__(self) -> None:
-        self._left = STEPS_MAX
+        self.left = STEPS_MAX
         self._asked: dict[str, _Asked] = {}
 
     def could(self, holding: Sequence[str | None], missing: Sequence[str | None]) -> bool:
@@ -74,13 +74,17 @@ class Search:
             return False
         met = [self._taken(when) for when in holding if when is not None]
         missed = [self._taken(when) for when in missing if when is not None]
-        if self._left <= 0:
+        if self.left <= 0:
             return True
-        budget = min(STEPS_OF_ONE, self._left)
+        budget = min(STEPS_OF_ONE, self.left)
         attempt = _Attempt(met, missed, budget)
         found = attempt.succeeds()
-        self._left -= budget - attempt.left
+        self.spend(budget - attempt.left)
         return found
+
+    def spend(self, steps: int) -> None:
+        """Count what else is looked at on behalf of the document."""
+        self.left -= steps
 
     def _taken(self, when: str) -> "_Asked":
         if when not in self._asked:

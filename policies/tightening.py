@@ -2,56 +2,155 @@
 
 Shown is: whatever is asked, no target may answer that might not have answered before. That is what
 policy decides; whether money or room then suffices is not looked at. Where a model that is asked
-for by name and closed is substituted, closing one opens others to that request, so that it counts
-as narrowing only where such requests are refused.
+for by name and closed is substituted, closing one opens others to that request: closing more then
+narrows only where no such request is left to be substituted. Either none can ask for a target that
+the change closes (the rule is for requests that name none, or other rules refuse them or close the
+target anyway), or nothing is left open that could take the target's place.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
 
-from policies.document import Constraint
+import msgspec
+
+from policies.document import Constraint, PolicyBody
+from policies.facts import AUTO, ROUTE_PREFIX, TargetFacts
+from policies.kinds import Kind, kinds
 from policies.possible import Search
-from policies.selectors import Selector
+from policies.problems import Position
+from policies.selectors import Selector, Selects, compile_selector
+from policies.syntax import Compare, ListLiteral, Name, canonical_text
+from policies.syntax import Literal as Written
 
 
-def narrows(old: Constraint, new: Constraint, search: Search, *, refuses: bool) -> bool:
-    """Whether a rule became stricter in something, and looser in nothing.
+Verdict: TypeAlias = Literal["narrows", "same", "may widen"]
+KINDS_MAX: Final = 20_000
+_NAMES_TOGETHER: Final = 32
+"""In one condition: expressions have a longest."""
+_NAMELESS: Final = f'model_requested == "{AUTO}" or startswith(model_requested, "{ROUTE_PREFIX}")'
+"""Requests that leave the choice to the policy are never substituted."""
 
-    `refuses` says that the new document refuses a request whose model is closed to it.
-    """
-    changed = [
+
+class Around(msgspec.Struct, frozen=True):
+    """What of the rest of a policy bears on a rule that changed."""
+
+    kept: tuple[Constraint, ...]
+    """The constraints that are in both documents."""
+    denying: tuple[str | None, ...]
+    """When the new document refuses a request, whatever its model is."""
+    refuses: bool
+    """Whether it refuses one whose model is closed to it."""
+
+    @staticmethod
+    def between(before: PolicyBody, after: PolicyBody) -> "Around":
+        old = {rule.name: rule for rule in before.constraints}
+        return Around(
+            tuple(rule for rule in after.constraints if rule == old.get(rule.name)),
+            tuple(rule.when for rule in after.constraints if rule.deny is not None),
+            after.defaults.when_requested_model_closed == "refuse",
+        )
+
+
+def verdict(old: Constraint, new: Constraint, around: Around, search: Search) -> Verdict:
+    """Whether the rule became stricter in something and looser in nothing, or neither."""
+    if not _is_within(new, old, around, search):
+        return "may widen"
+    return "same" if _is_within(old, new, around, search) else "narrows"
+
+
+def _is_within(new: Constraint, old: Constraint, around: Around, search: Search) -> bool:
+    """Whether a rule surely lets no request reach more than another one in its place."""
+    changed = {
         name
         for name in Constraint.__struct_fields__
         if getattr(old, name) != getattr(new, name) and not _is_wording(name, old, new)
-    ]
-    closes = new.allow_only is not None or new.forbid is not None
-    if closes and not refuses and not _CLOSING.isdisjoint(changed):
+    }
+    if any(
+        name not in _STRICTER or not _STRICTER[name](getattr(old, name), getattr(new, name))
+        for name in changed - _CLOSING
+    ):
         return False
-    return bool(changed) and all(
-        _covers(old.when, new.when, search)
-        if name == "when"
-        else name in _STRICTER and _STRICTER[name](getattr(old, name), getattr(new, name))
-        for name in changed
-    )
+    if "when" in changed and search.could([old.when], [new.when]):
+        return False
+    return changed.isdisjoint(_CLOSING) or _closes_within(new, old, around, search)
 
 
-def within(inner: Selector, outer: Selector) -> bool:
-    """Whether everything that `inner` selects is selected by `outer` too; False if unsure."""
-    return (
-        outer.in_house in (None, inner.in_house)
-        and all(
-            not getattr(outer, name)
-            or (getattr(inner, name) and set(getattr(inner, name)) <= set(getattr(outer, name)))
-            for name in ("jurisdictions", "targets", "tiers", "providers")
+def _closes_within(new: Constraint, old: Constraint, around: Around, search: Search) -> bool:
+    """Whether what it closes takes no request to a target that was out of its reach."""
+    if not _selectors(old) and not _selectors(new):
+        return True
+    anyway = [
+        rule
+        for rule in around.kept
+        if _selectors(rule) and not search.could([new.when], [rule.when])
+    ]
+    seen = _kinds([old, new, *anyway], search)
+    if not seen:
+        anyway, seen = [], _kinds([old, new], search)
+    if not seen:
+        return False
+    closed_anyway, closed, was_closed = _closer(*anyway), _closer(new), _closer(old)
+    left = [kind for kind in seen if not closed_anyway(kind.target)]
+    if any(was_closed(kind.target) and not closed(kind.target) for kind in left):
+        return False
+    if around.refuses or all(closed(kind.target) for kind in left):
+        return True
+    named = dict.fromkeys(kind.names for kind in seen)
+    lost = {(kind.names, was_closed(kind.target)): None for kind in left if closed(kind.target)}
+    return not any(
+        search.could(
+            [new.when, *asking],
+            [_NAMELESS, *around.denying, *others, *([old.when] if was else [])],
         )
-        and set(outer.capabilities) <= set(inner.capabilities)
-        and set(outer.assurances) <= set(inner.assurances)
+        for names, was in lost
+        for asking, others in _asking(names, [each for each in named if each])
     )
 
 
-def _covers(old: str | None, new: str | None, search: Search) -> bool:
-    """Whether every request that the rule applied to is one that it applies to still."""
-    return not search.could([old], [new])
+def _kinds(rules: Sequence[Constraint], search: Search) -> tuple[Kind, ...]:
+    """The targets that the rules tell apart; none where they are too many."""
+    selectors = [each for rule in rules for each in _selectors(rule)]
+    found = kinds(selectors, at_most=min(KINDS_MAX, search.left // len(selectors)))
+    search.spend(len(found) * len(selectors))
+    return found
+
+
+def _asking(
+    names: Sequence[str], named: Sequence[Sequence[str]]
+) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+    """Conditions that hold and do not, where a request asks for one of the names.
+
+    Without names: where it asks for one that is not among those `named`.
+    """
+    if names:
+        yield from (([each], []) for each in _among(names))
+    else:
+        yield [], [each for some in named for each in _among(some)]
+
+
+def _among(names: Sequence[str]) -> Iterator[str]:
+    at = Position(1, 1)
+    for first in range(0, len(names), _NAMES_TOGETHER):
+        some = names[first : first + _NAMES_TOGETHER]
+        listed = ListLiteral(tuple(Written(each, at) for each in some), at)
+        yield canonical_text(Compare("in", Name("model_requested", at), listed, at))
+
+
+def _selectors(rule: Constraint) -> list[Selector]:
+    return [each for each in (rule.allow_only, rule.forbid) if each is not None]
+
+
+def _closer(*rules: Constraint) -> Selects:
+    """Whether one of the rules closes a target to the requests that it applies to."""
+    allowing = [compile_selector(each) for rule in rules if (each := rule.allow_only) is not None]
+    forbidding = [compile_selector(each) for rule in rules if (each := rule.forbid) is not None]
+
+    def closes(target: TargetFacts) -> bool:
+        return any(each(target) for each in forbidding) or not all(
+            each(target) for each in allowing
+        )
+
+    return closes
 
 
 def _is_wording(name: str, old: Constraint, new: Constraint) -> bool:
@@ -60,14 +159,6 @@ def _is_wording(name: str, old: Constraint, new: Constraint) -> bool:
 
 def _is_lower(old: int | None, new: int | None) -> bool:
     return new is not None and (old is None or new < old)
-
-
-def _allows_less(old: Selector | None, new: Selector | None) -> bool:
-    return new is not None and (old is None or within(new, old))
-
-
-def _forbids_more(old: Selector | None, new: Selector | None) -> bool:
-    return new is not None and (old is None or within(old, new))
 
 
 def _is_set(old: object, new: object) -> bool:
@@ -80,8 +171,6 @@ _WORDED: Final = frozenset({"deny", "require_approval"})
 """Their texts are told to who is refused; other words refuse the same."""
 _SCANS: Final = (None, "count", "mask")
 _STRICTER: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
-    "allow_only": _allows_less,
-    "forbid": _forbids_more,
     "deny": _is_set,
     "cap_output_tokens": _is_lower,
     "cap_input_tokens": _is_lower,
@@ -91,5 +180,5 @@ _STRICTER: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "redact": _is_set,
     "scan_output": lambda old, new: _SCANS.index(new) > _SCANS.index(old),
 }
-"""What of a rule can be shown to be stricter. Not in here: what is kept of the content, as the
+"""What else of a rule can be shown to be stricter. Not in here: what is kept of the content, as the
 configuration has a word in it."""

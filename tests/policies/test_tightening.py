@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from policies.decide import decide
 from policies.difference import Amendment, amendments
 from policies.facts import Facts
+from policies.kinds import kinds
 from policies.selectors import Selector, compile_selector
-from policies.tightening import within
 from tests.policies.worlds import (
     NAMES,
     PREFERENCE_LISTS,
@@ -113,14 +113,25 @@ def test_what_is_said_to_narrow_lets_no_request_reach_more(
             assert reached <= set(decide(before, facts).candidates)
 
 
-@given(inner=RAW_SELECTORS, outer=RAW_SELECTORS, name=st.sampled_from(NAMES), data=st.data())
-def test_a_selector_within_another_selects_nothing_else(
-    inner: Selector, outer: Selector, name: str, data: st.DataObject
+@given(
+    selectors=st.lists(RAW_SELECTORS, min_size=1, max_size=3),
+    name=st.sampled_from([*NAMES, "unheard-of"]),
+    data=st.data(),
+)
+def test_every_target_is_of_a_kind_that_the_same_selectors_select(
+    selectors: list[Selector], name: str, data: st.DataObject
 ) -> None:
     target = data.draw(targets(name))
-    assert within(inner, inner)
-    if within(inner, outer) and compile_selector(inner)(target):
-        assert compile_selector(outer)(target)
+    seen = kinds(selectors, at_most=1_000_000)
+    listed = {each for selector in selectors for each in selector.targets}
+    chosen = [compile_selector(each) for each in selectors]
+    assert any(
+        [selects(kind.target) for selects in chosen] == [selects(target) for selects in chosen]
+        for kind in seen
+        if (name in kind.names if name in listed else not kind.names)
+    )
+    assert kinds(selectors, at_most=len(seen)) == seen
+    assert kinds(selectors, at_most=len(seen) - 1) == ()
 
 
 @pytest.mark.parametrize(
@@ -158,9 +169,7 @@ def test_what_refuses_more_or_caps_lower_narrows_whatever_the_default(old: Rule,
         ({"forbid": {"in_house": False}, "when": "stream"}, {"forbid": {"in_house": False}}),
     ],
 )
-def test_closing_more_narrows_only_where_closed_models_are_not_substituted(
-    old: Rule, new: Rule
-) -> None:
+def test_closing_more_may_widen_where_a_closed_model_is_substituted(old: Rule, new: Rule) -> None:
     assert _said(old, new, REFUSE).narrows
     assert _said(old, new, {}).may_widen
     assert _said(new, old, REFUSE).may_widen
@@ -169,7 +178,6 @@ def test_closing_more_narrows_only_where_closed_models_are_not_substituted(
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ({"deny": "No."}, {"deny": "Never."}),
         ({"cap_output_tokens": 10, "no_cache": True}, {"cap_output_tokens": 9}),
         ({"audit_content": "none"}, {"audit_content": "encrypted"}),
         ({"allow_only": {"tiers": ["mid"]}}, {"allow_only": {"jurisdictions": ["eu"]}}),
@@ -188,3 +196,122 @@ def test_a_request_for_a_closed_model_by_name_is_why_substitution_counts() -> No
     facts = request(model_requested=names[0])
     assert decide(document(old), facts).candidates == (names[0],)
     assert set(decide(document(new), facts).candidates) == set(names[1:])
+
+
+EU: Rule = {"allow_only": {"jurisdictions": ["eu"]}}
+EU_US: Rule = {"allow_only": {"jurisdictions": ["eu", "us"]}}
+FREE_CHOICE = 'model_requested == "auto" or startswith(model_requested, "auto:")'
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        # Only for requests that leave the choice to the policy.
+        ({**EU_US, "when": FREE_CHOICE}, {**EU, "when": FREE_CHOICE}),
+        ({**EU_US, "when": 'model_requested == "auto"'}, {**EU, "when": FREE_CHOICE}),
+        ({"when": 'model_requested == "auto"', **EU}, {"when": FREE_CHOICE, **EU}),
+        # Whoever asks for a model by name asks for one that stays open.
+        (
+            {"allow_only": {"targets": ["a", "b", "c"]}, "when": 'model_requested in ["a", "b"]'},
+            {"allow_only": {"targets": ["a", "b"]}, "when": 'model_requested in ["a", "b"]'},
+        ),
+        # Nothing is left that could take the place of what it closes.
+        (EU, {**EU, "forbid": {"jurisdictions": ["eu", "us"]}}),
+        (EU, {**EU, "forbid": {"in_house": True, "jurisdictions": ["eu"]}, "deny": "No."}),
+        ({"deny": "No.", **EU_US}, {"deny": "No.", **EU}),
+    ],
+)
+def test_a_smaller_choice_narrows_where_no_request_can_be_given_a_substitute(
+    old: Rule, new: Rule
+) -> None:
+    assert (_said(old, new, {}).narrows, _said(old, new, {}).may_widen) == (True, False)
+    assert (_said(new, old, {}).narrows, _said(new, old, {}).may_widen) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        # Closed to the same requests before and after, by a rule that stays.
+        [{"forbid": {"jurisdictions": ["us"]}}],
+        [{"allow_only": {"jurisdictions": ["eu", "in-house"]}, "when": "stream or not stream"}],
+        # Whoever names a model is refused.
+        [{"deny": "No.", "when": f"not ({FREE_CHOICE})"}],
+        [
+            {"deny": "No.", "when": 'stream and model_requested != "auto"'},
+            {"deny": "No.", "when": 'not stream and model_requested != "auto"'},
+        ],
+        # Nothing else stays open.
+        [{"forbid": {"jurisdictions": ["eu", "in-house"]}}],
+    ],
+)
+def test_the_rules_beside_it_may_show_that_a_smaller_choice_narrows(others: list[Rule]) -> None:
+    before, after = (
+        document({"name": "c", **EU_US}, *others),
+        document({"name": "c", **EU}, *others),
+    )
+    (found,) = amendments(before.body, after.body)
+    assert not found.may_widen
+    assert amendments(document({"name": "c", **EU_US}).body, document({"name": "c", **EU}).body)[
+        0
+    ].may_widen
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [{"forbid": {"jurisdictions": ["us"]}, "when": "stream"}],
+        [{"deny": "No.", "when": 'model_requested != "auto" and has_tools'}],
+        [{"require_approval": "Ask."}],
+        [{"forbid": {"jurisdictions": ["in-house"]}}],
+    ],
+)
+def test_rules_beside_it_that_leave_a_request_to_be_substituted_show_nothing(
+    others: list[Rule],
+) -> None:
+    before, after = (
+        document({"name": "c", **EU_US}, *others),
+        document({"name": "c", **EU}, *others),
+    )
+    (found,) = amendments(before.body, after.body)
+    assert (found.narrows, found.may_widen) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"deny": "No."}, {"deny": "Never."}),
+        ({"allow_only": {"in_house": True}}, {"forbid": {"in_house": False}}),
+        ({**EU, "when": "stream and has_tools"}, {**EU, "when": "has_tools and stream"}),
+        ({**EU, "forbid": {"jurisdictions": ["us"]}}, EU),
+    ],
+)
+def test_a_change_that_leaves_every_request_its_reach_is_marked_as_neither(
+    old: Rule, new: Rule
+) -> None:
+    for standard in ({}, REFUSE):
+        for found in (_said(old, new, standard), _said(new, old, standard)):
+            assert (found.narrows, found.may_widen) == (False, False)
+            assert found.sentence.startswith("constraint *c* changed: ")
+
+
+def test_no_longer_refusing_requests_for_closed_models_may_widen() -> None:
+    refusing, standing_in = document(defaults=REFUSE), document()
+    (opened,) = amendments(refusing.body, standing_in.body)
+    (shut,) = amendments(standing_in.body, refusing.body)
+    assert (opened.may_widen, opened.narrows) == (True, False)
+    assert (shut.may_widen, shut.narrows) == (False, True)
+
+
+def test_too_many_kinds_of_targets_show_nothing() -> None:
+    many = {"allow_only": {"targets": [f"t{n}" for n in range(200)]}}
+    assert _said(many, {"allow_only": {"targets": ["t1"]}}, REFUSE).narrows, "they are alike"
+    beside: list[Rule] = [
+        {"forbid": {"targets": [f"t{n}"], "jurisdictions": [f"x{n}"], "providers": [f"y{n}"]}}
+        for n in range(60)
+    ]
+    before = document({"name": "c", **many}, *beside, defaults=REFUSE)
+    after = document({"name": "c", "allow_only": {"targets": ["t1"]}}, *beside, defaults=REFUSE)
+    assert amendments(before.body, after.body)[0].narrows, "the rule's own kinds are few"
+    promises = {"assurances": ["no_training", "no_retention"], "capabilities": ["tools", "images"]}
+    wide = {"allow_only": {"targets": [f"t{n}" for n in range(200)], **promises}}
+    assert kinds([msgspec.convert(wide["allow_only"], Selector)], at_most=7) == ()
