@@ -21,6 +21,7 @@ from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
 from gateway.deeds import Deeds
 from gateway.identity import Peppers
+from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.orders import Custody
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
@@ -111,7 +112,9 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     retirement = Retirement(spares, deeds)
     badge = LogBadge(database, checker, clock, settings.audit.checkpoint_period_s)
     proposals = PriceProposals(database, clock)
-    waiting = PendingBadge(policies, Custody(database, log, clock), proposals)
+    custody = Custody(database, log, clock)
+    cases = ErasureCases(database, custody, clock)
+    waiting = PendingBadge(policies, custody, proposals, cases)
     return Services(
         settings=settings,
         clock=clock,

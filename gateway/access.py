@@ -43,6 +43,7 @@ class Permission(StrEnum):
     CONTENT_REVEAL = "content:reveal"
     CONTENT_APPROVE_REVEAL = "content:approve_reveal"
     CONTENT_ERASE = "content:erase"
+    CONTENT_APPROVE_ERASURE = "content:approve_erasure"
     HOLDS_SET = "holds:set"
     REVIEWS_SIGN = "reviews:sign"
     INCIDENTS_LEAD = "incidents:lead"
@@ -67,11 +68,13 @@ ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     "app_owner": _READING | {_P.KEYS_ISSUE, _P.BATCHES_MANAGE},
     "policy_editor": _READING | {_P.POLICIES_EDIT},
     "approver": _READING
-    | {_P.POLICIES_APPROVE, _P.POLICIES_PUBLISH, _P.CONTENT_APPROVE_REVEAL, _P.PRICES_APPROVE},
+    | {_P.POLICIES_APPROVE, _P.POLICIES_PUBLISH, _P.CONTENT_APPROVE_REVEAL, _P.PRICES_APPROVE}
+    | {_P.CONTENT_APPROVE_ERASURE},
     # Reads everything; changes only holds, reveals, erasures, reviews, incidents and obligations.
     "compliance": _READING
     | {_P.AUDIT_READ, _P.AUDIT_EXPORT, _P.PEOPLE_READ}
-    | {_P.CONTENT_REVEAL, _P.CONTENT_APPROVE_REVEAL, _P.CONTENT_ERASE, _P.HOLDS_SET}
+    | {_P.CONTENT_REVEAL, _P.CONTENT_APPROVE_REVEAL, _P.HOLDS_SET}
+    | {_P.CONTENT_ERASE, _P.CONTENT_APPROVE_ERASURE}
     | {_P.REVIEWS_SIGN, _P.INCIDENTS_LEAD, _P.OBLIGATIONS_SET},
     "security_admin": _READING
     | {_P.AUDIT_READ, _P.PEOPLE_READ, _P.PEOPLE_MANAGE, _P.SECRETS_SET, _P.KEYS_ISSUE}
@@ -84,7 +87,8 @@ ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
 }
 
 STEP_UP = frozenset(
-    {_P.CONTENT_REVEAL, _P.CONTENT_APPROVE_REVEAL, _P.CONTENT_ERASE, _P.POLICIES_PUBLISH}
+    {_P.CONTENT_REVEAL, _P.CONTENT_APPROVE_REVEAL, _P.CONTENT_ERASE, _P.CONTENT_APPROVE_ERASURE}
+    | {_P.POLICIES_PUBLISH}
     | {_P.KEYS_ISSUE, _P.SECRETS_SET, _P.PEOPLE_MANAGE, _P.REVIEWS_SIGN, _P.PRICES_APPROVE}
 )
 """What is done only by somebody who proved a moment ago who they are."""

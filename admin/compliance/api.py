@@ -15,12 +15,14 @@ from admin.compliance.packs import file_of
 from admin.services import Services
 from gateway.access import Permission, allows
 from gateway.errors import RequestInvalid
-from gateway.store.custody.erasing import Consequences, ErasureCase
+from gateway.store.custody.erasing import Consequences
+from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.orders import Hold, Reveal
 from gateway.store.evidence.packing import EvidencePack
 
 
 AT: Final = "/api/organisations/{organisation:str}/compliance"
+ONE_CASE: Final = AT + "/erasures/{case:str}"
 _P = Permission
 _READS: Final = needs(_P.AUDIT_READ)
 Asked = Request[Any, Any, Any]
@@ -48,6 +50,12 @@ class CaseOrder(Struct, frozen=True, forbid_unknown_fields=True):
     ticket: str
     law: str = "gdpr"
     user: str = ""
+
+
+class CaseVerdict(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is said with a verdict on an erasure that somebody asks for."""
+
+    comment: str
 
 
 class SubjectOrder(Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,6 +93,8 @@ def api_routes(services: Services, office: Office) -> list[Any]:
         *_reveals(office),
         *_holds(office),
         *_erasures(office),
+        *_asking(office),
+        *_deciding(office),
         *_packs(services, office),
     ]
 
@@ -182,12 +192,11 @@ def _holds(office: Office) -> list[Any]:
 
 def _erasures(office: Office) -> list[Any]:
     opens = needs(_P.CONTENT_ERASE, records="erasure.opened")
-    erases = needs(_P.CONTENT_ERASE, records="content.erased")
     searches = needs(_P.CONTENT_ERASE, records="subject.searched")
 
     @get(AT + "/erasures", opt=_READS)
     async def list_cases(organisation: FromPath[str]) -> Sequence[ErasureCase]:
-        return await office.erasures.cases(organisation)
+        return await office.erasures.cases.of(organisation)
 
     @post(AT + "/erasures", opt=opens)
     async def open_case(
@@ -195,7 +204,7 @@ def _erasures(office: Office) -> list[Any]:
     ) -> ErasureCase:
         subject = office.subject_of(organisation, data.user)
         with in_words():
-            return await office.erasures.open(
+            return await office.erasures.cases.open(
                 _actor(request), organisation, subject, data.law, data.ticket
             )
 
@@ -203,21 +212,78 @@ def _erasures(office: Office) -> list[Any]:
     async def one_case(organisation: FromPath[str], case: FromPath[str]) -> ErasureCase:
         return await office.case(organisation, case)
 
-    @post(AT + "/erasures/{case:str}/erase", opt=erases)
-    async def erase(
-        request: Asked, organisation: FromPath[str], case: FromPath[str]
-    ) -> ErasureCase:
-        with in_words():
-            found = await office.case(organisation, case)
-            return await office.erasures.erase(_actor(request), found)
-
     @post(AT + "/subjects", opt=searches)
     async def search(
         request: Asked, organisation: FromPath[str], data: JSONBody[SubjectOrder]
     ) -> SubjectFound:
         return SubjectFound(*await office.search(_actor(request), organisation, data.user))
 
-    return [list_cases, open_case, one_case, erase, search]
+    return [list_cases, open_case, one_case, search]
+
+
+def _asking(office: Office) -> list[Any]:
+    """What of a case one person may do: ask, take it back, end it without erasing."""
+    asks = needs(_P.CONTENT_ERASE, records="erasure.asked")
+    recalls = needs(_P.CONTENT_ERASE, records="erasure.recalled")
+    withdraws = needs(_P.CONTENT_ERASE, records="erasure.withdrawn")
+
+    @post(ONE_CASE + "/ask", opt=asks, status_code=200)
+    async def ask(request: Asked, organisation: FromPath[str], case: FromPath[str]) -> ErasureCase:
+        found = await office.case(organisation, case)
+        with in_words():
+            await office.erasures.ask(_actor(request), found)
+        return await office.case(organisation, case)
+
+    @post(ONE_CASE + "/recall", opt=recalls, status_code=200)
+    async def recall(
+        request: Asked, organisation: FromPath[str], case: FromPath[str]
+    ) -> ErasureCase:
+        found = await office.case(organisation, case)
+        with in_words():
+            await office.erasures.cases.recall(_actor(request), found)
+        return await office.case(organisation, case)
+
+    @post(ONE_CASE + "/withdraw", opt=withdraws, status_code=200)
+    async def withdraw(
+        request: Asked, organisation: FromPath[str], case: FromPath[str]
+    ) -> ErasureCase:
+        found = await office.case(organisation, case)
+        with in_words():
+            await office.erasures.cases.withdraw(_actor(request), found)
+        return await office.case(organisation, case)
+
+    return [ask, recall, withdraw]
+
+
+def _deciding(office: Office) -> list[Any]:
+    """What another person says to it."""
+    approves = needs(_P.CONTENT_APPROVE_ERASURE, records="content.erased")
+    declines = needs(_P.CONTENT_APPROVE_ERASURE, records="erasure.declined")
+
+    @post(ONE_CASE + "/approve", opt=approves, status_code=200)
+    async def approve(
+        request: Asked,
+        organisation: FromPath[str],
+        case: FromPath[str],
+        data: JSONBody[CaseVerdict],
+    ) -> ErasureCase:
+        found = await office.case(organisation, case)
+        with in_words():
+            return await office.erasures.approve(_actor(request), found, data.comment)
+
+    @post(ONE_CASE + "/decline", opt=declines, status_code=200)
+    async def decline(
+        request: Asked,
+        organisation: FromPath[str],
+        case: FromPath[str],
+        data: JSONBody[CaseVerdict],
+    ) -> ErasureCase:
+        found = await office.case(organisation, case)
+        with in_words():
+            await office.erasures.cases.decline(_actor(request), found, data.comment)
+        return await office.case(organisation, case)
+
+    return [approve, decline]
 
 
 def _packs(services: Services, office: Office) -> list[Any]:

@@ -137,7 +137,7 @@ class ChecklistRoom:
         now_us = services.clock.utc_us()
         signed = await self._office.parts.trees.newest(organisation)
         checked_log = await services.checker.last(organisation)
-        cases = await self._office.erasures.cases(organisation)
+        cases = await self._office.erasures.cases.of(organisation)
         standing = await self._incidents.standing([organisation])
         reviews = await self._reviews.reviews(organisation)
         versions = await self._versions(organisation)

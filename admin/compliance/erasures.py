@@ -1,4 +1,4 @@
-"""Erasure in the browser: search by keyed digest, open a case, see its numbers, erase, certify."""
+"""Erasure in the browser: search by digest, open a case, see its numbers, ask for it."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
@@ -16,14 +16,18 @@ from admin.services import Services
 from admin.sign_in import SEE_OTHER
 from gateway.access import Permission
 from gateway.errors import RequestInvalid
-from gateway.store.custody.erasing import Consequences, certified
+from gateway.rollout.versions import same_person
+from gateway.store.custody.erasing import Consequences
+from gateway.store.custody.erasure_cases import ErasureCase, certified
 
 
 AT: Final = "/o/{organisation:str}/compliance/erasures"
 ONE: Final = AT + "/{case:str}"
 _P = Permission
 _READS: Final = needs(_P.AUDIT_READ)
-_ERASES: Final = needs(_P.CONTENT_ERASE, records="content.erased")
+_ASKS: Final = needs(_P.CONTENT_ERASE, records="erasure.asked")
+_RECALLS: Final = needs(_P.CONTENT_ERASE, records="erasure.recalled")
+_WITHDRAWS: Final = needs(_P.CONTENT_ERASE, records="erasure.withdrawn")
 Asked = Request[Any, Any, Any]
 SEARCH, OPEN = "search", "open"
 ALL: Final = "the whole organisation"
@@ -53,7 +57,7 @@ class CaseForm(Struct, frozen=True):
 
 
 class Confirmation(Struct, frozen=True):
-    """What has to be typed before content is destroyed."""
+    """What has to be typed before anybody is asked to destroy content."""
 
     typed: str = ""
 
@@ -71,7 +75,7 @@ class Found(Struct, frozen=True):
 
 def erasure_routes(services: Services, office: Office) -> list[Any]:
     """The cases, the search that opens one, and one case."""
-    return [*_case_routes(services, office), *_closing_routes(services, office)]
+    return [*_case_routes(services, office), *_asking_routes(services, office)]
 
 
 def _case_routes(services: Services, office: Office) -> list[Any]:
@@ -82,7 +86,7 @@ def _case_routes(services: Services, office: Office) -> list[Any]:
         found: Found | None = None,
         problem: str = "",
     ) -> Response[str]:
-        cases = await office.erasures.cases(organisation)
+        cases = await office.erasures.cases.of(organisation)
         values = {"cases": cases, "form": form, "found": found, "problem": problem}
         status = 400 if problem else 200
         return await services.shell.page(
@@ -115,7 +119,7 @@ def _case_routes(services: Services, office: Office) -> list[Any]:
         subject = office.subject_of(organisation, data.user) if data.scope == "user" else ""
         try:
             with in_words():
-                case = await office.erasures.open(
+                case = await office.erasures.cases.open(
                     actor, organisation, subject, data.law, data.ticket.strip()
                 )
         except RequestInvalid as error:
@@ -137,6 +141,10 @@ def _one_shown(services: Services, office: Office) -> Showing:
         certificate = json.decode(case.certificate) if case.certificate else None
         values = {"case": case, "numbers": numbers, "certificate": certificate}
         values |= {"copy_states": COPY_STATES, "parcel_states": PARCEL_STATES}
+        person = session_of(request).person
+        values["is_own"] = same_person(person.name, case.asked_by)
+        if case.state == "open":
+            values["others"] = await office.others(organisation, case.asked_by or person.name)
         return await services.shell.page(
             request, "compliance/erasure.html", "erasures", status, problem=problem, **values
         )
@@ -144,7 +152,7 @@ def _one_shown(services: Services, office: Office) -> Showing:
     return showing
 
 
-def _closing_routes(services: Services, office: Office) -> list[Any]:
+def _asking_routes(services: Services, office: Office) -> list[Any]:
     showing = _one_shown(services, office)
 
     @get(ONE, media_type=MediaType.HTML, opt=_READS)
@@ -161,36 +169,44 @@ def _closing_routes(services: Services, office: Office) -> list[Any]:
         name = f'attachment; filename="erasure-{found.id}.json"'
         return Response(certified(found), headers={"content-disposition": name})
 
-    @post(ONE + "/erase", media_type=MediaType.HTML, opt=_ERASES, status_code=SEE_OTHER)
-    async def erase(
+    @post(ONE + "/ask", media_type=MediaType.HTML, opt=_ASKS, status_code=SEE_OTHER)
+    async def ask(
         request: Asked, organisation: FromPath[str], case: FromPath[str], data: Confirmed
     ) -> Response[Any]:
         found = await office.case(organisation, case)
         if data.typed.strip() != found.ticket:
             problem = "Type the ticket of the case: what is destroyed does not come back."
             return await showing(request, organisation, case, problem, 400)
-        try:
-            with in_words():
-                await office.erasures.erase(session_of(request).person.name, found)
-        except RequestInvalid as error:
-            return await showing(request, organisation, case, error.message, 409)
-        return Redirect(f"/o/{organisation}/compliance/erasures/{case}", status_code=SEE_OTHER)
+        deed = office.erasures.ask(session_of(request).person.name, found)
+        return await _done(showing, request, found, deed)
 
-    @post(
-        ONE + "/withdraw",
-        media_type=MediaType.HTML,
-        opt=needs(_P.CONTENT_ERASE, records="erasure.withdrawn"),
-        status_code=SEE_OTHER,
-    )
+    @post(ONE + "/recall", media_type=MediaType.HTML, opt=_RECALLS, status_code=SEE_OTHER)
+    async def recall(
+        request: Asked, organisation: FromPath[str], case: FromPath[str]
+    ) -> Response[Any]:
+        found = await office.case(organisation, case)
+        deed = office.erasures.cases.recall(session_of(request).person.name, found)
+        return await _done(showing, request, found, deed)
+
+    @post(ONE + "/withdraw", media_type=MediaType.HTML, opt=_WITHDRAWS, status_code=SEE_OTHER)
     async def withdraw(
         request: Asked, organisation: FromPath[str], case: FromPath[str]
     ) -> Response[Any]:
         found = await office.case(organisation, case)
-        try:
-            with in_words():
-                await office.erasures.withdraw(session_of(request).person.name, found)
-        except RequestInvalid as error:
-            return await showing(request, organisation, case, error.message, 409)
-        return Redirect(f"/o/{organisation}/compliance/erasures/{case}", status_code=SEE_OTHER)
+        deed = office.erasures.cases.withdraw(session_of(request).person.name, found)
+        return await _done(showing, request, found, deed)
 
-    return [one_case, certificate, erase, withdraw]
+    return [one_case, certificate, ask, recall, withdraw]
+
+
+async def _done(
+    showing: Showing, request: Asked, case: ErasureCase, deed: Awaitable[object]
+) -> Response[Any]:
+    """The case's page anew; with what custody refuses on it, where it does."""
+    try:
+        with in_words():
+            await deed
+    except RequestInvalid as error:
+        return await showing(request, case.organisation, case.id, error.message, 409)
+    at = f"/o/{case.organisation}/compliance/erasures/{case.id}"
+    return Redirect(at, status_code=SEE_OTHER)

@@ -14,13 +14,16 @@ from msgspec import Struct
 from admin.compliance.desk import PackDesk
 from admin.compliance.incident_room import IncidentLine
 from admin.services import Services
+from gateway.access import Permission, allows
 from gateway.audit.export import export_records
 from gateway.audit.integrator import SignedCheckpoint
 from gateway.budgets import end_user_subject
 from gateway.credentials import master_key, pepper
 from gateway.errors import RequestInvalid
 from gateway.identity import Peppers
-from gateway.store.custody.erasing import Consequences, ErasureCase, Erasures
+from gateway.rollout.versions import same_person
+from gateway.store.custody.erasing import Consequences, Erasures
+from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.incidents import IncidentStore
 from gateway.store.custody.keeping import DAY_US, Expired, expired_of, retention_of
 from gateway.store.custody.orders import Custody, CustodyRefused, Hold, Reveal
@@ -85,9 +88,7 @@ class Office:
         self._wrapper = master_key(settings)
         self.custody = Custody(services.database, services.log, clock)
         self.parts = Integration(settings, services.database, clock, self._wrapper)
-        self.erasures = Erasures(
-            settings, services.database, self.custody, self.parts, self._wrapper, clock
-        )
+        self.erasures = erasures_of(services, self.parts)
         self.desk = PackDesk(services, self.parts)
         self._incidents = IncidentStore(services.database, clock)
 
@@ -104,7 +105,7 @@ class Office:
             open=[each for each in week if each.is_open(now_us)],
             this_week=week,
             holds=await self.custody.holds(organisation),
-            cases=await self.erasures.cases(organisation),
+            cases=await self.erasures.cases.of(organisation),
             packs=await self.desk.packs(organisation),
             signed_us=newest.signed_us if newest else 0,
             signed_records=newest.size if newest else 0,
@@ -129,7 +130,7 @@ class Office:
         return _there(await self.custody.hold(organisation, hold_id))
 
     async def case(self, organisation: str, case_id: str) -> ErasureCase:
-        return _there(await self.erasures.case(organisation, case_id))
+        return _there(await self.erasures.cases.case(organisation, case_id))
 
     async def due(self, organisation: str) -> Expired | None:
         """What the next run of retention would destroy; None where nothing ever is."""
@@ -140,6 +141,15 @@ class Office:
 
     async def consequences(self, case: ErasureCase) -> Consequences:
         return await self.erasures.consequences(case.organisation, case.subject or None)
+
+    async def others(self, organisation: str, asked_by: str) -> list[str]:
+        """Who may agree to an erasure that somebody asks for."""
+        return [
+            each.name
+            for each in await self._services.people.listed()
+            if allows(each, Permission.CONTENT_APPROVE_ERASURE, organisation)
+            and not same_person(each.name, asked_by)
+        ]
 
     async def search(
         self, actor: str, organisation: str, reference: str
@@ -181,6 +191,15 @@ class Office:
             if len(found) >= REVEALED_MAX:
                 break
         return found
+
+
+def erasures_of(services: Services, parts: Integration | None = None) -> Erasures:
+    """What carries erasures out, in the room of compliance and in the inbox of approvals."""
+    settings, database, clock = services.settings, services.database, services.clock
+    master = master_key(settings)
+    parts = parts or Integration(settings, database, clock, master)
+    custody = Custody(database, services.log, clock)
+    return Erasures(settings, database, custody, parts, master, clock)
 
 
 @contextmanager

@@ -67,6 +67,7 @@ class NeedReader:
     ) -> list[Need]:
         found = [
             *await self._approvals(person, visible, now_us),
+            *await self._erasures(person, now_us),
             *await self._incidents(person, visible),
             *await self._reviews(person, visible),
             *await self._reveal_reports(person, visible, now_us),
@@ -103,6 +104,15 @@ class NeedReader:
             if asked.asked_by != person.name and is_theirs:
                 found.append(Need("reveal", asked.organisation, asked.asked_by, 1, asked.asked_us))
         return found
+
+    async def _erasures(self, person: Person, now_us: int) -> list[Need]:
+        """Those that others asked for and that they may agree to."""
+        return [
+            Need("erasure", each.organisation, each.asked_by, 1, each.asked_us)
+            for each in await self._attention.erasures(now_us - MONTH_US, WAITING_MAX)
+            if not same_person(each.asked_by, person.name)
+            and allows(person, Permission.CONTENT_APPROVE_ERASURE, each.organisation)
+        ]
 
     async def _incidents(self, person: Person, visible: Collection[str] | None) -> list[Need]:
         """Open ones that they lead; `count` is how many reports are due by now."""

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from admin.models.price_rights import refused_prices
+from admin.policy_room.erasure_rights import refused_erasure
 from admin.policy_room.places import may, place_named
 from admin.shell import Badge
 from gateway.access import Permission, Person, allows
 from gateway.rollout.versions import PolicyVersion, same_person
+from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.orders import Custody
 from gateway.store.money.price_proposals import PriceProposals
 from gateway.store.policies.documents import PolicyStore
@@ -28,10 +30,17 @@ def refused(person: Person, organisation: str, version: PolicyVersion) -> str:
 class PendingBadge:
     """Counts for the shell."""
 
-    def __init__(self, policies: PolicyStore, custody: Custody, proposals: PriceProposals) -> None:
+    def __init__(
+        self,
+        policies: PolicyStore,
+        custody: Custody,
+        proposals: PriceProposals,
+        cases: ErasureCases,
+    ) -> None:
         self._policies = policies
         self._custody = custody
         self._proposals = proposals
+        self._cases = cases
 
     async def __call__(self, person: Person, organisation: str) -> Sequence[Badge]:
         count = 0
@@ -44,6 +53,9 @@ class PendingBadge:
         if organisation and allows(person, Permission.CONTENT_APPROVE_REVEAL, organisation):
             waiting = await self._custody.waiting_reveals(organisation)
             count += sum(each.asked_by != person.name for each in waiting)
+        if organisation and allows(person, Permission.CONTENT_APPROVE_ERASURE, organisation):
+            asked = await self._cases.asked(organisation)
+            count += sum(not refused_erasure(person, each) for each in asked)
         if allows(person, Permission.PRICES_APPROVE):
             waiting_prices = await self._proposals.waiting()
             count += sum(not refused_prices(person, each) for each in waiting_prices)

@@ -59,7 +59,13 @@ def deciding_routes(room: PolicyRoom) -> list[Any]:
             return await inbox_page(room, inbox, request, organisation, error.status, error.message)
         return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
 
-    return [approvals, judge, _price_route(room, inbox), *_custody_routes(room, inbox)]
+    return [
+        approvals,
+        judge,
+        _price_route(room, inbox),
+        _erasure_route(room, inbox),
+        *_custody_routes(room, inbox),
+    ]
 
 
 def _price_route(room: PolicyRoom, inbox: Inbox) -> Any:
@@ -80,6 +86,31 @@ def _price_route(room: PolicyRoom, inbox: Inbox) -> Any:
         return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
 
     return judge_prices
+
+
+def _erasure_route(room: PolicyRoom, inbox: Inbox) -> Any:
+    @takes(f"{BASE}/erasures", Permission.CONTENT_APPROVE_ERASURE, "content.erased")
+    async def judge_erasure(request: Asking, organisation: Named) -> Response[Any]:
+        form, person = await form_of(request), person_of(request)
+        reason, action = form.get("reason", ""), form.get("action", "")
+        case = await inbox.erasures.cases.case(organisation, form.get("id", ""))
+        if case is None:
+            raise NotFoundException
+        try:
+            if action not in VERDICTS:
+                raise RequestInvalid("approve or reject", parameter="action")
+            if action == "approve":
+                await inbox.erasures.approve(person.name, case, reason)
+            else:
+                await inbox.erasures.cases.decline(person.name, case, reason)
+        except RequestInvalid as error:
+            return await inbox_page(room, inbox, request, organisation, error.status, error.message)
+        except CustodyRefused as error:
+            said = f"{error}.".capitalize()
+            return await inbox_page(room, inbox, request, organisation, CONFLICT, said)
+        return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
+
+    return judge_erasure
 
 
 def _custody_routes(room: PolicyRoom, inbox: Inbox) -> list[Any]:

@@ -4,11 +4,13 @@ from typing import Final
 
 from msgspec import Struct
 
+from admin.compliance.office import erasures_of
 from admin.models.price_diff import PriceDiff
 from admin.models.price_keeping import PriceKeeper
 from admin.models.price_rights import refused_prices
 from admin.models.prices import DAYS
 from admin.policy_room.badge import OWN, refused
+from admin.policy_room.erasure_rights import refused_erasure
 from admin.policy_room.limits import guard_amendments
 from admin.policy_room.pages import EMPTY
 from admin.policy_room.places import place_named
@@ -16,20 +18,23 @@ from admin.policy_room.room import PolicyRoom
 from admin.policy_room.weighing import Weight
 from gateway.access import Permission, Person, allows
 from gateway.configuration.guarding import wider
+from gateway.store.custody.erasing import Consequences
+from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.orders import Custody
 from policies.difference import Amendment, amendments
 
 
 WEIGHED_MAX: Final = 5
-"""Of so many versions the impact is told here; of the others on their own pages."""
+"""Of so many matters of a kind the impact is told here; of the others on their own pages."""
+SUBJECT_CHARS: Final = 12
 
 
 class Matter(Struct, frozen=True):
-    """One thing that waits; `kind` is `policies`, `prices`, `reveals` or `holds`."""
+    """One thing that waits; `kind` is `policies`, `prices`, `reveals`, `erasures` or `holds`."""
 
     kind: str
     id: str
-    """A version's or a proposal's number, or the id of a reveal or a hold."""
+    """A version's or a proposal's number, or the id of a reveal, a case or a hold."""
     title: str
     href: str
     asked_by: str
@@ -49,6 +54,9 @@ class Matter(Struct, frozen=True):
     """Why a price file would be refused."""
     days: int = DAYS
     """Of so many days before, what they would have cost is told."""
+    case: ErasureCase | None = None
+    erased: Consequences | None = None
+    """What an erasure would destroy; None where it is not counted for this page."""
 
 
 class Inbox:
@@ -59,6 +67,7 @@ class Inbox:
         self._room = room
         self.prices = PriceKeeper(services)
         self.custody = Custody(services.database, services.log, services.clock)
+        self.erasures = erasures_of(services)
 
     async def matters(self, person: Person, organisation: str) -> list[Matter]:
         """What somebody may see of it, the oldest of each kind first."""
@@ -67,6 +76,8 @@ class Inbox:
             found += await self._prices(person)
         if allows(person, Permission.CONTENT_APPROVE_REVEAL, organisation):
             found += await self._reveals(person, organisation)
+        if allows(person, Permission.CONTENT_APPROVE_ERASURE, organisation):
+            found += await self._erasures(person, organisation)
         if allows(person, Permission.HOLDS_SET, organisation):
             found += await self._holds(person, organisation)
         return found
@@ -140,6 +151,31 @@ class Inbox:
             for each in await self.custody.waiting_reveals(organisation)
         ]
 
+    async def _erasures(self, person: Person, organisation: str) -> list[Matter]:
+        """With what each would destroy as things are now, not as they were when it was asked."""
+        found = []
+        may_look = allows(person, Permission.AUDIT_READ, organisation)
+        for place, case in enumerate(await self.erasures.cases.asked(organisation)):
+            erased = None
+            if place < WEIGHED_MAX:
+                erased = await self.erasures.consequences(organisation, case.subject or None)
+            at = f"/o/{organisation}/compliance/erasures/{case.id}"
+            found.append(
+                Matter(
+                    kind="erasures",
+                    id=case.id,
+                    title=f"Erase {whose_content(case)} for good",
+                    href=at if may_look else "",
+                    asked_by=case.asked_by,
+                    asked_us=case.asked_us,
+                    why=f"{case.ticket}, opened by {case.opened_by}",
+                    refused=refused_erasure(person, case),
+                    case=case,
+                    erased=erased,
+                )
+            )
+        return found
+
     async def _holds(self, person: Person, organisation: str) -> list[Matter]:
         return [
             Matter(
@@ -155,3 +191,10 @@ class Inbox:
             for each in await self.custody.holds(organisation)
             if each.release_by
         ]
+
+
+def whose_content(case: ErasureCase) -> str:
+    """In words; of an end user there is nothing but a digest."""
+    if not case.subject:
+        return f"all content of {case.organisation}"
+    return f"the content of end user {case.subject[:SUBJECT_CHARS]}…"

@@ -16,6 +16,7 @@ from gateway.audit.parquet import ParquetUnavailable, write_parquet
 from gateway.audit.projector import ProjectionBroken, Projector
 from gateway.audit.verify import VerifyReport, verify_directory, verify_receipt
 from gateway.cli.custody import CUSTODY
+from gateway.cli.erasing import ERASING
 from gateway.cli.evidence import PROOFS
 from gateway.cli.keeping import KEEPING
 from gateway.cli.options import Refused, asynchronous, config_option
@@ -38,7 +39,7 @@ def audit() -> None:
     """The audit log."""
 
 
-for _command in (*PROOFS, *CUSTODY, *KEEPING):
+for _command in (*PROOFS, *CUSTODY, *ERASING, *KEEPING):
     audit.add_command(_command)
 
 

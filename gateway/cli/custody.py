@@ -1,4 +1,4 @@
-"""`gatewright audit …`, what needs a second person or cannot be undone: holds, reveals, erasure."""
+"""`gatewright audit …`, what needs a second person: holds and reveals."""
 
 import json
 from collections.abc import AsyncIterator
@@ -18,11 +18,6 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
-from gateway.store.batching.vendor_copies import VendorCopies
-from gateway.store.custody.erasing import in_numbers, require_settled
-from gateway.store.custody.keeping import content_keys, destroy
-from gateway.store.custody.kept_content import KeptContent
-from gateway.store.custody.kept_holdings import Holdings
 from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.second_rows import SecondContents
@@ -171,68 +166,4 @@ async def reveal_report(config_file: Path) -> None:
             click.echo(msgspec.json.encode(each).decode())
 
 
-@click.command()
-@config_option
-@organisation_option
-@user_option
-@click.option("--ticket", required=True)
-@click.option("--yes", is_flag=True, help="Do it; without this it only says what it would do.")
-@asynchronous
-async def erase(
-    config_file: Path, organisation: str, reference: str | None, ticket: str, *, yes: bool
-) -> None:
-    """Destroy an end user's, or an organisation's, content for good, wherever it is kept."""
-    settings = load_settings(config_file)
-    async with opened_custody(settings) as (custody, database):
-        subject = subject_of(settings, organisation, reference)
-        await custody.require_no_hold(organisation, subject)
-        keys = await content_keys(settings, database, organisation, subject)
-        kept = KeptContent(settings, database, master_key(settings), SystemClock())
-        holding = await kept.find(organisation, subject, bytes_max=None)
-        said = in_words(holding.numbers)
-        if not yes:
-            click.echo(said)
-            click.echo(f"{len(keys)} keys would be destroyed; nothing was done without --yes")
-            return
-        require_settled(holding.numbers)
-        detail = {"ticket": ticket, "subject": subject or "", "keys": str(len(keys))}
-        detail |= in_numbers(holding.numbers)
-        await custody.record(actor(), "content.erased", organisation, **detail)
-        await kept.destroy(holding, organisation)
-        await destroy(settings, database, keys, SystemClock().utc_us())
-    click.echo(said)
-    click.echo(f"{len(keys)} keys destroyed")
-    if holding.numbers.at_vendors:
-        click.echo("`gatewright audit copies` says what has become of vendors' copies")
-
-
-@click.command("copies")
-@config_option
-@organisation_option
-@asynchronous
-async def vendor_copies(config_file: Path, organisation: str) -> None:
-    """Print what vendors hold, or held, of erased lines as JSON lines, and what became of it."""
-    settings = load_settings(config_file)
-    database = open_database(settings.database_url)
-    try:
-        await require_newest_schema(database)
-        for each in await VendorCopies(database, SystemClock()).of_organisation(organisation):
-            click.echo(msgspec.json.encode(each).decode())
-    finally:
-        await database.close()
-
-
-def in_words(kept: Holdings) -> str:
-    """What files, batches and kept answers hold, and what of it nobody can attribute."""
-    found = (
-        f"{kept.lines} lines in {kept.batches} batches, {kept.file_lines} lines in {kept.files}"
-        f" files, {kept.answers} kept answers"
-    )
-    if kept.at_vendors:
-        found += f"; {kept.at_vendors} batches at vendors, which are told to delete them"
-    if kept.unnamed:
-        found += f"; {kept.unnamed} lines and answers name no end user and stay until they expire"
-    return found
-
-
-CUSTODY = (hold, reveal, erase, vendor_copies)
+CUSTODY = (hold, reveal)

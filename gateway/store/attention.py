@@ -1,4 +1,4 @@
-"""What waits for somebody: drafts to approve, reveals asked for, records no sink has taken."""
+"""What waits for somebody: drafts, reveals and erasures to approve, records no sink has taken."""
 
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from gateway.rollout.versions import PolicyEvent
 from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_cursors, audit_records, audit_sequences
-from gateway.store.schema.custody import audit_reveals
+from gateway.store.schema.custody import audit_reveals, erasure_cases
 from gateway.store.schema.policies import policy_events, policy_versions
 
 
@@ -28,7 +28,7 @@ class Draft(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True):
-    """A reveal that nobody has approved."""
+    """A reveal or an erasure that nobody has approved."""
 
     id: str
     organisation: str
@@ -84,6 +84,18 @@ class Attention(Struct, frozen=True):
             .where(
                 (columns.approved_by == "") & (columns.ended_by == ""), columns.asked_us >= since_us
             )
+            .order_by(columns.asked_us.desc())
+            .limit(count_max)
+        )
+        async with self.database.reading() as connection:
+            return [Asked(*row) for row in (await connection.execute(query)).all()]
+
+    async def erasures(self, since_us: int, count_max: int) -> list[Asked]:
+        """Erasures that somebody asked for since then and nobody has decided, newest first."""
+        columns = erasure_cases.c
+        query = (
+            select(columns.id, columns.organisation, columns.asked_by, columns.asked_us)
+            .where(columns.state == "open", columns.asked_by != "", columns.asked_us >= since_us)
             .order_by(columns.asked_us.desc())
             .limit(count_max)
         )

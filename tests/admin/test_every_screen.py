@@ -18,7 +18,7 @@ from gateway.access import ROLES, Grant
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.projector import Projector
 from gateway.configuration.guarding import GuardRules
-from gateway.store.custody.erasing import ErasureCase
+from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.incidents import Incident, IncidentStore
 from gateway.store.custody.orders import Custody
 from gateway.store.custody.reviews import DAY_US, Review, ReviewStore, Signature
@@ -129,7 +129,13 @@ async def _entrust(listener: Listener, database: Database) -> None:
     await log.start()
     custody = Custody(database, log, listener.clock)
     await custody.ask_reveal("ann", "acme", text, reason=text, ticket=text, minutes=5)
-    case = ErasureCase("0" * 12, "acme", "", "gdpr", text, text, now_us, now_us + 1)
+    case = ErasureCase(
+        *("0" * 12, "acme", "", "gdpr", text, text, now_us, now_us + 1),
+        asked_by=text,
+        asked_us=now_us,
+        declined_by=text,
+        comment=text,
+    )
     async with database.writing() as connection:
         values = structs.asdict(case)
         del values["copies"]

@@ -304,7 +304,8 @@ def test_the_full_check_looks_at_contents_too(operator: Operator, receipts: list
 
 
 def _as(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr("gateway.cli.custody.actor", lambda: f"os:{name}")
+    for module in ("custody", "erasing"):
+        monkeypatch.setattr(f"gateway.cli.{module}.actor", lambda: f"os:{name}")
 
 
 def _reveal(operator: Operator, monkeypatch: pytest.MonkeyPatch, request_id: str) -> str:
@@ -377,7 +378,14 @@ def test_erasure_waits_for_holds_and_then_leaves_proofs_but_no_words(
     assert operator.config("audit", "hold", "release", held.last_line).last_line == "released"
 
     assert "nothing was done" in operator.config(*erase).output
-    assert operator.config(*erase, "--yes").last_line == "1 keys destroyed"
+    case = operator.config(*erase, "--yes").last_line
+    agree = ("audit", "erasure", "approve", case, "--comment", "the lawsuit is over")
+    alone = operator.config(*agree)
+    assert (alone.status, "somebody else than who asked" in alone.errors) == (2, True)
+    _as(monkeypatch, "ann")
+    assert operator.config(*agree).last_line == "1 keys destroyed"
+    (listed,) = _lines(operator.config("audit", "erasure", "list", "--organisation", "acme"))
+    assert (listed["asked_by"], listed["closed_by"]) == ("os:bob", "os:ann")
     reveal = _reveal(operator, monkeypatch, "req_1")
     lines = _lines(operator.config("audit", "reveal", "show", reveal))
     assert lines[0]["content_error"] == "the content's key was destroyed"
@@ -387,10 +395,35 @@ def test_erasure_waits_for_holds_and_then_leaves_proofs_but_no_words(
 
 
 @pytest.mark.usefixtures("receipts")
-def test_erasing_one_user_leaves_the_words_of_others(operator: Operator) -> None:
+def test_erasing_one_user_leaves_the_words_of_others(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _as(monkeypatch, "ann")
     erase = ("audit", "erase", "--organisation", "acme", "--ticket", "T-2", "--yes")
-    done = operator.config(*erase, "--user", "ann@example.com")
+    case = operator.config(*erase, "--user", "ann@example.com").last_line
+    _as(monkeypatch, "bob")
+    done = operator.config("audit", "erasure", "approve", case, "--comment", "agreed")
     assert done.last_line == "0 keys destroyed"
+
+
+@pytest.mark.usefixtures("receipts")
+def test_what_a_second_person_declines_stays_and_can_be_asked_for_again(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _as(monkeypatch, "ann")
+    erase = ("audit", "erase", "--organisation", "acme", "--ticket", "T-2", "--yes")
+    case = operator.config(*erase).last_line
+    _as(monkeypatch, "bob")
+    decline = ("audit", "erasure", "decline", case, "--comment", "the ticket names somebody else")
+    assert operator.config(*decline).last_line == "declined; the case stays open"
+    agree = ("audit", "erasure", "approve", case, "--comment", "after all")
+    assert "nobody asks for this erasure" in operator.config(*agree).errors
+    (listed,) = _lines(operator.config("audit", "erasure", "list", "--organisation", "acme"))
+    assert (listed["state"], listed["declined_by"], listed["asked_by"]) == ("open", "os:bob", "")
+    lines = _lines(
+        operator.config("audit", "reveal", "show", _reveal(operator, monkeypatch, "req_1"))
+    )
+    assert lines[0]["content"] == f"{SAID}1"
 
 
 def test_parquet_holds_what_the_json_lines_hold_and_nothing_that_was_said(

@@ -15,7 +15,8 @@ from gateway.cli.custody import opened_custody, subject_of
 from gateway.clock import SystemClock
 from gateway.credentials import master_key
 from gateway.providers.scripted_parcels import ParcelFaults
-from gateway.store.custody.erasing import ErasureCase, Erasures, certified
+from gateway.store.custody.erasing import Erasures
+from gateway.store.custody.erasure_cases import ErasureCase, certified
 from gateway.store.evidence.integration import Integration
 from gateway.types import AuditRecord
 from tests.conformance.test_batches import ended, line, make, results
@@ -104,12 +105,14 @@ class Desk:
         async with self._erasures() as erasures:
             told = await erasures.consequences("acme", subject or None)
             assert told.kept.at_vendors == 1
-            case = await erasures.open("cora", "acme", subject, "gdpr", "T-7")
-            return await erasures.erase("cora", case)
+            case = await erasures.cases.open("cora", "acme", subject, "gdpr", "T-7")
+            await erasures.ask("cora", case)
+            asked = await erasures.cases.found(case.id)
+            return await erasures.approve("anton", asked, "agreed with the ticket")
 
     async def case(self) -> ErasureCase:
         async with self._erasures() as erasures:
-            (case,) = await erasures.cases("acme")
+            (case,) = await erasures.cases.of("acme")
             return case
 
     async def until_ended(self) -> ErasureCase:

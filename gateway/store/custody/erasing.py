@@ -1,16 +1,14 @@
-"""Erasure as a case: who asked, by when, what it would destroy, and a certificate of what it did.
+"""Erasure carried out by two people: what it would destroy, and a certificate of what it did.
 
 Records and their proofs outlive the content. The certificate says so of each record it looked at:
 its content cannot be opened any more, and it is still in the signed log.
 """
 
-import secrets
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct, structs
-from sqlalchemy import insert, select, update
+from msgspec import Struct
 
 from gateway.audit import offline
 from gateway.audit.checkpoints import verifier_keys
@@ -22,7 +20,13 @@ from gateway.audit.projection import SequencedRecord
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.secrets.envelope import MasterKey
-from gateway.store.batching.vendor_copies import VendorCopies, VendorCopy
+from gateway.store.custody.erasure_cases import (
+    ErasureCase,
+    ErasureCases,
+    require_asked,
+    require_open,
+    said_with,
+)
 from gateway.store.custody.keeping import DAY_US, content_keys, destroy
 from gateway.store.custody.kept_content import KeptContent
 from gateway.store.custody.kept_holdings import Holdings
@@ -31,70 +35,11 @@ from gateway.store.engine import Database
 from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery
-from gateway.store.schema.custody import erasure_cases
 
 
-HOUR_US: Final = 3_600_000_000
-
-
-class LawClock(Struct, frozen=True):
-    """How long a case may stay open, and how long it has to."""
-
-    due_us: int
-    notice_us: int = 0
-    """For so long whoever it concerns has notice of it; before, nothing is erased."""
-
-
-LAWS: Final = {
-    "gdpr": LawClock(30 * DAY_US),
-    "dpdp": LawClock(90 * DAY_US, notice_us=48 * HOUR_US),
-    "contract": LawClock(7 * DAY_US),
-}
-"""By what a case rests on; engineering figures, to be confirmed by counsel.
-
-GDPR, Article 12(3): within a month of the request, counted as thirty days. India's DPDP Rules 2025:
-who it concerns is told at least 48 hours before an erasure (rule 8), and answered within ninety
-days (rule 14); the 48 hours are a time to wait, not one to be done in. A contract: a week.
-"""
 LOOKED_AT_MAX: Final = 20_000
 CHECKED_MAX: Final = 500
 PROOFS_MAX: Final = 20
-_ID_BYTES: Final = 6
-
-
-class ErasureCase(Struct, frozen=True):
-    """Somebody's wish to be forgotten, or an organisation's."""
-
-    id: str
-    organisation: str
-    subject: str
-    """The keyed digest of the end user; empty is the whole organisation."""
-    law: str
-    ticket: str
-    opened_by: str
-    opened_us: int
-    due_us: int
-    state: str = "open"
-    """`open`, `done` or `withdrawn`."""
-    closed_by: str = ""
-    closed_us: int = 0
-    keys: int = 0
-    """How many were destroyed."""
-    certificate: str = ""
-    """JSON; empty while nothing is done."""
-    copies: tuple[VendorCopy, ...] = ()
-    """What vendors hold, or held, of it."""
-
-    @property
-    def copies_left(self) -> int:
-        """How many of them their vendors may still have."""
-        return sum([copy.is_left for copy in self.copies])
-
-    @property
-    def noticed_us(self) -> int:
-        """From when on it may be carried out: whoever it concerns has had notice for so long."""
-        clock = LAWS.get(self.law)
-        return self.opened_us + (clock.notice_us if clock else 0)
 
 
 class Consequences(Struct, frozen=True):
@@ -116,7 +61,7 @@ class Consequences(Struct, frozen=True):
 
 
 class Erasures:
-    """Cases of all organisations of one database."""
+    """Carries out cases of all organisations of one database."""
 
     def __init__(
         self,
@@ -130,45 +75,11 @@ class Erasures:
         self._settings = settings
         self._database = database
         self._custody = custody
+        self.cases = ErasureCases(database, custody, clock)
         self._parts = parts
         self._wrapper = master
         self._kept = KeptContent(settings, database, master, clock)
-        self._copies = VendorCopies(database, clock)
         self._clock = clock
-
-    async def open(
-        self, actor: str, organisation: str, subject: str, law: str, ticket: str
-    ) -> ErasureCase:
-        """Raises CustodyRefused without a ticket, or of a law that has no clock here."""
-        if law not in LAWS or not ticket.strip():
-            raise CustodyRefused("a case needs a ticket, and a law that sets its clock")
-        now_us = self._clock.utc_us()
-        due_us = now_us + LAWS[law].due_us
-        case = ErasureCase(
-            secrets.token_hex(_ID_BYTES), organisation, subject, law, ticket, actor, now_us, due_us
-        )
-        detail = {"case": case.id, "subject": subject, "ticket": ticket, "law": law}
-        await self._custody.record(actor, "erasure.opened", organisation, **detail)
-        values = structs.asdict(case)
-        del values["copies"]
-        async with self._database.writing() as connection:
-            await connection.execute(insert(erasure_cases).values(values))
-        return case
-
-    async def cases(self, organisation: str) -> list[ErasureCase]:
-        """Open ones first, the most urgent before the others."""
-        query = select(erasure_cases).where(erasure_cases.c.organisation == organisation)
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).mappings().all()
-        copies = await self._copies.of_organisation(organisation)
-        found = [
-            ErasureCase(**row, copies=tuple(each for each in copies if each.case_id == row["id"]))
-            for row in rows
-        ]
-        return sorted(found, key=lambda each: (each.state != "open", each.due_us, each.id))
-
-    async def case(self, organisation: str, case_id: str) -> ErasureCase | None:
-        return next((each for each in await self.cases(organisation) if each.id == case_id), None)
 
     async def consequences(self, organisation: str, subject: str | None) -> Consequences:
         """What erasing would destroy; `subject` None is the whole organisation."""
@@ -191,31 +102,53 @@ class Erasures:
             kept=(await self._kept.find(organisation, subject)).numbers,
         )
 
-    async def withdraw(self, actor: str, case: ErasureCase) -> None:
-        """Close a case without erasing anything. Raises CustodyRefused when it is not open."""
-        _require_open(case)
-        await self._custody.record(actor, "erasure.withdrawn", case.organisation, case=case.id)
-        await self._close(case, actor, state="withdrawn")
+    async def require_no_hold(self, organisation: str, subject: str | None) -> None:
+        """Raises CustodyRefused when a hold covers any of it; `subject` None is everybody."""
+        await self._custody.require_no_hold(organisation, subject)
 
-    async def erase(self, actor: str, case: ErasureCase) -> ErasureCase:
+    async def ask(self, actor: str, case: ErasureCase) -> None:
+        """Want a case carried out, which somebody else agrees to; its numbers are on record.
+
+        Raises:
+            CustodyRefused: it is not open, asked for already, or a hold forbids it.
+        """
+        require_open(case)
+        await self._custody.require_no_hold(case.organisation, case.subject or None)
+        told = await self.consequences(case.organisation, case.subject or None)
+        numbers = {"keys": str(told.keys), "records": str(told.records)}
+        await self.cases.ask(actor, case, numbers | in_numbers(told.kept))
+
+    async def approve(self, actor: str, case: ErasureCase, comment: str) -> ErasureCase:
         """Destroy the keys and what is kept, look whether the proofs still hold, and certify it.
 
         Raises:
-            CustodyRefused: the case is not open, its notice still runs, a hold forbids it, or a
-                batch is on its way from one place to another.
+            CustodyRefused: nobody else asked for it, its notice still runs, a hold forbids it, a
+                batch is on its way from one place to another, or somebody else is at it.
             AuditUnavailable: it cannot be recorded, so nothing is destroyed.
             NotReady: not all of it could be destroyed; the case stays open, and does it again.
         """
-        _require_open(case)
+        require_asked(case, actor)
+        said = said_with(comment)
         if self._clock.utc_us() < case.noticed_us:
             raise CustodyRefused("notice of the erasure still runs: nothing is destroyed before")
+        await self._custody.require_no_hold(case.organisation, case.subject or None)
+        claimed_us, done = await self.cases.claim(case), None
+        try:
+            done = await self._destroyed(actor, case, said)
+        finally:
+            if done is None:
+                await self.cases.release(case, claimed_us)
+        return await self.cases.close(case, claimed_us, closed_by=actor, comment=said, **done)
+
+    async def _destroyed(self, actor: str, case: ErasureCase, comment: str) -> dict[str, object]:
+        """How many keys are gone, and the certificate of it."""
         subject = case.subject or None
-        await self._custody.require_no_hold(case.organisation, subject)
         keys = await content_keys(self._settings, self._database, case.organisation, subject)
         kept = await self._kept.find(case.organisation, subject, bytes_max=None)
         require_settled(kept.numbers)
         rows, looked_at, is_whole = await self._rows(case.organisation, keys)
         detail = {"case": case.id, "ticket": case.ticket, "subject": case.subject}
+        detail |= {"asked_by": case.asked_by, "comment": comment}
         detail |= {"keys": str(len(keys))} | in_numbers(kept.numbers)
         await self._custody.record(actor, "content.erased", case.organisation, **detail)
         now_us = self._clock.utc_us()
@@ -229,6 +162,8 @@ class Erasures:
             "ticket": case.ticket,
             "law": case.law,
             "opened_us": case.opened_us,
+            "asked_by": case.asked_by,
+            "asked_us": case.asked_us,
             "erased_by": actor,
             "erased_us": now_us,
             "keys_destroyed": [key.key for key in keys],
@@ -238,9 +173,7 @@ class Erasures:
             "kept_left": left.numbers.things,
             **await self._checked(case.organisation, rows),
         }
-        text = msgspec.json.encode(said).decode()
-        await self._close(case, actor, state="done", keys=len(keys), certificate=text)
-        return await self._again(case)
+        return {"keys": len(keys), "certificate": msgspec.json.encode(said).decode()}
 
     async def _rows(
         self, organisation: str, keys: Sequence[WrappedKey]
@@ -312,17 +245,6 @@ class Erasures:
             "keys": keys,
         }
 
-    async def _again(self, case: ErasureCase) -> ErasureCase:
-        found = await self.case(case.organisation, case.id)
-        assert found is not None
-        return found
-
-    async def _close(self, case: ErasureCase, actor: str, **values: object) -> None:
-        values |= {"closed_by": actor, "closed_us": self._clock.utc_us()}
-        where = erasure_cases.c.id == case.id
-        async with self._database.writing() as connection:
-            await connection.execute(update(erasure_cases).where(where).values(**values))
-
 
 async def _each(rows: Sequence[SequencedRecord]) -> AsyncIterator[SequencedRecord]:
     for row in rows:
@@ -358,22 +280,3 @@ def in_numbers(kept: Holdings) -> dict[str, str]:
         "not_attributed": str(kept.unnamed),
         "at_vendors": str(kept.at_vendors),
     }
-
-
-def certified(case: ErasureCase) -> bytes:
-    """The certificate, with what has become of vendors' copies by now; empty where there is none.
-
-    What was erased here is certified once; a vendor may need a day more.
-    """
-    if not case.certificate:
-        return b""
-    said = msgspec.json.decode(case.certificate, type=dict[str, Any])
-    copies = [structs.asdict(copy) for copy in case.copies]
-    return msgspec.json.encode(
-        said | {"vendor_copies": copies, "vendor_copies_left": case.copies_left}
-    )
-
-
-def _require_open(case: ErasureCase) -> None:
-    if case.state != "open":
-        raise CustodyRefused(f"the case is {case.state}")

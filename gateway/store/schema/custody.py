@@ -70,8 +70,16 @@ erasure_cases = Table(
     Column("closed_us", BigInteger, nullable=False),
     Column("keys", Integer, nullable=False),
     Column("certificate", Text, nullable=False),
+    Column("asked_by", Text, nullable=False, server_default=""),
+    Column("asked_us", BigInteger, nullable=False, server_default="0"),
+    Column("claimed_us", BigInteger, nullable=False, server_default="0"),
+    Column("declined_by", Text, nullable=False, server_default=""),
+    Column("declined_us", BigInteger, nullable=False, server_default="0"),
+    Column("comment", Text, nullable=False, server_default=""),
 )
-"""`subject` is the keyed digest of an end user, never the name; empty is the whole organisation."""
+"""`subject` is the keyed digest of an end user, never the name; empty is the whole organisation.
+`asked_by` is who wants it carried out now, until somebody else decides; `claimed_us` since when it
+is being carried out; `comment` what was said with the last verdict."""
 
 evidence_packs = Table(
     "evidence_packs",

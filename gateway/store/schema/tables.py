@@ -118,6 +118,26 @@ virtual_keys = Table(
 )
 """`former_*` is the secret before a rotation, still good until `former_until_us`."""
 
+key_proposals = Table(
+    "key_proposals",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("organisation", _NAME, nullable=False),
+    Column("key_id", String(12), nullable=False),
+    Column("seen", Text, nullable=False),
+    Column("wanted", Text, nullable=False),
+    Column("proposed_by", String(200), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("proposed_us", BigInteger, nullable=False),
+    Column("state", String(10), nullable=False),
+    Column("decided_by", String(200), nullable=False),
+    Column("comment", Text, nullable=False),
+    Column("decided_us", BigInteger, nullable=False),
+    Index(None, "organisation", "state"),
+    Index(None, "key_id"),
+)
+"""That a key may do more: what it may now (`seen`), and what is `wanted`, both as JSON."""
+
 budgets = Table(
     "budgets",
     metadata,

@@ -27,6 +27,20 @@ async def opened(browser: Browser, **form: str) -> str:
     return answer.headers["location"]
 
 
+async def asked(browser: Browser, one: str, ticket: str = "T-7") -> int:
+    """How asking for a case to be carried out is answered."""
+    return (await browser.send("POST", f"{one}/ask", {"typed": ticket}))[0].status
+
+
+async def decided(
+    browser: Browser, one: str, action: str = "approve", said: str = "as the ticket says"
+) -> tuple[int, str]:
+    """How a verdict in the inbox is answered, and the page."""
+    form = {"id": one.rpartition("/")[2], "action": action, "reason": said}
+    answer, page = await browser.send("POST", "/o/acme/approvals/erasures", form)
+    return answer.status, page
+
+
 async def content_of(listener: Listener, request_id: str) -> str:
     """What two people see of a request."""
     at = "/o/acme/compliance/reveals"
@@ -39,7 +53,7 @@ async def content_of(listener: Listener, request_id: str) -> str:
 
 async def test_what_is_erased_is_gone_and_the_proofs_hold(listener: Listener) -> None:
     ann, bob = await converse(listener, ["ann", "bob"])
-    async with person(listener, "cora") as cora:
+    async with person(listener, "cora") as cora, person(listener, "anton", "approver") as anton:
         form = {"scope": "user", "user": "ann", "deed": "search", "law": "gdpr", "ticket": ""}
         _, found = await cora.send("POST", AT, form)
         assert "1 key would be destroyed" in found
@@ -47,16 +61,20 @@ async def test_what_is_erased_is_gone_and_the_proofs_hold(listener: Listener) ->
         one = await opened(cora)
         _, page = await cora.send("GET", one)
         assert "due in 4 weeks" in page or "due in 1 month" in page
-        unsure, page = await cora.send("POST", f"{one}/erase", {"typed": "T-8"})
+        assert "Nothing is destroyed until somebody else agrees: anton may" in page
+        unsure, page = await cora.send("POST", f"{one}/ask", {"typed": "T-8"})
         assert (unsure.status, "Type the ticket" in page) == (400, True)
+        assert await asked(cora, one) == 303
+        assert (await decided(cora, one))[0] == 409, "it is her own"
         assert f"{SAID}ann" in await content_of(listener, ann)
-        answer, page = await cora.send("POST", f"{one}/erase", {"typed": "T-7"})
-        assert answer.status == 303, page
+        status, page = await decided(anton, one)
+        assert status == 303, page
         _, page = await cora.send("GET", one)
+        assert "anton, " in page
         assert "1 key destroyed" in page
         assert "none can be read, and all are still proved" in page
-        again, _ = await cora.send("POST", f"{one}/erase", {"typed": "T-7"})
-        assert again.status == 409
+        assert await asked(cora, one) == 409
+        assert (await decided(anton, one))[0] == 409
         _, text = await cora.send("GET", f"{one}/certificate")
 
     certificate = msgspec.json.decode(text)
@@ -69,11 +87,15 @@ async def test_what_is_erased_is_gone_and_the_proofs_hold(listener: Listener) ->
         offline.check_proof(proof, log_keys(listener))
     assert f"{SAID}ann" not in await content_of(listener, ann)
     assert f"{SAID}bob" in await content_of(listener, bob)
-    done = [action for actor, action in await deeds(listener) if actor == "cora"]
-    assert [each for each in done if each.split(".")[0] in ("subject", "erasure", "content")] == [
-        "subject.searched",
-        "erasure.opened",
-        "content.erased",
+    assert (certificate["asked_by"], certificate["erased_by"]) == ("cora", "anton")
+    done = [each for each in await deeds(listener) if each[0] in ("cora", "anton")]
+    assert [
+        each for each in done if each[1].split(".")[0] in ("subject", "erasure", "content")
+    ] == [
+        ("cora", "subject.searched"),
+        ("cora", "erasure.opened"),
+        ("cora", "erasure.asked"),
+        ("anton", "content.erased"),
     ]
 
 
@@ -85,7 +107,7 @@ async def test_a_hold_goes_before_an_erasure_and_is_released_by_two(listener: Li
         one = await opened(cora)
         _, page = await cora.send("GET", one)
         assert "forbids it" in page
-        refused, page = await cora.send("POST", f"{one}/erase", {"typed": "T-7"})
+        refused, page = await cora.send("POST", f"{one}/ask", {"typed": "T-7"})
         assert (refused.status, "a lawsuit" in page) == (409, True)
         _, page = await cora.send("GET", HOLDS)
         release = re.search(rf'action="({HOLDS}/[0-9a-f]+/release)', page)
@@ -96,25 +118,28 @@ async def test_a_hold_goes_before_an_erasure_and_is_released_by_two(listener: Li
         await cora.send("POST", release[1])
         assert (alone.status, kept.status) == (409, 303)
         assert (await dan.send("POST", release[1]))[0].status == 303
-        assert (await cora.send("POST", f"{one}/erase", {"typed": "T-7"}))[0].status == 303
+        assert await asked(cora, one) == 303
+        assert (await decided(dan, one))[0] == 303
 
     assert f"{SAID}ann" not in await content_of(listener, ann)
 
 
 async def test_a_case_keeps_its_clock_and_no_name(listener: Listener) -> None:
     await converse(listener, ["ann@example.com"])
-    async with person(listener, "cora") as cora:
+    async with person(listener, "cora") as cora, person(listener, "dan") as dan:
         one = await opened(cora, user="ann@example.com", law="dpdp")
         withdrawn = await opened(cora, ticket="T-9")
         await cora.send("POST", f"{withdrawn}/withdraw")
-        over, _ = await cora.send("POST", f"{withdrawn}/erase", {"typed": "T-9"})
-        assert over.status == 409
-        early, page = await cora.send("POST", f"{one}/erase", {"typed": "T-7"})
-        assert (early.status, "notice of the erasure still runs" in page.lower()) == (409, True)
+        assert await asked(cora, withdrawn, "T-9") == 409
+        assert await asked(cora, one) == 303
+        early, page = await decided(dan, one)
+        assert (early, "notice of the erasure still runs" in page.lower()) == (409, True)
+        assert "Notice runs for 2 days more" in page
         listener.clock.advance(49 * 3600)
         await cora.sign_in_as("cora", "a password for tests only")
         _, page = await cora.send("GET", one)
         assert "Open, and due in" in page
+        assert "cora asked for it: a second person decides" in page
         listener.clock.advance(89 * 86_400)
         await cora.sign_in_as("cora", "a password for tests only")
         _, home = await cora.send("GET", "/o/acme/compliance")
@@ -148,7 +173,11 @@ async def test_a_case_shows_what_vendors_hold_of_it_until_they_have_deleted_it(
     listener: Listener,
 ) -> None:
     await converse(listener, ["ann"])
-    async with listener.database() as database, person(listener, "cora") as cora:
+    async with (
+        listener.database() as database,
+        person(listener, "cora") as cora,
+        person(listener, "dan") as dan,
+    ):
         copies = VendorCopies(database, listener.clock)
         one = await opened(cora)
         case = one.rpartition("/")[2]
@@ -169,7 +198,8 @@ async def test_a_case_shows_what_vendors_hold_of_it_until_they_have_deleted_it(
                 )
             )
             await copies.order(connection, case, "acme", "batch_1", frozenset())
-        await cora.send("POST", f"{one}/erase", {"typed": "T-7"})
+        assert await asked(cora, one) == 303
+        assert (await decided(dan, one))[0] == 303
         _, page = await cora.send("GET", one)
         assert "1 of 1 batch at vendors may still be there" in page
         assert "not yet at vendors" in (await cora.send("GET", AT))[1]

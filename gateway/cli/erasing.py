@@ -1,0 +1,153 @@
+"""`gatewright audit erase` and `audit erasure …`: one person asks, another agrees, it is gone."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import click
+import msgspec
+from msgspec import structs
+
+from gateway.cli.custody import opened_custody, organisation_option, subject_of, user_option
+from gateway.cli.deeds import actor
+from gateway.cli.options import asynchronous, config_option
+from gateway.clock import SystemClock
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
+from gateway.credentials import master_key
+from gateway.store.batching.vendor_copies import VendorCopies
+from gateway.store.custody.erasing import Erasures
+from gateway.store.custody.erasure_cases import LAWS, ErasureCase
+from gateway.store.custody.kept_holdings import Holdings
+from gateway.store.engine import open_database
+from gateway.store.evidence.integration import Integration
+from gateway.store.schema.version import require_newest_schema
+
+
+comment_option = click.option("--comment", required=True, help="It stands in the record.")
+
+
+@asynccontextmanager
+async def opened_erasures(settings: Settings) -> AsyncIterator[Erasures]:
+    """What carries erasures out, for the length of one command."""
+    clock, master = SystemClock(), master_key(settings)
+    async with opened_custody(settings) as (custody, database):
+        parts = Integration(settings, database, clock, master)
+        yield Erasures(settings, database, custody, parts, master, clock)
+
+
+@click.command()
+@config_option
+@organisation_option
+@user_option
+@click.option("--ticket", required=True)
+@click.option(
+    "--law",
+    type=click.Choice(sorted(LAWS)),
+    default="gdpr",
+    show_default=True,
+    help="What the case rests on: it sets the clock.",
+)
+@click.option("--yes", is_flag=True, help="Ask for it; without this it only says what would go.")
+@asynchronous
+async def erase(
+    config_file: Path, organisation: str, reference: str | None, ticket: str, law: str, *, yes: bool
+) -> None:
+    """Ask that an end user's, or an organisation's, content be destroyed for good.
+
+    Prints the id of the case. Nothing is destroyed until a second person agrees to it, here or in
+    the browser.
+    """
+    settings = load_settings(config_file)
+    async with opened_erasures(settings) as erasures:
+        subject = subject_of(settings, organisation, reference)
+        await erasures.require_no_hold(organisation, subject)
+        told = await erasures.consequences(organisation, subject)
+        click.echo(in_words(told.kept))
+        click.echo(f"{told.keys} keys would be destroyed")
+        if not yes:
+            click.echo("nothing was done without --yes")
+            return
+        case = await erasures.cases.open(actor(), organisation, subject or "", law, ticket)
+        await erasures.ask(actor(), case)
+    click.echo("a second person must agree: gatewright audit erasure approve CASE --comment WHY")
+    click.echo(case.id)
+
+
+@click.group()
+def erasure() -> None:
+    """Erasure cases: what somebody asked for, and a second person decides."""
+
+
+@erasure.command("list")
+@config_option
+@organisation_option
+@asynchronous
+async def erasure_list(config_file: Path, organisation: str) -> None:
+    """Print an organisation's cases as JSON lines, the most urgent first, without certificates."""
+    async with opened_erasures(load_settings(config_file)) as erasures:
+        for each in await erasures.cases.of(organisation):
+            shown = structs.replace(each, certificate="")
+            click.echo(msgspec.json.encode(shown).decode())
+
+
+@erasure.command("approve")
+@config_option
+@click.argument("case_id")
+@comment_option
+@asynchronous
+async def erasure_approve(config_file: Path, case_id: str, comment: str) -> None:
+    """Agree to what another person asked for: its content is destroyed now, and for good."""
+    async with opened_erasures(load_settings(config_file)) as erasures:
+        case = await erasures.cases.found(case_id)
+        done: ErasureCase = await erasures.approve(actor(), case, comment)
+    click.echo(f"{done.keys} keys destroyed")
+    if done.copies:
+        click.echo("`gatewright audit copies` says what has become of vendors' copies")
+
+
+@erasure.command("decline")
+@config_option
+@click.argument("case_id")
+@comment_option
+@asynchronous
+async def erasure_decline(config_file: Path, case_id: str, comment: str) -> None:
+    """Leave undone what another person asked for; the case stays open."""
+    async with opened_erasures(load_settings(config_file)) as erasures:
+        case = await erasures.cases.found(case_id)
+        await erasures.cases.decline(actor(), case, comment)
+    click.echo("declined; the case stays open")
+
+
+@click.command("copies")
+@config_option
+@organisation_option
+@asynchronous
+async def vendor_copies(config_file: Path, organisation: str) -> None:
+    """Print what vendors hold, or held, of erased lines as JSON lines, and what became of it."""
+    settings = load_settings(config_file)
+    database = open_database(settings.database_url)
+    try:
+        await require_newest_schema(database)
+        for each in await VendorCopies(database, SystemClock()).of_organisation(organisation):
+            click.echo(msgspec.json.encode(each).decode())
+    finally:
+        await database.close()
+
+
+def in_words(kept: Holdings) -> str:
+    """What files, batches and kept answers hold, and what of it nobody can attribute."""
+    found = (
+        f"{kept.lines} lines in {kept.batches} batches, {kept.file_lines} lines in {kept.files}"
+        f" files, {kept.answers} kept answers"
+    )
+    if not kept.is_whole:
+        found += ", or more: not every file was read for this"
+    if kept.at_vendors:
+        found += f"; {kept.at_vendors} batches at vendors, which are told to delete them"
+    if kept.unnamed:
+        found += f"; {kept.unnamed} lines and answers name no end user and stay until they expire"
+    return found
+
+
+ERASING = (erase, erasure, vendor_copies)

@@ -1,0 +1,278 @@
+"""Erasure cases in the database: opened, asked for by one person, agreed to by another, closed.
+
+Opening a case destroys nothing. Whoever wants it carried out asks for that, and somebody else
+agrees or declines; nobody does both. While it is carried out it is claimed, so that nobody else
+does the same and nobody declines what is half done.
+"""
+
+import secrets
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct, structs
+from sqlalchemy import insert, select, update
+
+from gateway.clock import Clock
+from gateway.rollout.versions import same_person
+from gateway.store.batching.vendor_copies import VendorCopies, VendorCopy
+from gateway.store.custody.keeping import DAY_US
+from gateway.store.custody.orders import Custody, CustodyRefused
+from gateway.store.engine import Database
+from gateway.store.schema.custody import erasure_cases
+
+
+HOUR_US: Final = 3_600_000_000
+CLAIM_US: Final = HOUR_US // 4
+"""After this long whoever claimed a case is taken to have crashed, and it may be tried again."""
+COMMENT_CHARS_MAX: Final = 1_000
+
+
+class LawClock(Struct, frozen=True):
+    """How long a case may stay open, and how long it has to."""
+
+    due_us: int
+    notice_us: int = 0
+    """For so long whoever it concerns has notice of it; before, nothing is erased."""
+
+
+LAWS: Final = {
+    "gdpr": LawClock(30 * DAY_US),
+    "dpdp": LawClock(90 * DAY_US, notice_us=48 * HOUR_US),
+    "contract": LawClock(7 * DAY_US),
+}
+"""By what a case rests on; engineering figures, to be confirmed by counsel.
+
+GDPR, Article 12(3): within a month of the request, counted as thirty days. India's DPDP Rules 2025:
+who it concerns is told at least 48 hours before an erasure (rule 8), and answered within ninety
+days (rule 14); the 48 hours are a time to wait, not one to be done in. A contract: a week.
+"""
+_C: Final = erasure_cases.c
+_ID_BYTES: Final = 6
+
+
+class ErasureCase(Struct, frozen=True):
+    """Somebody's wish to be forgotten, or an organisation's."""
+
+    id: str
+    organisation: str
+    subject: str
+    """The keyed digest of the end user; empty is the whole organisation."""
+    law: str
+    ticket: str
+    opened_by: str
+    opened_us: int
+    due_us: int
+    state: str = "open"
+    """`open`, `done` or `withdrawn`."""
+    closed_by: str = ""
+    """Of one that is done, who agreed to what `asked_by` asked for."""
+    closed_us: int = 0
+    keys: int = 0
+    """How many were destroyed."""
+    certificate: str = ""
+    """JSON; empty while nothing is done."""
+    asked_by: str = ""
+    """Who wants it carried out now; empty while nobody does."""
+    asked_us: int = 0
+    claimed_us: int = 0
+    """Since when it is being carried out; 0 while it is not."""
+    declined_by: str = ""
+    """Who left it undone the last time that it was asked for."""
+    declined_us: int = 0
+    comment: str = ""
+    """What was said with the last verdict."""
+    copies: tuple[VendorCopy, ...] = ()
+    """What vendors hold, or held, of it."""
+
+    @property
+    def copies_left(self) -> int:
+        """How many of them their vendors may still have."""
+        return sum([copy.is_left for copy in self.copies])
+
+    @property
+    def noticed_us(self) -> int:
+        """From when on it may be carried out: whoever it concerns has had notice for so long."""
+        clock = LAWS.get(self.law)
+        return self.opened_us + (clock.notice_us if clock else 0)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody waits for another to decide."""
+        return self.state == "open" and bool(self.asked_by)
+
+
+class ErasureCases:
+    """Of all organisations of one database."""
+
+    def __init__(self, database: Database, custody: Custody, clock: Clock) -> None:
+        self._database = database
+        self._custody = custody
+        self._copies = VendorCopies(database, clock)
+        self._clock = clock
+
+    async def open(
+        self, actor: str, organisation: str, subject: str, law: str, ticket: str
+    ) -> ErasureCase:
+        """Raises CustodyRefused without a ticket, or of a law that has no clock here."""
+        if law not in LAWS or not ticket.strip():
+            raise CustodyRefused("a case needs a ticket, and a law that sets its clock")
+        now_us = self._clock.utc_us()
+        due_us = now_us + LAWS[law].due_us
+        case = ErasureCase(
+            secrets.token_hex(_ID_BYTES), organisation, subject, law, ticket, actor, now_us, due_us
+        )
+        detail = {"case": case.id, "subject": subject, "ticket": ticket, "law": law}
+        await self._custody.record(actor, "erasure.opened", organisation, **detail)
+        values = structs.asdict(case)
+        del values["copies"]
+        async with self._database.writing() as connection:
+            await connection.execute(insert(erasure_cases).values(values))
+        return case
+
+    async def of(self, organisation: str) -> list[ErasureCase]:
+        """Open ones first, the most urgent before the others."""
+        query = select(erasure_cases).where(_C.organisation == organisation)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        copies = await self._copies.of_organisation(organisation)
+        found = [
+            ErasureCase(**row, copies=tuple(each for each in copies if each.case_id == row["id"]))
+            for row in rows
+        ]
+        return sorted(found, key=lambda each: (each.state != "open", each.due_us, each.id))
+
+    async def case(self, organisation: str, case_id: str) -> ErasureCase | None:
+        return next((each for each in await self.of(organisation) if each.id == case_id), None)
+
+    async def found(self, case_id: str) -> ErasureCase:
+        """Raises CustodyRefused where there is none with this id."""
+        query = select(_C.organisation).where(_C.id == case_id)
+        async with self._database.reading() as connection:
+            organisation = (await connection.execute(query)).scalar_one_or_none()
+        case = await self.case(organisation, case_id) if organisation else None
+        if case is None:
+            raise CustodyRefused("there is no such case")
+        return case
+
+    async def asked(self, organisation: str) -> list[ErasureCase]:
+        """What waits for a second person, the longest waiting first; without vendors' copies."""
+        query = (
+            select(erasure_cases)
+            .where(_C.organisation == organisation, _C.state == "open", _C.asked_by != "")
+            .order_by(_C.asked_us, _C.id)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [ErasureCase(**row) for row in rows]
+
+    async def ask(self, actor: str, case: ErasureCase, told: dict[str, str]) -> None:
+        """Want a case carried out now; `told` is what it would destroy, for the record.
+
+        Raises:
+            CustodyRefused: it is not open, or asked for already.
+        """
+        require_open(case)
+        if case.asked_by:
+            raise CustodyRefused(f"{case.asked_by} asked for it already")
+        detail = {"case": case.id, "ticket": case.ticket, "subject": case.subject} | told
+        await self._custody.record(actor, "erasure.asked", case.organisation, **detail)
+        now_us = self._clock.utc_us()
+        await self.change(case, asked_by=actor, asked_us=now_us)
+
+    async def decline(self, actor: str, case: ErasureCase, comment: str) -> None:
+        """Leave undone what somebody asked for; the case stays open.
+
+        Raises:
+            CustodyRefused: nobody asked, it is their own, or they do not say why.
+        """
+        require_asked(case, actor)
+        said = said_with(comment)
+        detail = {"case": case.id, "asked_by": case.asked_by, "comment": said}
+        await self._custody.record(actor, "erasure.declined", case.organisation, **detail)
+        now_us = self._clock.utc_us()
+        values = {"declined_by": actor, "declined_us": now_us, "comment": said}
+        await self.change(case, asked_by="", asked_us=0, **values)
+
+    async def recall(self, actor: str, case: ErasureCase) -> None:
+        """Take back what one asked for. Raises CustodyRefused where it was somebody else."""
+        require_open(case)
+        if not same_person(actor, case.asked_by):
+            raise CustodyRefused("what was asked for is taken back by who asked")
+        await self._custody.record(actor, "erasure.recalled", case.organisation, case=case.id)
+        await self.change(case, asked_by="", asked_us=0)
+
+    async def withdraw(self, actor: str, case: ErasureCase) -> None:
+        """Close a case without erasing anything. Raises CustodyRefused when it is not open."""
+        require_open(case)
+        await self._custody.record(actor, "erasure.withdrawn", case.organisation, case=case.id)
+        closed = {"closed_by": actor, "closed_us": self._clock.utc_us()}
+        await self.change(case, state="withdrawn", asked_by="", asked_us=0, **closed)
+
+    async def claim(self, case: ErasureCase) -> int:
+        """Before it is carried out; when that was. Raises CustodyRefused where another does it."""
+        now_us = self._clock.utc_us()
+        await self.change(case, claimed_us=now_us)
+        return now_us
+
+    async def release(self, case: ErasureCase, claimed_us: int) -> None:
+        """After it failed: it may be tried again at once."""
+        mine = (_C.id == case.id) & (_C.claimed_us == claimed_us)
+        async with self._database.writing() as connection:
+            await connection.execute(update(erasure_cases).where(mine).values(claimed_us=0))
+
+    async def close(self, case: ErasureCase, claimed_us: int, **values: object) -> ErasureCase:
+        """After it was carried out."""
+        mine = (_C.id == case.id) & (_C.claimed_us == claimed_us)
+        done = values | {"state": "done", "closed_us": self._clock.utc_us(), "claimed_us": 0}
+        async with self._database.writing() as connection:
+            await connection.execute(update(erasure_cases).where(mine).values(**done))
+        return await self.found(case.id)
+
+    async def change(self, case: ErasureCase, **values: object) -> None:
+        """Raises CustodyRefused where it is not any more as it was seen, or is carried out."""
+        as_seen = (
+            (_C.id == case.id)
+            & (_C.state == "open")
+            & (_C.asked_by == case.asked_by)
+            & (_C.claimed_us <= self._clock.utc_us() - CLAIM_US)
+        )
+        async with self._database.writing() as connection:
+            done = await connection.execute(update(erasure_cases).where(as_seen).values(**values))
+        if not done.rowcount:
+            raise CustodyRefused("somebody else decided it meanwhile, or it is being carried out")
+
+
+def certified(case: ErasureCase) -> bytes:
+    """The certificate, with what has become of vendors' copies by now; empty where there is none.
+
+    What was erased here is certified once; a vendor may need a day more.
+    """
+    if not case.certificate:
+        return b""
+    said = msgspec.json.decode(case.certificate, type=dict[str, Any])
+    copies = [structs.asdict(copy) for copy in case.copies]
+    return msgspec.json.encode(
+        said | {"vendor_copies": copies, "vendor_copies_left": case.copies_left}
+    )
+
+
+def require_open(case: ErasureCase) -> None:
+    if case.state != "open":
+        raise CustodyRefused(f"the case is {case.state}")
+
+
+def require_asked(case: ErasureCase, actor: str) -> None:
+    """Raises CustodyRefused unless somebody else than the actor asked for it."""
+    require_open(case)
+    if not case.asked_by:
+        raise CustodyRefused("nobody asks for this erasure to be carried out")
+    if same_person(actor, case.asked_by):
+        raise CustodyRefused("an erasure is agreed to by somebody else than who asked for it")
+
+
+def said_with(comment: str) -> str:
+    """What is said with a verdict; raises CustodyRefused where nothing is."""
+    said = comment.strip()
+    if not said or len(said) > COMMENT_CHARS_MAX:
+        raise CustodyRefused("say why: it stands in the record")
+    return said

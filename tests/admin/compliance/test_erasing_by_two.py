@@ -1,0 +1,162 @@
+"""An erasure waits in the inbox with its numbers; what is declined or held is not destroyed."""
+
+import msgspec
+import pytest
+
+from admin.access import STEP_UP_S
+from gateway.access import Grant
+from gateway.store.identity.people import PeopleStore
+from tests.admin.chromium import window
+from tests.admin.compliance.archive import PASSWORD, SAID, converse, deeds, person
+from tests.admin.compliance.test_erasures import AT, HOLDS, asked, content_of, decided, opened
+from tests.admin.listener import Listener
+
+
+pytestmark = pytest.mark.anyio
+INBOX = "/o/acme/approvals"
+
+
+async def test_an_erasure_waits_with_its_numbers_for_somebody_else(listener: Listener) -> None:
+    await converse(listener, ["ann", "bob"])
+    async with person(listener, "cora") as cora, person(listener, "anton", "approver") as anton:
+        one = await opened(cora, scope="all", user="")
+        assert "Nothing waits" in (await anton.send("GET", INBOX))[1], "opening asks for nothing"
+        assert await asked(cora, one) == 303
+
+        _, page = await anton.send("GET", INBOX)
+        assert "Erase all content of acme for good" in page
+        assert "asked for by cora" in page
+        assert "2 keys are destroyed for good" in page
+        assert "the content of 2 records, of 1 day" in page
+        assert "0 batches with 0 lines, 0 files and 0 kept answers" in page
+        assert "1 to approve" in page
+        assert one not in page, "an approver may not read the room of compliance"
+        assert "cora asks to erase content of acme" in (await anton.send("GET", "/"))[1]
+
+        _, own = await cora.send("GET", INBOX)
+        assert "You asked for this: somebody else decides." in own
+        assert "1 to approve" not in own
+        assert "cora asks to erase" not in (await cora.send("GET", "/"))[1]
+        assert "waits for a second person" in (await cora.send("GET", AT))[1]
+        _, page = await cora.send("GET", one)
+        assert "where anton may agree" in page
+        assert "Ask to erase for good" not in page
+
+
+async def test_what_is_declined_is_not_destroyed_and_the_case_says_why(listener: Listener) -> None:
+    (ann,) = await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora, person(listener, "anton", "approver") as anton:
+        one = await opened(cora)
+        await asked(cora, one)
+        assert (await decided(anton, one, said=" "))[0] == 409, "a verdict says why"
+        assert (await decided(anton, one, "think"))[0] == 400
+        assert (await decided(anton, "/000000000000"))[0] == 404
+        assert (await decided(anton, one, "reject", "it names another Ann"))[0] == 303
+        _, page = await cora.send("GET", one)
+        assert "anton declined it" in page
+        assert "it names another Ann" in page
+        assert (await decided(anton, one))[0] == 409, "nobody asks for it any more"
+        assert f"{SAID}ann" in await content_of(listener, ann)
+        assert await asked(cora, one) == 303
+        recalled, _ = await cora.send("POST", f"{one}/recall")
+        assert recalled.status == 303
+        assert "Nothing waits" in (await anton.send("GET", INBOX))[1]
+    told = [each for each in await deeds(listener) if each[1].startswith("erasure.")]
+    assert told == [
+        *(("cora", "erasure.opened"), ("cora", "erasure.asked"), ("anton", "erasure.declined")),
+        *(("cora", "erasure.asked"), ("cora", "erasure.recalled")),
+    ]
+
+
+async def test_a_hold_that_is_set_while_it_waits_is_shown_and_forbids_it(
+    listener: Listener,
+) -> None:
+    (ann,) = await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora, person(listener, "dan") as dan:
+        one = await opened(cora)
+        await asked(cora, one)
+        await cora.send("POST", HOLDS, {"user": "ann", "reason": "a lawsuit"})
+        _, page = await dan.send("GET", INBOX)
+        assert "forbids it: nothing is destroyed while it is in force" in page
+        status, page = await decided(dan, one)
+        assert (status, "a lawsuit" in page) == (409, True)
+        assert f"{SAID}ann" in await content_of(listener, ann)
+        _, page = await cora.send("GET", one)
+        assert "cora asked for it" in page, "it still waits"
+
+
+async def test_who_holds_every_role_does_not_erase_alone(listener: Listener) -> None:
+    (ann,) = await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora:
+        async with listener.database() as database:
+            people = PeopleStore(database, listener.clock)
+            await people.grant("cora", Grant("approver", "acme"))
+        one = await opened(cora)
+        _, page = await cora.send("GET", one)
+        assert "Nobody else may yet" in page
+        assert "gatewright users grant NAME approver --organisation acme" in page
+        await asked(cora, one)
+        assert (await decided(cora, one))[0] == 409
+        api = f"/api/organisations/acme/compliance/erasures/{one.rpartition('/')[2]}"
+        answer, _ = await cora.send("POST", f"{api}/approve", body='{"comment": "mine"}')
+        assert answer.status == 400
+    assert f"{SAID}ann" in await content_of(listener, ann)
+
+
+async def test_the_json_asks_agrees_and_declines_the_same_with_a_fresh_proof(
+    listener: Listener,
+) -> None:
+    (ann,) = await converse(listener, ["ann"])
+    at = "/api/organisations/acme/compliance/erasures"
+    async with person(listener, "cora") as cora, person(listener, "anton", "approver") as anton:
+        _, text = await cora.send("POST", at, body='{"ticket": "T-7", "user": "ann"}')
+        one = f"{at}/{msgspec.json.decode(text)['id']}"
+        said = '{"comment": "as the ticket says"}'
+        answer, text = await cora.send("POST", f"{one}/ask")
+        assert (answer.status, msgspec.json.decode(text)["asked_by"]) == (200, "cora")
+        assert (await cora.send("POST", f"{one}/recall"))[0].status == 200
+        assert (await anton.send("POST", f"{one}/approve", body=said))[0].status == 400
+        assert (await anton.send("POST", f"{one}/ask"))[0].status == 403, (
+            "he opens and asks nothing"
+        )
+        await cora.send("POST", f"{one}/ask")
+        assert (await anton.send("POST", f"{one}/decline", body=said))[0].status == 200
+        await cora.send("POST", f"{one}/ask")
+        listener.clock.advance(STEP_UP_S + 1)
+        stale, _ = await anton.send("POST", f"{one}/approve", body=said)
+        assert stale.status == 403
+        await anton.send("POST", "/prove", {"password": PASSWORD})
+        answer, text = await anton.send("POST", f"{one}/approve", body=said)
+        assert answer.status == 200, text
+        done = msgspec.json.decode(text)
+        assert (done["state"], done["closed_by"], done["keys"]) == ("done", "anton", 1)
+        await cora.sign_in_as("cora", PASSWORD)
+        assert (await cora.send("POST", f"{one}/withdraw"))[0].status == 400
+    assert f"{SAID}ann" not in await content_of(listener, ann)
+
+
+async def test_an_erasure_is_agreed_to_by_keys_in_every_theme_and_width(
+    listener: Listener,
+) -> None:
+    await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora:
+        one = await opened(cora)
+        await asked(cora, one)
+    async with person(listener, "dan"), window(listener) as seen:
+        page = seen.page
+        await seen.sign_in("dan", PASSWORD)
+        async for view in seen.views():
+            for path in (INBOX, one):
+                assert await seen.open(path) == 200
+                assert await seen.violations() == [], (path, view)
+        await seen.open(INBOX)
+        await page.wait_for_function("document.querySelector('button[data-key=a]') !== null")
+        await page.keyboard.press("a")
+        await page.wait_for_selector("input[name=reason]:focus")
+        await page.keyboard.type("as the ticket says")
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector("text=Done, and on record.")
+        assert "Nothing waits" in await page.inner_text("main")
+        await seen.open(one)
+        assert "1 key destroyed" in await page.inner_text("main")
+        assert seen.problems == []

@@ -1,0 +1,112 @@
+"""An erasure takes two people, also where they come in the same moment."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.audit.memory import MemoryAuditLog
+from gateway.clock import StoppedClock
+from gateway.store.custody.erasure_cases import CLAIM_US, ErasureCase, ErasureCases
+from gateway.store.custody.orders import Custody, CustodyRefused
+from gateway.store.engine import open_database
+
+
+pytestmark = pytest.mark.anyio
+
+
+class Desk:
+    """Cases of one database, and what was recorded of them."""
+
+    def __init__(self, cases: ErasureCases, log: MemoryAuditLog, clock: StoppedClock) -> None:
+        self.cases, self.log, self.clock = cases, log, clock
+
+    async def asked(self, by: str = "cora") -> ErasureCase:
+        case = await self.cases.open("cora", "acme", "", "gdpr", "T-1")
+        await self.cases.ask(by, case, {"keys": "7"})
+        return await self.cases.found(case.id)
+
+
+@pytest.fixture
+async def desk(database_url: str) -> AsyncIterator[Desk]:
+    database, clock, log = open_database(database_url), StoppedClock(), MemoryAuditLog()
+    await log.start()
+    yield Desk(ErasureCases(database, Custody(database, log, clock), clock), log, clock)
+    await database.close()
+
+
+@pytest.mark.parametrize("same", ["cora", "Cora", " cora "])
+async def test_nobody_decides_about_what_they_asked_for(desk: Desk, same: str) -> None:
+    case = await desk.asked()
+    with pytest.raises(CustodyRefused, match="somebody else than who asked"):
+        await desk.cases.decline(same, case, "no")
+    assert await desk.cases.asked("acme") == [case]
+    assert await desk.cases.asked("umbrella") == []
+
+
+async def test_what_is_declined_stays_open_says_why_and_can_be_asked_for_again(desk: Desk) -> None:
+    case = await desk.asked()
+    with pytest.raises(CustodyRefused, match="say why"):
+        await desk.cases.decline("dan", case, " ")
+    await desk.cases.decline("dan", case, "it names somebody else")
+    left = await desk.cases.found(case.id)
+    assert (left.state, left.asked_by, left.declined_by, left.comment) == (
+        *("open", "", "dan", "it names somebody else"),
+    )
+    with pytest.raises(CustodyRefused, match="nobody asks"):
+        await desk.cases.decline("dan", left, "again")
+    await desk.cases.ask("eve", left, {})
+    assert [each.asked_by for each in await desk.cases.asked("acme")] == ["eve"]
+    actions = [each.action for each in desk.log.records]
+    assert actions == ["erasure.opened", "erasure.asked", "erasure.declined", "erasure.asked"]
+
+
+async def test_only_who_asked_takes_it_back_and_nobody_asks_twice(desk: Desk) -> None:
+    case = await desk.asked()
+    with pytest.raises(CustodyRefused, match="asked for it already"):
+        await desk.cases.ask("dan", case, {})
+    with pytest.raises(CustodyRefused, match="taken back by who asked"):
+        await desk.cases.recall("dan", case)
+    await desk.cases.recall("cora", case)
+    assert await desk.cases.asked("acme") == []
+    assert (await desk.cases.found(case.id)).state == "open"
+
+
+async def test_of_those_who_come_in_the_same_moment_one_is_obeyed(desk: Desk) -> None:
+    case = await desk.asked()
+    done = await asyncio.gather(
+        desk.cases.claim(case),
+        desk.cases.claim(case),
+        desk.cases.decline("dan", case, "no"),
+        desk.cases.recall("cora", case),
+        return_exceptions=True,
+    )
+    refused = [each for each in done if isinstance(each, CustodyRefused)]
+    assert len(refused) == 3, done
+    left = await desk.cases.found(case.id)
+    assert bool(left.claimed_us) is (left.asked_by == "cora"), "claimed or ended, and never both"
+
+
+async def test_what_is_being_carried_out_is_nobody_elses_until_it_failed_or_crashed(
+    desk: Desk,
+) -> None:
+    case = await desk.asked()
+    first_us = await desk.cases.claim(case)
+    for deed in (
+        desk.cases.claim(case),
+        desk.cases.decline("dan", case, "no"),
+        desk.cases.withdraw("cora", case),
+    ):
+        with pytest.raises(CustodyRefused, match="being carried out"):
+            await deed
+    await desk.cases.release(case, first_us)
+    second_us = await desk.cases.claim(case)
+    desk.clock.advance(CLAIM_US / 1e6)
+    third_us = await desk.cases.claim(case)
+    assert third_us > second_us, "whoever claimed it before is taken to have crashed"
+    await desk.cases.release(case, second_us)
+    assert (await desk.cases.found(case.id)).claimed_us == third_us, "it is not theirs any more"
+    closed = await desk.cases.close(case, third_us, closed_by="dan", keys=7, comment="agreed")
+    assert (closed.state, closed.closed_by, closed.claimed_us) == ("done", "dan", 0)
+    with pytest.raises(CustodyRefused):
+        await desk.cases.claim(case)
