@@ -1,7 +1,7 @@
 """Two attempts at once: the second starts when the first is late, and the first answer counts."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 
@@ -38,7 +38,16 @@ async def race(
         kept = next((task for task in tasks if _has_answered(task)), tasks[-1])
         return kept.result()
     finally:
-        await _end_others([task for task in tasks if task is not kept], give_up)
+        others = [task for task in tasks if task is not kept]
+        ending = asyncio.ensure_future(_end_others(others, give_up))
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            # Whoever waited has left meanwhile, so nobody takes the answer that was kept.
+            await ending
+            if kept is not None and _has_answered(kept):
+                await give_up(kept.result())
+            raise
 
 
 def _has_answered(task: asyncio.Future[Answer]) -> bool:
@@ -46,7 +55,7 @@ def _has_answered(task: asyncio.Future[Answer]) -> bool:
 
 
 async def _end_others(
-    tasks: list[asyncio.Future[Answer]], give_up: Callable[[Answer], Awaitable[None]]
+    tasks: Sequence[asyncio.Future[Answer]], give_up: Callable[[Answer], Awaitable[None]]
 ) -> None:
     """Cancel what still runs, and give up what came too late."""
     for task in tasks:

@@ -75,7 +75,6 @@ class Walk(Generic[Answer]):
         self._receive = receive
         self._give_up = give_up
         self._deadline_s = ground.clock.monotonic_s() + plan.deadline_s
-        self._attempts = 0
 
     async def first_answer(self) -> tuple[Answer, tuple[str, ...]]:
         """The first candidate's that gives one, with what was left out of its request.
@@ -118,11 +117,12 @@ class Walk(Generic[Answer]):
         failure: UpstreamFailed | FeatureUnsupported | None = None
         hedge_s = self._plan.hedge_after_s
         if hedge_s is not None and len(order) > 1:
+            hedges = len(self._log.hedged)
             try:
                 return await self._hedged(order, hedge_s)
             except (UpstreamFailed, FeatureUnsupported) as error:
                 failure = _unless_callers(error)
-                order = order[2:] if self._attempts > 1 else order[1:]
+                order = order[2:] if len(self._log.hedged) > hedges else order[1:]
         for candidate in order:
             if failure is not None and (self._is_over() or not self._may_try()):
                 break
@@ -185,7 +185,6 @@ class Walk(Generic[Answer]):
         target = candidate.target
         provider = ground.providers[target.provider]
         is_same = dialect.name == request.dialect
-        self._attempts += 1
         attempt = RunningAttempt(target.name, self._log, ground.health, ground.clock)
         call = UpstreamCall(
             target=target,

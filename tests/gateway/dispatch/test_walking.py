@@ -166,6 +166,48 @@ async def test_a_prompt_first_is_not_hedged_and_a_failed_one_falls_back_at_once(
     assert world.errors == ["upstream_refused", ""]
 
 
+async def test_a_first_that_was_tried_twice_before_any_hedge_falls_back_to_the_second() -> None:
+    """Nobody had asked the second: it is not passed over, as one is that lost a race."""
+    world = World()
+    world.providers["a"].add(GONE, GONE)
+    assert await world.ask("ab", hedge_after_s=30.0) == "b"
+    assert world.errors == ["upstream_unreachable", "upstream_unreachable", ""]
+
+
+async def test_whoever_leaves_while_the_loser_ends_leaves_no_answer_open() -> None:
+    """The winner's answer is a connection that somebody must give back."""
+    may_end, is_ending = asyncio.Event(), asyncio.Event()
+    given_up: list[str] = []
+
+    async def prompt() -> str:
+        await is_asked.wait()
+        return "prompt"
+
+    async def slow() -> str:
+        is_asked.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            is_ending.set()
+            await may_end.wait()
+            raise
+        return "slow"
+
+    async def give_up(answer: str) -> None:
+        given_up.append(answer)
+        await asyncio.sleep(0)
+
+    is_asked = asyncio.Event()
+    racing = asyncio.ensure_future(race(prompt, slow, 0.001, lambda: True, give_up))
+    await is_ending.wait()
+    racing.cancel()
+    await asyncio.sleep(0)
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await racing
+    assert given_up == ["prompt"]
+
+
 async def test_without_budget_there_is_no_hedge() -> None:
     world = World(share=0.0, reserve=0.0)
     slow = world.providers["a"] = Held("a")
