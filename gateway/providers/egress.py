@@ -6,6 +6,7 @@ and never retries. What an upstream did wrong leaves here as one of our errors, 
 """
 
 import asyncio
+import math
 import re
 import ssl
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
@@ -39,6 +40,7 @@ _COMMON_HEADERS = {
 _HARMLESS = re.compile(r"[0-9A-Za-z.:+-]{1,40}")
 """Numbers, durations and times: all that a limit's header says."""
 
+RETRY_AFTER_S_MAX = 86_400.0
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -359,16 +361,19 @@ def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait, from `retry-after-ms` or `retry-after` in either of its forms.
 
     Names are in lower case.
-    A date is compared with the upstream's own `date`, so that no clock has to be right.
+    A date is compared with the upstream's own `date`, so that no clock has to be right. Nobody is
+    told to wait longer than a day, or without end.
     """
     try:
         if (milliseconds := headers.get("retry-after-ms")) is not None:
-            return max(0.0, float(milliseconds) / 1000)
-        if (value := headers.get("retry-after")) is None:
+            wait_s = float(milliseconds) / 1000
+        elif (value := headers.get("retry-after")) is None:
             return None
-        if value.isdigit():
-            return float(value)
-        wait = parsedate_to_datetime(value) - parsedate_to_datetime(headers["date"])
-        return max(0.0, wait.total_seconds())
+        elif value.isdigit():
+            wait_s = float(value)
+        else:
+            wait = parsedate_to_datetime(value) - parsedate_to_datetime(headers["date"])
+            wait_s = wait.total_seconds()
     except (ValueError, KeyError, TypeError):
         return None
+    return None if math.isnan(wait_s) else min(max(0.0, wait_s), RETRY_AFTER_S_MAX)

@@ -94,6 +94,32 @@ def upstream_of(upstreams: Upstreams, target: str) -> RecordingUpstream:
 
 
 @both
+@whole_and_streamed
+@pytest.mark.parametrize(
+    "header",
+    [("retry-after-ms", "inf"), ("retry-after", "9" * 400), ("retry-after", "99999999999")],
+    ids=["endless", "huge", "millennia"],
+)
+async def test_a_wait_without_end_is_told_as_one_that_ends(
+    caller: Caller,
+    upstreams: Upstreams,
+    style: Style,
+    stream: bool,
+    header: tuple[str, str],
+) -> None:
+    upstreams.openai.answer(Answer(status=429, headers=(header,)))
+    upstreams.anthropic.answer(Answer(status=429, headers=(header,)))
+    target = GPT_TARGET if style == "openai" else CLAUDE_TARGET
+
+    reply = await caller.post(style, ask(style, model=target, stream=stream))
+
+    check_envelope(reply, style)
+    assert reply.status == 429
+    assert reply.headers["retry-after"] == "86400"
+    await only_outcome(caller.gateway, reply.request_id, "failed", "upstream_refused")
+
+
+@both
 @targets
 @whole_and_streamed
 @pytest.mark.parametrize("status", STATUSES)

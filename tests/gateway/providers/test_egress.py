@@ -320,6 +320,10 @@ async def test_nothing_is_sent_after_the_egress_was_closed(upstream: RecordingUp
         ({"retry-after-ms": "1500", "retry-after": "7"}, 1.5),
         ({"retry-after-ms": "soon"}, None),
         ({"retry-after": "-3"}, None),
+        ({"retry-after": "99999999999"}, 86_400.0),
+        ({"retry-after": "9" * 400}, 86_400.0),
+        ({"retry-after-ms": "inf"}, 86_400.0),
+        ({"retry-after-ms": "nan"}, None),
         ({"retry-after": "Sat, 21 Nov 2026 10:00:30 GMT"}, None),
         (
             {
