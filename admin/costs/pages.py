@@ -18,6 +18,9 @@ from gateway.errors import RequestInvalid
 
 
 UNUSUAL_SHOWN: Final = 30
+FIRST_YEAR: Final = 2000
+LAST_YEAR: Final = 9000
+"""Days beyond have no moment in every time zone, or none after them."""
 _DAY: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 SINCE: Final = Query("since", "The first day, in the organisation's time zone.", pattern=_DAY)
 UNTIL: Final = Query("until", "The last day.", pattern=_DAY)
@@ -91,9 +94,12 @@ def day_of(text: str, name: str) -> date | None:
     if not text:
         return None
     try:
-        return date.fromisoformat(text)
+        day = date.fromisoformat(text)
     except ValueError:
         raise RequestInvalid("a day is written as 2026-11-30", parameter=name) from None
+    if not FIRST_YEAR <= day.year <= LAST_YEAR:
+        raise RequestInvalid(f"from the year {FIRST_YEAR} to {LAST_YEAR}", parameter=name)
+    return day
 
 
 def chargeback(services: Services, by: str, groups: list[Group], currency: str) -> str:

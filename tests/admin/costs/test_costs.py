@@ -118,7 +118,11 @@ async def test_the_page_and_its_csv_show_the_same_and_nothing_of_others(
 
 
 @pytest.mark.parametrize(
-    "query", ["by=password", "since=soon", "since=2026-01-01&until=2025-01-01"]
+    "query",
+    [
+        *("by=password", "since=soon", "since=2026-01-01&until=2025-01-01"),
+        *("since=9999-12-31&until=9999-12-31", "since=0001-01-01&until=0001-01-02"),
+    ],
 )
 async def test_a_question_that_makes_no_sense_is_said_on_the_page(
     admin: Browser, query: str
