@@ -342,8 +342,11 @@ class Pipeline:
         try:
             live = await self._answers.open_stream(passage, attempts)
         except GatewrightError as error:
-            await pings.stop()
-            await self._conclusion.failed(passage, attempts, error)
+            # On record before a ping is waited for: its caller may be about to leave.
+            try:
+                await self._conclusion.failed(passage, attempts, error)
+            finally:
+                await pings.stop()
             if not pings.have_begun:
                 raise
             return StreamedAnswer({}, partial(fail_late, passage, error))

@@ -71,9 +71,12 @@ class Relay:
         pings.go_on(write, encoder.ping)
         try:
             await self._carry(encoder, write, direct)
-        except UpstreamFailed as error:
+            # Here, because a ping may be stuck in a caller who reads nothing, and then leaves.
             await pings.stop()
-            await write(await self._failure(encoder, error))
+        except UpstreamFailed as error:
+            ending = await self._failure(encoder, error)
+            await pings.stop()
+            await write(ending)
             return not encoder.is_cut_on_failure
         except BaseException as error:
             # The upstream is cut first: every token it still makes would be paid for.

@@ -191,6 +191,34 @@ async def test_a_crash_on_the_straight_way_is_recorded_as_one() -> None:
     assert (outcome.status, outcome.error) == ("incomplete", "internal_error")
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["whole", "broken"])
+async def test_leaving_while_a_ping_is_stuck_after_the_last_piece_leaves_an_outcome(
+    late: bool,
+) -> None:
+    """A caller who reads nothing holds a ping up; the upstream is done meanwhile; he leaves."""
+    played = await scene(ROLE, WORD, USAGE, *([] if late else [DONE]), late=late)
+
+    async def ping() -> None:
+        await asyncio.Event().wait()
+
+    stuck = asyncio.create_task(ping())
+    played.relay._pings._task = stuck
+    running = asyncio.create_task(played.relay.run(played.write))
+    while played.relay._pings._task is stuck:
+        await asyncio.sleep(0)
+    running.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    stuck.cancel()
+    assert [each.stage for each in played.audit.records] == ["intent", "outcome"]
+    (outcome,) = played.outcomes
+    assert outcome.status == ("incomplete" if late else "cancelled")
+    assert outcome.cost_microusd == 350
+    assert played.ledger.left_microusd((ORG,)) == LIMIT_MICROUSD - 350
+    assert DONE not in played.text
+
+
 async def test_leaving_while_the_end_is_recorded_makes_no_second_end() -> None:
     played = await scene(ROLE, WORD, USAGE, DONE)
     played.audit.let.clear()
