@@ -14,6 +14,7 @@ from gateway.catalogue import PARAMETER_FIELDS
 from gateway.clock import Clock
 from gateway.dispatch.attempts import AttemptLog, RunningAttempt
 from gateway.dispatch.health import TargetHealth
+from gateway.dispatch.hedging import HEDGE
 from gateway.dispatch.retrying import RetryBudget
 from gateway.dispatch.walking import Ground, Walk
 from gateway.errors import (
@@ -294,7 +295,10 @@ class Dispatcher:
             await live.hold_until_content()
             return live
 
-        walk = Walk(self._ground, request, plan, log, receive, LiveStream.close)
+        async def give_up(live: LiveStream) -> None:
+            await live.close(asyncio.CancelledError(HEDGE))
+
+        walk = Walk(self._ground, request, plan, log, receive, give_up)
         live, dropped = await walk.first_answer()
         live.dropped = dropped
         return live
