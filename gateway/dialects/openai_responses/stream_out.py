@@ -62,7 +62,11 @@ class ResponsePassThrough:
         """The event with the response in it changed, and that response."""
         (event,) = sse.Splitter().feed(raw)
         fields: dict[str, Any] = dict(_EVENT.decode(event.data or b"{}"))
-        response = body.patch(bytes(fields["response"]), changes)
+        whole = bytes(fields.get("response", b""))
+        if not whole.startswith(b"{"):
+            # Something in it has that name: an attribute of a file, a field of a tool's schema.
+            return raw, b""
+        response = body.patch(whole, changes)
         fields["response"] = response
         return b"event: %b\ndata: %b\n\n" % (event.name, body.join(fields)), response
 

@@ -4,11 +4,12 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import FeatureUnsupported, UpstreamMalformed
-from gateway.types import ChatRequest
-from tests.gateway.dialects.samples import ANTHROPIC, OPENAI, chat, target
+from gateway.types import ChatRequest, Thread
+from tests.gateway.dialects.samples import ANTHROPIC, OPENAI, chat, recoded, target
 
 
 RESPONSES = DIALECTS["openai_responses"]
@@ -68,6 +69,36 @@ def test_an_answer_with_such_items_is_no_broken_one() -> None:
         "output"
     ] == [SHELL]
     assert OPENAI.encode_reply(completion, "openai_responses", chat())
+
+
+SEARCHED = {
+    "type": "file_search_call",
+    "id": "fs_1",
+    "queries": ["a"],
+    "status": "completed",
+    "results": [{"file_id": "f", "text": "a", "attributes": {"response": "late"}}],
+}
+
+
+def test_an_item_that_has_a_response_in_it_is_not_taken_for_the_whole_response() -> None:
+    whole = {"object": "response", "id": "resp_up", "model": "m", "status": "completed"}
+    pieces: list[dict[str, Any]] = [
+        {"type": "response.created", "response": whole | {"status": "in_progress", "output": []}},
+        {"type": "response.output_item.added", "output_index": 0, "item": SEARCHED},
+        {"type": "response.output_item.done", "output_index": 0, "item": SEARCHED},
+        {"type": "response.completed", "response": whole | {"output": [SEARCHED]}},
+    ]
+    stream = [
+        b"event: %b\ndata: %b\n\n"
+        % (str(piece["type"]).encode(), json.dumps(piece, separators=(",", ":")).encode())
+        for piece in pieces
+    ]
+    body = {"model": "m", "input": "Look.", "stream": True}
+    request = RESPONSES.decode_request(json.dumps(body).encode(), "req_1")
+    request = structs.replace(request, thread=Thread())
+    told = recoded("openai_responses", b"".join(stream), request)
+    assert stream[1] + stream[2] in told
+    assert b"resp_up" not in told
 
 
 @pytest.mark.parametrize("item", [{}, {"type": 7}, {"type": "message", "content": 7}])
