@@ -19,5 +19,5 @@ async def body_of(request: Request[Any, Any, Any], kind: type[Order]) -> Order:
     """
     try:
         return msgspec.json.decode(await request.body() or b"{}", type=kind)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
         raise RequestInvalid("the body is not what this takes", parameter="body") from None

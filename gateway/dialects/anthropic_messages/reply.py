@@ -174,7 +174,7 @@ def _tool_use(call: ToolCall, name: str) -> dict[str, object]:
         try:
             _OBJECT.decode(text)
             arguments = msgspec.Raw(text)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             arguments = {RAW_ARGUMENTS: text}
     return {"type": "tool_use", "id": call.tool_id, "name": name, "input": arguments}
 

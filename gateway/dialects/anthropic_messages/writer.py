@@ -256,7 +256,7 @@ def _arguments(text: str, losses: Losses) -> object:
         return {}
     try:
         _OBJECT.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         losses.add("messages.tool_calls.arguments")
         return {RAW_ARGUMENTS: text}
     return msgspec.Raw(text)

@@ -33,7 +33,7 @@ def unwrapped_item(redacted: str) -> dict[str, object] | None:
         return None
     try:
         item = _ITEM.decode(urlsafe_b64decode(redacted.removeprefix(ITEM_MARK)))
-    except (msgspec.DecodeError, Error, UnicodeError, ValueError):
+    except (msgspec.DecodeError, Error, UnicodeError, ValueError, RecursionError):
         return None
     tree: dict[str, object] = {"type": "reasoning", "summary": summaries(item)}
     if item.id:
@@ -60,7 +60,7 @@ def thinking_of(item: Item) -> ThinkingPart:
     if sealed.startswith(BLOCK_MARK):
         try:
             return ThinkingPart(*_BLOCK.decode(urlsafe_b64decode(sealed.removeprefix(BLOCK_MARK))))
-        except (msgspec.DecodeError, Error, UnicodeError, ValueError):
+        except (msgspec.DecodeError, Error, UnicodeError, ValueError, RecursionError):
             return ThinkingPart("")
     text = "\n".join(each.text for each in item.summary or ())
     return ThinkingPart(text, redacted=wrapped_item(item))

@@ -57,7 +57,7 @@ def named_by_body(raw: bytes) -> str:
     """Whom a request's or an answer's body names; empty where it names nobody, or is none."""
     try:
         return end_user_reference(structs.asdict(_BODY.decode(raw)))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
 
 
@@ -65,7 +65,7 @@ def named_by_line(raw: bytes) -> str:
     """Likewise of a line of a batch's file."""
     try:
         return end_user_reference(structs.asdict(_LINE.decode(raw).body))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
 
 
@@ -73,7 +73,7 @@ def result_of(raw: bytes) -> tuple[str, int, str] | None:
     """Of a line of results: its batch, its place there, whom its answer names; None of no line."""
     try:
         line = _RESULT_LINE.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     place = _RESULT.fullmatch(line.id)
     if place is None:
