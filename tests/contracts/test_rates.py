@@ -131,6 +131,36 @@ async def test_a_request_that_is_taken_back_was_never_made(rates: Rates) -> None
     await rates.admit(PATH, 90)
 
 
+async def test_whoever_leaves_while_being_refused_gives_nothing_back(rates: Rates) -> None:
+    """Else a caller without any room makes himself some by hanging up."""
+    rates.publish([RateLimit("org:acme", requests_per_minute=2, tokens_per_minute=100)])
+    for _ in range(2):
+        await rates.admit(PATH, 50)
+    for turns in range(40):
+        asking = asyncio.ensure_future(rates.admit(PATH, 50))
+        for _ in range(turns % 8 + 1):
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait([asking])
+        await settled(rates)
+        assert asking.cancelled() or isinstance(asking.exception(), Exhausted)
+    await refusal(rates, 50)
+
+
+async def test_whoever_leaves_while_being_let_in_was_never_there(rates: Rates) -> None:
+    rates.publish([RateLimit("org:acme", tokens_per_minute=100, concurrent_requests=1)])
+    for turns in range(40):
+        asking = asyncio.ensure_future(rates.admit(PATH, 50))
+        for _ in range(turns % 8 + 1):
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait([asking])
+        if not asking.cancelled():
+            rates.take_back(asking.result())
+        await settled(rates)
+    await rates.admit(PATH, 100)
+
+
 async def test_a_key_hears_how_its_own_limits_stand_and_nobody_elses(rates: Rates) -> None:
     rates.publish(
         [RateLimit("org:acme", 500, 50_000, 5), RateLimit("key:abc", 10, 1000), RateLimit("key:d")]

@@ -9,7 +9,7 @@ It wants one primary with script support; a cluster would have to keep all keys 
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -169,13 +169,14 @@ class SharedRates:
             return self._alone.admit_now(limits, tokens)
         permit = Permit(limits, tokens, secrets.token_hex(8))
         arguments = [permit.permit_id, tokens, self._lease_s, *_numbers(limits)]
+        asked = asyncio.create_task(self._run(self._admit(_keys(limits), arguments)))
         try:
-            wait_s, which, kind, *levels = await self._run(self._admit(_keys(limits), arguments))
+            wait_s, which, kind, *levels = await asyncio.shield(asked)
         except _FAILED:
             self._lose()
             return self._alone.admit_now(limits, tokens)
-        except BaseException:
-            self.take_back(permit)  # The caller left; whether it was counted is not known.
+        except asyncio.CancelledError:
+            self._beside(self._undone(asked, permit))
             raise
         self._find()
         if float(wait_s) > 0:
@@ -206,9 +207,22 @@ class SharedRates:
         """Nobody waits for it: what is lost by that runs out by itself."""
         if not permit.limits:
             return
-        task = asyncio.create_task(self._returned(permit, requests, tokens), name="rates-release")
+        self._beside(self._returned(permit, requests, tokens))
+
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="rates-release")
         self._releasing.add(task)
         task.add_done_callback(self._releasing.discard)
+
+    async def _undone(self, asked: asyncio.Task[Any], permit: Permit) -> None:
+        """The caller left while we asked: what was counted is given back; a refusal took nothing.
+
+        Were it given back as well, whoever has no room made some by hanging up.
+        """
+        with suppress(*_FAILED):
+            wait_s, *_ = await asked
+            if float(wait_s) <= 0:
+                await self._returned(permit, 1, permit.tokens)
 
     async def _returned(self, permit: Permit, requests: int, tokens: int) -> None:
         with suppress(*_FAILED):
