@@ -70,13 +70,13 @@ def in_tiles(make: MakeLinear) -> MakeLinear:
     """Products of always so many rows: a row's bits do not depend on how many come with it."""
 
     def make_tiled(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
-        multiply = make(weight, bias)
+        multiply, outs = make(weight, bias), weight.shape[0]
 
         def multiply_tiles(x: torch.Tensor) -> torch.Tensor:
             rows = x.reshape(-1, x.shape[-1])
             padded = F.pad(rows, (0, 0, 0, -len(rows) % TILE_ROWS))
             parts = [multiply(tile) for tile in torch.split(padded, TILE_ROWS)]
-            return torch.cat(parts)[: len(rows)].view(*x.shape[:-1], -1)
+            return torch.cat(parts)[: len(rows)].view(*x.shape[:-1], outs)
 
         return multiply_tiles
 

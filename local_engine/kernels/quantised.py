@@ -35,7 +35,7 @@ def int8_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
             product = torch._int_mm(whole, columns).float()  # noqa: SLF001 - torch's only one
             out = product * per_token[:, None] * scale
         out = out if bias is None else out + bias
-        return out.to(x.dtype).view(*x.shape[:-1], -1)
+        return out.to(x.dtype).view(*x.shape[:-1], len(scale))
 
     return multiply
 
@@ -54,7 +54,7 @@ def fp8_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
     def multiply(x: torch.Tensor) -> torch.Tensor:
         if triton is not None:
             rows = triton.product_fp8_triton(x.reshape(-1, x.shape[-1]), packed, scale)
-            out: torch.Tensor = rows.view(*x.shape[:-1], -1)
+            out: torch.Tensor = rows.view(*x.shape[:-1], len(scale))
         else:
             out = F.linear(x, packed.to(x.dtype)) * scale.to(x.dtype)
         return out if bias is None else out + bias
@@ -89,7 +89,7 @@ def int4_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
         if triton is None:
             return F.linear(x, widen_int4(packed, scale).to(x.dtype), bias)
         rows = triton.product_int4_triton(x.reshape(-1, x.shape[-1]), packed, scale)
-        out: torch.Tensor = rows.view(*x.shape[:-1], -1)
+        out: torch.Tensor = rows.view(*x.shape[:-1], len(scale))
         return out if bias is None else out + bias
 
     return multiply

@@ -140,8 +140,10 @@ def _floor(
         share = top_k.to(tl.float32)
         found = _reach(scores, vocabulary, highest, inverse, found, share, IS_COUNT=True, SIZE=SIZE)
     if top_p < 1.0:
+        # In single precision the least of them are 0, which no token at all would reach.
+        share = tl.maximum(top_p, 1e-30)
         found = _reach(
-            scores, vocabulary, highest, inverse, found, top_p, IS_COUNT=False, SIZE=SIZE
+            scores, vocabulary, highest, inverse, found, share, IS_COUNT=False, SIZE=SIZE
         )
     bits = tl.where(found >> 31 != 0, found ^ 0x80000000, found ^ 0xFFFFFFFF)
     lowest = tl.where(found == 0, -float("inf"), bits.to(tl.float32, bitcast=True))

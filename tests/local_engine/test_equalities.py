@@ -243,6 +243,8 @@ def test_in_deterministic_mode_every_bit_is_the_same_in_any_company(is_sparse: b
     for company in (1, 3, 17, 31):
         assert scored(77, company, is_sparse=is_sparse, prefill_chunk=64) == alone
     assert scored(77, 5, is_sparse=is_sparse, prefill_chunk=7) == alone
+    # In its first step nobody's scores are asked for.
+    assert scored(77, 0, is_sparse=is_sparse, token_budget=20) == alone
 
 
 def test_in_deterministic_mode_a_prefix_hit_changes_no_bit() -> None:

@@ -4,12 +4,13 @@ Every kernel is compared with its torch reference in float64, for float32 and fl
 """
 
 import sys
+from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch.nn.functional import rms_norm, silu
 
-from local_engine.kernels import linear, triton_norms, triton_products
+from local_engine.kernels import linear, quantised, triton_norms, triton_products
 from local_engine.kernels.fast import Chunks, HeadNorms
 from local_engine.kernels.paged_attention import decode_reference, prefill_chunks_reference
 from local_engine.kernels.quantised import (
@@ -165,11 +166,16 @@ def chosen() -> None:
     weight, bias = torch.randn(20, 64), torch.randn(20)
     with patch.object(linear, "triton_products", return_value=triton_products):
         multiply = linear.triton_linear(weight, bias)
-    for rows in (1, 3, 0):
+    for rows in (0, 1, 3):
         x = torch.randn(rows, 64)
         found = multiply(x)
         assert found.shape == (rows, 20)
         assert torch.allclose(found, x @ weight.t() + bias, atol=1e-5)
+    with patch.object(quantised, "triton_products", return_value=triton_products):
+        makers = [make(weight, bias) for make in quantised.QUANTISED.values()]
+    for multiply in makers:
+        found, none = multiply(x[:1]), multiply(x[:0])
+        assert (found.shape, none.shape) == ((1, 20), (0, 20))
 
 
 def drawing() -> None:
@@ -199,6 +205,29 @@ def _at(position: int) -> History:
     return History(num_written=position)
 
 
+# Scores that a model gives seldom, and a mask often.
+EDGES = {
+    "equal": torch.zeros(300),
+    "one": torch.tensor([2.5]),
+    "two alike": torch.tensor([1.0, 7.0, 7.0, -3.0]),
+    "forbidden": torch.where(torch.arange(300) % 7 == 0, torch.arange(300) / 50, -torch.inf),
+    "all but one": torch.where(torch.arange(300) == 41, -9.0, -torch.inf),
+    "nothing": torch.full((300,), -torch.inf),
+    "far apart": torch.tensor([3e38, -3e38, 0.0, -0.0]),
+}
+CUTS: list[dict[str, Any]] = [
+    {"top_p": 1e-46},
+    {"top_p": 1e-9},
+    {"top_p": 1.0 - 1e-9},
+    {"top_k": 1},
+    {"top_k": 299},
+    {"top_k": 1 << 31},
+    {"min_p": 1.0},
+    {"min_p": 5e-324},
+    {"top_k": 2, "top_p": 0.5, "min_p": 0.5},
+]
+
+
 def floors() -> None:
     # Rounded ones have equals at every edge.
     scores = torch.cat([torch.randn(4, 300) * 3, (torch.randn(4, 300) * 3).round()])
@@ -211,6 +240,13 @@ def floors() -> None:
         expected = floors_reference(scores[places], *given)
         # Which scores stay is what counts: without a cut the lowest of them or none is as good.
         assert torch.equal(scores[places] >= found[:, None], scores[places] >= expected[:, None])
+    for name, row in EDGES.items():
+        for temperature in (1e-6, 1.0, 2.0):
+            for kept in CUTS:
+                params = SamplingParams(temperature=temperature, **kept)
+                token = int(TritonDrawing().draw(row[None], [Row(0, params, 5, 0)]))
+                expected_token = sample(row, params, _at(0), 5).token_id
+                assert token == expected_token, (name, temperature, kept, token, expected_token)
     mixed = (inverse, torch.zeros(rows) - 30, torch.arange(rows) * 5, torch.rand(rows))
     found = floors_triton(scores, places, *mixed)
     assert torch.equal(found, floors_reference(scores[places], *mixed))
