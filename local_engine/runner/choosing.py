@@ -29,6 +29,8 @@ class Kept:
     is_drawn: bool
     """Scores and noise alone decide; asked once, not at every token."""
     grammar: Grammar | None = None
+    num_described: int = 0
+    """Prompt tokens whose log-probabilities were told: who starts over says nothing twice."""
 
 
 @dataclass(slots=True)
@@ -211,10 +213,12 @@ class Chooser:
         sequence, num_top = item.sequence, item.sequence.params.prompt_logprobs
         if num_top is None or item.start >= sequence.num_prompt_tokens:
             return 0
-        for at in range(item.start, min(item.end, sequence.num_prompt_tokens - 1)):
+        kept, end = self._state_of(sequence), min(item.end, sequence.num_prompt_tokens - 1)
+        for at in range(max(item.start, kept.num_described), end):
             row = logits[first + at - item.start].cpu()
             described = describe_token(row, sequence.token_ids[at + 1], num_top)
             result.prompt_logprobs.append(described)
+        kept.num_described = max(kept.num_described, end)
         return item.end - item.start
 
     def _state_of(self, sequence: Sequence) -> Kept:

@@ -340,3 +340,20 @@ def test_prompt_logprobs_are_those_of_the_whole_text_and_skip_the_cache() -> Non
         loop.scheduler.complete(step, new, (1,))
     assert [token.token_id for token in found] == tokens[1:]
     assert [token.logprob for token in found] == pytest.approx(expected, abs=1e-4)
+
+
+def test_who_starts_over_says_no_prompt_logprob_twice() -> None:
+    loop = EngineLoop(random_decoder(SPECS["native"]), num_blocks=9, token_budget=50)
+    crowd = [loop.add(prompt(30, seed=n), greedy(40, prompt_logprobs=0)) for n in range(4)]
+    found: dict[str, list[int]] = {each.sequence_id: [] for each in crowd}
+    while loop.scheduler.has_work:
+        step = loop.scheduler.schedule()
+        assert step is not None
+        results = loop.runner.execute(step)
+        for name, result in results.items():
+            found[name] += [token.token_id for token in result.prompt_logprobs]
+        new = {name: result.token_ids for name, result in results.items()}
+        loop.scheduler.complete(step, new, ())
+    assert loop.scheduler.num_preemptions > 0
+    for number, each in enumerate(crowd):
+        assert found[each.sequence_id] == prompt(30, seed=number)[1:]
