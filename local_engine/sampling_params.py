@@ -9,6 +9,8 @@ MAX_STOP_TOKENS = 64
 MAX_STOP_STRING_CHARS = 256
 MAX_TOP_LOGPROBS = 20
 MAX_LOGIT_BIAS_ENTRIES = 1024
+# What travels to the worker as a whole number; no text is ever that long.
+MAX_TOKENS = (1 << 63) - 1
 
 
 class InvalidParameter(ValueError):
@@ -57,14 +59,14 @@ class SamplingParams:
             raise InvalidParameter("top_p", "top_p must be greater than 0")
         if self.top_logprobs and not self.logprobs:
             raise InvalidParameter("top_logprobs", "top_logprobs needs logprobs to be true")
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise InvalidParameter("max_tokens", "max_tokens must be at least 1")
+        if self.max_tokens is not None and not 1 <= self.max_tokens <= MAX_TOKENS:
+            raise InvalidParameter("max_tokens", f"max_tokens must be 1 to {MAX_TOKENS}")
         if self.seed is not None and not -(1 << 63) <= self.seed < 1 << 63:
             raise InvalidParameter("seed", "seed must fit into 64 bits")
         if not 0.0 < self.repetition_penalty <= 10.0:
             raise InvalidParameter("repetition_penalty", "repetition_penalty must be in (0, 10]")
-        if self.min_tokens < 0:
-            raise InvalidParameter("min_tokens", "min_tokens must not be negative")
+        if not 0 <= self.min_tokens <= MAX_TOKENS:
+            raise InvalidParameter("min_tokens", f"min_tokens must be 0 to {MAX_TOKENS}")
         _in_range("prompt_logprobs", self.prompt_logprobs or 0, 0, MAX_TOP_LOGPROBS)
         self._check_stop()
         self._check_logit_bias()

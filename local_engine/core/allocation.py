@@ -51,6 +51,11 @@ class BlockAllocation:
         """Evicted blocks that are kept in host memory."""
         return 0 if self._host is None else self._host.num_used
 
+    @property
+    def has_copies(self) -> bool:
+        """Whether moves were asked for since they were last taken."""
+        return bool(self._copies)
+
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 

@@ -108,6 +108,7 @@ class Scheduler:
         self._tiers = DeficitRoundRobin()
         self._step_number = 0
         self._tenant_blocks = max(1, int(limits.num_blocks * limits.tenant_share))
+        self.most_tokens = self._tenant_blocks * limits.block_size
         self._watermark = int(limits.num_blocks * limits.watermark)
 
     @property
@@ -120,7 +121,8 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._running) or self.num_waiting > 0
+        """Sequences, or blocks of those that are gone: what must leave no trace goes at once."""
+        return bool(self._running) or self.num_waiting > 0 or self.blocks.has_copies
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence; raises `QueueFull`, or `NeverFits` before anything is computed."""

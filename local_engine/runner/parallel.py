@@ -186,7 +186,8 @@ class Follower:
         """Everything but the decoder's share and the device is as rank 0 has it."""
         dtype = decoder.model.norm.weight.dtype
         self._decoder = decoder.to(device).eval()
-        self._native = choose_native(device, dtype, decoder.spec.head_dim, block_size, kv_dtype)
+        shape = (decoder.spec.head_dim, block_size, kv_dtype)
+        self._native = choose_native(device, dtype, *shape, is_deterministic=is_deterministic)
         fuse(
             self._decoder,
             device,

@@ -15,7 +15,7 @@ def warm_up(runner: ModelRunner, scheduler: Scheduler) -> None:
 
     Nothing of it can be met again.
     """
-    window = min(runner.spec.context_window, scheduler.limits.num_blocks * 16)
+    window = min(runner.spec.context_window, scheduler.most_tokens)
     length = min(_PROMPT_TOKENS, window - _OUTPUT_TOKENS)
     if length < 1:
         return

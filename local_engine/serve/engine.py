@@ -139,10 +139,14 @@ class Engine:
         keeps_special: bool = False,
     ) -> Generation:
         """Check what can be known now; raises `PromptTooLong`, `InvalidParameter`."""
-        if any(not 0 <= token_id < self.ready.vocab_size for token_id in params.logit_bias):
-            raise InvalidParameter("logit_bias", "logit_bias names a token that does not exist")
-        if any(not 0 <= token_id < self.ready.vocab_size for token_id in prompt_token_ids):
-            raise InvalidParameter("prompt", "the prompt names a token that does not exist")
+        named = {
+            "logit_bias": params.logit_bias,
+            "stop_token_ids": params.stop_token_ids,
+            "prompt": prompt_token_ids,
+        }
+        for param, token_ids in named.items():
+            if any(not 0 <= token_id < self.ready.vocab_size for token_id in token_ids):
+                raise InvalidParameter(param, f"{param} names a token that does not exist")
         if len(prompt_token_ids) >= self.ready.context_window:
             raise PromptTooLong(len(prompt_token_ids), self.ready.context_window)
         return Generation(uuid.uuid4().hex, prompt_token_ids, params, caller, keeps_special)

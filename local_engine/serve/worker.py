@@ -96,9 +96,7 @@ class Worker:
         self._identity = identity
         self._grammars = grammars
         self._drafter = drafter
-        self._context_window = min(
-            runner.spec.context_window, scheduler.limits.num_blocks * scheduler.limits.block_size
-        )
+        self._context_window = min(runner.spec.context_window, scheduler.most_tokens)
         self._frames = Frames.for_worker()
         self._occupancy = Gauge(runner.device)
         self._sequences: dict[str, Sequence] = {}
@@ -215,8 +213,9 @@ class Worker:
         """Take what a step gave, and say it."""
         results = computed.results
         num_prompt_tokens = step.num_tokens - step.num_decode_tokens
-        self._scheduler.pace.observe(step.num_decode_tokens, num_prompt_tokens, computed.took_s)
-        self._num_steps += 1
+        if step.items:
+            self._scheduler.pace.observe(step.num_decode_tokens, num_prompt_tokens, computed.took_s)
+            self._num_steps += 1
         tokens = {name: result.token_ids for name, result in results.items()}
         lengths = {item.sequence.sequence_id: len(item.sequence.token_ids) for item in step.items}
         self._count(step, tokens)

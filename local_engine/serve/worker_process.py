@@ -172,7 +172,6 @@ def _ready(
     limits = scheduler.limits
     defaults = read_sampling_defaults(files)
     template = "chat_template.jinja"
-    most = int(limits.num_blocks * limits.tenant_share) * limits.block_size
     return Ready(
         name=read_model_name(files, Path(options.model).resolve().name),
         digest=files.digest,
@@ -180,14 +179,14 @@ def _ready(
         device=_named(runner.device, options.tensor_parallel),
         precision=_precision(runner, options),
         vocab_size=spec.vocab_size,
-        context_window=min(spec.context_window, most),
+        context_window=min(spec.context_window, scheduler.most_tokens),
         eos_token_ids=spec.eos_token_ids,
         defaults=msgspec.to_builtins(defaults),
         tokenizer_json=files.read("tokenizer.json"),
         tokenizer_config=files.read("tokenizer_config.json"),
         chat_template=files.read(template) if template in files else b"",
         max_places=limits.max_running + limits.max_waiting,
-        max_sequence_tokens=most,
+        max_sequence_tokens=scheduler.most_tokens,
         memory=msgspec.to_builtins(budget),
         description=describe(spec),
     )

@@ -167,6 +167,17 @@ def test_a_sequence_that_must_leave_no_trace_is_not_cached_and_its_blocks_are_ze
     assert follower.num_cached_tokens == 0
 
 
+def test_what_must_leave_no_trace_is_zeroed_though_nobody_comes_after_it() -> None:
+    scheduler = new_scheduler()
+    scheduler.add(sequence(16, max_tokens=1, is_zeroed=True))
+    run_step(scheduler)
+    assert scheduler.has_work
+    step = scheduler.schedule()
+    assert step is not None
+    assert (len(step.copies), step.items) == (4, [])
+    assert not scheduler.has_work
+
+
 def test_when_blocks_run_out_the_least_computed_of_the_lowest_tier_starts_over() -> None:
     scheduler = new_scheduler(num_blocks=12)
     old = sequence(16, max_tokens=28)
@@ -377,6 +388,8 @@ def test_limits_have_sane_defaults() -> None:
         ({"frequency_penalty": -3.0}, "frequency_penalty"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"min_tokens": -1}, "min_tokens"),
+        ({"max_tokens": 1 << 63}, "max_tokens"),
+        ({"min_tokens": 1 << 63}, "min_tokens"),
         ({"seed": 1 << 64}, "seed"),
         ({"stop": ("",)}, "stop"),
         ({"stop": ("x" * 300,)}, "stop"),

@@ -108,13 +108,34 @@ async def test_before_the_model_is_there_the_engine_is_alive_but_not_ready() -> 
     assert int(chat.headers["retry-after"]) >= 1
 
 
-async def test_a_bias_on_a_token_that_does_not_exist_is_refused(place: Served) -> None:
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"logit_bias": {"99999": 1}}, "logit_bias"),
+        ({"stop_token_ids": [99999], "min_tokens": 1}, "stop_token_ids"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids"),
+        ({"stop_token_ids": [1 << 80]}, "stop_token_ids"),
+        ({"max_tokens": 1 << 80}, "max_tokens"),
+        ({"min_tokens": 1 << 80}, "min_tokens"),
+    ],
+)
+async def test_a_number_that_means_nothing_is_refused_by_name(
+    place: Served, fields: dict[str, Any], param: str
+) -> None:
     async with client_of(place.engine) as client:
-        response = await client.post(
-            "/v1/chat/completions", json={**BODY, "logit_bias": {"99999": 1}}
-        )
+        response = await client.post("/v1/chat/completions", json={**BODY, **fields})
     assert response.status_code == 400
-    assert response.json()["error"]["param"] == "logit_bias"
+    assert response.json()["error"]["param"] == param
+    assert place.engine._link.num_open == 0
+
+
+async def test_a_tenants_share_is_the_longest_that_a_text_can_be(tiny_model: Path) -> None:
+    body = {key: value for key, value in BODY.items() if key != "max_tokens"}
+    chosen = {"tenant_share": 0.1, "max_running": 1}
+    async with served(tiny_model, **chosen) as place, client_of(place.engine) as client:
+        response = await client.post("/v1/chat/completions", json={**body, "ignore_eos": True})
+        assert response.status_code == 200, response.text
+        assert response.json()["usage"]["total_tokens"] == place.engine.context_window
 
 
 async def test_only_the_same_tenant_and_class_see_cached_tokens(tiny_model: Path) -> None:
