@@ -47,6 +47,16 @@ def main() -> None:
     except GatewrightError as error:
         click.echo(f"gatewright: {error.message}", err=True)
         sys.exit(2)
+    except UnicodeEncodeError:
+        # Bytes that are no text come as lone surrogates, and nothing can be done with those.
+        if all(_is_text(argument) for argument in sys.argv):
+            raise
+        click.echo("gatewright: an argument is not UTF-8 text", err=True)
+        sys.exit(2)
+
+
+def _is_text(argument: str) -> bool:
+    return argument.isascii() or argument.encode(errors="replace").decode() == argument
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 import argparse
 import os
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from local_engine.model.errors import ModelRefused
@@ -37,50 +39,96 @@ def _parser() -> argparse.ArgumentParser:
     serving = commands.add_parser("serve", help="serve a model over an OpenAI-compatible API")
     serving.add_argument("--model", type=Path, required=True, help="model directory")
     serving.add_argument("--host", default="127.0.0.1")
-    serving.add_argument("--port", type=int, default=8100, help="0 chooses a free port")
+    serving.add_argument(
+        "--port", type=_whole(0, 65535), default=8100, help="0 chooses a free port"
+    )
     serving.add_argument("--served-name", help="model id in the API; default: the model's own name")
-    serving.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    serving.add_argument("--threads", type=int, default=1, help="CPU threads for tensor work")
+    serving.add_argument("--device", type=_device, default="auto", help="auto, cpu or cuda")
+    serving.add_argument("--threads", type=_whole(1), default=1, help="CPU threads for tensor work")
     serving.add_argument("--dtype", default="auto", help="auto is what config.json says")
     auto = "0: by the device"
-    serving.add_argument("--max-running", type=int, default=0, help=f"sequences in a step; {auto}")
-    serving.add_argument("--max-waiting", type=int, default=256, help="length of the queue")
-    serving.add_argument("--token-budget", type=int, default=0, help=f"tokens in a step; {auto}")
+    serving.add_argument(
+        "--max-running", type=_whole(), default=0, help=f"sequences in a step; {auto}"
+    )
+    serving.add_argument("--max-waiting", type=_whole(), default=256, help="length of the queue")
+    serving.add_argument(
+        "--token-budget", type=_whole(), default=0, help=f"tokens in a step; {auto}"
+    )
     serving.add_argument(
         "--prefill-chunk",
-        type=int,
+        type=_whole(),
         default=0,
         help="prompt tokens per step beside decoders; 0: by measured step times",
     )
-    serving.add_argument("--overlap", default="auto", help="plan ahead: on, off or auto")
+    serving.add_argument(
+        "--overlap", choices=("auto", "on", "off"), default="auto", help="plan ahead"
+    )
     same = "the same bits whoever else is served"
     serving.add_argument("--deterministic", action="store_true", help=same)
     serving.add_argument("--no-graphs", action="store_true", help="no CUDA graphs for decodes")
     serving.add_argument("--kv-dtype", default="auto", help="auto or fp8")
     serving.add_argument(
-        "--tenant-share", type=float, default=1.0, help="part of all blocks one tenant may hold"
+        "--tenant-share", type=_share, default=1.0, help="part of all blocks one tenant may hold"
     )
     serving.add_argument("--quantise", default="", help="weights as int8, fp8 or int4")
-    serving.add_argument("--num-drafts", type=int, default=0, help="tokens guessed per step")
+    serving.add_argument("--num-drafts", type=_whole(), default=0, help="tokens guessed per step")
     serving.add_argument("--draft-model", default="", help="a small model that guesses")
-    serving.add_argument("--tensor-parallel", type=int, default=1, help="processes; one GPU each")
+    serving.add_argument(
+        "--tensor-parallel", type=_whole(1), default=1, help="processes; one GPU each"
+    )
     serving.add_argument("--no-prefix-cache", action="store_true")
     serving.add_argument(
         "--share-prefixes", action="store_true", help="requests without a tenant are one group"
     )
-    serving.add_argument("--kv-memory-mb", type=int, default=0, help="0: by the memory there is")
-    serving.add_argument("--host-kv-memory-mb", type=int, default=0, help="offload space; 0: none")
-    serving.add_argument("--max-body-bytes", type=int, default=DEFAULT_MAX_BODY_BYTES)
+    serving.add_argument(
+        "--kv-memory-mb", type=_whole(), default=0, help="0: by the memory there is"
+    )
+    serving.add_argument(
+        "--host-kv-memory-mb", type=_whole(), default=0, help="offload space; 0: none"
+    )
+    serving.add_argument("--max-body-bytes", type=_whole(1), default=DEFAULT_MAX_BODY_BYTES)
     serving.add_argument("--api-key-env", help="variable that holds the bearer key clients need")
     verifying = commands.add_parser("verify", help="check a model directory, print its digest")
     verifying.add_argument("--model", type=Path, required=True)
     for each in (serving, verifying):
         each.add_argument(
-            "--model-public-key", default="", help="Ed25519 in hex: only signed models load"
+            "--model-public-key",
+            type=_public_key,
+            default="",
+            help="Ed25519 in hex: only signed models load",
         )
     for name, (_, text) in _PROGRAMS.items():
         commands.add_parser(name, help=text, add_help=False)
     return parser
+
+
+def _whole(least: int = 0, most: int = 1 << 31) -> Callable[[str], int]:
+    """Reads a whole number between two bounds."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch("[0-9]{1,10}", text) or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"a whole number from {least} to {most} is expected")
+        return int(text)
+
+    return read
+
+
+def _share(text: str) -> float:
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+", text) or not 0.0 < float(text) <= 1.0:
+        raise argparse.ArgumentTypeError("a part of one is expected, as in 0.5")
+    return float(text)
+
+
+def _device(text: str) -> str:
+    if not re.fullmatch("auto|cpu|cuda(:[0-9]{1,2})?", text):
+        raise argparse.ArgumentTypeError("auto, cpu or cuda is expected")
+    return text
+
+
+def _public_key(text: str) -> str:
+    if text and not re.fullmatch("[0-9a-fA-F]{64}", text):
+        raise argparse.ArgumentTypeError("32 bytes in hexadecimal are expected: 64 digits")
+    return text
 
 
 def _serve_options(options: argparse.Namespace) -> ServeOptions:

@@ -17,6 +17,7 @@ from local_engine.core.sequence import Sequence
 from local_engine.kernels.linear import MakeLinear
 from local_engine.kernels.paged_attention import choose_native
 from local_engine.model.decoder import Decoder
+from local_engine.model.errors import ModelRefused
 from local_engine.model.spec import ModelSpec
 from local_engine.runner.batch import FlatBatch, PagedAttention, flatten
 from local_engine.runner.choosing import Choice, Chooser, Result
@@ -249,7 +250,10 @@ class ModelRunner:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device called `name`; "auto" is the GPU if there is one."""
+    """The device called `name`; "auto" is the GPU if there is one. Raises `ModelRefused`."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ModelRefused(f"there is no such GPU here: {name}")
+    return device

@@ -21,8 +21,9 @@ from local_engine.serve.sharing import budget_of, dtype_of, kv_dtype_of, quantis
 
 
 def main() -> int:
-    # Ctrl-C reaches the whole group; rank 0 decides when this process ends.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C, and what ends a service, reach the whole group: rank 0 decides when this ends.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     rank, store = int(sys.argv[1]), sys.argv[2]
     options = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerOptions)
     end_with_parent()

@@ -6,6 +6,7 @@ import functools
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 
 import uvicorn
@@ -19,7 +20,7 @@ from local_engine.serve.options import ServeOptions
 from local_engine.serve.supervisor import Supervisor
 
 
-EXIT_MODEL_REFUSED = 2
+EXIT_MODEL_REFUSED = EXIT_NO_LISTENER = 2
 _GRACE_S = 1
 
 
@@ -36,11 +37,17 @@ class _Server(uvicorn.Server):
 
 def serve(options: ServeOptions) -> int:
     """Run until stopped; returns the exit status."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(options))
+    place = (options.host, options.port)
+    try:
+        listener = socket.create_server(place, backlog=256)
+    except OSError as error:
+        sys.stderr.write(f"cannot listen on {options.host}:{options.port}: {error.strerror}\n")
+        return EXIT_NO_LISTENER
+    with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(options, listener))
 
 
-async def _serve(options: ServeOptions) -> int:
+async def _serve(options: ServeOptions, listener: socket.socket) -> int:
     app = EngineApp(api_key=options.api_key, max_body_bytes=options.max_body_bytes)
     config = uvicorn.Config(
         app,
@@ -53,14 +60,13 @@ async def _serve(options: ServeOptions) -> int:
         timeout_graceful_shutdown=_GRACE_S,
     )
     server = _Server(config)
-    with socket.create_server((options.host, options.port), backlog=256) as listener:
-        announce = _Announcement(app, options, listener)
-        supervisor = Supervisor(options.worker, announce)
-        supervising = asyncio.create_task(supervisor.run())
-        supervising.add_done_callback(functools.partial(_exit_with, server))
-        await server.serve(sockets=[listener])
-        await supervisor.stop()
-        await asyncio.wait({supervising})
+    announce = _Announcement(app, options, listener)
+    supervisor = Supervisor(options.worker, announce)
+    supervising = asyncio.create_task(supervisor.run())
+    supervising.add_done_callback(functools.partial(_exit_with, server))
+    await server.serve(sockets=[listener])
+    await supervisor.stop()
+    await asyncio.wait({supervising})
     if supervising.exception() is not None:
         return EXIT_MODEL_REFUSED
     log_event("engine.stopped")

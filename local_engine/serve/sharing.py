@@ -11,9 +11,19 @@ from local_engine.runner.memory import KvBudget, plan_memory
 from local_engine.serve.options import WorkerOptions
 
 
+_DTYPES: dict[str, torch.dtype | None] = {
+    "auto": None,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
 def dtype_of(options: WorkerOptions) -> torch.dtype | None:
-    """The type of the weights; None is what `config.json` says."""
-    return None if options.dtype == "auto" else getattr(torch, options.dtype)
+    """The type of the weights; None is what `config.json` says. Raises `ModelRefused`."""
+    if options.dtype not in _DTYPES:
+        raise ModelRefused(f"{options.dtype} is none of {', '.join(_DTYPES)}")
+    return _DTYPES[options.dtype]
 
 
 def kv_dtype_of(options: WorkerOptions) -> torch.dtype | None:

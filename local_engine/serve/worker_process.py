@@ -40,8 +40,9 @@ _LEAST_LONG = 512
 
 
 def main() -> int:
-    # Ctrl-C reaches the whole group; the HTTP side decides when this process ends.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C, and what ends a service, reach the whole group: the HTTP side decides when this ends.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     link = socket.socket(fileno=int(sys.argv[1]))
     options = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerOptions)
     torch.set_num_threads(options.threads)

@@ -115,6 +115,14 @@ def test_engine_options_are_explained_by_the_engine_itself(newcomer: Operator) -
     assert "--served-name" in ended.output
 
 
+def test_an_argument_that_is_no_text_is_refused_in_a_line(operator: Operator) -> None:
+    place = ("--organisation", "acme", "--workspace", "w", "--project", "p")
+    ended = operator.config("keys", "issue", *place, "--name", "\udcff\udcfe")
+
+    assert (ended.status, ended.output) == (2, "")
+    assert ended.errors == "gatewright: an argument is not UTF-8 text\n"
+
+
 def test_every_command_explains_itself(newcomer: Operator) -> None:
     for group in ([], ["keys"], ["budgets"], ["policy"], ["audit"], ["database"], ["config"]):
         ended = newcomer.types(*group, "--help")

@@ -12,6 +12,11 @@ import openai
 import psutil
 import pytest
 
+from local_engine.__main__ import main
+from local_engine.model.errors import ModelRefused
+from local_engine.runner.model_runner import choose_device
+from local_engine.serve.options import WorkerOptions
+from local_engine.serve.sharing import dtype_of
 from tests.local_engine.engine_process import EngineProcess, spawn
 from tests.local_engine.models import DEMO_MODEL
 
@@ -110,6 +115,51 @@ def test_a_missing_key_variable_ends_the_start_instead_of_opening_the_door() -> 
     _, errors = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "NO_SUCH_VARIABLE" in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--port", "99999"], "a whole number from 0 to 65535 is expected"),
+        (["--threads", "0"], "a whole number from 1 to"),
+        (["--max-running", "-3"], "a whole number from 0 to"),
+        (["--tensor-parallel", "0"], "a whole number from 1 to"),
+        (["--tenant-share", "nan"], "a part of one is expected"),
+        (["--tenant-share", "7"], "a part of one is expected"),
+        (["--device", "tpu"], "auto, cpu or cuda is expected"),
+        (["--overlap", "maybe"], "invalid choice: 'maybe'"),
+        (["--model-public-key", "zz"], "64 digits"),
+        (["--host", "192.0.2.1"], "cannot listen on 192.0.2.1:0: "),
+    ],
+)
+def test_an_option_that_means_nothing_is_refused_in_one_line(
+    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        sys.exit(main(["serve", "--model", str(DEMO_MODEL), "--port", "0", *arguments]))
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    assert reason in said.err.splitlines()[-1]
+
+
+def test_what_this_machine_or_torch_lacks_is_refused_by_name() -> None:
+    options = WorkerOptions(model=str(DEMO_MODEL), device="cpu", dtype="float7")
+    with pytest.raises(ModelRefused, match="float7 is none of auto, float32"):
+        dtype_of(options)
+    with pytest.raises(ModelRefused, match="no such GPU here: cuda:99"):
+        choose_device("cuda:99")
+
+
+def test_a_signal_to_the_whole_group_lets_the_worker_end_what_it_began() -> None:
+    with EngineProcess.started("--model", str(DEMO_MODEL)) as process:
+        (worker,) = psutil.Process(process.process.pid).children()
+        worker.send_signal(signal.SIGTERM)
+        assert answer_of(process, "x", "gatewright-demo")
+        process.process.send_signal(signal.SIGTERM)
+        assert process.process.wait(timeout=20) == 0
+        assert process.process.stdout is not None
+        events = [json.loads(line)["event"] for line in process.process.stdout]
+    assert events == ["engine.stopped"]
 
 
 def embedding_of(process: EngineProcess, text: str) -> list[float]:
