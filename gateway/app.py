@@ -173,6 +173,7 @@ class DataPlane:
             clock=self._clock,
             metrics=self.metrics,
             dialect=DIALECTS["openai_chat"],
+            by_header={"anthropic-version": DIALECTS["anthropic_messages"]},
             readiness=(self._soundness.audit_reason, self._watcher.waiting.problem),
             draining=self._drains.under_way,
             archive=self._archive,

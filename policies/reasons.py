@@ -68,7 +68,10 @@ def _refused(choice: Choice, facts: Facts, rule: ConstraintStep | None) -> str:
     match choice.refusal:
         case "no_target_available":
             missing = _listed(choice, "unavailable")
-            return f"no permitted target is available{': ' if missing else ''}{missing}{others}"
+            unable = _listed(choice, "context", "capability")
+            also = f"; unable to serve it: {unable}" if unable else ""
+            named = f"{': ' if missing else ''}{missing}{also}"
+            return f"no permitted target is available{named}{others}"
         case "context_too_long":
             too_short = _listed(choice, "context")
             tokens = facts.input_tokens_estimate
@@ -81,8 +84,8 @@ def _refused(choice: Choice, facts: Facts, rule: ConstraintStep | None) -> str:
     return "the key's scope includes no target for it"
 
 
-def _listed(choice: Choice, kind: ExclusionKind) -> str:
-    fallen = [each for each in choice.excluded if each.kind == kind]
+def _listed(choice: Choice, *kinds: ExclusionKind) -> str:
+    fallen = [each for each in choice.excluded if each.kind in kinds]
     return ", ".join(f"{each.target} ({each.reason})" for each in fallen)
 
 

@@ -58,7 +58,7 @@ def build_application(
         on_shutdown=on_shutdown,
         openapi_config=None,
         logging_config=None,
-        exception_handlers=error_handlers(front.dialect, front.clock),
+        exception_handlers=error_handlers(front.dialect, front.clock, front.by_header),
     )
     return Application(doors, others)
 

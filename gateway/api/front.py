@@ -24,6 +24,8 @@ class Front(Struct, frozen=True):
     metrics: Metrics
     dialect: Dialect
     """In which errors outside any dialect are written."""
+    by_header: Mapping[str, Dialect]
+    """In which they are where a request has this header."""
     readiness: tuple[Callable[[], str], ...]
     """Each gives an empty text, or the reason why this worker must not get requests."""
     archive: Archive

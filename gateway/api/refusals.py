@@ -1,6 +1,6 @@
 """Errors of small routes, in the envelope of the dialect that their callers speak."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from litestar import MediaType, Request, Response
@@ -19,11 +19,19 @@ Explain = Callable[[Request[Any, Any, Any], Exception], Response[bytes]]
 Handlers = dict[int | type[Exception], Explain]
 
 
-def error_handlers(dialect: Dialect, clock: Clock) -> Handlers:
-    """What the framework calls for errors of ours and of its own."""
+def error_handlers(
+    dialect: Dialect, clock: Clock, by_header: Mapping[str, Dialect] | None = None
+) -> Handlers:
+    """What the framework calls for errors of ours and of its own.
 
-    def explain(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-        return _error_response(dialect, error, new_request_id(clock.utc_us()))
+    On paths that several vendors' clients share, a header that only one's send decides.
+    """
+    others = by_header or {}
+
+    def explain(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+        spoken = (others[name] for name in others if name in request.headers)
+        chosen = next(spoken, dialect)
+        return _error_response(chosen, error, new_request_id(clock.utc_us()))
 
     return {GatewrightError: explain, HTTPException: explain}
 

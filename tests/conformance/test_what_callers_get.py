@@ -184,10 +184,13 @@ class Asking:
         self._gateway = gateway
         self._headers = {"authorization": f"Bearer {key}"}
 
-    async def ask(self, method: str, path: str, body: object = None, status: int = 200) -> bytes:
+    async def ask(
+        self, method: str, path: str, body: object = None, status: int = 200, **more: str
+    ) -> bytes:
         data = None if body is None else msgspec.json.encode(body)
         url = self._gateway.url + path
-        async with self._http.request(method, url, data=data, headers=self._headers) as reply:
+        headers = self._headers | {name.replace("_", "-"): value for name, value in more.items()}
+        async with self._http.request(method, url, data=data, headers=headers) as reply:
             raw = await reply.read()
             assert reply.status == status, raw
             return raw
@@ -252,6 +255,15 @@ async def test_over_http_models_counts_vectors_and_kept_responses_have_no_flaw(
     assert msgspec.json.decode(gone) == {"id": identity, "object": "response", "deleted": True}
     missing = await asking.ask("GET", f"/v1/responses/{identity}", status=404)
     assert whole_flaws("openai_error", missing) == []
+
+
+@pytest.mark.parametrize("path", ["/v1/models/nobody", "/v1/nowhere"])
+async def test_an_error_beside_the_doors_is_in_the_envelope_of_the_client_that_asks(
+    asking: Asking, path: str
+) -> None:
+    assert whole_flaws("openai_error", await asking.ask("GET", path, status=404)) == []
+    raw = await asking.ask("GET", path, status=404, anthropic_version="2023-06-01")
+    assert whole_flaws("anthropic_error", raw) == []
 
 
 COUNTED = {"model": CLAUDE_TARGET, "messages": [{"role": "user", "content": "Hi"}]}

@@ -270,6 +270,10 @@ def test_what_a_later_try_could_cure_is_reported_first() -> None:
     for targets, refusal in ladder:
         decision = _decide(HOME_ONLY, targets=targets, has_images=True)
         assert decision.refusal == refusal
+    assert _decide(HOME_ONLY, targets=ladder[0][0], has_images=True).reason.startswith(
+        "Refused because no permitted target is available: absent (down); "
+        "unable to serve it: blind (it lacks images), short (its window has 1 tokens)"
+    )
     nothing = _decide(HOME_ONLY, targets=())
     assert nothing.reason == "Refused because no permitted target is available."
 
