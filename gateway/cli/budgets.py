@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.budgets import WINDOWS, Limit, WindowKind
 from gateway.cli.deeds import former_budget, recorded
-from gateway.cli.options import asynchronous, config_option
+from gateway.cli.options import NAME, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.store.engine import open_database
@@ -20,10 +20,8 @@ from gateway.store.schema.version import require_newest_schema
 
 
 LIMIT_MICROUSD_MAX = 10**15
-_NAME = r"[a-z0-9][a-z0-9._-]{0,62}"
 _ACCOUNT = re.compile(
-    rf"org:{_NAME}|ws:{_NAME}/{_NAME}|proj:{_NAME}/{_NAME}/{_NAME}|key:[0-9A-Za-z]{{12}}"
-    rf"|user:{_NAME}/\*"
+    rf"org:{NAME}|ws:{NAME}/{NAME}|proj:{NAME}/{NAME}/{NAME}|key:[0-9A-Za-z]{{12}}|user:{NAME}/\*"
 )
 
 

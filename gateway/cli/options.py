@@ -4,6 +4,7 @@ Exit status: 0 done; 1 what was checked does not hold; 2 refused, with one line 
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from pathlib import Path
@@ -26,6 +27,26 @@ config_option = click.option(
 )
 
 
+# Of an organisation, a workspace or a project, as keys are issued for them.
+NAME = r"[a-z0-9][a-z0-9._-]{0,62}"
+_LEVEL = re.compile(rf"(org:{NAME}|ws:{NAME}/{NAME}|proj:{NAME}/{NAME}/{NAME})?")
+
+
+class _Level(click.ParamType[str]):
+    """A misspelt level would govern nobody, so its form is checked; an empty one is the top."""
+
+    name = "level"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if _LEVEL.fullmatch(value) is None:
+            forms = "org:NAME, ws:ORG/NAME or proj:ORG/WS/NAME"
+            self.fail(f"{value!r} is no level; use {forms}", param, ctx)
+        return value
+
+
+LEVEL = _Level()
+
+
 class Refused(click.ClickException):
     """An expected failure of a command: one line on standard error and exit status 2."""
 
@@ -33,6 +54,16 @@ class Refused(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"gatewright: {self.message}", file=file, err=True)
+
+
+def read_text(file: Path) -> str:
+    """What a file says; raises `Refused`."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise Refused(f"{file}: cannot be read as UTF-8 text") from error
+    except OSError as error:
+        raise Refused(f"{file}: {error.strerror}") from error
 
 
 def asynchronous(

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from gateway import routing
-from gateway.cli.options import Refused
+from gateway.cli.options import Refused, read_text
 from gateway.cli.replay import replay
 from gateway.cli.rollout import COMMANDS
 from gateway.cli.scheduling import COMMANDS as SCHEDULING
@@ -53,7 +53,7 @@ def check_document(file: Path, config_file: Path | None) -> None:
     if config_file is not None:
         targets = configured_targets(load_settings(config_file))
         known = routing.TargetBoard({each.name: each for each in targets}, {}).facts_for(None)
-    report = check(_read(file), str(file), known)
+    report = check(read_text(file), str(file), known)
     click.echo(render_report(report))
     sys.exit(0 if report.is_ok else 1)
 
@@ -74,12 +74,12 @@ def check_document(file: Path, config_file: Path | None) -> None:
 )
 def explain_decision(file: Path, request_json: str, config_file: Path | None) -> None:
     """Print a decision with every rule that matched and every target that fell, and why."""
-    report = check(_read(file), str(file))
+    report = check(read_text(file), str(file))
     if report.document is None:
         click.echo(render_report(report), err=True)
         sys.exit(1)
     if request_json.startswith("@"):
-        request_json = _read(Path(request_json[1:]))
+        request_json = read_text(Path(request_json[1:]))
     settings = load_settings(config_file) if config_file is not None else None
     targets = _targets(report.document, settings)
     try:
@@ -124,10 +124,3 @@ def _targets(document: PolicyDocument, settings: Settings | None) -> tuple[Targe
     }
     board = routing.TargetBoard({target.name: target for target in targets}, unavailable)
     return board.facts_for(None)
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"{file}: cannot be read as UTF-8 text") from error

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from gateway.cli.options import Refused, asynchronous, config_option
+from gateway.cli.options import LEVEL, Refused, asynchronous, config_option
 from gateway.cli.rollout import load_file
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
@@ -28,6 +28,7 @@ _UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 @click.option("--since", default="7d", show_default=True, help="How far back: 90m, 24h, 7d.")
 @click.option(
     "--level",
+    type=LEVEL,
     help="Only what this level governs, with the draft in its place among the other levels.",
 )
 @asynchronous
@@ -54,5 +55,5 @@ def seconds(since: str) -> int:
     """Seconds of a duration such as `7d`."""
     parsed = _SINCE.fullmatch(since)
     if parsed is None:
-        raise Refused("--since is a number with s, m, h or d, such as 7d")
+        raise Refused("--since is up to five digits and s, m, h or d, such as 7d")
     return int(parsed[1]) * _UNIT_S[parsed[2]]

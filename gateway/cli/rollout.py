@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from gateway.cli.deeds import former_policy, recorded
-from gateway.cli.options import Refused, asynchronous, config_option
+from gateway.cli.options import LEVEL, Refused, asynchronous, config_option, read_text
 from gateway.clock import SystemClock
 from gateway.configuration.guarding import (
     GuardRules,
@@ -36,6 +36,7 @@ from policies.render import render_report
 
 level_option = click.option(
     "--level",
+    type=LEVEL,
     default="",
     help="`org:NAME`, `ws:ORG/NAME` or `proj:ORG/WS/NAME`; default: the installation.",
 )
@@ -77,7 +78,7 @@ async def draft(
     """Check a document against the configured targets and keep it as a level's next version."""
     settings = load_settings(config_file)
     guard = _guard(limits, settings.policy.guard)
-    document = checked(file.read_text(encoding="utf-8"), str(file), settings)
+    document = checked(read_text(file), str(file), settings)
     async with opened_policies(settings) as store:
         _print(await store.draft(level, document, actor, note, guard=guard))
 
@@ -189,7 +190,7 @@ async def rollback(config_file: Path, level: str, actor: str, reason: str, to: i
 
 @click.command()
 @config_option
-@click.option("--level", default=None, help="Only this level.")
+@click.option("--level", type=LEVEL, default=None, help="Only this level.")
 @asynchronous
 async def versions(config_file: Path, level: str | None) -> None:
     """List versions as JSON lines, the newest of each level first."""
@@ -255,10 +256,7 @@ async def show_difference(before: str, after: str, config_file: Path, level: str
 
 def load_file(file: Path) -> PolicyDocument:
     """A document that loads; its test cases are not asked."""
-    try:
-        report = check(file.read_text(encoding="utf-8"), str(file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"{file}: cannot be read as UTF-8 text") from error
+    report = check(read_text(file), str(file))
     if report.document is None:
         raise Refused(render_report(report))
     return report.document

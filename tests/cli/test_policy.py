@@ -93,6 +93,27 @@ def test_a_file_that_is_missing_or_no_text_is_refused(newcomer: Operator) -> Non
     assert unreadable.errors == f"gatewright: {binary}: cannot be read as UTF-8 text\n"
 
 
+def test_a_draft_that_is_no_text_is_refused(operator: Operator) -> None:
+    binary = operator.folder / "binary.toml"
+    binary.write_bytes(b"\xff\xfe")
+    ended = operator.config("policy", "draft", binary, "--by", "ada")
+
+    assert ended.status == 2
+    assert ended.errors == f"gatewright: {binary}: cannot be read as UTF-8 text\n"
+
+
+@pytest.mark.parametrize("level", ["acme", "org:", "ws:acme", "proj:acme/x", "org:ACME", "key:x"])
+def test_a_misspelt_level_is_refused_because_it_would_govern_nobody(
+    operator: Operator, level: str
+) -> None:
+    for command in (("draft", SHIPPED, "--by", "ada"), ("replay", SHIPPED), ("versions",)):
+        ended = operator.config("policy", *command, "--level", level)
+        assert ended.status == 2
+        assert f"{level!r} is no level; use org:NAME" in ended.errors
+    drafted = operator.config("policy", "draft", SHIPPED, "--by", "ada", "--level", "ws:acme/lab")
+    assert drafted.status == 0
+
+
 def test_facts_are_decided_among_the_example_targets(newcomer: Operator) -> None:
     ended = _explain(newcomer, {"data_class": "S3", "complexity_tier": "frontier"})
 
@@ -117,7 +138,7 @@ def test_a_request_can_come_from_a_file(newcomer: Operator) -> None:
     assert "candidates: managed-frontier" in ended.output
     assert (missing.status, missing.errors) == (
         2,
-        "gatewright: /none: cannot be read as UTF-8 text\n",
+        "gatewright: /none: No such file or directory\n",
     )
 
 
