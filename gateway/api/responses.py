@@ -46,7 +46,7 @@ def response_routes(front: Front, threads: Threads) -> list[HTTPRouteHandler]:
 def _listing(answer_id: str, items: bytes) -> bytes:
     """The items with a name each, since clients page by it."""
     listed = [
-        {"id": f"item_{answer_id.removeprefix('resp_')}_{index}"} | item
+        {"id": f"item_{answer_id.removeprefix('resp_')}_{index}"} | _in_parts(item)
         for index, item in enumerate(msgspec.json.decode(items, type=list[dict[str, Any]]))
     ]
     names = [item["id"] for item in listed]
@@ -59,3 +59,14 @@ def _listing(answer_id: str, items: bytes) -> bytes:
             "last_id": names[-1] if names else None,
         }
     )
+
+
+def _in_parts(item: dict[str, Any]) -> dict[str, Any]:
+    """A message whose text was sent bare, with its text in a part: clients read it there."""
+    text = item.get("content")
+    if item.get("type", "message") != "message" or not isinstance(text, str):
+        return item
+    part: dict[str, Any] = {"type": "input_text", "text": text}
+    if item.get("role") == "assistant":
+        part = {"type": "output_text", "text": text, "annotations": []}
+    return {"type": "message", "status": "completed", **item, "content": [part]}

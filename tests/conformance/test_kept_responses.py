@@ -60,12 +60,36 @@ async def test_a_plain_response_is_kept_read_and_forgotten(
     read = await client.responses.retrieve(made.id)
     assert read.output_text == made.output_text
     asked = await client.responses.input_items.list(made.id)
-    assert [item.type for item in asked.data] == ["message"]
+    assert [item.to_dict() for item in asked.data] == [
+        {
+            "id": f"item_{made.id.removeprefix('resp_')}_0",
+            "type": "message",
+            "role": "user",
+            "status": "completed",
+            "content": [{"type": "input_text", "text": "Good morning"}],
+        }
+    ]
     await client.responses.delete(made.id)
     with pytest.raises(openai.NotFoundError) as caught:
         await client.responses.retrieve(made.id)
     assert caught.value.code == "response_not_found"
     assert b"resp_" not in b"".join(call.body for call in upstreams.openai.calls)
+
+
+async def test_what_was_sent_bare_is_listed_in_parts(client: openai.AsyncOpenAI) -> None:
+    turns: list[Any] = [
+        {"role": "user", "content": "Good morning"},
+        {"role": "assistant", "content": "Hello."},
+        {"role": "user", "content": [{"type": "input_text", "text": "And you?"}]},
+    ]
+    made = await client.responses.create(model=ENGINE_TARGET, input=turns)
+    asked = await client.responses.input_items.list(made.id)
+    parts: list[Any] = [item.to_dict()["content"] for item in asked.data]
+    assert [(part["type"], part["text"]) for (part,) in parts] == [
+        ("input_text", "Good morning"),
+        ("output_text", "Hello."),
+        ("input_text", "And you?"),
+    ]
 
 
 @pytest.mark.parametrize("target", TARGETS)
