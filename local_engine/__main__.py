@@ -43,6 +43,24 @@ def _parser() -> argparse.ArgumentParser:
         "--port", type=_whole(0, 65535), default=8100, help="0 chooses a free port"
     )
     serving.add_argument("--served-name", help="model id in the API; default: the model's own name")
+    _add_worker_options(serving)
+    serving.add_argument("--max-body-bytes", type=_whole(1), default=DEFAULT_MAX_BODY_BYTES)
+    serving.add_argument("--api-key-env", help="variable that holds the bearer key clients need")
+    verifying = commands.add_parser("verify", help="check a model directory, print its digest")
+    verifying.add_argument("--model", type=Path, required=True)
+    for each in (serving, verifying):
+        each.add_argument(
+            "--model-public-key",
+            type=_public_key,
+            default="",
+            help="Ed25519 in hex: only signed models load",
+        )
+    for name, (_, text) in _PROGRAMS.items():
+        commands.add_parser(name, help=text, add_help=False)
+    return parser
+
+
+def _add_worker_options(serving: argparse.ArgumentParser) -> None:
     serving.add_argument("--device", type=_device, default="auto", help="auto, cpu or cuda")
     serving.add_argument("--threads", type=_whole(1), default=1, help="CPU threads for tensor work")
     serving.add_argument("--dtype", default="auto", help="auto is what config.json says")
@@ -86,20 +104,6 @@ def _parser() -> argparse.ArgumentParser:
     serving.add_argument(
         "--host-kv-memory-mb", type=_whole(), default=0, help="offload space; 0: none"
     )
-    serving.add_argument("--max-body-bytes", type=_whole(1), default=DEFAULT_MAX_BODY_BYTES)
-    serving.add_argument("--api-key-env", help="variable that holds the bearer key clients need")
-    verifying = commands.add_parser("verify", help="check a model directory, print its digest")
-    verifying.add_argument("--model", type=Path, required=True)
-    for each in (serving, verifying):
-        each.add_argument(
-            "--model-public-key",
-            type=_public_key,
-            default="",
-            help="Ed25519 in hex: only signed models load",
-        )
-    for name, (_, text) in _PROGRAMS.items():
-        commands.add_parser(name, help=text, add_help=False)
-    return parser
 
 
 def _whole(least: int = 0, most: int = 1 << 31) -> Callable[[str], int]:
