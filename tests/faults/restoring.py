@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
+from gateway.cli.erasing import opened_erasures
 from tests.faults.own_postgres import OwnPostgres, own_postgres
 from tests.running_gateway import RunningGateway
 
@@ -73,3 +74,13 @@ async def types(gateway: RunningGateway, *arguments: str) -> str:
     output, errors = await process.communicate()
     assert process.returncode == 0, (output + errors).decode()
     return output.decode()
+
+
+async def erased_by_two(gateway: RunningGateway, *arguments: str) -> int:
+    """An erasure that one person types and another agrees to; how many keys it destroyed."""
+    asked = await types(gateway, "audit", "erase", *arguments, "--yes")
+    case_id = asked.split()[-1]
+    async with opened_erasures(gateway.settings) as erasures:
+        case = await erasures.cases.found(case_id)
+        done = await erasures.approve("os:anton", case, "as the ticket says")
+    return done.keys
