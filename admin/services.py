@@ -26,6 +26,7 @@ from gateway.store.custody.orders import Custody
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.key_names import KeyNames
+from gateway.store.identity.key_scopes import KeyScopes
 from gateway.store.identity.keys import KeyStore
 from gateway.store.identity.people import PeopleStore
 from gateway.store.money.leases import LeaseTable
@@ -114,7 +115,8 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     proposals = PriceProposals(database, clock)
     custody = Custody(database, log, clock)
     cases = ErasureCases(database, custody, clock)
-    waiting = PendingBadge(policies, custody, proposals, cases)
+    scopes = KeyScopes(database, clock)
+    waiting = PendingBadge(policies, custody, proposals, cases, scopes)
     return Services(
         settings=settings,
         clock=clock,

@@ -35,6 +35,7 @@ class Permission(StrEnum):
     POLICIES_PUBLISH = "policies:publish"
     KEYS_READ = "keys:read"
     KEYS_ISSUE = "keys:issue"
+    KEYS_APPROVE = "keys:approve"
     BUDGETS_READ = "budgets:read"
     BUDGETS_SET = "budgets:set"
     COSTS_READ = "costs:read"
@@ -69,7 +70,7 @@ ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     "policy_editor": _READING | {_P.POLICIES_EDIT},
     "approver": _READING
     | {_P.POLICIES_APPROVE, _P.POLICIES_PUBLISH, _P.CONTENT_APPROVE_REVEAL, _P.PRICES_APPROVE}
-    | {_P.CONTENT_APPROVE_ERASURE},
+    | {_P.CONTENT_APPROVE_ERASURE, _P.KEYS_APPROVE},
     # Reads everything; changes only holds, reveals, erasures, reviews, incidents and obligations.
     "compliance": _READING
     | {_P.AUDIT_READ, _P.AUDIT_EXPORT, _P.PEOPLE_READ}
@@ -90,6 +91,7 @@ STEP_UP = frozenset(
     {_P.CONTENT_REVEAL, _P.CONTENT_APPROVE_REVEAL, _P.CONTENT_ERASE, _P.CONTENT_APPROVE_ERASURE}
     | {_P.POLICIES_PUBLISH}
     | {_P.KEYS_ISSUE, _P.SECRETS_SET, _P.PEOPLE_MANAGE, _P.REVIEWS_SIGN, _P.PRICES_APPROVE}
+    | {_P.KEYS_APPROVE}
 )
 """What is done only by somebody who proved a moment ago who they are."""
 

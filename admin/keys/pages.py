@@ -12,6 +12,7 @@ from admin.forms import Form, form_of
 from admin.keys.filter import HINT, key_search
 from admin.keys.issuing import EXPIRES_DAYS, OVERLAP_S, KeyIssuer, KeyOrder
 from admin.keys.reader import COUNT_MAX, KeyReader
+from admin.keys.scoping import ScopeKeeper
 from admin.queries import first_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
@@ -56,6 +57,7 @@ def key_page_routes(services: Services) -> list[Any]:
 
 def _reading(services: Services) -> list[Any]:
     reader, shell = KeyReader(services), services.shell
+    keeper = ScopeKeeper(services)
 
     @route(_PATH, http_method=READING, media_type=_HTML, opt=needs(_P.KEYS_READ))
     async def key_list(
@@ -81,6 +83,7 @@ def _reading(services: Services) -> list[Any]:
         request: Request[Any, Any, Any], organisation: FromPath[str], key_id: FromPath[str]
     ) -> Response[str]:
         detail = await reader.detail(organisation, key_id)
+        proposed = await keeper.told(organisation, key_id, session_of(request).person)
         in_house = {
             provider.jurisdiction
             for provider in services.settings.providers.values()
@@ -94,6 +97,7 @@ def _reading(services: Services) -> list[Any]:
             key=detail.key,
             count_max=COUNT_MAX,
             in_house=in_house,
+            proposed=proposed,
             followed_us=FOLLOWED_US,
             shown_us=SHOWN_US,
         )

@@ -27,7 +27,10 @@ DEEDS_MAX: Final = 200
 HOUR_US: Final = 3_600_000_000
 COUNT_MAX: Final = 10_000
 ROLLUP_BATCHES: Final = 2
-KEY_DEEDS: Final = ("key.issued", "key.rotated", "key.revoked")
+KEY_DEEDS: Final = (
+    *("key.issued", "key.rotated", "key.revoked", "key.narrowed"),
+    *("key.widening_proposed", "key.widened", "key.widening_declined", "key.widening_withdrawn"),
+)
 
 
 class KeyDeed(Struct, frozen=True):

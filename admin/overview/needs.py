@@ -10,6 +10,7 @@ from admin.costs.dear_hours import DearHourReader
 from admin.costs.prices import priced_targets
 from admin.costs.unusual import UnusualReader, foremost
 from admin.keys.lines import spending_of
+from admin.keys.scope_rights import refused_widening
 from admin.services import Services
 from gateway.access import Permission, Person, allows
 from gateway.drift.anomalies import EXCESS_MIN_MICROUSD
@@ -18,6 +19,7 @@ from gateway.store.attention import Attention
 from gateway.store.custody.reveal_reports import RevealReports
 from gateway.store.custody.reviews import ReviewStore
 from gateway.store.identity.key_lists import EXPIRING_US
+from gateway.store.identity.key_scopes import KeyScopes
 from gateway.store.money.price_proposals import PriceProposals
 from gateway.store.policies.schedules import ScheduleTable
 from gateway.store.traffic.drifts import DriftTable
@@ -68,6 +70,7 @@ class NeedReader:
         found = [
             *await self._approvals(person, visible, now_us),
             *await self._erasures(person, now_us),
+            *await self._widenings(person, now_us),
             *await self._incidents(person, visible),
             *await self._reviews(person, visible),
             *await self._reveal_reports(person, visible, now_us),
@@ -112,6 +115,22 @@ class NeedReader:
             for each in await self._attention.erasures(now_us - MONTH_US, WAITING_MAX)
             if not same_person(each.asked_by, person.name)
             and allows(person, Permission.CONTENT_APPROVE_ERASURE, each.organisation)
+        ]
+
+    async def _widenings(self, person: Person, now_us: int) -> list[Need]:
+        """Keys that may do more once they agree to it; `said` is the key's name."""
+        scopes = KeyScopes(self._services.database, self._services.clock)
+        return [
+            Need(
+                "widening",
+                each.organisation,
+                each.proposed_by,
+                1,
+                each.proposed_us,
+                said=each.key_name,
+            )
+            for each in await scopes.waiting_anywhere(now_us - MONTH_US, WAITING_MAX)
+            if not refused_widening(person, each)
         ]
 
     async def _incidents(self, person: Person, visible: Collection[str] | None) -> list[Need]:

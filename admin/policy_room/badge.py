@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from admin.keys.scope_rights import refused_widening
 from admin.models.price_rights import refused_prices
 from admin.policy_room.erasure_rights import refused_erasure
 from admin.policy_room.places import may, place_named
@@ -11,6 +12,7 @@ from gateway.access import Permission, Person, allows
 from gateway.rollout.versions import PolicyVersion, same_person
 from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.orders import Custody
+from gateway.store.identity.key_scopes import KeyScopes
 from gateway.store.money.price_proposals import PriceProposals
 from gateway.store.policies.documents import PolicyStore
 
@@ -36,11 +38,13 @@ class PendingBadge:
         custody: Custody,
         proposals: PriceProposals,
         cases: ErasureCases,
+        scopes: KeyScopes,
     ) -> None:
         self._policies = policies
         self._custody = custody
         self._proposals = proposals
         self._cases = cases
+        self._scopes = scopes
 
     async def __call__(self, person: Person, organisation: str) -> Sequence[Badge]:
         count = 0
@@ -53,6 +57,9 @@ class PendingBadge:
         if organisation and allows(person, Permission.CONTENT_APPROVE_REVEAL, organisation):
             waiting = await self._custody.waiting_reveals(organisation)
             count += sum(each.asked_by != person.name for each in waiting)
+        if organisation and allows(person, Permission.KEYS_APPROVE, organisation):
+            widenings = await self._scopes.waiting(organisation)
+            count += sum(not refused_widening(person, each) for each in widenings)
         if organisation and allows(person, Permission.CONTENT_APPROVE_ERASURE, organisation):
             asked = await self._cases.asked(organisation)
             count += sum(not refused_erasure(person, each) for each in asked)

@@ -23,6 +23,7 @@ from admin.sign_in import SEE_OTHER
 from gateway.access import Permission
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.store.custody.orders import CustodyRefused
+from gateway.store.identity.key_scopes import ChangedMeanwhile
 from gateway.store.money.price_files import OrderedMeanwhile
 
 
@@ -63,6 +64,7 @@ def deciding_routes(room: PolicyRoom) -> list[Any]:
         approvals,
         judge,
         _price_route(room, inbox),
+        _key_route(room, inbox),
         _erasure_route(room, inbox),
         *_custody_routes(room, inbox),
     ]
@@ -86,6 +88,25 @@ def _price_route(room: PolicyRoom, inbox: Inbox) -> Any:
         return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
 
     return judge_prices
+
+
+def _key_route(room: PolicyRoom, inbox: Inbox) -> Any:
+    @takes(f"{BASE}/keys", Permission.KEYS_APPROVE, "key.widened")
+    async def judge_widening(request: Asking, organisation: Named) -> Response[Any]:
+        form, person = await form_of(request), person_of(request)
+        reason, action = form.get("reason", ""), form.get("action", "")
+        try:
+            if action not in VERDICTS:
+                raise RequestInvalid("approve or reject", parameter="action")
+            decide = inbox.keys.approve if action == "approve" else inbox.keys.decline
+            await decide(person, organisation, form.get("id", ""), reason)
+        except ChangedMeanwhile as error:
+            return await inbox_page(room, inbox, request, organisation, CONFLICT, error.message)
+        except (RequestInvalid, Forbidden) as error:
+            return await inbox_page(room, inbox, request, organisation, error.status, error.message)
+        return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
+
+    return judge_widening
 
 
 def _erasure_route(room: PolicyRoom, inbox: Inbox) -> Any:

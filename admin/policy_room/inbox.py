@@ -5,6 +5,8 @@ from typing import Final
 from msgspec import Struct
 
 from admin.compliance.office import erasures_of
+from admin.keys.scope_rights import refused_widening
+from admin.keys.scoping import ScopeImpact, ScopeKeeper, changes_of
 from admin.models.price_diff import PriceDiff
 from admin.models.price_keeping import PriceKeeper
 from admin.models.price_rights import refused_prices
@@ -18,23 +20,26 @@ from admin.policy_room.room import PolicyRoom
 from admin.policy_room.weighing import Weight
 from gateway.access import Permission, Person, allows
 from gateway.configuration.guarding import wider
+from gateway.key_scope import ScopeChange
 from gateway.store.custody.erasing import Consequences
 from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.orders import Custody
+from gateway.store.identity.key_scopes import KeyProposal
 from policies.difference import Amendment, amendments
 
 
 WEIGHED_MAX: Final = 5
 """Of so many matters of a kind the impact is told here; of the others on their own pages."""
 SUBJECT_CHARS: Final = 12
+KINDS: Final = ("policies", "prices", "keys", "reveals", "erasures", "holds")
 
 
 class Matter(Struct, frozen=True):
-    """One thing that waits; `kind` is `policies`, `prices`, `reveals`, `erasures` or `holds`."""
+    """One thing that waits; `kind` is one of KINDS."""
 
     kind: str
     id: str
-    """A version's or a proposal's number, or the id of a reveal, a case or a hold."""
+    """A version's or a price proposal's number, or the id of anything else."""
     title: str
     href: str
     asked_by: str
@@ -54,6 +59,10 @@ class Matter(Struct, frozen=True):
     """Why a price file would be refused."""
     days: int = DAYS
     """Of so many days before, what they would have cost is told."""
+    widening: KeyProposal | None = None
+    scope_changes: tuple[ScopeChange, ...] = ()
+    scope_impact: ScopeImpact | None = None
+    """What a key asked for lately that it would get; None where it is not counted here."""
     case: ErasureCase | None = None
     erased: Consequences | None = None
     """What an erasure would destroy; None where it is not counted for this page."""
@@ -66,6 +75,7 @@ class Inbox:
         services = room.services
         self._room = room
         self.prices = PriceKeeper(services)
+        self.keys = ScopeKeeper(services)
         self.custody = Custody(services.database, services.log, services.clock)
         self.erasures = erasures_of(services)
 
@@ -74,6 +84,8 @@ class Inbox:
         found = await self._policies(person, organisation)
         if allows(person, Permission.SYSTEM_READ):
             found += await self._prices(person)
+        if allows(person, Permission.KEYS_READ, organisation):
+            found += await self._keys(person, organisation)
         if allows(person, Permission.CONTENT_APPROVE_REVEAL, organisation):
             found += await self._reveals(person, organisation)
         if allows(person, Permission.CONTENT_APPROVE_ERASURE, organisation):
@@ -132,6 +144,29 @@ class Inbox:
                     refused=refused_prices(person, each),
                     prices=comparison.found,
                     problem=comparison.problem,
+                )
+            )
+        return found
+
+    async def _keys(self, person: Person, organisation: str) -> list[Matter]:
+        found = []
+        for place, each in enumerate(await self.keys.scopes.waiting(organisation)):
+            impact = None
+            if place < WEIGHED_MAX:
+                impact = await self.keys.impact(organisation, each)
+            found.append(
+                Matter(
+                    kind="keys",
+                    id=each.id,
+                    title=f"The key {each.key_name} may do more",
+                    href=f"/o/{organisation}/keys/{each.key_id}#scope",
+                    asked_by=each.proposed_by,
+                    asked_us=each.proposed_us,
+                    why=each.reason,
+                    refused=refused_widening(person, each),
+                    widening=each,
+                    scope_changes=changes_of(each),
+                    scope_impact=impact,
                 )
             )
         return found

@@ -156,6 +156,11 @@ async def former_key(settings: Settings, database: Database, ordered: Ordered) -
             return {
                 "name": principal.key_name,
                 "project": f"{principal.organisation}/{principal.workspace}/{principal.project}",
+                "models": principal.models
+                if principal.models is None
+                else sorted(principal.models),
+                "labels": list(principal.labels),
+                "translation": principal.translation,
                 "expires_us": record.expires_us,
                 "revoked_us": record.revoked_us,
             }

@@ -1,4 +1,4 @@
-"""`gatewright keys …`: issue, list, revoke and rotate virtual keys."""
+"""`gatewright keys …`: issue, list, revoke, rotate and change virtual keys."""
 
 import json
 from collections.abc import AsyncIterator
@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from gateway.cli.deeds import actor, deed, former_key, recorded, says_it_records
+from gateway.cli.key_scopes import SCOPES
 from gateway.cli.options import asynchronous, config_option
 from gateway.cli.teams import defaults_of, limit_new_key
 from gateway.clock import SystemClock
@@ -175,3 +176,7 @@ async def rotate(config_file: Path, key_id: str, overlap_s: int) -> None:
     """Give a key a new secret and print it; the old one stays good for the overlap."""
     async with opened_keys(load_settings(config_file)) as store:
         click.echo((await store.rotate(key_id, overlap_s=overlap_s)).reveal())
+
+
+for _command in SCOPES:
+    keys.add_command(_command)

@@ -17,12 +17,12 @@ from tests.cli.operator import Operator, subcommands
 
 
 READING = """
-    audit copies, audit erasure list, audit export, audit fsck, audit hold list, audit key, audit
-    pack, audit prove, audit reveal report, audit verify, budgets list, cascade check, config
-    check, costs export, costs forecast, costs reconcile, costs report, costs savings, keys list,
-    limits list, policy check, policy diff, policy explain, policy guard, policy history, policy
-    replay, policy schedules, policy show, policy versions, pool list, secrets list, teams list,
-    users list
+    audit copies, audit erasure list, audit export, audit fsck, audit hold list, audit key,
+    audit pack, audit prove, audit reveal report, audit verify, budgets list, cascade check,
+    config check, costs export, costs forecast, costs reconcile, costs report, costs savings,
+    keys list, keys proposals, limits list, policy check, policy diff, policy explain,
+    policy guard, policy history, policy replay, policy schedules, policy show, policy versions,
+    pool list, secrets list, teams list, users list
 """
 IN_CUSTODY = """
     audit erase, audit erasure approve, audit erasure decline, audit hold release, audit hold set,

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from gateway.identity import key_id_of
 from tests.cli.operator import Ended, Operator
 
@@ -120,3 +122,46 @@ def test_a_database_that_is_none_is_refused(operator: Operator) -> None:
     for command in (("keys", "list"), ("database", "migrate")):
         ended = operator.config(*command)
         assert (ended.status, ended.errors) == (2, "gatewright: the database does not answer\n")
+
+
+def test_a_key_is_narrowed_at_once_and_widened_by_a_second_person(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def typed_by(name: str) -> None:
+        for module in ("key_scopes", "deeds"):
+            monkeypatch.setattr(f"gateway.cli.{module}.actor", lambda: f"os:{name}")
+
+    def models() -> list[str] | None:
+        (line,) = _lines(operator.config("keys", "list"))
+        found: list[str] | None = line["models"]
+        return found
+
+    acme = ("--organisation", "acme")
+    key_id = _issue(operator)
+    typed_by("ann")
+    change = ("keys", "change", *acme, key_id)
+    assert operator.config(*change, "--model", "gatewright-demo").last_line == f"changed {key_id}"
+    assert models() == ["gatewright-demo"]
+    assert "say why" in operator.config(*change, "--all-models").errors
+    assert "there is no model" in operator.config(*change, "--model", "nowhere").errors
+    both = operator.config(*change, "--all-models", "--model", "gatewright-demo")
+    assert (both.status, "nothing to name" in both.errors) == (2, True)
+    proposal = operator.config(*change, "--all-models", "--reason", "the pilot").last_line
+    assert models() == ["gatewright-demo"]
+
+    agree = ("keys", "approve", *acme, proposal, "--comment", "agreed")
+    assert operator.config(*agree).status != 0, "it is their own"
+    typed_by("bob")
+    assert operator.config("keys", "withdraw", *acme, proposal).status != 0, "it is ann's"
+    assert operator.config(*agree).last_line == f"changed {key_id}"
+    assert models() is None
+    (told,) = _lines(operator.config("keys", "proposals", *acme))
+    assert (told["state"], told["proposed_by"], told["decided_by"]) == (
+        *("approved", "os:ann", "os:bob"),
+    )
+    operator.config(*change, "--model", "gatewright-demo")
+    again = operator.config(*change, "--never-expires", "--all-models", "--reason", "r").last_line
+    typed_by("ann")
+    decline = ("keys", "decline", *acme, again, "--comment", "no")
+    assert operator.config(*decline).last_line == "declined; the key stays as it is"
+    assert models() == ["gatewright-demo"]

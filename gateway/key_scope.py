@@ -1,0 +1,84 @@
+"""What a key may do, and what a change of it opens or closes. Pure.
+
+Narrower at once, wider by two people: so it has to be told apart what only takes away. What cannot
+be told counts as wider, as of labels, which a policy may forbid with, permit with or bill by.
+"""
+
+from collections.abc import Collection
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from gateway.types import Translation
+
+
+ScopeField = Literal["models", "expires_us", "labels", "translation"]
+_LENIENCE: Final[tuple[Translation, ...]] = ("strict", "warn", "lenient")
+
+
+class KeyScope(Struct, frozen=True):
+    """What somebody may do who has the key's secret, as far as the key itself says it."""
+
+    models: tuple[str, ...] | None
+    """Targets it may use, in order; None for all that policy permits."""
+    expires_us: int | None
+    """None for never."""
+    labels: tuple[str, ...]
+    translation: Translation
+
+
+class ScopeChange(Struct, frozen=True):
+    """One field of it, before and after."""
+
+    field: ScopeField
+    is_wider: bool
+    gained: tuple[str, ...] = ()
+    """Of models and labels, what comes; nothing where all models that policy permits do."""
+    lost: tuple[str, ...] = ()
+
+
+def scope_of(
+    models: Collection[str] | None,
+    expires_us: int | None,
+    labels: Collection[str],
+    translation: Translation,
+) -> KeyScope:
+    """Models in order, so that the same scope is the same; labels as they stand."""
+    ordered = None if models is None else tuple(sorted(set(models)))
+    return KeyScope(ordered, expires_us, tuple(labels), translation)
+
+
+def changes(before: KeyScope, after: KeyScope) -> tuple[ScopeChange, ...]:
+    """What is otherwise, what says most first."""
+    found = []
+    if before.models != after.models:
+        had, gets = set(before.models or ()), set(after.models or ())
+        is_wider = before.models is not None and (after.models is None or not gets <= had)
+        gained = tuple(sorted(gets - had)) if before.models is not None else ()
+        lost = tuple(sorted(had - gets)) if after.models is not None else ()
+        found.append(ScopeChange("models", is_wider, gained, lost))
+    if before.expires_us != after.expires_us:
+        ends, would = before.expires_us, after.expires_us
+        is_wider = ends is not None and (would is None or would > ends)
+        found.append(ScopeChange("expires_us", is_wider))
+    if set(before.labels) != set(after.labels):
+        gained = tuple(sorted(set(after.labels) - set(before.labels)))
+        lost = tuple(sorted(set(before.labels) - set(after.labels)))
+        found.append(ScopeChange("labels", is_wider=True, gained=gained, lost=lost))
+    if before.translation != after.translation:
+        is_wider = _LENIENCE.index(after.translation) > _LENIENCE.index(before.translation)
+        found.append(ScopeChange("translation", is_wider))
+    return tuple(found)
+
+
+def is_widening(before: KeyScope, after: KeyScope) -> bool:
+    """Whether any of it lets the key do more."""
+    return any(each.is_wider for each in changes(before, after))
+
+
+def new_models(before: KeyScope, after: KeyScope, configured: Collection[str]) -> tuple[str, ...]:
+    """Which configured models the key gets that it had not, in order."""
+    if before.models is None:
+        return ()
+    gets = configured if after.models is None else after.models
+    return tuple(sorted(set(gets) - set(before.models)))
