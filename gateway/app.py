@@ -35,6 +35,7 @@ from gateway.dispatch.health import TargetHealth
 from gateway.identity import Peppers
 from gateway.inspection import Inspector, load_calibration, load_model_ability
 from gateway.metrics import Metrics
+from gateway.patience import patience
 from gateway.pipeline import Pipeline
 from gateway.places import Rotation, make_alerting, make_cache, make_rates
 from gateway.pool.parity import Parity
@@ -194,13 +195,15 @@ class DataPlane:
         await require_newest_schema(self._database)
         await self._prices.start()
         await self._audit.start()
-        await self._integration.open()
-        await self._batches.open()
+        with patience():
+            await self._integration.open()
+            await self._batches.open()
         await self._ledger.start()
         await self._rotation.refresh()
         await self._following.publish_limits()
-        await self._policies.keep(self.snapshots.policies.base)
-        await self._board.keep()
+        with patience():
+            await self._policies.keep(self.snapshots.policies.base)
+            await self._board.keep()
         await self._following.publish()
         self._upkeep.start()
         self._inspector.warm()

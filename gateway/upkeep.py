@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from gateway.patience import patience
 from gateway.telemetry import Event, logger, raised_at
 
 
@@ -48,7 +49,8 @@ class Upkeep:
     async def _loop(self, duty: Duty) -> None:
         while True:
             try:
-                await duty.perform()
+                with patience():
+                    await duty.perform()
             except Exception as error:  # noqa: BLE001 - the worker loop
                 self._log.warning(
                     duty.failed,

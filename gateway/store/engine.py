@@ -4,8 +4,9 @@ It knows what SQLite and PostgreSQL each need to keep their promises.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from typing import Any
 
 from sqlalchemy import event
@@ -15,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import NullPool
 
 from gateway.errors import ConfigurationInvalid, NotReady
+from gateway.patience import may_wait
 from gateway.store.speech import DatabaseKind, Faults, away, cut_off
 
 
@@ -29,8 +31,9 @@ _DRIVERS = {
 # made it read-only.
 _LOST_CONNECTION = ("08", "57P01", "57P02", "57P03", "25006")
 _SQLITE_BUSY_MS = 10_000
-_POOL_WAIT_S = 1.5
-"""Whoever waits for a connection is refused after that: nobody hangs for two seconds."""
+_WAIT_S = 1.5
+"""Whoever waits for a connection, or to write, is refused after that: no caller hangs for long."""
+_WAITS_MS = "gatewright_waits_ms"
 _RECYCLE_S = 600
 _COMMAND_S = 30.0
 
@@ -38,16 +41,17 @@ _COMMAND_S = 30.0
 class Database:
     """One database; made by `open_database`, closed by its owner."""
 
-    __slots__ = ("_away", "_turn", "_writing", "engine", "kind", "url")
+    __slots__ = ("_away", "_is_patient", "_turn", "engine", "kind", "url")
 
-    def __init__(self, url: URL, engine: AsyncEngine) -> None:
+    def __init__(self, url: URL, engine: AsyncEngine, *, is_patient: bool = False) -> None:
+        """With `is_patient` nobody who writes here is refused for having waited."""
         self.url = url
         self.engine = engine
         self.kind: DatabaseKind = "sqlite" if url.drivername.startswith("sqlite") else "postgresql"
         self._away = away(self.kind)
+        self._is_patient = is_patient
         # SQLite has one writer at a time and no queue: those who wait poll, and may starve.
-        self._turn = asyncio.Lock() if self.kind == "sqlite" else nullcontext()
-        self._writing = engine.execution_options(gatewright_writing=True)
+        self._turn = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"Database({self.kind})"
@@ -68,12 +72,41 @@ class Database:
         """A transaction that commits at its end; on SQLite it holds the write lock from its start.
 
         Raises:
-            NotReady: the database cannot be reached or does not answer; whether a commit
-                took effect is then unknown.
+            NotReady: the database cannot be reached or does not answer, and whether a commit
+                took effect is then unknown; or too many others write, and nothing was begun.
         """
-        with _Translated(self._away):
-            async with self._turn, self._writing.begin() as connection:
-                yield connection
+        if self.kind == "postgresql":
+            with _Translated(self._away):
+                async with self.engine.begin() as connection:
+                    yield connection
+            return
+        waits_ms = await self._take_turn()
+        try:
+            with _Translated(self._away):
+                writing = self.engine.execution_options(**{_WAITS_MS: waits_ms})
+                async with writing.begin() as connection:
+                    yield connection
+        finally:
+            self._turn.release()
+
+    async def _take_turn(self) -> int:
+        """Wait to be the one who writes; how long it may then wait for other processes, in ms.
+
+        Raises:
+            NotReady: a caller has waited long enough.
+        """
+        if self._is_patient or may_wait():
+            await self._turn.acquire()
+            return _SQLITE_BUSY_MS
+        begun_s = time.monotonic()
+        try:
+            async with asyncio.timeout(_WAIT_S):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise NotReady("too many write to the database now", retry_after_s=1.0) from None
+        left_s = _WAIT_S - time.monotonic() + begun_s
+        # In tenths of a second: a connection is told anew only what differs.
+        return max(round(left_s * 10) * 100, 100)
 
     async def peek(self, query: str, driver: Any = None) -> Sequence[Sequence[Any]]:
         """Rows of one query of ours, seen as last committed; by a driver's connection, if given.
@@ -197,7 +230,7 @@ def open_database(
     is_remote = parsed.drivername.startswith("postgresql")
     options: dict[str, Any] = {"pool_pre_ping": is_remote, "hide_parameters": True}
     if pooled:
-        options |= {"pool_size": pool_size, "max_overflow": 1, "pool_timeout": _POOL_WAIT_S}
+        options |= {"pool_size": pool_size, "max_overflow": 1, "pool_timeout": _WAIT_S}
         # The newest first: its thread, its statements and its pages were in use a moment ago.
         options |= {"pool_recycle": _RECYCLE_S, "pool_use_lifo": True}
     else:
@@ -214,7 +247,7 @@ def open_database(
         event.listen(engine.sync_engine, "begin", _begin_sqlite)
     else:
         event.listen(engine.sync_engine, "handle_error", _note_lost_connection)
-    return Database(parsed, engine)
+    return Database(parsed, engine, is_patient=not pooled)
 
 
 def _prepare_sqlite_for_migration(connection: Any, record: object) -> None:
@@ -239,10 +272,16 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
+    waits_ms = connection.get_execution_options().get(_WAITS_MS)
+    if waits_ms is None:
+        connection.exec_driver_sql("BEGIN")
+        return
+    if connection.info.get(_WAITS_MS, _SQLITE_BUSY_MS) != waits_ms:
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {waits_ms}")
+        connection.info[_WAITS_MS] = waits_ms
     # A deferred transaction that reads and then writes fails, instead of waiting, when another
     # one writes in between.
-    writing = connection.get_execution_options().get("gatewright_writing", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _note_lost_connection(context: ExceptionContext) -> None:

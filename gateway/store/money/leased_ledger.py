@@ -26,6 +26,7 @@ from gateway.budgets import (
 )
 from gateway.clock import Clock
 from gateway.errors import NotReady
+from gateway.patience import patience
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import NO_WINDOW, Claim, Grant, HeldSlice, LeaseHolder
 from gateway.types import Reservation, Settlement
@@ -97,8 +98,9 @@ class LeasedLedger:
         Raises:
             NotReady: the database does not answer.
         """
-        await self._leases.write_off(self._holder)
-        await self.refresh()
+        with patience():
+            await self._leases.write_off(self._holder)
+            await self.refresh()
         self._flusher = asyncio.create_task(self._flush_forever(), name="ledger-flush")
 
     async def refresh(self) -> None:

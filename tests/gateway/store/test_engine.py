@@ -9,7 +9,9 @@ from sqlalchemy import text, update
 from sqlalchemy.exc import IntegrityError
 
 from gateway.errors import ConfigurationInvalid, NotReady
-from gateway.store.engine import open_database, parse_url
+from gateway.patience import patience
+from gateway.store import engine
+from gateway.store.engine import Database, open_database, parse_url
 from gateway.store.schema.tables import revisions
 
 
@@ -152,3 +154,84 @@ async def test_whoever_waits_for_a_connection_is_refused_before_two_seconds(
     async with database.reading() as connection:
         assert (await connection.execute(text("SELECT 1"))).scalar_one() == 1
     await database.close()
+
+
+async def bump(database: Database) -> None:
+    async with database.writing() as connection:
+        await connection.execute(update(revisions).values(revision=revisions.c.revision + 1))
+
+
+async def revision(database: Database) -> int:
+    async with database.reading() as connection:
+        return int((await connection.execute(text("SELECT revision FROM revisions"))).scalar_one())
+
+
+async def refused(database: Database) -> float:
+    """How long a writer waited before it was told to come again."""
+    begun_s = time.monotonic()
+    with pytest.raises(NotReady) as error:
+        await bump(database)
+    assert error.value.retry_after_s
+    return time.monotonic() - begun_s
+
+
+async def patient(database: Database) -> None:
+    with patience():
+        await bump(database)
+
+
+@pytest.mark.parametrize("of_another_process", [False, True])
+async def test_callers_who_want_to_write_to_sqlite_are_refused_in_time_and_duties_wait(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, *, of_another_process: bool
+) -> None:
+    """As at PostgreSQL's pool; whether this process holds the lock or another does."""
+    monkeypatch.setattr(engine, "_WAIT_S", 0.3)
+    database = open_database(sqlite_url)
+    holder = open_database(sqlite_url) if of_another_process else database
+    command = open_database(sqlite_url, pooled=False)
+    async with AsyncExitStack() as held:
+        _ = await held.enter_async_context(holder.writing())
+        duties = [asyncio.create_task(patient(database)), asyncio.create_task(bump(command))]
+        waits = await asyncio.gather(*(refused(database) for _ in range(30)))
+        assert min(waits) >= 0.2
+        assert not any(duty.done() for duty in duties)
+    await asyncio.gather(*duties)
+    await bump(database)
+    # Nothing that was refused has happened, nor holds anything.
+    assert await revision(database) == 1 + len(duties) + 1
+    for each in {database, holder, command}:
+        await each.close()
+
+
+async def test_a_crowd_of_writers_is_served_or_refused_and_none_is_lost(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some have turns, some come too late, some leave: what took effect is what was said to."""
+    monkeypatch.setattr(engine, "_WAIT_S", 0.2)
+    databases = open_database(sqlite_url), open_database(sqlite_url)
+
+    async def write(number: int) -> bool:
+        try:
+            if number % 7 == 0:
+                await patient(databases[number % 2])
+            else:
+                await bump(databases[number % 2])
+        except NotReady:
+            assert number % 7, "a duty was refused"
+            return False
+        return True
+
+    tasks = [asyncio.create_task(write(number)) for number in range(300)]
+    await asyncio.sleep(0)
+    leaving = [task for task in tasks[200:] if task.cancel()]
+    said = await asyncio.gather(*tasks, return_exceptions=True)
+    assert leaving
+    written = said.count(True)
+    gone = sum(isinstance(each, asyncio.CancelledError) for each in said)
+    assert not [each for each in said if isinstance(each, Exception)]
+    assert written + said.count(False) + gone == len(tasks)
+    # Whoever left before its turn has written nothing; none was at its commit then.
+    assert await revision(databases[0]) == 1 + written
+    assert all(await asyncio.gather(write(1), write(2)))
+    for each in databases:
+        await each.close()

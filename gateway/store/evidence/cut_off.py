@@ -1,0 +1,128 @@
+"""Ends what earlier runs of a worker left open: before it serves, or while it does.
+
+Each is ended once: what has an outcome in the database is left alone, and an outcome whose writing
+was not seen to end is waited for before it would be written again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+from gateway.audit.disk import Disk
+from gateway.audit.open_intents import OpenLine, keep_mark
+from gateway.audit.reckoning import OpenIntent, closing, open_intents, unread_bytes
+from gateway.audit.writer import SegmentedAuditLog
+from gateway.clock import Clock
+from gateway.errors import AuditUnavailable
+from gateway.store.evidence.second_rows import SecondContents
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.telemetry import Event, logger
+
+
+READ_FIRST_BYTES: Final = 64 * 1024 * 1024
+"""A longer log is searched while the worker serves: the disk gives so much in about a second."""
+
+
+class CutOff:
+    """Of one worker, whose log was just opened."""
+
+    def __init__(
+        self,
+        directory: Path,
+        log: SegmentedAuditLog,
+        sink: DatabaseAuditSink,
+        second: SecondContents,
+        *,
+        clock: Clock,
+        catch_up: Callable[[], Awaitable[object]],
+    ) -> None:
+        """`catch_up` brings the database up to date with what is durable."""
+        self._folder = directory / log.worker
+        self._worker = log.worker
+        self._log = log
+        self._sink = sink
+        self._second = second
+        self._clock = clock
+        self._catch_up = catch_up
+        self._below = 0
+        """The first segment of this run; 0 when all before it is done."""
+        self._carried: list[OpenIntent] = []
+        self._failed_s = 0.0
+        """When the log last refused an outcome, which it may have written all the same."""
+
+    async def open(self, *, is_current: bool = True) -> None:
+        """Before the first request: end what is open, unless that is to be done later.
+
+        That is where it takes long, or where the database is not `is_current`.
+        """
+        self._below = self._log.position[0]
+        # What is open there now is of an earlier run; later it need not be.
+        self._carried = await self._open_in_second()
+        length = await asyncio.to_thread(unread_bytes, self._folder, self._below)
+        if is_current and length <= READ_FIRST_BYTES:
+            await self._end_all()
+
+    async def tend(self) -> None:
+        """What was left to be done, then keep what is open now for whoever starts next.
+
+        Raises:
+            OSError: it could not be kept, and is to be done again.
+            ProjectionBroken: what is open cannot be known yet.
+        """
+        if self._below:
+            await self._catch_up()
+            await self._end_all()
+        await self.mark()
+
+    async def mark(self) -> None:
+        """Keep what is open now; raises OSError."""
+        mark = self._log.open.mark(*self._log.position)
+        if mark is not None:
+            await asyncio.to_thread(keep_mark, self._folder, mark, Disk())
+
+    async def _end_all(self) -> None:
+        """Write the outcomes that are missing, those of lines of batches apart."""
+        if self._may_be_written():
+            return
+        left = await asyncio.to_thread(open_intents, self._folder, self._below)
+        # A disk that hung may have kept an intent that the database then took as well.
+        found = {each.record.request_id: each for each in (*self._carried, *left.requests)}
+        cut_off = [each for each in found.values() if await self._is_open(each)]
+        now_us = self._clock.utc_us()
+        try:
+            await asyncio.gather(*(self._log.append(closing(each, now_us)) for each in cut_off))
+        except AuditUnavailable as error:
+            self._failed_s = asyncio.get_running_loop().time()
+            event = Event.AUDIT_WRITE_FAILED
+            logger().error(event, worker=self._worker, reason=error.message)
+            return
+        self._adopt(left.lines)
+        if cut_off:
+            logger().warning(Event.AUDIT_CUT_OFF, worker=self._worker, count=len(cut_off))
+            await self._catch_up()
+
+    def _adopt(self, lines: dict[str, OpenLine]) -> None:
+        self._log.open.adopt(lines)
+        self._below = 0
+
+    def _may_be_written(self) -> bool:
+        """Whether the log is still busy with what it was given before it refused something."""
+        if not self._failed_s:
+            return False
+        begun_s = asyncio.get_running_loop().time() - self._log.stats().oldest_pending_s
+        return begun_s <= self._failed_s
+
+    async def _is_open(self, intent: OpenIntent) -> bool:
+        record = intent.record
+        return await self._sink.outcome(record.organisation, record.request_id) is None
+
+    async def _open_in_second(self) -> list[OpenIntent]:
+        """What was left open of that which the database took while the disk could not."""
+        found = []
+        for request_id in await self._second.open_requests(self._worker):
+            query = AuditQuery(stage="intent", request_id=request_id)
+            for row in await self._sink.newest(query, 1):
+                intent = OpenIntent(row.projected.record, row.projected.leaf_hash)
+                found += [] if "batch" in intent.record.detail else [intent]
+        return found

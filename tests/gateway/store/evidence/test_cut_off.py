@@ -1,0 +1,154 @@
+"""What an earlier run left open is ended once: before the worker serves, or while it does."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gateway.audit.open_intents import OPEN_NAME
+from gateway.audit.projector import Projector
+from gateway.audit.reckoning import CRASHED
+from gateway.audit.segments import list_segments, segment_path
+from gateway.audit.writer import SegmentedAuditLog
+from gateway.clock import SystemClock
+from gateway.store.engine import Database, open_database
+from gateway.store.evidence import cut_off
+from gateway.store.evidence.cut_off import CutOff
+from gateway.store.evidence.second_device import DatabaseDevice
+from gateway.store.evidence.second_rows import SecondContents
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.types import AuditRecord
+from tests.gateway.audit.samples import KEYS, LIMITS, journeys, record, running, until
+from tests.gateway.store.evidence.test_second_device import HASTY, StuckDisk, two_devices
+
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = open_database(database_url)
+    yield database
+    await database.close()
+
+
+@asynccontextmanager
+async def started(
+    folder: Path, database: Database, log: SegmentedAuditLog
+) -> AsyncIterator[CutOff]:
+    sink = DatabaseAuditSink(database, folder)
+    projector = Projector(folder, sink, durable=lambda: {log.worker: log.position})
+    parts = CutOff(
+        *(folder, log, sink, SecondContents(database)),
+        clock=SystemClock(),
+        catch_up=projector.catch_up,
+    )
+    await projector.catch_up()
+    await parts.open()
+    yield parts
+    await projector.catch_up()
+
+
+async def crashed(folder: Path, database: Database) -> list[AuditRecord]:
+    """Outcomes of requests that a crash cut off, as the database has them."""
+    sink = DatabaseAuditSink(database, folder)
+    rows = [row async for row in sink.records(AuditQuery(stage="outcome"))]
+    return [row.projected.record for row in rows if row.projected.record.error == CRASHED]
+
+
+async def ids(folder: Path, database: Database) -> list[str]:
+    return sorted(each.request_id for each in await crashed(folder, database))
+
+
+async def test_a_short_log_is_dealt_with_before_the_worker_serves(
+    tmp_path: Path, database: Database
+) -> None:
+    async with running(tmp_path) as log:
+        await journeys(log, 1, 3)
+        await log.append(record(4))
+    for _ in range(2):  # The second start finds nothing left.
+        async with running(tmp_path) as log, started(tmp_path, database, log):
+            assert log.open.mark(*log.position) is not None
+            assert await ids(tmp_path, database) == ["req_4"]
+
+
+async def test_a_long_one_while_it_serves_and_nothing_of_this_run_is_touched(
+    tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cut_off, "READ_FIRST_BYTES", 1000)
+    async with running(tmp_path) as log:
+        await journeys(log, 1, 3)
+        await log.append(record(4))
+        await log.append(msgspec.structs.replace(record(5), detail={"batch": "b", "line": "7"}))
+    async with running(tmp_path) as log, started(tmp_path, database, log) as parts:
+        assert await ids(tmp_path, database) == []
+        await log.append(record(6))
+        await parts.mark()
+        assert not (tmp_path / "w0" / OPEN_NAME).exists()
+        for _ in range(2):
+            await parts.tend()
+            assert await ids(tmp_path, database) == ["req_4"]
+        assert (tmp_path / "w0" / OPEN_NAME).exists()
+        assert list(log.open.lines()) == ["req_5"]
+        assert len(log.open) == 2
+    async with running(tmp_path) as log, started(tmp_path, database, log):
+        # What was kept says where to begin, so that this start is short again.
+        assert await ids(tmp_path, database) == ["req_4", "req_6"]
+
+
+async def test_an_outcome_that_was_refused_but_written_is_not_written_again(
+    tmp_path: Path, database: Database
+) -> None:
+    async with running(tmp_path) as log:
+        await log.append(record(4))
+    disk = StuckDisk()
+    async with running(tmp_path, disk=disk, limits=HASTY) as log:
+        disk.goes_on.clear()
+        async with started(tmp_path, database, log) as parts:
+            await parts.tend()
+            assert log.open.mark(*log.position) is None
+            disk.goes_on.set()
+            await until(lambda: log.healthy)
+            for _ in range(2):
+                await parts.tend()
+            assert await ids(tmp_path, database) == ["req_4"]
+            assert (tmp_path / "w0" / OPEN_NAME).exists()
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.postgres
+async def test_an_intent_that_both_devices_took_gets_one_outcome(
+    tmp_path: Path, database: Database
+) -> None:
+    disk = StuckDisk()
+    async with running(tmp_path, disk=disk, limits=HASTY) as log:
+        both = two_devices(log, database)
+        await both.append(record(1))
+        disk.goes_on.clear()
+        await both.append(record(2))
+        assert both.is_carried
+        disk.goes_on.set()  # It writes what it was given, though its caller went elsewhere.
+        await until(lambda: log.healthy)
+        await both.close()
+    (segment, *_) = list_segments(tmp_path / "w0")
+    assert b"req_2" in segment_path(tmp_path / "w0", segment).read_bytes()
+    async with running(tmp_path) as log, started(tmp_path, database, log):
+        pass
+    assert await ids(tmp_path, database) == ["req_1", "req_2"]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.postgres
+async def test_what_the_database_takes_of_this_run_is_none_of_an_earlier_one(
+    tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cut_off, "READ_FIRST_BYTES", 0)
+    device = DatabaseDevice(database, "w0", KEYS, SystemClock(), LIMITS)
+    await device.append(record(1))
+    async with running(tmp_path) as log, started(tmp_path, database, log) as parts:
+        await device.append(record(2))
+        await device.rest()
+        await parts.tend()
+        assert await ids(tmp_path, database) == ["req_1"]
