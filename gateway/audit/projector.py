@@ -54,6 +54,7 @@ class Projector:
         self._poll_s = poll_s
         self._batch_records = batch_records
         self._positions: dict[str, Position] | None = None
+        self._moving = asyncio.Lock()
         self.records_total = 0
         self.healthy = True
 
@@ -83,11 +84,16 @@ class Projector:
     async def catch_up(self) -> int:
         """Project all that is there now; how many records that were.
 
-        One broken worker does not hold up the others.
+        One broken worker does not hold up the others. Whoever asks while it moves waits for that,
+        and then for what has come since.
 
         Raises:
             ProjectionBroken: a worker's segments are damaged or do not fit the sink's position.
         """
+        async with self._moving:
+            return await self._catch_up()
+
+    async def _catch_up(self) -> int:
         stored = 0
         broken: list[ProjectionBroken] = []
         for worker in await asyncio.to_thread(self._workers):

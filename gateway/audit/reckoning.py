@@ -69,18 +69,31 @@ def open_intents(folder: Path, below: int) -> Reckoned:
     Reads what follows the place that the last process marked, or everything where there is no
     such mark. In memory are the places of what is open, however long the log is.
     """
-    found: dict[str, Spot] = {}
-    numbers = [number for number in list_segments(folder) if number < below]
-    mark = read_mark(folder)
-    begin: Spot = (0, 0)
-    if mark is not None and _is_inside(folder, mark, below):
-        begin = mark.segment, mark.offset_bytes
-        found.update(mark.open)
-    for number in numbers:
-        if number >= begin[0]:
+    begin, found = _marked(folder, below)
+    for number in list_segments(folder):
+        if begin[0] <= number < below:
             with suppress(BadFrame, OSError, msgspec.MsgspecError):
                 _read(folder, number, begin[1] if number == begin[0] else 0, found)
     return _looked_up(folder, found)
+
+
+def unread_bytes(folder: Path, below: int) -> int:
+    """How much `open_intents` would have to read."""
+    (segment, offset), _ = _marked(folder, below)
+    length = -offset
+    for number in list_segments(folder):
+        if segment <= number < below:
+            with suppress(FileNotFoundError):
+                length += segment_path(folder, number).stat().st_size
+    return length
+
+
+def _marked(folder: Path, below: int) -> tuple[Spot, dict[str, Spot]]:
+    """From where on to read, and what was open there."""
+    mark = read_mark(folder)
+    if mark is None or not _is_inside(folder, mark, below):
+        return (0, 0), {}
+    return (mark.segment, mark.offset_bytes), dict(mark.open)
 
 
 def read_intents(folder: Path, spots: Iterable[Spot]) -> Iterator[tuple[Spot, OpenIntent]]:

@@ -19,18 +19,17 @@ from gateway.audit.integrator import (
     TreeDamaged,
 )
 from gateway.audit.keys import KeyWrapper
-from gateway.audit.open_intents import keep_mark
 from gateway.audit.projection import START
 from gateway.audit.projector import ProjectionBroken, Projector
-from gateway.audit.reckoning import OpenIntent, closing, open_intents
 from gateway.audit.segments import list_segments, segment_path
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
-from gateway.errors import AuditUnavailable, StartupRefused
+from gateway.errors import StartupRefused
 from gateway.store.engine import Database
+from gateway.store.evidence.cut_off import CutOff
 from gateway.store.evidence.second_rows import SecondContents
-from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.telemetry import Event, logger
 from gateway.upkeep import Duty
@@ -72,7 +71,10 @@ class Integration:
                 batch_records=PROJECTION_RECORDS,
             )
         self._integrator: Integrator | None = None
-        self._own = log
+        self._cut_off: CutOff | None = None
+        if log is not None:
+            parts = (self.directory, log, self.sink, self._second)
+            self._cut_off = CutOff(*parts, clock=clock, catch_up=self.projector.catch_up)
 
     @property
     def problem(self) -> str:
@@ -101,51 +103,15 @@ class Integration:
         except ProjectionBroken as error:
             # Service goes on in a new segment; the verifier says what is affected.
             self._log.error(Event.AUDIT_PROJECTION_FAILED, reason=str(error))
+            if self._cut_off is not None:
+                await self._cut_off.open(is_current=False)
             return
         try:
             await self.integrator().check()
         except (LogForked, TreeDamaged) as error:
             raise StartupRefused(f"audit: {error}") from error
-        if self._own is not None:
-            await self._close_cut_off(self._own)
-
-    async def _close_cut_off(self, log: SegmentedAuditLog) -> None:
-        """Give what an earlier run left open an outcome, unless it has one in the database."""
-        folder, here = self.directory / log.worker, log.position[0]
-        left = await asyncio.to_thread(open_intents, folder, here)
-        cut_off = [
-            each
-            for each in left.requests
-            if await self.sink.outcome(each.record.organisation, each.record.request_id) is None
-        ]
-        cut_off += await self._carried(log.worker)
-        now_us = self._clock.utc_us()
-        try:
-            await asyncio.gather(*(log.append(closing(each, now_us)) for each in cut_off))
-        except AuditUnavailable as error:
-            self._log.error(Event.AUDIT_WRITE_FAILED, worker=log.worker, reason=error.message)
-            return
-        log.open.adopt(left.lines)
-        if cut_off:
-            self._log.warning(Event.AUDIT_CUT_OFF, worker=log.worker, count=len(cut_off))
-            await self.projector.catch_up()
-
-    async def _carried(self, worker: str) -> list[OpenIntent]:
-        """What was left open of that which the database took while the disk could not."""
-        found = []
-        for request_id in await self._second.open_requests(worker):
-            query = AuditQuery(stage="intent", request_id=request_id)
-            for row in await self.sink.newest(query, 1):
-                intent = OpenIntent(row.projected.record, row.projected.leaf_hash)
-                found += [] if "batch" in intent.record.detail else [intent]
-        return found
-
-    async def mark_open(self) -> None:
-        """Keep what is open now for whoever starts next; raises OSError, and is done again."""
-        log = self._own
-        mark = log.open.mark(*log.position) if log is not None else None
-        if log is not None and mark is not None:
-            await asyncio.to_thread(keep_mark, self.directory / log.worker, mark, Disk())
+        if self._cut_off is not None:
+            await self._cut_off.open()
 
     async def _require_what_was_numbered(self) -> None:
         """Refuse segments that end before what the database has numbered of them.
@@ -192,11 +158,14 @@ class Integration:
     def duties(self) -> tuple[Duty, ...]:
         """What the worker does for it beside requests."""
         broken = Event.AUDIT_PROJECTION_FAILED
-        return (
+        duties = (
             Duty("projection", rhythm.PROJECTION_S, self.projector.catch_up, broken),
             Duty("checkpoints", rhythm.CHECKPOINTS_S, self.sign, Event.AUDIT_CHECKPOINT_FAILED),
-            Duty("open intents", rhythm.OPEN_INTENTS_S, self.mark_open, Event.UPKEEP_FAILED),
         )
+        if self._cut_off is None:
+            return duties
+        tend = self._cut_off.tend
+        return (*duties, Duty("open intents", rhythm.OPEN_INTENTS_S, tend, Event.UPKEEP_FAILED))
 
     async def drain(self) -> None:
         """Bring the database up to date and sign it, a last time; what stands in the way is said.
@@ -204,8 +173,9 @@ class Integration:
         A backup that is older than this end can then be told from it.
         """
         try:
-            with suppress(OSError):  # Then the next start reads a little more.
-                await self.mark_open()
+            if self._cut_off is not None:
+                with suppress(OSError):  # Then the next start reads a little more.
+                    await self._cut_off.mark()
             await self.projector.catch_up()
             if self._integrator is not None:
                 await self._integrator.sign_grown()
