@@ -74,7 +74,9 @@ class Forgetting:
     async def drop(self, row: ParcelRow, state: CopyEnd, note: str = "") -> None:
         """Let go of a parcel, after what became of it was written down."""
         await self.end(row, state, note)
-        await self._store.forget(row.parcel_id)
+        # What was being sent when this step began, and was looked for in vain, was not refused.
+        is_refused = state == "unsent" and row.state == "new"
+        await self._store.forget(row.parcel_id, is_refused=is_refused)
 
     async def end(self, row: ParcelRow, state: CopyEnd, note: str = "") -> None:
         """Say what became of erased lines; raises AuditUnavailable, and may be called again."""

@@ -1,9 +1,9 @@
 """Ends intents of lines that nobody will come back to: erased while they waited, or cut off.
 
-What was erased before a vendor could get it costs nothing; anything else may have been worked on,
-and costs what was set aside. The worker that wrote an intent looks after it, also for an earlier
-process of its own: it alone knows which are open. What waits for a vendor or is under way is left
-alone.
+What was erased before a vendor had accepted it costs nothing; anything else may have been worked
+on, and costs what was set aside. The worker that wrote an intent looks after it, also for an
+earlier process of its own: it alone knows which are open. What waits for a vendor or is under way
+is left alone.
 """
 
 import asyncio
@@ -23,7 +23,6 @@ from gateway.ports import AuditLog
 from gateway.store.batching.lines import LineStore
 from gateway.store.batching.unsent_lines import UnsentLines
 from gateway.telemetry import Event, logger
-from gateway.types import AuditRecord
 
 
 LOOK_S: Final = 20.0
@@ -76,7 +75,8 @@ class LooseEnds:
         for intent in found:
             request_id, organisation = intent.record.request_id, intent.record.organisation
             if await self._outcome_of(organisation, request_id) is None:
-                await self._end(intent, due[request_id])
+                if not await self._end(intent, due[request_id]):
+                    continue
                 ended += 1
             self._intents.close(request_id)
         if ended:
@@ -102,23 +102,23 @@ class LooseEnds:
                     loose[request_id] = CRASHED
         return loose
 
-    async def _end(self, intent: OpenIntent, why: str) -> None:
+    async def _end(self, intent: OpenIntent, why: str) -> bool:
+        """Whether it could be ended: what a line costs that is being sent, nobody knows yet."""
+        begun = intent.record
         outcome = closing(
             intent, self._clock.utc_us(), why, "cancelled" if why == ERASED else "incomplete"
         )
-        begun = intent.record
         accounts: tuple[str, ...] = ()
         # An earlier journey of the same line may have been a live call: its intent says so.
         if why == ERASED and begun.detail.get("path") == NATIVE:
+            batch, line = outcome.detail["batch"], outcome.detail["line"]
+            debt = await self._unsent.debt(batch, int(line))
+            if debt == "unknown":
+                return False
+            if debt == "none":
+                detail = {"batch": batch, "line": line, "path": NATIVE}
+                outcome = structs.replace(outcome, cost_microusd=0, detail=detail)
             accounts = accounts_of(begun.organisation, begun.workspace, begun.project, begun.key_id)
-            outcome = await self._priced(outcome)
         await self._audit.append(outcome)
         await self._parked.give_up(outcome.request_id, outcome.cost_microusd, accounts)
-
-    async def _priced(self, outcome: AuditRecord) -> AuditRecord:
-        """At no cost where nothing of the line was ever sent."""
-        batch, line = outcome.detail["batch"], outcome.detail["line"]
-        if not await self._unsent.has(batch, int(line)):
-            return outcome
-        detail = {"batch": batch, "line": line, "path": NATIVE}
-        return structs.replace(outcome, cost_microusd=0, detail=detail)
+        return True

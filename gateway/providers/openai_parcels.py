@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import msgspec
 from msgspec import Struct
 
-from gateway.errors import UpstreamRefused
+from gateway.errors import UpstreamFailed, UpstreamRefused, UpstreamUnreachable
 from gateway.parcels import Parcel, ResultKind, VendorBatch, VendorResult, VendorState
 from gateway.providers.parcel_post import ParcelPost, checked_id, read_wire
 from gateway.types import DialectName
@@ -84,15 +84,31 @@ class OpenAIParcels:
         calls = [line.call for line in parcel.lines]
         form = _form(parcel, boundary.encode())
         raw = await self._post.hand_over("/v1/files", calls, form, deadline_s, headers)
+        file_id = checked_id(read_wire(_FILE, raw).id)
         order = {
-            "input_file_id": checked_id(read_wire(_FILE, raw).id),
+            "input_file_id": file_id,
             "endpoint": PATHS[parcel.dialect],
             "completion_window": "24h",
             "metadata": {MARK: parcel.name},
             "output_expires_after": {"anchor": "created_at", "seconds": KEEP_S},
         }
-        made = await self._post.tell("/v1/batches", msgspec.json.encode(order), deadline_s)
+        try:
+            made = await self._post.tell("/v1/batches", msgspec.json.encode(order), deadline_s)
+        except UpstreamRefused:
+            await self._take_back(file_id, deadline_s)
+            raise
         return checked_id(read_wire(_BATCH, made).id)
+
+    async def _take_back(self, file_id: str, deadline_s: float) -> None:
+        """What is refused is not there any more: nobody else would look for it.
+
+        Raises:
+            UpstreamUnreachable: it may be there; whoever looks for the batch deletes it by name.
+        """
+        try:
+            await self._post.drop(f"/v1/files/{file_id}", deadline_s)
+        except UpstreamFailed as error:
+            raise UpstreamUnreachable("An upload could not be taken back.") from error
 
     async def find(
         self, name: str, count: int, made_us: int, deadline_s: float

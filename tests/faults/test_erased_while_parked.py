@@ -10,12 +10,23 @@ from sqlalchemy import select
 
 from gateway.audit.export import segment_rows
 from gateway.audit.reckoning import CRASHED, ERASED
+from gateway.errors import UpstreamRefused
+from gateway.parcels import Parcel
+from gateway.providers.openai_parcels import OpenAIParcels
+from gateway.providers.scripted_parcels import ParcelFaults
 from gateway.store.batching.parcels import ParcelStore
 from gateway.store.engine import open_database
 from gateway.store.schema.parcels import parcels
 from gateway.types import AuditRecord
 from tests.conformance.test_batches import ended, make
-from tests.faults.test_erased_at_vendors import Desk, asked, handed_over, running, until_looked_at
+from tests.faults.test_erased_at_vendors import (
+    Desk,
+    asked,
+    handed_over,
+    running,
+    until_looked_at,
+    words_at,
+)
 from tests.running_gateway import RunningGateway, Upstreams
 
 
@@ -176,6 +187,108 @@ async def check_only_bobs_is_paid(
     assert (erased.status, erased.cost_microusd) == ("cancelled", 0)
     assert "cost" not in erased.detail
     assert spent == answered.cost_microusd > 0
+
+
+async def tries(database_url: str) -> int:
+    """How often the only parcel was refused."""
+    database = open_database(database_url)
+    try:
+        async with database.reading() as connection:
+            rows = (await connection.execute(select(parcels.c.tries))).scalars().all()
+            return int(rows[0]) if rows else 0
+    finally:
+        await database.close()
+
+
+@pytest.mark.parametrize("status", [429, 503, 529])
+async def test_nor_does_one_whose_parcel_was_refused(
+    tmp_path: Path, database_url: str, upstreams: Upstreams, status: int
+) -> None:
+    vendor = upstreams.openai.batches
+    vendor.faults = ParcelFaults(submit_status=status)
+    async with running(tmp_path, database_url, upstreams) as (gateway, client):
+        await gateway.limit("org:acme", LIMIT)
+        batch = await make(client, asked("openai", "ann", "bob"))
+        while not await tries(database_url):
+            await asyncio.sleep(0.05)
+        await Desk(gateway).erase("ann")
+        vendor.faults = ParcelFaults()
+        await check_only_bobs_is_paid(gateway, client, batch.id)
+    assert vendor.made == len(vendor.lines) == 1
+
+
+class Sending:
+    """The first parcel stays on its way until the test lets it arrive, or be refused."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.goes_on = asyncio.Event(), asyncio.Event()
+        self.status = 0
+        submit = OpenAIParcels.submit
+
+        async def slow(parcels: OpenAIParcels, parcel: Parcel, deadline_s: float) -> str:
+            is_first = not self.begun.is_set()
+            self.begun.set()
+            await self.goes_on.wait()
+            if is_first and self.status:
+                raise UpstreamRefused("full", upstream_status=self.status, retry_after_s=0.1)
+            return await submit(parcels, parcel, deadline_s)
+
+        monkeypatch.setattr(OpenAIParcels, "submit", slow)
+
+
+async def test_nor_does_one_that_was_being_sent_when_its_parcel_was_refused(
+    tmp_path: Path, database_url: str, upstreams: Upstreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sending = Sending(monkeypatch)
+    async with running(tmp_path, database_url, upstreams) as (gateway, client):
+        await gateway.limit("org:acme", LIMIT)
+        batch = await make(client, asked("openai", "ann", "bob"))
+        await sending.begun.wait()
+        await Desk(gateway).erase("ann")
+        await asyncio.sleep(2.0)  # Some looks: while nobody knows, nothing is ended.
+        assert await of_lines(gateway, "outcome") == []
+        sending.status = 503
+        sending.goes_on.set()
+        await check_only_bobs_is_paid(gateway, client, batch.id)
+
+
+async def test_one_that_was_being_sent_and_arrived_costs_what_was_set_aside(
+    tmp_path: Path, database_url: str, upstreams: Upstreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sending = Sending(monkeypatch)
+    async with running(tmp_path, database_url, upstreams) as (gateway, client):
+        await gateway.limit("org:acme", LIMIT)
+        batch = await make(client, asked("openai", "ann", "bob"))
+        await sending.begun.wait()
+        await Desk(gateway).erase("ann")
+        sending.goes_on.set()
+        await ended(client, batch)
+        outcomes = await until_answered(gateway, 2)
+        while ERASED not in {each.error for each in outcomes}:
+            await asyncio.sleep(0.1)
+            outcomes = await of_lines(gateway, "outcome")
+        await until_spent(gateway, sum(each.cost_microusd for each in outcomes))
+    (erased,) = [each for each in outcomes if each.error == ERASED]
+    assert erased.cost_microusd > 0
+
+
+async def test_an_upload_whose_order_is_refused_does_not_stay_at_the_vendor(
+    tmp_path: Path, database_url: str, upstreams: Upstreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an erasure would say that the vendor never had what lies there."""
+    vendor = upstreams.openai.batches
+    monkeypatch.setattr(vendor, "_make_batch", lambda _: (429, b"{}", False))
+    async with running(tmp_path, database_url, upstreams) as (gateway, client):
+        batch = await make(client, asked("openai", "ann", "bob"))
+        while not await tries(database_url):
+            await asyncio.sleep(0.05)
+        desk = Desk(gateway)
+        await desk.erase("ann")
+        monkeypatch.undo()
+        case = await desk.until_ended()
+        assert [each.state for each in case.copies] == ["unsent"]
+        assert "the heron of ann" not in words_at("openai", vendor)
+        await ended(client, batch)
 
 
 async def test_a_cancelled_batch_that_was_never_sent_costs_nothing(

@@ -11,6 +11,7 @@ from gateway.batches import Line, LineEnd
 from gateway.clock import Clock
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.lines import Claim, ending_of, is_claimed
+from gateway.store.batching.unsent_lines import settle
 from gateway.store.engine import Database
 from gateway.store.schema.batches import batch_lines, batches
 from gateway.store.schema.parcels import parcels, parked_lines, vendor_copies
@@ -230,7 +231,12 @@ class ParcelStore:
         """Write down where a parcel is; False where it is not this worker's any more."""
         mine = update(parcels).where(parcels.c.id == parcel_id, parcels.c.tender == holder)
         async with self._database.writing() as connection:
-            return bool((await connection.execute(mine.values(**values))).rowcount)
+            is_mine = bool((await connection.execute(mine.values(**values))).rowcount)
+            state = values.get("state", "submitting")
+            if is_mine and state != "submitting":
+                # A parcel that is new again was refused; in any other state the vendor has it.
+                await settle(connection, parcel_id, is_refused=state == "new")
+        return is_mine
 
     async def begin_sending(self, parcel_id: str, holder: str, lines: int, due_us: int) -> bool:
         """From here on bytes may leave; False where lines were erased since they were read."""
@@ -248,13 +254,17 @@ class ParcelStore:
             lines = update(parked_lines).where(_LINES.parcel == parcel_id)
             await connection.execute(lines.values(parcel=new_id))
             parcel = update(parcels).where(parcels.c.id == parcel_id)
-            await connection.execute(parcel.values(id=new_id, state="new", tries=1))
+            fresh = {"id": new_id, "state": "new", "tries": 1, "is_doubtful": 1}
+            await connection.execute(parcel.values(**fresh))
+            await settle(connection, parcel_id, is_refused=False)
             copies = update(vendor_copies).where(vendor_copies.c.parcel == parcel_id)
             await connection.execute(copies.values(parcel=new_id))
 
-    async def forget(self, parcel_id: str) -> None:
+    async def forget(self, parcel_id: str, *, is_refused: bool) -> None:
+        """There is no such parcel any more; its vendor may never have accepted it."""
         async with self._database.writing() as connection:
             await connection.execute(delete(parcels).where(parcels.c.id == parcel_id))
+            await settle(connection, parcel_id, is_refused=is_refused)
 
     async def numbers(self, parcel_id: str) -> dict[int, bool]:
         """The lines that still wait in a parcel, and whether each was about to end."""

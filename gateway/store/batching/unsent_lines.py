@@ -1,12 +1,13 @@
-"""Parked lines that were erased before anything of them went to a vendor: nothing is owed for them.
+"""Parked lines that were erased before a vendor had accepted them: nothing is owed for them.
 
 It is told by the parcel, in the transaction that destroys the line: afterwards nobody could say.
+Of a parcel that is being sent at that moment it is told when its vendor has refused it, or not.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
-from sqlalchemy import ColumnElement, delete, insert, select
+from sqlalchemy import ColumnElement, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
@@ -17,6 +18,8 @@ from gateway.store.schema.parcels import parcels, parked_lines, unsent_lines
 
 KEPT_US: Final = 400 * 86_400_000_000
 """So long the worker that wrote the intent of such a line may be away."""
+Debt = Literal["none", "owed", "unknown"]
+"""What a vendor charges for an erased line; unknown while its parcel is being sent."""
 
 
 class UnsentLines:
@@ -44,38 +47,68 @@ class UnsentLines:
     async def note(
         self, connection: AsyncConnection, batch_id: str, numbers: Sequence[int]
     ) -> None:
-        """Keep which of these lines, held and about to be destroyed, nobody has sent.
+        """Keep which of these lines, held and about to be destroyed, no vendor has accepted.
 
         After their parcels were marked as erased: those cannot be sent then as they are.
         """
-        waits = parked_lines.c
-        unsent = select(parcels.c.id).where(
-            parcels.c.batch_id == batch_id,
-            parcels.c.state == "new",
-            parcels.c.tries == 0,
-            parcels.c.is_erased == 1,
-        )
-        ids = (await connection.execute(unsent)).scalars().all()
-        query = select(waits.number).where(
-            _which(waits.batch_id, waits.number, batch_id, numbers), waits.parcel.in_(["", *ids])
-        )
-        found = (await connection.execute(query)).scalars().all()
+        found = await self._waiting(connection, batch_id, numbers)
         now_us = self._clock.utc_us()
         old = delete(unsent_lines).where(unsent_lines.c.erased_us < now_us - KEPT_US)
         await connection.execute(old)
         if found:
             rows = [
-                {"batch_id": batch_id, "number": number, "erased_us": now_us} for number in found
+                {"batch_id": batch_id, "number": number, "erased_us": now_us, "parcel": parcel}
+                for number, parcel in found.items()
             ]
             await connection.execute(insert(unsent_lines), rows)
 
-    async def has(self, batch_id: str, number: int) -> bool:
-        """Whether this line is known to have been erased before it was sent."""
-        query = select(unsent_lines.c.number).where(
+    async def debt(self, batch_id: str, number: int) -> Debt:
+        """What is owed for this line, which was erased while it waited for a vendor."""
+        query = select(unsent_lines.c.parcel).where(
             unsent_lines.c.batch_id == batch_id, unsent_lines.c.number == number
         )
         async with self._database.reading() as connection:
-            return (await connection.execute(query)).first() is not None
+            row = (await connection.execute(query)).first()
+        if row is None:
+            return "owed"
+        return "unknown" if row.parcel else "none"
+
+    async def _waiting(
+        self, connection: AsyncConnection, batch_id: str, numbers: Sequence[int]
+    ) -> dict[int, str]:
+        """Lines that are with no vendor, each with the parcel in which it is being sent."""
+        waits = parked_lines.c
+        # Until the transaction is over no parcel goes on: what is seen here is told of later too.
+        query = (
+            select(parcels.c.id, parcels.c.state, parcels.c.is_erased)
+            .where(
+                parcels.c.batch_id == batch_id,
+                parcels.c.state.in_(("new", "submitting")),
+                parcels.c.is_doubtful == 0,
+            )
+            .order_by(parcels.c.id)
+            .with_for_update()
+        )
+        sent_in = {"": ""}
+        for parcel, state, is_erased in (await connection.execute(query)).all():
+            if state == "submitting":
+                sent_in[parcel] = parcel
+            elif is_erased:
+                sent_in[parcel] = ""
+        lines = select(waits.number, waits.parcel).where(
+            _which(waits.batch_id, waits.number, batch_id, numbers), waits.parcel.in_(sent_in)
+        )
+        found = (await connection.execute(lines)).all()
+        return {number: sent_in[parcel] for number, parcel in found}
+
+
+async def settle(connection: AsyncConnection, parcel_id: str, *, is_refused: bool) -> None:
+    """A parcel is not being sent any more: was it refused, its erased lines cost nothing."""
+    mine = unsent_lines.c.parcel == parcel_id
+    if is_refused:
+        await connection.execute(update(unsent_lines).where(mine).values(parcel=""))
+    else:
+        await connection.execute(delete(unsent_lines).where(mine))
 
 
 def _which(

@@ -30,13 +30,14 @@ parcels = Table(
     Column("tender", String(64), nullable=False),
     Column("tended_until_us", BigInteger, nullable=False),
     Column("is_erased", Integer, nullable=False, server_default="0"),
+    Column("is_doubtful", Integer, nullable=False, server_default="0"),
     Index(None, "due_us"),
 )
 """`state` is `new`, `submitting` (bytes may have left), `submitted`, `cancelling` or `collected`;
 a parcel that the vendor has forgotten is forgotten here. `tries` counts since the last change of
-state, and is 0 in a `new` one only where it was never sent; `tender` is the worker that leads it,
-until `tended_until_us`. `is_erased` is 1 where lines of it were erased: a `new` one is put together
-again, any other is not waited for."""
+state; `tender` is the worker that leads it, until `tended_until_us`. `is_erased` is 1 where lines
+of it were erased: a `new` one is put together again, any other is not waited for. `is_doubtful` is
+1 where it was sent before under a name that its vendor never showed: it may be working on that."""
 
 parked_lines = Table(
     "parked_lines",
@@ -87,6 +88,9 @@ unsent_lines = Table(
     Column("batch_id", String(64), primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("erased_us", BigInteger, nullable=False),
+    Column("parcel", String(64), nullable=False, server_default=""),
+    Index(None, "parcel"),
 )
-"""Parked lines that an erasure destroyed before a byte of them left for a vendor. Written in the
-transaction that destroys them, for whoever ends their intents: these cost nothing."""
+"""Parked lines that an erasure destroyed and that no vendor had accepted by then. Written in the
+transaction that destroys them, for whoever ends their intents: these cost nothing. Where `parcel`
+is not empty, that was being sent: if it is refused, the name goes, and else the row."""

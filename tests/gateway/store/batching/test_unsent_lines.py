@@ -19,6 +19,7 @@ from tests.gateway.store.batching.test_vendor_copies import BATCH, filled
 pytestmark = pytest.mark.anyio
 PARCELS = {"": 0, "new": 0, "refused": 1, "submitting": 0, "submitted": 0, "collected": 0}
 """One line is in each, numbered from 1 on; with how often it was tried."""
+SENDING = 4
 
 
 @pytest.fixture
@@ -55,15 +56,57 @@ async def erase(database: Database, *numbers: int, pause_s: float = 0.0) -> None
 
 async def known(database: Database) -> set[int]:
     unsent = UnsentLines(database, StoppedClock())
-    return {number for number in range(1, 9) if await unsent.has(BATCH, number)}
+    return {number for number in range(1, 9) if await unsent.debt(BATCH, number) == "none"}
+
+
+async def debt(database: Database) -> str:
+    """Of the line in the parcel that is being sent."""
+    return await UnsentLines(database, StoppedClock()).debt(BATCH, SENDING)
 
 
 @pytest.mark.parametrize("numbers", [tuple(range(1, 7)), ()])
-async def test_only_what_is_in_no_parcel_or_in_one_that_was_never_tried_is_unsent(
+async def test_only_what_is_in_no_parcel_or_in_one_that_no_vendor_accepted_is_unsent(
     database: Database, numbers: tuple[int, ...]
 ) -> None:
     await erase(database, *numbers)
-    assert await known(database) == {1, 2}
+    assert await known(database) == {1, 2, 3}
+    assert await debt(database) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("becomes", "expected"),
+    [("new", "none"), ("submitted", "owed"), ("cancelling", "owed"), ("submitting", "unknown")],
+)
+async def test_of_a_parcel_that_was_being_sent_the_vendors_word_decides(
+    database: Database, becomes: str, expected: str
+) -> None:
+    await erase(database, SENDING)
+    store = ParcelStore(database, StoppedClock())
+    assert not await store.note("submitting", "another worker", state="new")
+    assert await debt(database) == "unknown"
+    assert await store.note("submitting", "", state=becomes, tries=1)
+    assert await debt(database) == expected
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_one_that_is_let_go_of_was_refused_or_not(
+    database: Database, *, is_refused: bool
+) -> None:
+    await erase(database, SENDING)
+    await ParcelStore(database, StoppedClock()).forget("submitting", is_refused=is_refused)
+    assert await debt(database) == ("none" if is_refused else "owed")
+
+
+async def test_whether_it_is_refused_is_never_missed(database: Database) -> None:
+    """The refusal comes while the line is being erased, and waits for that."""
+    store = ParcelStore(database, StoppedClock())
+
+    async def refuse() -> None:
+        await asyncio.sleep(0.1)
+        assert await store.note("submitting", "", state="new", tries=1)
+
+    await asyncio.gather(refuse(), erase(database, SENDING, pause_s=0.5))
+    assert await debt(database) == "none"
 
 
 async def test_a_line_that_is_not_erased_is_not_noted(database: Database) -> None:
@@ -72,9 +115,19 @@ async def test_a_line_that_is_not_erased_is_not_noted(database: Database) -> Non
 
 
 async def test_a_parcel_that_was_looked_for_in_vain_may_have_been_sent(database: Database) -> None:
+    store = ParcelStore(database, StoppedClock())
+    await store.renamed("submitting", "another")
+    assert await store.note("another", "", state="new", tries=2)  # Refused besides.
+    await erase(database, SENDING)
+    assert await debt(database) == "owed"
+
+
+async def test_nor_is_it_unsent_when_it_was_erased_before_it_was_looked_for(
+    database: Database,
+) -> None:
+    await erase(database, SENDING)
     await ParcelStore(database, StoppedClock()).renamed("submitting", "another")
-    await erase(database, 4)
-    assert await known(database) == set()
+    assert await debt(database) == "owed"
 
 
 async def test_a_line_is_noted_or_sent_and_never_both(database: Database) -> None:
