@@ -123,7 +123,12 @@ def end_user_reference(tree: Mapping[str, object]) -> str:
 
 def end_user_account(organisation: str, reference: str, digest: Callable[[str], bytes]) -> str:
     """The account of an end user, under a name that does not say who it is."""
-    return f"{USER_PREFIX}{organisation}/{end_user_subject(organisation, reference, digest)}"
+    return account_of_end_user(organisation, end_user_subject(organisation, reference, digest))
+
+
+def account_of_end_user(organisation: str, subject: str) -> str:
+    """The account of an end user whom a record names."""
+    return f"{USER_PREFIX}{organisation}/{subject}"
 
 
 def end_user_subject(organisation: str, reference: str, digest: Callable[[str], bytes]) -> str:
@@ -268,7 +273,7 @@ class MemoryLedger:
             if now_us >= pot.valid_until_us:
                 self._paths.clear()
                 return await self.reserve(accounts, amount_microusd, lease_s)
-            if pot.amount - pot.spent - pot.reserved < amount_microusd:
+            if 0 < amount_microusd > pot.amount - pot.spent - pot.reserved:
                 raise exhausted(pot.account)
         return self._book.open(pots, accounts, amount_microusd, now_us, lease_s)
 

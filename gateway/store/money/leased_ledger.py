@@ -26,7 +26,6 @@ from gateway.budgets import (
 )
 from gateway.clock import Clock
 from gateway.errors import NotReady
-from gateway.patience import patience
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import NO_WINDOW, Claim, Grant, HeldSlice, LeaseHolder
 from gateway.types import Reservation, Settlement
@@ -98,9 +97,8 @@ class LeasedLedger:
         Raises:
             NotReady: the database does not answer.
         """
-        with patience():
-            await self._leases.write_off(self._holder)
-            await self.refresh()
+        await self._leases.write_off(self._holder)
+        await self.refresh()
         self._flusher = asyncio.create_task(self._flush_forever(), name="ledger-flush")
 
     async def refresh(self) -> None:
@@ -288,10 +286,11 @@ class LeasedLedger:
 
     def _short(self, accounts: tuple[str, ...], amount: int) -> list[HeldSlice]:
         now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
+        needed = amount or -(1 << 62)  # Nothing fits also where more was spent than there was.
         return [
             part
             for part in self._path(accounts)
-            if part.free < amount or now_us >= part.valid_until_us or now_s >= part.valid_until_s
+            if part.free < needed or now_us >= part.valid_until_us or now_s >= part.valid_until_s
         ]
 
     async def _ask_for(self, keys: Collection[BudgetKey], amount: int) -> None:
@@ -368,10 +367,9 @@ class LeasedLedger:
     def _is_ageing(self, part: HeldSlice) -> bool:
         """Whether a slice that holds money must be leased anew soon."""
         half_us = self._leases.lease_us // 2
-        if part.amount <= part.spent:
-            return False
         is_late = self._clock.monotonic_s() + half_us / 1e6 > part.valid_until_s
-        return is_late or self._clock.utc_us() + half_us > part.valid_until_us
+        is_late |= self._clock.utc_us() + half_us > part.valid_until_us
+        return is_late and part.amount > part.spent
 
     async def _forget_past_users(self) -> None:
         now_s = self._clock.monotonic_s()

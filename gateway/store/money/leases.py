@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.budgets import BudgetKey, Limit, WindowKind, checked_zone, window_start_us
 from gateway.clock import Clock
 from gateway.errors import RequestInvalid
+from gateway.patience import patience
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import (
     below,
@@ -227,7 +228,8 @@ class LeaseTable:
             keys = [BudgetKey(*row) for row in (await connection.execute(query)).all()]
         if keys:
             claims = [Claim(key, -1, 0, 0, 0, is_last=True) for key in keys]
-            await self.exchange(holder, claims)
+            with patience():
+                await self.exchange(holder, claims)
 
     async def _zone_of(self, connection: AsyncConnection, account: str) -> str:
         level, _, path = account.partition(":")
