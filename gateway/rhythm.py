@@ -16,5 +16,6 @@ PRICES_S = 5.0
 ANSWERS_S = 600.0
 OPEN_INTENTS_S = 30.0
 """How much of a log a start after a crash may have to read, in time."""
+GONE_WORKERS_S = 300.0
 CLOCK_S = 3600.0
 CLOCK_JUMPS_S = 0.5

@@ -28,6 +28,8 @@ from gateway.types import AuditRecord, OutcomeStatus
 
 CRASHED: Final = "worker_crashed"
 ERASED: Final = "content_erased"
+GONE: Final = "worker_gone"
+"""Its worker never came back, and another one said so in its own log."""
 _READ_AT_ONCE: Final = 500
 _KEPT: Final = (
     *("request_id", "organisation", "workspace", "project", "key_id", "endpoint", "dialect"),

@@ -58,7 +58,7 @@ class CutOff:
         """
         self._below = self._log.position[0]
         # What is open there now is of an earlier run; later it need not be.
-        self._carried = await self._open_in_second()
+        self._carried = await open_in_second(self._second, self._sink, self._worker)
         length = await asyncio.to_thread(unread_bytes, self._folder, self._below)
         if is_current and length <= READ_FIRST_BYTES:
             await self._end_all()
@@ -88,7 +88,7 @@ class CutOff:
         left = await asyncio.to_thread(open_intents, self._folder, self._below)
         # A disk that hung may have kept an intent that the database then took as well.
         found = {each.record.request_id: each for each in (*self._carried, *left.requests)}
-        cut_off = [each for each in found.values() if await self._is_open(each)]
+        cut_off = [each for each in found.values() if await is_open(self._sink, each)]
         now_us = self._clock.utc_us()
         try:
             await asyncio.gather(*(self._log.append(closing(each, now_us)) for each in cut_off))
@@ -113,16 +113,20 @@ class CutOff:
         begun_s = asyncio.get_running_loop().time() - self._log.stats().oldest_pending_s
         return begun_s <= self._failed_s
 
-    async def _is_open(self, intent: OpenIntent) -> bool:
-        record = intent.record
-        return await self._sink.outcome(record.organisation, record.request_id) is None
 
-    async def _open_in_second(self) -> list[OpenIntent]:
-        """What was left open of that which the database took while the disk could not."""
-        found = []
-        for request_id in await self._second.open_requests(self._worker):
-            query = AuditQuery(stage="intent", request_id=request_id)
-            for row in await self._sink.newest(query, 1):
-                intent = OpenIntent(row.projected.record, row.projected.leaf_hash)
-                found += [] if "batch" in intent.record.detail else [intent]
-        return found
+async def is_open(sink: DatabaseAuditSink, intent: OpenIntent) -> bool:
+    """Whether the database knows no outcome of it."""
+    return await sink.outcome(intent.record.organisation, intent.record.request_id) is None
+
+
+async def open_in_second(
+    second: SecondContents, sink: DatabaseAuditSink, worker: str
+) -> list[OpenIntent]:
+    """What was left open of that which the database took while a worker's disk could not."""
+    found = []
+    for request_id in await second.open_requests(worker):
+        query = AuditQuery(stage="intent", request_id=request_id)
+        for row in await sink.newest(query, 1):
+            intent = OpenIntent(row.projected.record, row.projected.leaf_hash)
+            found += [] if "batch" in intent.record.detail else [intent]
+    return found

@@ -28,9 +28,11 @@ from gateway.configuration.settings import Settings
 from gateway.errors import StartupRefused
 from gateway.store.engine import Database
 from gateway.store.evidence.cut_off import CutOff
+from gateway.store.evidence.gone_workers import GoneWorkers
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.tree import DatabaseAuditTrees
+from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event, logger
 from gateway.upkeep import Duty
 
@@ -72,9 +74,12 @@ class Integration:
             )
         self._integrator: Integrator | None = None
         self._cut_off: CutOff | None = None
+        self._gone: GoneWorkers | None = None
         if log is not None:
             parts = (self.directory, log, self.sink, self._second)
-            self._cut_off = CutOff(*parts, clock=clock, catch_up=self.projector.catch_up)
+            catch_up = self.projector.catch_up
+            self._cut_off = CutOff(*parts, clock=clock, catch_up=catch_up)
+            self._gone = GoneWorkers(*parts, WorkerTable(database), clock=clock, catch_up=catch_up)
 
     @property
     def problem(self) -> str:
@@ -162,10 +167,14 @@ class Integration:
             Duty("projection", rhythm.PROJECTION_S, self.projector.catch_up, broken),
             Duty("checkpoints", rhythm.CHECKPOINTS_S, self.sign, Event.AUDIT_CHECKPOINT_FAILED),
         )
-        if self._cut_off is None:
+        if self._cut_off is None or self._gone is None:
             return duties
-        tend = self._cut_off.tend
-        return (*duties, Duty("open intents", rhythm.OPEN_INTENTS_S, tend, Event.UPKEEP_FAILED))
+        ours, gone, failed = self._cut_off.tend, self._gone.tend, Event.UPKEEP_FAILED
+        return (
+            *duties,
+            Duty("open intents", rhythm.OPEN_INTENTS_S, ours, failed),
+            Duty("gone workers", rhythm.GONE_WORKERS_S, gone, failed),
+        )
 
     async def drain(self) -> None:
         """Bring the database up to date and sign it, a last time; what stands in the way is said.
@@ -176,6 +185,8 @@ class Integration:
             if self._cut_off is not None:
                 with suppress(OSError):  # Then the next start reads a little more.
                     await self._cut_off.mark()
+            if self._gone is not None:
+                await self._gone.close()
             await self.projector.catch_up()
             if self._integrator is not None:
                 await self._integrator.sign_grown()
