@@ -16,13 +16,16 @@ from msgspec import structs
 from gateway.audit.open_intents import OpenIntents, OpenLine
 from gateway.audit.reckoning import CRASHED, ERASED, OpenIntent, closing, read_intents
 from gateway.batching.parked_lines import OutcomeOf, ParkedLines
+from gateway.budgets import account_of_end_user
 from gateway.clock import Clock
 from gateway.identity import accounts_of
 from gateway.passage import NATIVE
 from gateway.ports import AuditLog
 from gateway.store.batching.lines import LineStore
 from gateway.store.batching.unsent_lines import UnsentLines
+from gateway.store.money.late_bookings import LateCost
 from gateway.telemetry import Event, logger
+from gateway.types import AuditRecord
 
 
 LOOK_S: Final = 20.0
@@ -108,7 +111,6 @@ class LooseEnds:
         outcome = closing(
             intent, self._clock.utc_us(), why, "cancelled" if why == ERASED else "incomplete"
         )
-        accounts: tuple[str, ...] = ()
         # An earlier journey of the same line may have been a live call: its intent says so.
         if why == ERASED and begun.detail.get("path") == NATIVE:
             batch, line = outcome.detail["batch"], outcome.detail["line"]
@@ -118,7 +120,15 @@ class LooseEnds:
             if debt == "none":
                 detail = {"batch": batch, "line": line, "path": NATIVE}
                 outcome = structs.replace(outcome, cost_microusd=0, detail=detail)
-            accounts = accounts_of(begun.organisation, begun.workspace, begun.project, begun.key_id)
+            await self._charge(begun, outcome.cost_microusd)
         await self._audit.append(outcome)
-        await self._parked.give_up(outcome.request_id, outcome.cost_microusd, accounts)
+        self._parked.give_up(outcome.request_id, outcome.cost_microusd)
         return True
+
+    async def _charge(self, begun: AuditRecord, cost_microusd: int) -> None:
+        """Before it is on record: after a crash in between both are done, each once."""
+        accounts = accounts_of(begun.organisation, begun.workspace, begun.project, begun.key_id)
+        if begun.subject:
+            accounts += (account_of_end_user(begun.organisation, begun.subject),)
+        late = LateCost(begun.request_id, accounts, cost_microusd, begun.utc_us)
+        await self._parked.charge(late)

@@ -26,6 +26,7 @@ from gateway.ports import Ledger
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.lines import Claim
 from gateway.store.batching.parcels import ParcelStore, ParkedLine
+from gateway.store.money.late_bookings import LateBookings, LateCost
 from gateway.telemetry import Event, logger
 from gateway.types import AuditRecord, Reservation
 
@@ -44,6 +45,7 @@ class ParkedLines:
         store: ParcelStore,
         journeys: LineJourneys,
         ledger: Ledger,
+        late: LateBookings,
         clock: Clock,
         *,
         metrics: Metrics,
@@ -53,6 +55,7 @@ class ParkedLines:
         self._store = store
         self._journeys = journeys
         self._ledger = ledger
+        self._late = late
         self._clock = clock
         self._metrics = metrics
         self._outcome_of = outcome_of
@@ -127,17 +130,20 @@ class ParkedLines:
         if failure is not None:
             raise failure
 
-    async def give_up(
-        self, request_id: str, cost_microusd: int, accounts: tuple[str, ...] = ()
-    ) -> None:
-        """A line is gone, and its outcome is written: book what that says.
+    async def charge(self, late: LateCost) -> None:
+        """A line is gone: book what is owed where an earlier process gave its money back.
 
-        `accounts` pay where its money is not held here, since an earlier process gave it back.
+        Raises:
+            NotReady: the database does not answer; it may then be asked again.
         """
+        if late.cost_microusd and late.request_id not in self._held:
+            await self._late.book(late)
+
+    def give_up(self, request_id: str, cost_microusd: int) -> None:
+        """A line is gone, and its outcome is written: book what that says on what is held."""
         reservation = self._held.pop(request_id, None)
-        if reservation is None:
-            reservation = await self._ledger.reserve(accounts, 0)
-        self._ledger.settle(reservation, cost_microusd)
+        if reservation is not None:
+            self._ledger.settle(reservation, cost_microusd)
 
     def let_go(self) -> None:
         """Give back what is set aside: this worker leaves, and the next one holds it again."""

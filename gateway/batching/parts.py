@@ -45,6 +45,7 @@ from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.custody.kept_content import KeptContent
 from gateway.store.engine import Database
 from gateway.store.glance import Waiting
+from gateway.store.money.late_bookings import LateBookings
 from gateway.telemetry import Event, logger
 from gateway.threads import US_PER_DAY
 from gateway.upkeep import Duty
@@ -122,6 +123,7 @@ class Batches:
             ParcelStore(means.database, means.clock),
             self._journeys,
             means.ledger,
+            LateBookings(means.database, means.clock),
             means.clock,
             metrics=means.metrics,
             outcome_of=means.outcome_of,

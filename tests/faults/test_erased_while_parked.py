@@ -10,12 +10,16 @@ from sqlalchemy import select
 
 from gateway.audit.export import segment_rows
 from gateway.audit.reckoning import CRASHED, ERASED
-from gateway.errors import UpstreamRefused
+from gateway.budgets import Limit
+from gateway.clock import SystemClock
+from gateway.errors import NotReady, UpstreamRefused
 from gateway.parcels import Parcel
 from gateway.providers.openai_parcels import OpenAIParcels
 from gateway.providers.scripted_parcels import ParcelFaults
 from gateway.store.batching.parcels import ParcelStore
 from gateway.store.engine import open_database
+from gateway.store.money.late_bookings import LateBookings, LateCost
+from gateway.store.money.leases import LeaseTable
 from gateway.store.schema.parcels import parcels
 from gateway.types import AuditRecord
 from tests.conformance.test_batches import ended, make
@@ -104,6 +108,51 @@ async def test_a_worker_that_starts_again_ends_what_was_erased_meanwhile(
     assert CRASHED not in errors
     (erased,) = [each for each in outcomes if each.error == ERASED]
     assert 0 < erased.cost_microusd < spent
+
+
+class Crashing(LateBookings):
+    """After each booking the process ends before it can write why."""
+
+    left = 3
+
+    async def book(self, late: LateCost) -> bool:
+        is_new = await super().book(late)
+        if Crashing.left:
+            Crashing.left -= 1
+            raise NotReady("ended on purpose")
+        return is_new
+
+
+async def test_after_a_restart_the_end_user_pays_too_and_once(
+    tmp_path: Path, database_url: str, upstreams: Upstreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the worker crashes again and again between the booking and the record of it."""
+    database = open_database(database_url, pooled=False)
+    table = LeaseTable(database, SystemClock())
+    with handed_over(upstreams, "openai") as there:
+        async with running(tmp_path, database_url, upstreams) as (gateway, client):
+            await gateway.limit("org:acme", LIMIT)
+            await table.set_limit(Limit("user:acme/*", LIMIT))
+            batch = await make(client, asked("openai", "ann", "bob"))
+            await until_looked_at(there)
+        await Desk(gateway).erase("ann")
+        monkeypatch.setattr("gateway.batching.parts.LateBookings", Crashing)
+        Crashing.left = 3
+        async with running(tmp_path, database_url, upstreams) as (gateway, client):
+            await ended(client, await client.batches.retrieve(batch.id))
+            outcomes = await until_answered(gateway, 3)
+            await until_spent(gateway, sum(each.cost_microusd for each in outcomes))
+    rows = await table.budgets(None)
+    await database.close()
+    users = {row.limit.account: row.spent_microusd for row in rows if row.spent_microusd}
+    assert users.pop("org:acme") == sum(each.cost_microusd for each in outcomes)
+    assert Crashing.left == 0
+    by_user: dict[str, int] = {}
+    for each in outcomes:
+        account = f"user:acme/{each.subject}"
+        by_user[account] = by_user.get(account, 0) + each.cost_microusd
+    assert users == by_user
+    assert len(users) == 2
 
 
 async def until_spent(gateway: RunningGateway, expected_microusd: int) -> int:

@@ -251,6 +251,15 @@ budget_alerts = Table(
     Column("window_kind", _WINDOW, primary_key=True),
 )
 
+late_bookings = Table(
+    "late_bookings",
+    metadata,
+    Column("request_id", Text, primary_key=True),
+    Column("booked_us", BigInteger, nullable=False),
+    Index(None, "booked_us"),
+)
+"""Requests whose cost was added to budgets by itself, and not through a lease: once each."""
+
 rate_limits = Table(
     "rate_limits",
     metadata,
