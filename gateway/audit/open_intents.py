@@ -45,6 +45,7 @@ class OpenIntents:
 
     def __init__(self) -> None:
         self._open: dict[str, tuple[int, int, Mapping[str, str]]] = {}
+        self._refused: dict[str, tuple[AuditRecord, str]] = {}
         self._is_whole = False
         """Whether what earlier processes left is in it, and nothing was too much."""
         self._marked: OpenMark | None = None
@@ -55,10 +56,23 @@ class OpenIntents:
     def note(self, record: AuditRecord, receipt: Receipt) -> None:
         """A record is durable; called for each, so it does as little as it can."""
         if record.stage == "outcome":
-            self._open.pop(record.request_id, None)
+            self.close(record.request_id)
         elif record.stage == "intent":
             place = (receipt.segment, receipt.offset_bytes, record.detail)
             self._open[record.request_id] = place
+
+    def note_refused(self, record: AuditRecord, receipt: Receipt) -> None:
+        """A record became durable after its writer was told that it could not be written."""
+        if record.stage == "intent":
+            self._refused[record.request_id] = record, receipt.leaf_hash
+
+    def refused(self) -> list[tuple[AuditRecord, str]]:
+        """Intents, with their leaf hashes, of which their callers know nothing: none was sent."""
+        return list(self._refused.values())
+
+    def forget_refused(self, request_id: str) -> None:
+        """It is seen to."""
+        self._refused.pop(request_id, None)
 
     def adopt(self, lines: Mapping[str, OpenLine]) -> None:
         """What earlier processes left open and is not closed yet; from now on it can be marked."""
@@ -68,15 +82,17 @@ class OpenIntents:
         self._is_whole = True
 
     def close(self, request_id: str) -> None:
-        """Its outcome is in another worker's log, or on the second device."""
+        """Its outcome is durable; perhaps in another worker's log, or on the second device."""
         self._open.pop(request_id, None)
+        if self._refused:
+            self._refused.pop(request_id, None)
 
     def lines(self) -> dict[str, OpenLine]:
-        """Those of lines of batches, by request."""
+        """Those of lines of batches, by request; without what was refused."""
         return {
             request_id: OpenLine((segment, offset), detail["batch"], int(detail["line"]))
             for request_id, (segment, offset, detail) in self._open.items()
-            if "batch" in detail
+            if "batch" in detail and request_id not in self._refused
         }
 
     def mark(self, segment: int, offset_bytes: int) -> OpenMark | None:

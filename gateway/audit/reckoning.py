@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.audit.entries import decode_entry, leaf_hash
 from gateway.audit.frames import BadFrame
@@ -23,6 +23,7 @@ from gateway.audit.segments import (
     read_entries,
     segment_path,
 )
+from gateway.errors import AuditUnavailable
 from gateway.types import AuditRecord, OutcomeStatus
 
 
@@ -31,6 +32,7 @@ ERASED: Final = "content_erased"
 GONE: Final = "worker_gone"
 """Its worker never came back, and another one said so in its own log."""
 _READ_AT_ONCE: Final = 500
+_OF_LINES: Final = ("batch", "line")
 _KEPT: Final = (
     *("request_id", "organisation", "workspace", "project", "key_id", "endpoint", "dialect"),
     *("model_requested", "target", "provider", "jurisdiction", "decision", "policy_digest"),
@@ -143,12 +145,19 @@ def _read(folder: Path, number: int, offset_bytes: int, found: dict[str, Spot]) 
                 found[head.request_id] = (number, stored.offset_bytes)
 
 
+def refused(intent: OpenIntent, utc_us: int) -> AuditRecord:
+    """The outcome of a request that was refused because its intent could not be written in time."""
+    ended = closing(intent, utc_us, AuditUnavailable.code, "refused")
+    detail = {name: ended.detail[name] for name in _OF_LINES if name in ended.detail}
+    return structs.replace(ended, cost_microusd=0, detail=detail)
+
+
 def closing(
     intent: OpenIntent, utc_us: int, error: str = CRASHED, status: OutcomeStatus = "incomplete"
 ) -> AuditRecord:
     """The outcome of a request of which nothing more is known."""
     begun = intent.record
-    line = {name: begun.detail[name] for name in ("batch", "line") if name in begun.detail}
+    line = {name: begun.detail[name] for name in _OF_LINES if name in begun.detail}
     return AuditRecord(
         stage="outcome",
         utc_us=utc_us,

@@ -241,6 +241,8 @@ class SegmentedAuditLog:
         self.open.note(waiting.record, receipt)
         if not waiting.future.done():
             waiting.future.set_result(receipt)
+        elif not waiting.future.cancelled():
+            self.open.note_refused(waiting.record, receipt)
         return ProjectedRecord(
             self._worker,
             receipt.segment,

@@ -11,7 +11,7 @@ from typing import Final
 
 from gateway.audit.disk import Disk
 from gateway.audit.open_intents import OpenLine, keep_mark
-from gateway.audit.reckoning import OpenIntent, closing, open_intents, unread_bytes
+from gateway.audit.reckoning import OpenIntent, closing, open_intents, refused, unread_bytes
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.errors import AuditUnavailable
@@ -68,12 +68,29 @@ class CutOff:
 
         Raises:
             OSError: it could not be kept, and is to be done again.
+            AuditUnavailable: a refused request could not be ended.
             ProjectionBroken: what is open cannot be known yet.
         """
         if self._below:
             await self._catch_up()
             await self._end_all()
+        if self._log.open.refused():
+            await self._catch_up()
+            await self._end_refused()
         await self.mark()
+
+    async def _end_refused(self) -> None:
+        """Requests that were refused for want of a log, which then wrote their intents after all.
+
+        Nothing was sent for them, so they cost nothing. Where the database took the intent as
+        well, they went on.
+        """
+        for record, leaf_hash in self._log.open.refused():
+            intent = OpenIntent(record, leaf_hash)
+            went_on = await self._second.has_intent(record.request_id)
+            if not went_on and await is_open(self._sink, intent):
+                await self._log.append(refused(intent, self._clock.utc_us()))
+            self._log.open.forget_refused(record.request_id)
 
     async def mark(self) -> None:
         """Keep what is open now; raises OSError."""

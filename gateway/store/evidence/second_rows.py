@@ -96,6 +96,15 @@ class SecondContents:
         async with self._database.reading() as connection:
             return list((await connection.execute(query)).scalars())
 
+    async def has_intent(self, request_id: str) -> bool:
+        """Whether the database took the intent of a request."""
+        columns = audit_second_records.c
+        query = select(columns.worker).where(
+            columns.request_id == request_id, columns.stage == "intent"
+        )
+        async with self._database.reading() as connection:
+            return (await connection.execute(query.limit(1))).first() is not None
+
     async def sealed(self, place: tuple[str, int, int]) -> SealedContent | None:
         """The content of one record and its key's line; the line is None once it was destroyed."""
         columns, keys = audit_second_records.c, audit_second_keys.c

@@ -11,8 +11,10 @@ from gateway.audit.open_intents import OPEN_NAME
 from gateway.audit.projector import Projector
 from gateway.audit.reckoning import CRASHED
 from gateway.audit.segments import list_segments, segment_path
+from gateway.audit.verify import verify_directory
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock
+from gateway.errors import AuditUnavailable
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence import cut_off
 from gateway.store.evidence.cut_off import CutOff
@@ -152,3 +154,63 @@ async def test_what_the_database_takes_of_this_run_is_none_of_an_earlier_one(
         await device.rest()
         await parts.tend()
         assert await ids(tmp_path, database) == ["req_1"]
+
+
+async def outcomes(folder: Path, database: Database) -> list[AuditRecord]:
+    sink = DatabaseAuditSink(database, folder)
+    return [row.projected.record async for row in sink.records(AuditQuery(stage="outcome"))]
+
+
+async def test_a_request_that_was_refused_costs_nothing_though_its_intent_was_written(
+    tmp_path: Path, database: Database
+) -> None:
+    disk = StuckDisk()
+    dear = msgspec.structs.replace(record(1), reserved_microusd=77)
+    line = msgspec.structs.replace(record(2), detail={"batch": "b", "line": "7"})
+    async with running(tmp_path, disk=disk, limits=HASTY) as log:
+        async with started(tmp_path, database, log) as parts:
+            disk.goes_on.clear()
+            for each in (dear, line):
+                disk.goes_on.clear()
+                with pytest.raises(AuditUnavailable):
+                    await log.append(each)
+                disk.goes_on.set()
+                await until(lambda: log.healthy)
+            assert log.open.lines() == {}  # Nobody ends it as one that a crash cut off.
+            for _ in range(2):
+                await parts.tend()
+        assert len(log.open) == 0
+    found = await outcomes(tmp_path, database)
+    assert [(each.request_id, each.status, each.error) for each in found] == [
+        ("req_1", "refused", "audit_unavailable"),
+        ("req_2", "refused", "audit_unavailable"),
+    ]
+    assert [each.cost_microusd for each in found] == [0, 0]
+    assert [dict(each.detail) for each in found] == [{}, {"batch": "b", "line": "7"}]
+    report = verify_directory(tmp_path)
+    assert (report.bad, report.open_intents) == ((), 0)
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.postgres
+async def test_one_that_went_on_over_the_database_is_not_ended(
+    tmp_path: Path, database: Database
+) -> None:
+    disk = StuckDisk()
+    async with (
+        running(tmp_path, disk=disk, limits=HASTY) as log,
+        started(tmp_path, database, log) as parts,
+    ):
+        both = two_devices(log, database)
+        await both.append(record(1))
+        disk.goes_on.clear()
+        await both.append(record(2))
+        disk.goes_on.set()
+        await until(lambda: log.healthy)
+        assert log.open.refused()
+        await parts.tend()
+        assert not log.open.refused()
+        assert await outcomes(tmp_path, database) == []
+        await both.append(record(2, "outcome"))
+        await both.close()
+    assert [each.status for each in await outcomes(tmp_path, database)] == [""]
