@@ -18,6 +18,7 @@ from gateway.audit import offline
 from gateway.audit.checkpoints import verifier_keys
 from gateway.audit.integrator import SignedCheckpoint
 from gateway.store.evidence.tree import DatabaseAuditTrees
+from gateway.store.evidence.unended import Unended, UnendedReader
 
 
 _READ: Final = needs(Permission.AUDIT_READ)
@@ -48,6 +49,8 @@ class Integrity(Struct, frozen=True):
     problem: str
     """Why the last check has no end; empty otherwise."""
     read_us: int
+    unended: Sequence[Unended] = ()
+    """Requests without an outcome, of workers that are gone."""
 
 
 class IntegrityReader:
@@ -57,6 +60,7 @@ class IntegrityReader:
         self._services = services
         self._trees = DatabaseAuditTrees(services.database)
         self._checker = checker
+        self._unended = UnendedReader(services.database, services.clock)
 
     async def read(self, organisation: str) -> Integrity:
         now_us = self._services.clock.utc_us()
@@ -75,6 +79,7 @@ class IntegrityReader:
             running,
             self._checker.problem,
             now_us,
+            await self._unended.read(organisation),
         )
 
 

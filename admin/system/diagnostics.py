@@ -40,6 +40,7 @@ from gateway.credentials import (
 from gateway.errors import GatewrightError
 from gateway.secrets.secret import Secret
 from gateway.store.attention import Attention
+from gateway.store.evidence.unended import UnendedReader
 from gateway.store.schema.version import known_migrations, newest_schema, schema_of
 
 
@@ -85,6 +86,7 @@ class Gatherer:
             ("metrics", "Metrics of each worker, added up over their labels", self._metrics),
             ("figures", f"Requests, errors and tokens by hour, last {HOURS} hours", self._figures),
             ("sinks", "How far each sink is behind", self._sinks),
+            ("unended", "Requests without an outcome, of workers that are gone", self._unended),
         )
         found = []
         for name, title, source in sources:
@@ -133,6 +135,9 @@ class Gatherer:
         by = ("hour_us", "target", "provider", "jurisdiction")
         sums = await self._services.figures.by_hour(None, since_us, by)
         return [dict(zip(by, each.group, strict=True)) | _counted(each) for each in sums]
+
+    async def _unended(self) -> object:
+        return await UnendedReader(self._services.database, self._services.clock).read()
 
     async def _sinks(self) -> object:
         attention = Attention(self._services.database)

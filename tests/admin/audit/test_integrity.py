@@ -6,11 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import update
+from sqlalchemy import delete, select, update
 
 from admin.audit.checking import spread
 from gateway.audit.integrator import SignedCheckpoint
-from gateway.store.schema.audit import audit_tiles
+from gateway.store.schema.audit import audit_records, audit_tiles
+from gateway.store.workers import WorkerTable
+from gateway.workers import WorkerReport
 from tests.admin.chromium import window
 from tests.admin.listener import Browser
 from tests.admin.traffic.world import Asked, World
@@ -55,6 +57,33 @@ async def test_the_page_shows_what_was_signed_and_by_which_key(
     answer, text = await browser.send("GET", f"{PAGE}/verify.py")
     assert "attachment" in answer.headers["content-disposition"]
     assert text.startswith('"""Verifies an evidence pack')
+
+
+async def test_requests_that_a_gone_worker_left_are_said_to_have_no_outcome(
+    world: World, browser: Browser
+) -> None:
+    answer = "have no outcome"
+    clock = world.listener.clock
+    async with world.listener.database() as database:
+        last = select(audit_records.c.worker, audit_records.c.utc_us).where(
+            audit_records.c.organisation == "acme", audit_records.c.stage == "outcome"
+        )
+        async with database.reading() as connection:
+            worker, utc_us = (await connection.execute(last)).all()[-1]
+        await WorkerTable(database).put(WorkerReport(worker=worker, seen_us=utc_us))
+        _, page = await browser.send("GET", PAGE)
+        assert answer not in page
+        gone = delete(audit_records).where(audit_records.c.stage == "outcome")
+        async with database.writing() as connection:
+            await connection.execute(gone)
+        clock.advance(6 * 3600.0)
+        await browser.sign_in()
+    _, page = await browser.send("GET", PAGE)
+    assert answer in page
+    (found,) = (await told(browser))["unended"]
+    assert found["worker"] == worker
+    assert found["requests"] >= 1
+    assert f"requests of worker {worker}, gone for 6 h" in page
 
 
 async def test_a_whole_log_is_found_whole_and_that_is_recorded(

@@ -21,7 +21,7 @@ from tests.admin.listener import Browser, Listener, browsing
 pytestmark = pytest.mark.anyio
 FILES = {
     *("versions", "settings", "checks", "migrations", "workers", "breakers", "metrics"),
-    *("figures", "sinks"),
+    *("figures", "sinks", "unended"),
 }
 CANARIES = {
     name: f"c4n4ry-{name}-{secrets.token_hex(8)}"
@@ -154,7 +154,7 @@ async def test_a_part_that_cannot_be_gathered_says_why_and_the_others_are_there(
     _, page = await browser.send("GET", "/system/diagnostics")
     found = opened((await fetched(listener, browser))[2])
 
-    assert "3 of 9 parts cannot be gathered now" in page
+    assert "4 of 10 parts cannot be gathered now" in page
     assert found["workers"] == {"problem": "the database does not answer"}
     assert found["versions"]["python"]
 

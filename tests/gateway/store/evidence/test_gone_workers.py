@@ -20,6 +20,7 @@ from gateway.store.evidence.gone_workers import GONE_AFTER_S, GoneWorkers
 from gateway.store.evidence.second_device import DatabaseDevice
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.evidence.unended import UnendedReader
 from gateway.store.workers import WorkerTable
 from gateway.types import AuditRecord
 from gateway.workers import WorkerReport
@@ -200,3 +201,41 @@ async def test_what_the_database_took_for_it_is_ended_too(
     async with running(tmp_path, "w1") as log:
         assert await looking(tmp_path, database, log).tend() == 3
     assert await ids(tmp_path, database) == ["req_3", "req_4", "req_8"]
+
+
+async def told(database: Database, worker: str, seen_s: float) -> WorkerReport:
+    """What a worker said of itself so long ago."""
+    seen_us = SystemClock().utc_us() - round(seen_s * 1e6)
+    report = WorkerReport(worker=worker, seen_us=seen_us)
+    await WorkerTable(database).put(report)
+    return report
+
+
+async def test_what_nobody_can_end_is_counted_while_its_worker_is_remembered(
+    tmp_path: Path, database: Database
+) -> None:
+    hours_s = 6 * 3600.0
+    begun_us = SystemClock().utc_us() - round((hours_s + 60) * 1e6)
+    async with running(tmp_path, "w2") as log:
+        for number in range(1, 7):
+            begun = msgspec.structs.replace(record(number), utc_us=begun_us)
+            receipt = await log.append(begun)
+            if number < 3:
+                await log.append(record(number, "outcome", receipt.leaf_hash))
+        old = msgspec.structs.replace(record(9), utc_us=begun_us - 3 * 3_600_000_000)
+        await log.append(old)
+    async with running(tmp_path, "w1") as log:
+        await Losing(tmp_path, database, log).catch_up()
+        reader = UnendedReader(database, SystemClock())
+        assert await reader.read() == []
+        await told(database, "w1", 1.0)
+        await told(database, "w2", hours_s)
+        (found,) = await reader.read()
+        assert (found.worker, found.requests) == ("w2", 4)
+        assert hours_s <= found.gone_us / 1e6 < hours_s + 600
+        ours = [each.requests for each in await reader.read("acme")]
+        assert ours == [2]
+        assert await reader.read("another") == []
+        aged(tmp_path)
+        await looking(tmp_path, database, log).tend()
+        assert await reader.read() == []
