@@ -2,7 +2,7 @@
 
 Where everybody's choice is of that kind nothing waits: the tokens stay on the device, the next step
 reads them there, and their numbers arrive while it is computed. Where somebody looks closer (a
-grammar, penalties, log-probabilities, drafts) rows are chosen one by one, as `sampler` says.
+grammar, penalties, drafts, scores of a prompt) rows are chosen one by one, as `sampler` says.
 """
 
 import secrets
@@ -17,7 +17,9 @@ from local_engine.kernels.fast import FastKernels
 from local_engine.model.spec import ModelSpec
 from local_engine.runner.batch import FlatBatch
 from local_engine.runner.drawing import Row, choose_drawing
+from local_engine.runner.retouching import described, is_asked_about, retouched, sending
 from local_engine.runner.sampler import History, SampledToken, describe_token, sample
+from local_engine.runner.timeline import Timeline
 from local_engine.text.grammar import Grammar
 
 
@@ -27,7 +29,9 @@ class Kept:
 
     seed: int
     is_drawn: bool
-    """Scores and noise alone decide; asked once, not at every token."""
+    """Scores and noise decide without a look back; asked once, not at every token."""
+    is_likeliest: bool
+    """It is always the likeliest token, and nobody asks more."""
     grammar: Grammar | None = None
     num_described: int = 0
     """Prompt tokens whose log-probabilities were told: who starts over says nothing twice."""
@@ -62,15 +66,22 @@ _MOST_ROWS = 4096
 class Chooser:
     """Keeps the seeds and grammars of running sequences, and chooses their tokens."""
 
-    def __init__(self, spec: ModelSpec, device: torch.device, native: FastKernels | None) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        device: torch.device,
+        native: FastKernels | None,
+        timeline: Timeline,
+    ) -> None:
         self._spec = spec
-        self._device = device
         self._native = native
+        self._timeline = timeline
         self._drawing = choose_drawing(device)
         self._kept: dict[str, Kept] = {}
         self.last: torch.Tensor | None = None
-        """The tokens of the step before, on a GPU: always in the same place, as recordings ask."""
-        if device.type == "cuda":
+        """The tokens of the step before, where a device works on by itself: always in the same
+        place, as recordings ask."""
+        if timeline.works_on:
             self.last = torch.zeros(_MOST_ROWS, dtype=torch.int64, device=device)
 
     def known(self, token_ids: torch.Tensor, sources: torch.Tensor) -> torch.Tensor:
@@ -106,22 +117,21 @@ class Chooser:
         names = {item.sequence.sequence_id: row for row, item in enumerate(sampled)}
         if not sampled:
             return Choice(lambda: {item.sequence.sequence_id: Result() for item in batch.items}, {})
-        if all(item.sequence.params.is_greedy for item in sampled):
-            tokens = self._likeliest(logits)
-        else:
+        rows: list[Row] = []
+        if not all(self._state_of(item.sequence).is_likeliest for item in sampled):
             rows = [self._row(row, item, _position_of(item)) for row, item in enumerate(sampled)]
-            tokens = self._drawing.draw(logits, rows)
+        scores = retouched(logits, rows, self._spec.eos_token_ids)
+        if all(row.params.is_greedy for row in rows):
+            tokens = self._likeliest(scores)
+        else:
+            tokens = self._drawing.draw(scores, rows)
         last[: len(sampled)].copy_(tokens)
-        arrived = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
-        arrived.copy_(tokens, non_blocking=True)
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record()
+        arriving = sending(self._timeline, tokens, described(logits, rows, tokens))
 
         def collect() -> dict[str, Result]:
-            event.synchronize()
             results = {item.sequence.sequence_id: Result() for item in batch.items}
-            for item, token_id in zip(sampled, arrived.tolist(), strict=True):
-                results[item.sequence.sequence_id].tokens.append(SampledToken(token_id))
+            for item, token in zip(sampled, arriving(), strict=True):
+                results[item.sequence.sequence_id].tokens.append(token)
             return results
 
         return Choice(collect, names)
@@ -130,7 +140,6 @@ class Chooser:
         results = {item.sequence.sequence_id: Result() for item in batch.items}
         if not len(logits):
             return results
-        likeliest = self._likeliest(logits).tolist()
         first, sampled = 0, []
         for item in batch.items:
             result = results[item.sequence.sequence_id]
@@ -143,7 +152,15 @@ class Chooser:
             start = first if num_rows else first - 1
             sampled.append((item, range(start, start + 1 + item.num_drafts)))
             first += num_rows
-        for row, token_id in self._drawn(logits, sampled).items():
+        drawn = [
+            self._row(row, item, at)
+            for item, rows in sampled
+            if self._state_of(item.sequence).is_drawn
+            for at, row in enumerate(rows, _position_of(item))
+        ]
+        scores = retouched(logits, drawn, self._spec.eos_token_ids)
+        likeliest = self._likeliest(scores).tolist()
+        for row, token_id in self._drawn(scores, drawn).items():
             likeliest[row] = token_id
         for item, rows in sampled:
             accepted = self._accepted(item, logits, likeliest, rows)
@@ -157,18 +174,13 @@ class Chooser:
         sequence = item.sequence
         return Row(row, sequence.params, self._state_of(sequence).seed, position)
 
-    def _drawn(self, logits: torch.Tensor, sampled: list[tuple[Item, range]]) -> dict[int, int]:
-        """Tokens for all rows that scores and noise alone decide."""
-        rows = [
-            self._row(row, item, at)
-            for item, rows in sampled
-            if not item.sequence.params.is_greedy and self._state_of(item.sequence).is_drawn
-            for at, row in enumerate(rows, _position_of(item))
-        ]
-        if not rows:
+    def _drawn(self, scores: torch.Tensor, rows: list[Row]) -> dict[int, int]:
+        """Tokens for those rows in which noise decides, too."""
+        noisy = [row for row in rows if not row.params.is_greedy]
+        if not noisy:
             return {}
-        chosen = self._drawing.draw(logits, rows).tolist()
-        return dict(zip([row.at for row in rows], chosen, strict=True))
+        chosen = self._drawing.draw(scores, noisy).tolist()
+        return dict(zip([row.at for row in noisy], chosen, strict=True))
 
     def _accepted(
         self, item: Item, logits: torch.Tensor, likeliest: list[int], rows: range
@@ -187,6 +199,9 @@ class Chooser:
         for at, (row, draft) in enumerate(zip(rows, drafts, strict=False), _position_of(item)):
             if kept.is_drawn:
                 token = SampledToken(likeliest[row])
+                if params.logprobs:
+                    scores = logits[row].cpu()
+                    token = describe_token(scores, token.token_id, params.top_logprobs)
             else:
                 token = self._looked_at(sequence, logits[row].cpu(), kept, written, at)
             if kept.grammar is not None:
@@ -224,9 +239,12 @@ class Chooser:
     def _state_of(self, sequence: Sequence) -> Kept:
         found = self._kept.get(sequence.sequence_id)
         if found is None:
-            seed = sequence.params.seed
-            is_drawn = self._drawing.can_draw(sequence.params)
-            found = Kept(secrets.randbits(63) if seed is None else seed, is_drawn)
+            params = sequence.params
+            found = Kept(
+                seed=secrets.randbits(63) if params.seed is None else params.seed,
+                is_drawn=self._drawing.can_draw(params),
+                is_likeliest=params.is_greedy and not is_asked_about(params),
+            )
             self._kept[sequence.sequence_id] = found
         return found
 

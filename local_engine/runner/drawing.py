@@ -34,7 +34,7 @@ class Drawing(Protocol):
     """Chosen once for the device."""
 
     def can_draw(self, params: SamplingParams) -> bool:
-        """Whether nothing but scores and noise decides, in a way that is known here."""
+        """Whether scores and noise decide without a look back, in a way that is known here."""
 
     def draw(self, logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
         """Tokens [rows] from float32 `logits`, where those are."""
@@ -44,9 +44,8 @@ class ReferenceDrawing:
     """By torch's own operators; `min_p` is a floor under the scores."""
 
     def can_draw(self, params: SamplingParams) -> bool:
-        return _is_unlooked(params) and (
-            params.is_greedy or (params.top_k <= 0 and params.top_p >= 1.0)
-        )
+        is_whole = params.top_k <= 0 and params.top_p >= 1.0
+        return not params.needs_history and (params.is_greedy or is_whole)
 
     def draw(self, logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
         device = logits.device
@@ -64,7 +63,7 @@ class TritonDrawing:
         self._kernels: Any = importlib.import_module("local_engine.kernels.triton_sample")
 
     def can_draw(self, params: SamplingParams) -> bool:
-        return _is_unlooked(params)
+        return not params.needs_history
 
     def draw(self, logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
         numbers = np.array([_numbers(row.params) for row in rows], np.float32)
@@ -89,16 +88,6 @@ def choose_drawing(device: torch.device) -> Drawing:
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:
         return ReferenceDrawing()
     return TritonDrawing()
-
-
-def _is_unlooked(params: SamplingParams) -> bool:
-    """Whether nobody asks how likely the token was, and no token is treated in a way of its own."""
-    return (
-        not params.logprobs
-        and not params.logit_bias
-        and not params.needs_history
-        and not params.min_tokens
-    )
 
 
 def _is_cut(params: SamplingParams) -> bool:

@@ -25,6 +25,7 @@ from local_engine.runner.fusing import fuse, is_recordable
 from local_engine.runner.graphs import DecodeGraphs, Record
 from local_engine.runner.kv_pool import KvPool
 from local_engine.runner.tables import BlockTables
+from local_engine.runner.timeline import Mark, Timeline, choose_timeline
 from local_engine.text.grammar import Grammar
 
 
@@ -50,8 +51,8 @@ class Launched:
     """A step that the device has been told to compute."""
 
     choice: Choice | None = None
-    marks: tuple[torch.cuda.Event, torch.cuda.Event] | None = None
-    """Of a GPU's clock, before and after."""
+    marks: tuple[Mark, Mark] | None = None
+    """Of the device's own time, before and after."""
     results: dict[str, Result] | None = None
     error: Exception | None = None
     """Why there are none: told to whoever collects them, and to nobody else."""
@@ -59,10 +60,9 @@ class Launched:
     @property
     def took_s(self) -> float:
         """How long the device worked on it; to be asked when its results are there."""
-        assert self.marks is not None, "only a GPU works on its own"
+        assert self.marks is not None, "only a device that works on by itself has its own time"
         started, ended = self.marks
-        ended.synchronize()
-        return started.elapsed_time(ended) / 1000  # type: ignore[no-any-return]
+        return started.seconds_to(ended)
 
 
 class ModelRunner:
@@ -80,6 +80,7 @@ class ModelRunner:
         ranks: Ranks | None = None,
         is_deterministic: bool = False,
         kv_dtype: torch.dtype | None = None,
+        timeline: Timeline | None = None,
     ) -> None:
         self.spec: ModelSpec = decoder.spec
         self.dtype = decoder.model.norm.weight.dtype
@@ -96,7 +97,8 @@ class ModelRunner:
         self._is_recordable = is_recordable(
             decoder, device, make_linear, is_deterministic=is_deterministic
         )
-        self._chooser = Chooser(self.spec, device, self._native)
+        self.timeline = timeline or choose_timeline(device)
+        self._chooser = Chooser(self.spec, device, self._native, self.timeline)
         self._graphs: DecodeGraphs | None = None
         self._ranks = ranks
         self.device = device
@@ -133,7 +135,7 @@ class ModelRunner:
         if before is not None and before.rows is None:
             # What is chosen row by row has to be known before anything follows from it.
             self._settle(self._launched)
-        started = self._mark()
+        started = self.timeline.mark()
         self.pool.apply(prepared.copies)
         batch, launched = prepared.batch, Launched()
         if batch is not None and batch.pending:
@@ -147,7 +149,7 @@ class ModelRunner:
             launched.choice = self._chooser.choose(batch, logits)
             self._launched = launched
         if started is not None:
-            ended = self._mark()
+            ended = self.timeline.mark()
             assert ended is not None, "the device is the same"
             launched.marks = (started, ended)
         return launched
@@ -171,14 +173,6 @@ class ModelRunner:
         for name, result in launched.results.items():
             if result.tokens:
                 self._last_tokens[name] = result.tokens[-1].token_id
-
-    def _mark(self) -> torch.cuda.Event | None:
-        """A mark in the device's own time."""
-        if self.device.type != "cuda":
-            return None
-        mark = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        mark.record()
-        return mark
 
     def _scores(self, batch: FlatBatch) -> torch.Tensor:
         """One forward pass, and the scores of the rows that somebody asked for."""
@@ -215,10 +209,8 @@ class ModelRunner:
 
     def is_usable(self) -> bool:
         """Whether the device still computes: after a bad access a process has lost its GPU."""
-        if self.device.type != "cuda":
-            return True
         try:
-            torch.cuda.synchronize(self.device)
+            self.timeline.catch_up()
         except RuntimeError:
             return False
         return True

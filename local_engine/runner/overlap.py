@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Never, Protocol
 
-import torch
-
 from local_engine.runner.choosing import Result
 from local_engine.runner.model_runner import ModelRunner, Prepared
 
@@ -39,8 +37,8 @@ class Lane(Protocol):
 
 
 def choose_lane(runner: ModelRunner, *, is_ahead: bool) -> Lane:
-    """A GPU works by itself; a CPU needs a thread to."""
-    if is_ahead and runner.device.type == "cuda":
+    """A GPU works on by itself; a CPU needs a thread to."""
+    if is_ahead and runner.timeline.works_on:
         return DeviceLane(runner)
     return HostLane(partial(_compute, runner), runner.clock_s, is_ahead=is_ahead)
 
@@ -63,7 +61,7 @@ class DeviceLane:
     def close(self) -> None:
         # A device that is lost has nothing to be waited for.
         with suppress(RuntimeError):
-            torch.cuda.synchronize(self._runner.device)
+            self._runner.timeline.catch_up()
 
 
 class HostLane:

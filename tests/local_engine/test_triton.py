@@ -9,11 +9,13 @@ import sys
 import pytest
 
 
-@pytest.fixture(scope="module")
-def passed() -> set[str]:
+CASES = ("attention", "norms", "turns", "products", "chosen", "draws", "drawing", "floors")
+
+
+def interpreted(*cases: str) -> set[str]:
     """Names of the cases that went through; one process, because importing is half of the time."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.local_engine.triton_cases", *CASES],
+        [sys.executable, "-m", "tests.local_engine.triton_cases", *cases],
         env={"TRITON_INTERPRET": "1", "PATH": "", "PYTHONPATH": ":".join(sys.path)},
         capture_output=True,
         text=True,
@@ -24,9 +26,16 @@ def passed() -> set[str]:
     return set(done.stdout.split())
 
 
-CASES = ("attention", "norms", "turns", "products", "chosen", "draws", "drawing", "floors")
+@pytest.fixture(scope="module")
+def passed() -> set[str]:
+    return interpreted(*CASES)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_each_triton_kernel_equals_its_reference_in_float64(passed: set[str], name: str) -> None:
     assert name in passed
+
+
+def test_a_whole_engine_on_triton_kernels_starts_cold_and_writes_the_same() -> None:
+    """As on a GPU: launched ahead, its first step a chunk whose scores nobody asks for."""
+    assert interpreted("engine") == {"engine"}

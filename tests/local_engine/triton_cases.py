@@ -4,13 +4,21 @@ Every kernel is compared with its torch reference in float64, for float32 and fl
 """
 
 import sys
+from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch.nn.functional import rms_norm, silu
 
-from local_engine.kernels import linear, quantised, triton_norms, triton_products
+from local_engine.bench.gpu.loop import greedy, new_engine
+from local_engine.kernels import (
+    linear,
+    paged_attention,
+    quantised,
+    triton_norms,
+    triton_products,
+)
 from local_engine.kernels.fast import Chunks, HeadNorms
 from local_engine.kernels.paged_attention import decode_reference, prefill_chunks_reference
 from local_engine.kernels.quantised import (
@@ -26,9 +34,13 @@ from local_engine.kernels.triton_attention import decode_triton, prefill_triton
 from local_engine.kernels.triton_sample import draw_triton, floors_triton
 from local_engine.model.moe import grouped_reference
 from local_engine.model.rope import rotate
+from local_engine.model.spec import ModelSpec
+from local_engine.runner import choosing, fusing
 from local_engine.runner.drawing import ReferenceDrawing, Row, TritonDrawing
 from local_engine.runner.sampler import History, sample
 from local_engine.sampling_params import SamplingParams
+from tests.local_engine.late_device import LateTimeline
+from tests.local_engine.models import random_decoder, tiny_spec
 
 
 FP8 = torch.float8_e4m3fn
@@ -252,7 +264,54 @@ def floors() -> None:
     assert torch.equal(found, floors_reference(scores[places], *mixed))
 
 
-ALONE = {"chosen": chosen, "draws": draws, "drawing": drawing, "floors": floors}
+def engine() -> None:
+    """A whole engine on these kernels, launched ahead, against one on torch's references.
+
+    Steps hold decoding rows and chunks at once, and chunks whose scores nobody asks for.
+    """
+    spec = tiny_spec(head_dim=16, num_layers=1, vocab_size=64, context_window=48)
+    prompts = [list(range(10, 30)), [5, 6, 7], list(range(50, 62))]
+    params = [greedy(3), greedy(2), SamplingParams(seed=3, top_p=0.9, max_tokens=2)]
+    with ExitStack() as patches:
+        for place, name, there in (
+            (paged_attention, "has_triton", lambda _: True),
+            (linear, "triton_products", lambda _: triton_products),
+            (fusing, "triton_products", lambda _: triton_products),
+            (fusing, "choose_linear", lambda *_: linear.triton_linear),
+            (choosing, "choose_drawing", lambda _: TritonDrawing()),
+        ):
+            patches.enter_context(patch.object(place, name, there))
+        found = written(spec, prompts, params, LateTimeline())
+    with patch.object(choosing, "choose_drawing", lambda _: ReferenceDrawing()):
+        assert found == written(spec, prompts, params, None)
+
+
+def written(
+    spec: ModelSpec,
+    prompts: list[list[int]],
+    params: list[SamplingParams],
+    timeline: LateTimeline | None,
+) -> list[list[int]]:
+    made = new_engine(
+        random_decoder(spec),
+        torch.device("cpu"),
+        kv_tokens=512,
+        most_rows=2,
+        is_recorded=timeline is not None,
+        timeline=timeline,
+    )
+    loop = made.loop(is_ahead=timeline is not None, token_budget=16, prefill_chunk=16)
+    first, *others = zip(prompts, params, strict=True)
+    sequences = [loop.add(*first)]
+    # Alone, so that its first chunk is a step of its own, and nobody asks for any scores.
+    loop.advance()
+    sequences += [loop.add(*each) for each in others]
+    loop.run()
+    loop.close()
+    return [list(sequence.output_token_ids) for sequence in sequences]
+
+
+ALONE = {"chosen": chosen, "draws": draws, "drawing": drawing, "floors": floors, "engine": engine}
 
 
 def main(name: str) -> None:

@@ -140,6 +140,7 @@ def _sampling_checks(device: torch.device, prompts: list[list[int]]) -> Iterator
         ("top-p", {"top_p": 0.9}),
         ("min-p", {"min_p": 0.05}),
         ("all three", {"top_k": 50, "top_p": 0.8, "min_p": 0.02}),
+        ("asked about", {"logit_bias": {7: 2.0}, "min_tokens": 5, "logprobs": True}),
     )
     for name, choices in ways:
         params = _sampled(**choices)

@@ -1,0 +1,97 @@
+"""What requests ask about single tokens, for many rows at once and without looking at their words.
+
+Before the choice: biases, and ends that would come too early. After it: how likely the model itself
+found what was chosen, and what else. `sampler` says the same for one row that looks back as well.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from local_engine.runner.batch import sent
+from local_engine.runner.drawing import Row
+from local_engine.runner.sampler import SampledToken, TokenLogprob
+from local_engine.runner.timeline import Timeline
+from local_engine.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """Log-probabilities of some rows: of the chosen tokens and of the likeliest ones."""
+
+    at: list[int]
+    """The rows, among those that were chosen for."""
+    nums_top: list[int]
+    """How many alternatives each of them asked for."""
+    chosen: torch.Tensor
+    top: torch.Tensor
+    top_ids: torch.Tensor
+
+
+def is_asked_about(params: SamplingParams) -> bool:
+    """Whether a request asks anything about single tokens."""
+    return params.logprobs or bool(params.logit_bias) or params.min_tokens > 0
+
+
+def retouched(
+    logits: torch.Tensor, rows: Iterable[Row], eos_token_ids: Iterable[int]
+) -> torch.Tensor:
+    """Float32 scores [rows, vocabulary] with biases added; the same tensor where there are none.
+
+    An end that comes before `min_tokens` gets minus infinity.
+    """
+    places: list[tuple[int, int]] = []
+    amounts: list[float] = []
+    for row in rows:
+        params = row.params
+        places += [(row.at, token_id) for token_id in params.logit_bias]
+        amounts += params.logit_bias.values()
+        if row.position < params.min_tokens:
+            ends = {*eos_token_ids, *params.stop_token_ids}
+            places += [(row.at, token_id) for token_id in ends]
+            amounts += [-np.inf] * len(ends)
+    if not places:
+        return logits
+    numbers = np.array(places, np.int32).T.ravel()
+    packed = np.concatenate([numbers, np.array(amounts, np.float32).view(np.int32)])
+    at, token_ids, added = torch.split(sent(packed, logits.device), [len(places)] * 3)
+    where = (at.long(), token_ids.long())
+    return logits.index_put(where, added.view(torch.float32), accumulate=True)
+
+
+def described(logits: torch.Tensor, rows: list[Row], tokens: torch.Tensor) -> Described | None:
+    """What is to be told of `tokens` [rows], chosen from these rows; nothing if nobody asks."""
+    at = [number for number, row in enumerate(rows) if row.params.logprobs]
+    if not at:
+        return None
+    nums_top = [rows[number].params.top_logprobs for number in at]
+    places = np.array([[rows[number].at for number in at], at], np.int32)
+    there = sent(places.ravel(), logits.device).long()
+    scored, among = torch.split(there, len(at))
+    logprobs = logits[scored].log_softmax(dim=-1)
+    best = logprobs.topk(min(max(nums_top), logprobs.shape[1]))
+    chosen = logprobs.gather(1, tokens[among].unsqueeze(1)).squeeze(1)
+    return Described(at, nums_top, chosen, best.values, best.indices)
+
+
+def sending(
+    timeline: Timeline, tokens: torch.Tensor, about: Described | None
+) -> Callable[[], list[SampledToken]]:
+    """Tokens [rows] on their way home, with what is told of them."""
+    if about is None:
+        bare = timeline.sending([tokens])
+        return lambda: [SampledToken(token_id) for token_id in bare()[0].tolist()]
+    arriving = timeline.sending([tokens, about.chosen, about.top, about.top_ids])
+
+    def here() -> list[SampledToken]:
+        token_ids, chosen, top, top_ids = (part.tolist() for part in arriving())
+        found = [SampledToken(token_id) for token_id in token_ids]
+        for number, (at, count) in enumerate(zip(about.at, about.nums_top, strict=True)):
+            best = zip(top_ids[number][:count], top[number][:count], strict=True)
+            alternatives = tuple(TokenLogprob(token_id, value) for token_id, value in best)
+            found[at] = SampledToken(token_ids[at], chosen[number], alternatives)
+        return found
+
+    return here

@@ -1,0 +1,97 @@
+"""What a runner asks of a device beside arithmetic: how long a step took, and what it chose.
+
+A CPU has done what it was asked when the call returns. A GPU works on by itself: marks are of its
+own clock, and tokens arrive later. A test can stand in for one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+
+class Mark(Protocol):
+    """A moment in a device's own time."""
+
+    def seconds_to(self, later: "Mark") -> float:
+        """How long the device worked in between; waits until it has come to `later`."""
+
+
+class Timeline(Protocol):
+    """Chosen once for the device."""
+
+    works_on: bool
+    """Whether a call returns before the device has done what it asks for."""
+
+    def mark(self) -> Mark | None:
+        """Now, in the device's time; nothing where that is the caller's own."""
+
+    def sending(self, parts: list[torch.Tensor]) -> Callable[[], list[torch.Tensor]]:
+        """Start to bring what was chosen home; what is returned waits until it is here."""
+
+    def catch_up(self) -> None:
+        """Wait until everything is done; raises RuntimeError where the device is lost."""
+
+
+class HostTimeline:
+    """Of a device that is done when a call returns."""
+
+    works_on = False
+
+    def mark(self) -> Mark | None:
+        return None
+
+    def sending(self, parts: list[torch.Tensor]) -> Callable[[], list[torch.Tensor]]:
+        return lambda: parts
+
+    def catch_up(self) -> None:
+        """There is nothing to wait for."""
+
+
+@dataclass(frozen=True, slots=True)
+class CudaMark:
+    """An event that a GPU passes."""
+
+    event: torch.cuda.Event
+
+    def seconds_to(self, later: Mark) -> float:
+        assert isinstance(later, CudaMark), "both are of one device"
+        later.event.synchronize()
+        took_ms: float = self.event.elapsed_time(later.event)
+        return took_ms / 1000
+
+
+class CudaTimeline:
+    """Of a GPU: one queue, in order."""
+
+    works_on = True
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def mark(self) -> Mark | None:
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return CudaMark(event)
+
+    def sending(self, parts: list[torch.Tensor]) -> Callable[[], list[torch.Tensor]]:
+        arrived = [torch.empty(part.shape, dtype=part.dtype, pin_memory=True) for part in parts]
+        for place, part in zip(arrived, parts, strict=True):
+            place.copy_(part, non_blocking=True)
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+
+        def here() -> list[torch.Tensor]:
+            event.synchronize()
+            return arrived
+
+        return here
+
+    def catch_up(self) -> None:
+        torch.cuda.synchronize(self._device)
+
+
+def choose_timeline(device: torch.device) -> Timeline:
+    """A GPU's own, or the caller's."""
+    return CudaTimeline(device) if device.type == "cuda" else HostTimeline()

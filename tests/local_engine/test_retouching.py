@@ -1,0 +1,86 @@
+"""What is asked about single tokens: for many rows at once as for one row by itself."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local_engine.runner.drawing import ReferenceDrawing, Row
+from local_engine.runner.retouching import described, retouched, sending
+from local_engine.runner.sampler import History, SampledToken, sample
+from local_engine.sampling_params import SamplingParams
+from tests.local_engine.late_device import LateTimeline
+
+
+VOCABULARY = 40
+ENDS = (1, 2)
+tokens_of = st.integers(0, VOCABULARY - 1)
+
+
+@st.composite
+def asked(draw: st.DrawFn) -> SamplingParams:
+    num_top = draw(st.none() | st.integers(0, 8))
+    return SamplingParams(
+        temperature=draw(st.sampled_from([0.0, 0.3, 1.0])),
+        seed=draw(st.integers(0, 1 << 40)),
+        logit_bias=draw(st.dictionaries(tokens_of, st.floats(-100, 100, width=32), max_size=4)),
+        min_tokens=draw(st.integers(0, 6)),
+        stop_token_ids=tuple(draw(st.lists(tokens_of, max_size=3))),
+        logprobs=num_top is not None,
+        top_logprobs=num_top or 0,
+    )
+
+
+def chosen_together(logits: torch.Tensor, rows: list[Row]) -> list[SampledToken]:
+    before = logits.clone()
+    tokens = ReferenceDrawing().draw(retouched(logits, rows, ENDS), rows)
+    arriving = sending(LateTimeline(), tokens, described(logits, rows, tokens))
+    assert torch.equal(logits, before), "others look at the same scores"
+    return arriving()
+
+
+@given(params=st.lists(asked(), min_size=1, max_size=5), position=st.integers(0, 8))
+def test_rows_together_are_chosen_as_each_by_itself(
+    params: list[SamplingParams], position: int
+) -> None:
+    logits = torch.randn(
+        (len(params), VOCABULARY), generator=torch.Generator().manual_seed(position)
+    )
+    rows = [Row(at, each, each.seed or 0, position) for at, each in enumerate(params)]
+    together = chosen_together(logits, rows)
+
+    for row, found in zip(rows, together, strict=True):
+        history = History(eos_token_ids=ENDS, num_written=position)
+        expected = sample(logits[row.at], row.params, history, row.seed)
+        assert found.token_id == expected.token_id
+        assert (found.logprob is None) == (expected.logprob is None)
+        if expected.logprob is not None:
+            assert found.logprob == pytest.approx(expected.logprob, abs=1e-5)
+            assert [each.token_id for each in found.top] == [each.token_id for each in expected.top]
+
+
+def row(**choices: Any) -> Row:
+    return Row(0, SamplingParams(temperature=0.0, **choices), 0, 0)
+
+
+def test_scores_that_nobody_asks_about_stay_where_they_are() -> None:
+    logits = torch.randn(1, VOCABULARY)
+    assert retouched(logits, [row()], ENDS) is logits
+    assert described(logits, [row()], logits.argmax(-1)) is None
+
+
+def test_an_end_waits_for_the_least_that_is_to_be_written() -> None:
+    logits = torch.zeros(1, VOCABULARY)
+    logits[0, 1], logits[0, 9], logits[0, 5] = 9.0, 8.0, 7.0
+    early = chosen_together(logits, [row(min_tokens=1, stop_token_ids=(9,))])
+    late = chosen_together(logits, [row(min_tokens=0, stop_token_ids=(9,))])
+    assert (early[0].token_id, late[0].token_id) == (5, 1)
+
+
+def test_what_is_told_is_the_models_own_opinion_before_any_bias() -> None:
+    logits = torch.zeros(1, VOCABULARY)
+    found = chosen_together(logits, [row(logit_bias={7: 50.0}, logprobs=True, top_logprobs=1)])[0]
+    assert found.token_id == 7
+    assert found.logprob == pytest.approx(-torch.log(torch.tensor(float(VOCABULARY))).item())
