@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Table, and_, insert, or_, select, update
 from gateway.clock import Clock
 from gateway.deeds import Deeds
 from gateway.ports import AuditLog
+from gateway.rollout.versions import same_person
 from gateway.store.engine import Database
 from gateway.store.schema.custody import audit_holds, audit_reveals
 
@@ -104,7 +105,7 @@ class Custody:
             await self.record(actor, "hold.release_asked", hold.organisation, hold=hold_id)
             await self._change(audit_holds, hold_id, release_by=actor)
             return False
-        if actor == hold.release_by:
+        if same_person(actor, hold.release_by):
             raise CustodyRefused("a hold is released by a second person")
         await self.record(actor, "hold.released", hold.organisation, hold=hold_id)
         await self._change(audit_holds, hold_id, released_by=actor)
@@ -180,7 +181,7 @@ class Custody:
             raise CustodyRefused("the reveal was declined or ended")
         if reveal.approved_by:
             raise CustodyRefused("the reveal was approved already")
-        if actor == reveal.asked_by:
+        if same_person(actor, reveal.asked_by):
             raise CustodyRefused("a reveal is approved by a second person")
         now_us = self._clock.utc_us()
         await self.record(actor, "reveal.approved", reveal.organisation, reveal=reveal_id)

@@ -45,8 +45,9 @@ async def test_a_reveal_needs_a_second_person_and_ends(office: Office) -> None:
     reveal = await office.asked()
     with pytest.raises(CustodyRefused, match="not approved"):
         await custody.use_reveal("ann", reveal.id)
-    with pytest.raises(CustodyRefused, match="second person"):
-        await custody.approve_reveal("ann", reveal.id)
+    for herself in ("ann", "Ann", " ann "):
+        with pytest.raises(CustodyRefused, match="second person"):
+            await custody.approve_reveal(herself, reveal.id)
     await custody.approve_reveal("bob", reveal.id)
     with pytest.raises(CustodyRefused, match="approved already"):
         await custody.approve_reveal("cy", reveal.id)
@@ -100,8 +101,9 @@ async def test_a_hold_forbids_erasure_until_two_people_release_it(office: Office
         with pytest.raises(CustodyRefused, match="a lawsuit"):
             await custody.require_no_hold("acme", subject)
     assert not await custody.release_hold("ann", hold.id)
-    with pytest.raises(CustodyRefused, match="second person"):
-        await custody.release_hold("ann", hold.id)
+    for herself in ("ann", "Ann", " ann "):
+        with pytest.raises(CustodyRefused, match="second person"):
+            await custody.release_hold(herself, hold.id)
     with pytest.raises(CustodyRefused, match="a lawsuit"):
         await custody.require_no_hold("acme", "s1")
     assert await custody.release_hold("bob", hold.id)
