@@ -70,10 +70,9 @@ class DecisionArchive:
         query = AuditQuery(organisation=organisation, stage="outcome", since_us=since_us)
         outcomes = await self._sink.newest(query, most)
         query = AuditQuery(organisation=organisation, stage="intent", since_us=since_us)
-        intents = {
-            row.projected.record.request_id: row.projected.record
-            for row in await self._sink.newest(query, most)
-        }
+        # Decoding is most of the work here, and anew at each look at a row's record.
+        begun = [row.projected.record for row in await self._sink.newest(query, most)]
+        intents = {record.request_id: record for record in begun}
         found: list[Timed] = []
         for row in outcomes:
             outcome = row.projected.record
