@@ -1,6 +1,9 @@
-"""A running admin listener per test, and a browser before it."""
+"""A running admin listener per test, and a browser before it.
 
-from collections.abc import AsyncIterator
+On SQLite; a test that is marked `ON_BOTH` (tests/admin/listener.py) runs on PostgreSQL too.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,8 +12,18 @@ from tests.admin.listener import Browser, Listener, browsing
 
 
 @pytest.fixture
-async def listener(tmp_path: Path, sqlite_url: str) -> AsyncIterator[Listener]:
-    async with Listener(tmp_path, sqlite_url) as running:
+def listener_url(
+    request: pytest.FixtureRequest,
+    database_maker: Callable[[str], tuple[str, Callable[[], None]]],
+) -> Iterator[str]:
+    url, end = database_maker(getattr(request, "param", "sqlite"))
+    yield url
+    end()
+
+
+@pytest.fixture
+async def listener(tmp_path: Path, listener_url: str) -> AsyncIterator[Listener]:
+    async with Listener(tmp_path, listener_url) as running:
         yield running
 
 

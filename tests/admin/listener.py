@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 import aiohttp
+import pytest
 import uvicorn
 from anyio import to_thread
 from litestar import Litestar
@@ -29,9 +30,12 @@ from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.money.leases import LeaseTable
 from gateway.types import AuditRecord
+from tests.databases import BOTH
 from tests.gateway.audit.samples import running
 
 
+ON_BOTH = pytest.mark.parametrize("listener_url", BOTH, indirect=True)
+"""Of a test whose SQL is not the same on both databases."""
 CONFIG = """
 [database]
 url = "{database_url}"

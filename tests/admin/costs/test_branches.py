@@ -11,7 +11,7 @@ from sqlalchemy import insert
 from gateway.rates import RateLimit
 from gateway.store.money.rate_limits import RateLimitTable
 from gateway.store.schema.tables import projects, virtual_keys, workspaces
-from tests.admin.listener import Browser, Listener
+from tests.admin.listener import ON_BOTH, Browser, Listener
 from tests.admin.seeding import PASSWORD, issue, limit, person
 
 
@@ -116,6 +116,7 @@ async def test_branches_open_by_links_and_a_page_holds_no_more_than_its_share(
     assert len(page) < 150_000
 
 
+@ON_BOTH
 async def test_what_is_sought_is_found_wherever_it_hangs_and_limits_are_listed(
     listener: Listener, admin: Browser
 ) -> None:

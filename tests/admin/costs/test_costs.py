@@ -16,7 +16,7 @@ from gateway.store.money.rate_limits import RateLimitTable
 from gateway.store.money.slices import Claim, LeaseHolder
 from gateway.store.policies.documents import PolicyStore
 from policies.loading import load_document
-from tests.admin.listener import Browser, Listener
+from tests.admin.listener import ON_BOTH, Browser, Listener
 from tests.admin.seeding import DAY_US, HOSTILE, PASSWORD, issue, limit, person, requests
 
 
@@ -81,6 +81,7 @@ async def limits(browser: Browser) -> dict[str, list[int]]:
     return {b["account"]: [s["limit_microusd"] for s in b["spendings"]] for b in found}
 
 
+@ON_BOTH
 async def test_groups_are_the_sums_of_the_records_whatever_they_are_grouped_by(
     listener: Listener, admin: Browser
 ) -> None:
@@ -177,6 +178,7 @@ async def test_a_change_of_a_limit_says_what_it_does_before_it_does_it(
     assert (await limits(admin))["org:acme"] == [70_500_000]
 
 
+@ON_BOTH
 async def test_two_people_who_change_one_limit_do_not_overwrite_each_other(
     listener: Listener, admin: Browser
 ) -> None:

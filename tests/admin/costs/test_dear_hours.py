@@ -10,7 +10,7 @@ import pytest
 from gateway.types import AuditRecord
 from gateway.worker.dear_hours import HourWatch
 from tests.admin.costs.test_unusual import DOLLAR, ROOM, bill, see
-from tests.admin.listener import Browser, Listener
+from tests.admin.listener import ON_BOTH, Browser, Listener
 from tests.admin.seeding import DAY_US, HOUR_US, PASSWORD, issue, person
 
 
@@ -31,6 +31,7 @@ def text_of(page: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
 
 
+@ON_BOTH
 async def test_a_dear_hour_stands_on_the_page_of_cost_and_under_needs_you_with_its_figures(
     listener: Listener, browser: Browser
 ) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gateway.types import AuditRecord, Usage
-from tests.admin.listener import Browser, Listener
+from tests.admin.listener import ON_BOTH, Browser, Listener
 from tests.admin.seeding import DAY_US, HOUR_US, PASSWORD, issue, person
 
 
@@ -60,6 +60,7 @@ async def unusual(browser: Browser, organisation: str = "acme") -> list[dict[str
     return found
 
 
+@ON_BOTH
 async def test_a_dear_day_is_found_of_all_groups_it_was_dear_for_and_of_no_other(
     listener: Listener, admin: Browser
 ) -> None:

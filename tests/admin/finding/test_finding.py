@@ -12,7 +12,7 @@ from gateway.access import Role
 from gateway.store.identity.teams import TeamStore
 from tests.admin import seeding
 from tests.admin.chromium import window
-from tests.admin.listener import Browser, Listener
+from tests.admin.listener import ON_BOTH, Browser, Listener
 
 
 pytestmark = pytest.mark.anyio
@@ -51,6 +51,7 @@ async def _sign_in(listener: Listener, browser: Browser, role: Role) -> None:
     await browser.sign_in_as("petra", seeding.PASSWORD)
 
 
+@ON_BOTH
 async def test_objects_are_found_by_parts_of_their_names_and_ids(
     listener: Listener, browser: Browser, key_id: str
 ) -> None:

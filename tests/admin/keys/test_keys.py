@@ -10,7 +10,7 @@ from gateway.credentials import pepper
 from gateway.errors import Unauthenticated
 from gateway.identity import Peppers, authenticate
 from gateway.store.identity.keys import KeyStore
-from tests.admin.listener import Browser, Listener
+from tests.admin.listener import ON_BOTH, Browser, Listener
 from tests.admin.seeding import (
     DAY_US,
     HOSTILE,
@@ -147,6 +147,7 @@ async def test_limits_of_a_key_are_for_who_may_set_budgets(
     assert detail["rate"]["requests_per_minute"] == 60
 
 
+@ON_BOTH
 async def test_filters_find_what_they_say_and_a_broken_one_is_said_in_place(
     listener: Listener, owner: Browser
 ) -> None:
@@ -169,6 +170,7 @@ async def test_filters_find_what_they_say_and_a_broken_one_is_said_in_place(
     assert len(names(broken)) == 4
 
 
+@ON_BOTH
 async def test_what_a_key_used_stands_on_its_page_with_a_way_to_each_request(
     listener: Listener, owner: Browser
 ) -> None:
@@ -189,6 +191,7 @@ async def test_what_a_key_used_stands_on_its_page_with_a_way_to_each_request(
     assert "11 requests" in fragment
 
 
+@ON_BOTH
 async def test_rotating_leaves_the_old_secret_good_for_its_overlap_and_no_longer(
     listener: Listener, owner: Browser
 ) -> None:

@@ -8,7 +8,7 @@ from gateway.access import Grant
 from gateway.store.identity.invitations import GOOD_FOR_S
 from gateway.store.identity.people import PeopleStore
 from tests.admin import seeding
-from tests.admin.listener import Browser, Listener, browsing
+from tests.admin.listener import ON_BOTH, Browser, Listener, browsing
 from tests.admin.test_deeds import deeds
 
 
@@ -68,6 +68,7 @@ async def test_who_follows_the_link_chooses_a_password_and_is_signed_in(
     assert CHOSEN not in str(records)
 
 
+@ON_BOTH
 async def test_a_link_ends_when_it_is_withdrawn_replaced_too_old_or_its_person_disabled(
     listener: Listener, admin: Browser
 ) -> None:

@@ -11,7 +11,7 @@ from gateway.store.engine import open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.people import PeopleStore
 from tests.admin import seeding
-from tests.admin.listener import Browser, Listener, browsing
+from tests.admin.listener import ON_BOTH, Browser, Listener, browsing
 from tests.admin.test_deeds import deeds
 
 
@@ -92,6 +92,7 @@ async def test_the_last_who_runs_the_platform_keeps_the_role(
     assert (answer.status, answer.headers["location"]) == (303, "/person/petra")
 
 
+@ON_BOTH
 async def test_of_two_who_disable_each_other_at_once_one_stays(
     listener: Listener, database_url: str
 ) -> None:
