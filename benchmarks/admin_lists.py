@@ -30,6 +30,7 @@ from sqlalchemy import text
 
 from admin.app import build_application
 from benchmarks.admin_world import (
+    BATCH_ID,
     BUSY_KEYS,
     GAP_US,
     KEYS,
@@ -116,6 +117,8 @@ ROOMS = {
     "teams": "/o/acme/teams",
     "finding a key": "/o/acme/find?q=service%2077",
     "people": "/people",
+    "batches": "/o/acme/batches",
+    "a batch of 50,000 lines": f"/o/acme/batches/{BATCH_ID}",
 }
 EXPORTS = {
     "traffic as csv": "/o/acme/traffic/export?form=csv",

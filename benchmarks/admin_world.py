@@ -13,18 +13,22 @@ from sqlalchemy import func, insert, select, text
 
 from gateway.audit.entries import encode_record, entry_bytes
 from gateway.audit.projection import ProjectedRecord
+from gateway.batches import ID_BYTES, Batch
 from gateway.budgets import Limit
 from gateway.clock import SystemClock
 from gateway.configuration.settings import Settings
 from gateway.configured_policy import load_policy
+from gateway.credentials import master_key
 from gateway.deeds import OPERATORS
 from gateway.recall import record_facts
 from gateway.routing import TargetBoard
+from gateway.store.batching.batches import BatchStore
 from gateway.store.engine import Database
 from gateway.store.evidence.rows import COLUMNS, rows_of
 from gateway.store.money.leases import LeaseTable
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.schema.audit import audit_records, audit_sequences
+from gateway.store.schema.batches import batch_lines
 from gateway.store.schema.tables import projects, virtual_keys, workspaces
 from gateway.store.traffic.rollup import Rollup
 from gateway.types import Attempt, AuditRecord, RecordedFacts, Usage
@@ -49,6 +53,9 @@ MODELS: Final = (
     "gpt-6.2-mini",
 )
 PROJECTS: Final = 12
+BATCH_ID: Final = "batch_" + "00" * ID_BYTES
+BATCH_LINES: Final = 50_000
+"""Every second of the newest requests is a line of one batch, as far as there are so many."""
 DIGEST: Final = "0123456789abcdef" * 4
 
 
@@ -77,10 +84,14 @@ def outcomes(requests: int, now_us: int, board: str) -> Iterator[AuditRecord]:
     draw = random.Random(1)
     for number in range(requests):
         utc_us = now_us - (requests - number) * GAP_US
-        yield from _request(draw, number, utc_us, board)
+        left, is_other = divmod(requests - number, 2)
+        line = left if left <= BATCH_LINES and not is_other else 0
+        yield from _request(draw, number, utc_us, board, line)
 
 
-def _request(draw: random.Random, number: int, utc_us: int, board: str) -> Iterator[AuditRecord]:
+def _request(
+    draw: random.Random, number: int, utc_us: int, board: str, line: int
+) -> Iterator[AuditRecord]:
     is_home, end, found = draw.random() < 0.6, draw.random(), draw.random()
     status = "ok" if end < 0.96 else "refused" if end < 0.98 else "failed"
     findings = {"PRIVATE_KEY": 1} if found < 0.00005 else {"EMAIL": 2} if found < 0.08 else {}
@@ -94,7 +105,8 @@ def _request(draw: random.Random, number: int, utc_us: int, board: str) -> Itera
         utc_us=utc_us,
         workspace="lab",
         project=f"p{number % PROJECTS}",
-        key_id="rare" if chosen < 0.00005 else key_id(key),
+        key_id=key_id(7) if line else "rare" if chosen < 0.00005 else key_id(key),
+        detail={"batch": BATCH_ID, "line": str(line)} if line else {},
         endpoint="/v1/chat/completions",
         dialect="openai_chat",
         model_requested=draw.choice(MODELS),
@@ -173,6 +185,7 @@ async def fill(database: Database, settings: Settings, requests: int) -> None:
     """Everything, in bulk, with the statistics and sums that a running installation has."""
     now_us = SystemClock().utc_us()
     await _keys(database, now_us)
+    await _batch(database, settings, now_us)
     board = TargetBoard({each.name: each for each in configured_targets(settings)}, {})
     store = PolicyStore(database, SystemClock())
     await store.keep(load_policy(settings))
@@ -220,6 +233,34 @@ async def _records(database: Database, source: Iterator[AuditRecord], about: int
     async with database.writing() as connection:
         row = {"organisation": name, "next_sequence": following[name], "open_tiles": b""}
         await connection.execute(insert(audit_sequences), row)
+
+
+async def _batch(database: Database, settings: Settings, now_us: int) -> None:
+    """A batch of very many lines, all answered, that is not over yet."""
+    store = BatchStore(database, master_key(settings), SystemClock(), lambda size: "0" * 2 * size)
+    until_us = now_us + 86_400_000_000
+    begun = Batch(
+        batch_id="batch_",
+        kind="messages",
+        project=(ORGANISATION, "lab", "p1"),
+        key_id=key_id(7),
+        endpoint="/v1/messages",
+        state="validating",
+        created_us=now_us - 40_000_000_000,
+        expires_us=until_us,
+        keep_until_us=until_us,
+    )
+    made = await store.make(begun)
+    assert made.batch_id == BATCH_ID
+    await store.begin(made.batch_id, 1)
+    rows = [
+        {"batch_id": BATCH_ID, "number": number + 1, "state": "succeeded", "holder": ""}
+        | dict.fromkeys(("leased_until_us", "due_us", "claims", "failures"), 0)
+        | {"sealed_id": b"id", "sealed_body": b""}
+        for number in range(BATCH_LINES)
+    ]
+    async with database.writing() as connection:
+        await connection.execute(insert(batch_lines), rows)
 
 
 async def _keys(database: Database, now_us: int) -> None:

@@ -11,12 +11,16 @@ from admin.services import Services
 from gateway.access import Person
 from gateway.store.batching.lists import BatchLists, BatchRow, FileRow, LineRow
 from gateway.store.evidence.sink import AuditQuery
+from gateway.types import AuditRecord
 
 
 RECORDS_MAX: Final = 5_000
-"""Records that are looked at for the lines of one batch."""
+"""Records that are looked at for batches from before there were sums of what each cost."""
 SHOWN_MAX: Final = 200
+ROLLUP_BATCHES: Final = 2
 _Found = TypeVar("_Found")
+_LOST: Final = AuditRecord("outcome", "", "", 0)
+"""In place of a record whose bytes are damaged, or gone with their segment."""
 
 
 class Sent(Struct, frozen=True):
@@ -38,7 +42,7 @@ class BatchDetail(Struct, frozen=True):
     """Of its lines that were sent, the first; a line that was tried again stands there again."""
     cost_microusd: int
     is_all: bool
-    """Whether every record of its time was looked at; otherwise it cost at least so much."""
+    """Whether that is all; otherwise it cost at least so much, as not every record is added up."""
 
 
 class BatchLine(Struct, frozen=True):
@@ -47,7 +51,7 @@ class BatchLine(Struct, frozen=True):
     batch: BatchRow
     cost_microusd: int
     is_all: bool
-    """Whether every record of its time was looked at; otherwise it cost at least so much."""
+    """Whether that is all; of a batch from before there were such sums it may be a part."""
 
 
 class BatchDesk:
@@ -67,61 +71,77 @@ class BatchDesk:
     async def detail(self, organisation: str, batch_id: str) -> BatchDetail:
         """Raises NotFoundException."""
         batch = await self.batch(organisation, batch_id)
-        query = AuditQuery(
-            organisation=organisation,
-            stage="outcome",
-            key_id=batch.key_id,
-            since_us=batch.created_us,
-            until_us=(batch.ended_us or self._services.clock.utc_us()) + 1,
-        )
-        sent, looked_at, cost_microusd = [], 0, 0
-        async for row in self._services.records.records(query):
-            looked_at += 1
-            if looked_at > RECORDS_MAX:
-                break
-            record = row.projected.record
-            if record.detail.get("batch") != batch.id:
-                continue
-            cost_microusd += record.cost_microusd
-            line = int(record.detail.get("line", "0"))
-            sent.append(
-                Sent(line, record.request_id, record.status, record.target, record.cost_microusd)
-            )
-        sent.sort(key=lambda each: each.line)
+        (line,) = await self.with_costs(organisation, [batch])
         return BatchDetail(
             batch=batch,
             lines=tuple(await self.lists.lines(batch_id)),
-            sent=tuple(sent[:SHOWN_MAX]),
-            cost_microusd=cost_microusd,
-            is_all=looked_at <= RECORDS_MAX,
+            sent=await self._sent(batch, organisation),
+            cost_microusd=line.cost_microusd,
+            is_all=line.is_all,
         )
 
     async def with_costs(self, organisation: str, rows: Sequence[BatchRow]) -> list[BatchLine]:
-        """What each of these batches cost, from the records of their keys.
+        """What each of these batches cost, as it is added up while their lines end."""
+        summed = [row.id for row in rows if row.is_cost_kept]
+        behind = await self._services.rollup.catch_up(ROLLUP_BATCHES) if summed else 0
+        costs = await self.lists.costs(organisation, summed) if summed else {}
+        earlier = [row for row in rows if not row.is_cost_kept]
+        cut = await self._look_through(organisation, earlier, costs) if earlier else set()
+        cut.update(summed if behind else ())
+        return [BatchLine(row, costs.get(row.id, 0), row.id not in cut) for row in rows]
 
-        RECORDS_MAX of them are looked at in all: batches whose keys asked for more than that cost
-        at least what was found.
+    async def _sent(self, batch: BatchRow, organisation: str) -> tuple[Sent, ...]:
+        """Of its lines that were sent, those that ended first."""
+        query, most = (
+            AuditQuery(organisation=organisation, stage="outcome", batch=batch.id),
+            SHOWN_MAX,
+        )
+        if not batch.is_cost_kept:
+            query, most = self._of_key(organisation, [batch]), RECORDS_MAX
+        sent: list[Sent] = []
+        looked_at = 0
+        async for row in self._services.records.records(query):
+            looked_at += 1
+            record = row.projected.record if row.projected.raw_json else _LOST
+            if record.detail.get("batch") == batch.id:
+                line = int(record.detail.get("line", "0"))
+                said = (record.request_id, record.status, record.target, record.cost_microusd)
+                sent.append(Sent(line, *said))
+            if len(sent) == SHOWN_MAX or looked_at == most:
+                break
+        return tuple(sorted(sent, key=lambda each: each.line))
+
+    async def _look_through(
+        self, organisation: str, rows: Sequence[BatchRow], costs: dict[str, int]
+    ) -> set[str]:
+        """Add up what earlier batches cost, from the records of their keys: RECORDS_MAX in all.
+
+        Batches whose keys asked for more than that cost at least what was found: these are given.
         """
-        costs, cut, left = dict.fromkeys((row.id for row in rows), 0), set[str](), RECORDS_MAX
-        now_us = self._services.clock.utc_us()
+        cut, left = set[str](), RECORDS_MAX
+        costs |= dict.fromkeys((row.id for row in rows), 0)
         for key_id in dict.fromkeys(row.key_id for row in rows):
             own = [row for row in rows if row.key_id == key_id]
-            query = AuditQuery(
-                organisation=organisation,
-                stage="outcome",
-                key_id=key_id,
-                since_us=min(row.created_us for row in own),
-                until_us=max(row.ended_us or now_us for row in own) + 1,
-            )
-            async for found in self._services.records.records(query):
+            async for found in self._services.records.records(self._of_key(organisation, own)):
                 if not left:
-                    cut.add(key_id)
+                    cut.update(row.id for row in own)
                     break
                 left -= 1
-                record = found.projected.record
+                record = found.projected.record if found.projected.raw_json else _LOST
                 if (batch_id := record.detail.get("batch")) in costs:
                     costs[batch_id] += record.cost_microusd
-        return [BatchLine(row, costs[row.id], row.key_id not in cut) for row in rows]
+        return cut
+
+    def _of_key(self, organisation: str, rows: Sequence[BatchRow]) -> AuditQuery:
+        """What the key of these batches asked for in their time."""
+        now_us = self._services.clock.utc_us()
+        return AuditQuery(
+            organisation=organisation,
+            stage="outcome",
+            key_id=rows[0].key_id,
+            since_us=min(row.created_us for row in rows),
+            until_us=max(row.ended_us or now_us for row in rows) + 1,
+        )
 
     async def cancel(self, person: Person, organisation: str, batch_id: str) -> None:
         """Raises NotFoundException, or ChangedMeanwhile where it is over or being ended."""

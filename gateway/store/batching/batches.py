@@ -69,7 +69,7 @@ class BatchStore:
             batch, batch_id=f"{batch.batch_id}{self._random_hex(ID_BYTES)}"
         )
         key = fresh_key(self._master, *_about(batch.project, batch.batch_id))
-        row = _row_of(batch, key) | {"size_bytes": size_bytes}
+        row = _row_of(batch, key) | {"size_bytes": size_bytes, "is_cost_kept": True}
         if is_receiving:
             row |= {"state": RECEIVING, "keep_until_us": batch.created_us + UNFINISHED_US}
         async with self._database.writing() as connection:

@@ -3,10 +3,11 @@
 Nothing here can be opened: names of files, ids of lines and what they say stay sealed.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import RowMapping, delete, func, not_, select, update
+from sqlalchemy import ColumnElement, RowMapping, delete, func, not_, select, update
 
 from gateway.batches import ACTIVE, OPEN
 from gateway.clock import Clock
@@ -15,6 +16,7 @@ from gateway.store.batching.files import kept_files
 from gateway.store.engine import Database
 from gateway.store.held import is_held
 from gateway.store.schema.batches import batch_lines, batches
+from gateway.store.schema.rollup import batch_costs
 
 
 LISTED_MAX: Final = 1_000
@@ -25,6 +27,7 @@ _SHOWN: Final = (
     *(_B.id, _B.kind, _B.workspace, _B.project, _B.key_id, _B.endpoint, _B.state),
     *(_B.created_us, _B.expires_us, _B.keep_until_us, _B.started_us, _B.ended_us, _B.stopped),
     *(_B.input_file_id, _B.output_file_id, _B.error_file_id, _B.size_bytes, _B.erased),
+    _B.is_cost_kept,
 )
 _COUNTED: Final = ("succeeded", "errored", "canceled", "expired")
 
@@ -51,6 +54,8 @@ class BatchRow(Struct, frozen=True):
     size_bytes: int
     erased: int
     """Lines that were destroyed because of whom they named."""
+    is_cost_kept: bool
+    """Whether what its lines cost is added up; not of batches from before there were such sums."""
     waiting: int = 0
     running: int = 0
     parked: int = 0
@@ -105,20 +110,32 @@ class BatchLists(Struct, frozen=True):
 
     async def batches(self, organisation: str) -> list[BatchRow]:
         """The newest first, those that are still arriving left out."""
+        return await self._batches(_B.organisation == organisation)
+
+    async def batch(self, organisation: str, batch_id: str) -> BatchRow | None:
+        found = await self._batches(_B.organisation == organisation, _B.id == batch_id)
+        return found[0] if found else None
+
+    async def costs(self, organisation: str, batch_ids: Sequence[str]) -> dict[str, int]:
+        """What the lines of each cost, in micro-dollars; without ended lines: left out."""
+        columns = batch_costs.c
+        query = select(columns.batch_id, columns.cost_microusd).where(
+            columns.organisation == organisation, columns.batch_id.in_(batch_ids)
+        )
+        async with self.database.reading() as connection:
+            return {name: int(cost) for name, cost in await connection.execute(query)}
+
+    async def _batches(self, *which: ColumnElement[bool]) -> list[BatchRow]:
         query = (
             select(*_SHOWN, *(_B[name] for name in _COUNTED))
-            .where(
-                _B.organisation == organisation,
-                _B.state != RECEIVING,
-                _B.keep_until_us > self.clock.utc_us(),
-            )
+            .where(*which, _B.state != RECEIVING, _B.keep_until_us > self.clock.utc_us())
             .order_by(_B.created_us.desc(), _B.id.desc())
             .limit(LISTED_MAX)
         )
         lines = (
             select(batch_lines.c.batch_id, batch_lines.c.state, func.count())
             .join(batches, _B.id == batch_lines.c.batch_id)
-            .where(_B.organisation == organisation, _B.state.in_(ACTIVE))
+            .where(*which, _B.state.in_(ACTIVE))
             .group_by(batch_lines.c.batch_id, batch_lines.c.state)
         )
         async with self.database.reading() as connection:
@@ -128,10 +145,6 @@ class BatchLists(Struct, frozen=True):
         for batch_id, state, count in counted:
             counts.setdefault(batch_id, {})[state] = count
         return [_batch(row, counts.get(row["id"])) for row in rows]
-
-    async def batch(self, organisation: str, batch_id: str) -> BatchRow | None:
-        found = await self.batches(organisation)
-        return next((each for each in found if each.id == batch_id), None)
 
     async def lines(self, batch_id: str) -> list[LineRow]:
         """The first of its lines, while they are kept with it."""

@@ -42,6 +42,7 @@ COLUMNS = (
     "about",
     "first_byte_us",
     "policy_digest",
+    "batch",
     "worker",
     "segment",
     "offset_bytes",
@@ -54,6 +55,7 @@ _INDEXED_CHARS = 500
 _INDEXED_BYTES = 100
 _FINDINGS_BYTES = 800
 _DIGEST_CHARS = 64
+_BATCH_CHARS = 64
 _texts_of: Callable[[AuditRecord], tuple[str, ...]] = attrgetter(*_TEXTS)
 _numbers_of: Callable[[AuditRecord], tuple[int, ...]] = attrgetter(*_NUMBERS)
 # SQLite's driver gives the interpreter away for each execution and must wait for it again, under a
@@ -101,18 +103,21 @@ def _row(projected: ProjectedRecord) -> _Row:
         input_tokens, output_tokens = usage.input_tokens, usage.output_tokens
     texts, numbers = _texts_of(record), _numbers_of(record)
     status, utc_us, cost, duration = numbers
-    findings = about = ""
+    findings = about = batch = ""
     if record.findings:
         findings = _findings_of(record)
     if record.stage == "admin":
         about = record.detail.get("organisation", "")
+    elif record.detail:
+        batch = record.detail.get("batch", "")[:_BATCH_CHARS]
     if record.attempts:
         first_byte = record.attempts[-1].first_byte_us
     digest = record.policy_digest[:_DIGEST_CHARS]
     joined = "".join(texts)
-    if "\x00" in joined or "\x00" in digest or "\x00" in findings or "\x00" in about:
+    if "\x00" in joined or "\x00" in digest or "\x00" in findings or "\x00" in about + batch:
         texts = tuple(map(clean, texts))
         findings, about, digest = clean(findings), clean(about), clean(digest)
+        batch = clean(batch)
     if len(joined) + len(findings) + len(about) > _INDEXED_CHARS:
         texts, findings, about = _shortened(texts, findings, about)
     # A union of bits is negative when one of its numbers is, and not below the largest of them.
@@ -131,6 +136,7 @@ def _row(projected: ProjectedRecord) -> _Row:
         about,
         first_byte,
         digest,
+        batch,
         projected.worker,
         projected.segment,
         projected.offset_bytes,

@@ -111,6 +111,7 @@ class AuditQuery(Struct, frozen=True):
     data_class: str | None = None
     status: str | None = None
     about: str | None = None
+    batch: str | None = None
     since_us: int | None = None
     until_us: int | None = None
     """Exclusive."""
@@ -321,6 +322,8 @@ def _matching(query: AuditQuery) -> Select[tuple[object, ...]]:
     if query.action:
         # Written out, because the index of deeds is taken only for what is seen to be one.
         conditions.append(literal_column("(action <> '')"))
+    if query.batch:
+        conditions.append(literal_column("(batch <> '')"))
     return select(*_STORED).where(*conditions)
 
 

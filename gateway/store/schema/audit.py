@@ -38,6 +38,7 @@ audit_records = Table(
     Column("about", Text, nullable=False, server_default=""),
     Column("first_byte_us", BigInteger, nullable=False, server_default="0"),
     Column("policy_digest", Text, nullable=False, server_default=""),
+    Column("batch", Text, nullable=False, server_default=""),
     Index(None, "request_id"),
 )
 """A projection of the segments: `raw` is the record's line (NULL: it is read from the segment), the
@@ -46,7 +47,7 @@ other columns exist to be searched. Nothing is stored twice because a position m
 They are of any length, because a record that did not fit would stop the projection for good; what
 is searched of very long ones is their beginning, which is what an index has room for.
 `findings` is ` LABEL:count` of each label; `about` is the organisation that a deed concerns;
-`policy_digest` is added up, not searched.
+`policy_digest` is added up, not searched; `batch` is the batch that it is a line of.
 """
 
 SEARCHED = (
@@ -77,6 +78,7 @@ for _name, _columns, _where in (
     ),
     ("actor", ("organisation", "actor", "utc_us"), "actor <> ''"),
     ("about", ("about", "utc_us"), "about <> ''"),
+    ("batch", ("organisation", "batch", "stage", "sequence"), "batch <> ''"),
     ("deeds", ("organisation", "action", "utc_us", "sequence", "about"), "action <> ''"),
 ):
     Index(

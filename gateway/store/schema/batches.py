@@ -1,6 +1,17 @@
 """The schema of batches: a row for each, and a row for each of its lines until it is over."""
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBinary, String, Table
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Table,
+    false,
+)
 
 from gateway.store.schema.tables import metadata
 
@@ -42,6 +53,7 @@ batches = Table(
     Column("sealed_told", LargeBinary, nullable=False),
     Column("sealed_flaws", LargeBinary, nullable=False),
     Column("erased", Integer, nullable=False, server_default="0"),
+    Column("is_cost_kept", Boolean, nullable=False, server_default=false()),
     Index(None, "organisation", "workspace", "project", "created_us"),
     Index(None, "state"),
     Index(None, "keep_until_us"),
@@ -49,7 +61,8 @@ batches = Table(
 """Counts are of a batch that is over; before, its lines are counted. `due_us` is when it goes on
 after everything was full, `stalls` how often that was in a row, `served_us` when it last got a
 turn. `tender` is the worker that checks or finishes it, until `tended_until_us`. `erased` counts
-lines that were destroyed because of whom they named."""
+lines that were destroyed because of whom they named. `is_cost_kept` says that all its records name
+it (`rollup.batch_costs`), which those of batches from before that column do not."""
 
 batch_lines = Table(
     "batch_lines",

@@ -87,6 +87,16 @@ traffic_key_days = Table(
 )
 """The same of each key, whoever served it: nothing is left to be added up for one day of a key."""
 
+batch_costs = Table(
+    "batch_costs",
+    metadata,
+    Column("organisation", Text, primary_key=True),
+    Column("batch_id", Text, primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    Column("cost_microusd", BigInteger, nullable=False),
+)
+"""What the lines of each batch cost together, as long as the batch is kept."""
+
 rollup_cursors = Table(
     "rollup_cursors",
     metadata,

@@ -10,14 +10,16 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import Table, case, delete, func, or_, select, update
+from sqlalchemy import Table, case, delete, func, literal_column, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
 from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_records, audit_sequences
+from gateway.store.schema.batches import batches
 from gateway.store.schema.rollup import (
     COUNTERS,
+    batch_costs,
     rollup_cursors,
     traffic_day_totals,
     traffic_days,
@@ -70,7 +72,7 @@ class Rollup:
         return sum(left.values())
 
     async def tidy(self) -> None:
-        """Forget hours that no page looks at any more; days stay.
+        """Forget hours and batches that no page looks at any more; days stay.
 
         Raises:
             NotReady: the database does not answer.
@@ -79,6 +81,8 @@ class Rollup:
         async with self._database.writing() as connection:
             for table in _HOURS:
                 await connection.execute(delete(table).where(table.c.hour_us < first_us))
+            gone = batch_costs.c.batch_id.not_in(select(batches.c.id))
+            await connection.execute(delete(batch_costs).where(gone))
 
     async def _behind(self) -> Sequence[tuple[str, int]]:
         """Every organisation with records that are not added up, or in other days than its own."""
@@ -124,6 +128,7 @@ class Rollup:
                 for table in tables:
                     own, sums = _together(table, names, added)
                     await self._upsert(connection, table, organisation, own, sums)
+            await self._add_batches(connection, organisation, done, until)
             change = update(rollup_cursors).where(rollup_cursors.c.organisation == organisation)
             await connection.execute(change.values(sequence=until))
             return int(newest or 0) - until
@@ -144,11 +149,49 @@ class Rollup:
         if row["time_zone"] == zone and row["sequence"] <= newest:
             return int(row["sequence"]), zone
         # Another time zone has other days; a projection that was rebuilt has other numbers.
-        for table in (*_HOURS, *_DAYS):
+        for table in (*_HOURS, *_DAYS, batch_costs):
             await connection.execute(delete(table).where(table.c.organisation == organisation))
         change = update(rollup_cursors).where(rollup_cursors.c.organisation == organisation)
         await connection.execute(change.values(sequence=0, time_zone=zone))
         return 0, zone
+
+    async def _add_batches(
+        self, connection: AsyncConnection, organisation: str, after: int, until: int
+    ) -> None:
+        """What lines of batches cost; most records are of none."""
+        columns, sums = audit_records.c, batch_costs.c
+        query = (
+            select(columns.batch, func.count(), func.sum(columns.cost_microusd))
+            .where(
+                columns.organisation == organisation,
+                columns.sequence > after,
+                columns.sequence <= until,
+                columns.stage == "outcome",
+                # Written out: the index of batches is taken only for what is seen to be one.
+                literal_column("(batch <> '')"),
+            )
+            .group_by(columns.batch)
+            .order_by(columns.batch)
+        )
+        rows = [
+            {
+                "organisation": organisation,
+                "batch_id": batch_id,
+                "requests": count,
+                "cost_microusd": int(cost),
+            }
+            for batch_id, count, cost in await connection.execute(query)
+        ]
+        if not rows:
+            return
+        statement = self._insert(batch_costs)
+        added = {
+            name: sums[name] + statement.excluded[name] for name in ("requests", "cost_microusd")
+        }
+        names = ("organisation", "batch_id")
+        await connection.execute(
+            statement.on_conflict_do_update(index_elements=names, set_=added), rows
+        )
 
     async def _upsert(
         self,

@@ -1,16 +1,27 @@
 """Batches and files on their pages: numbers and states, cancelled and deleted, never opened."""
 
+from collections.abc import Iterable
+
 import msgspec
 import pytest
+from sqlalchemy import delete, update
 
 from admin.batches import desk
 from gateway.batches import LineCounts
+from gateway.store.batching.lists import BatchLists
+from gateway.store.engine import Database
+from gateway.store.schema.audit import audit_records
+from gateway.store.schema.batches import batches
+from gateway.store.schema.rollup import batch_costs
+from gateway.store.schema.tables import organisations
+from gateway.store.traffic import rollup
+from gateway.store.traffic.rollup import Rollup
 from gateway.types import AuditRecord
 from tests.admin import seeding as people
 from tests.admin.batches import seeding
 from tests.admin.chromium import window
 from tests.admin.compliance.archive import deeds
-from tests.admin.listener import Browser, Listener
+from tests.admin.listener import ON_BOTH, Browser, Listener
 
 
 pytestmark = pytest.mark.anyio
@@ -49,42 +60,11 @@ async def test_the_list_is_filtered_and_says_how_far_each_is(
         assert "secret" not in (await browser.send("GET", path))[1]
 
 
-async def test_its_requests_are_linked_and_their_cost_is_added_up(
-    listener: Listener, browser: Browser
-) -> None:
-    key = await listener.issue_key("nightly")
-    async with listener.database() as database:
-        batch = await seeding.batch(listener, database, key)
-    records = [
-        AuditRecord(
-            stage="outcome",
-            request_id=f"req_{line}",
-            organisation="acme",
-            utc_us=listener.clock.utc_us(),
-            key_id=key,
-            status="ok",
-            cost_microusd=1_500_000,
-            detail={"batch": name, "line": str(line)},
-        )
-        for line, name in ((2, batch), (1, batch), (1, "batch_other"))
-    ]
-    await listener.record(*records)
-    await owner(listener, browser)
-    _, text = await browser.send("GET", f"/api/organisations/acme/batches/{batch}")
-    found = msgspec.json.decode(text)
-    assert [each["request_id"] for each in found["sent"]] == ["req_1", "req_2"]
-    assert (found["cost_microusd"], found["is_all"]) == (3_000_000, True)
-    _, page = await browser.send("GET", f"{AT}/{batch}")
-    assert "/o/acme/traffic/req_2" in page
-
-
-async def test_the_list_says_what_each_batch_cost_and_where_it_may_be_more(
-    listener: Listener, browser: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keys = [await listener.issue_key(name) for name in ("nightly", "weekly")]
-    async with listener.database() as database:
-        made = [await seeding.batch(listener, database, key) for key in keys]
-    records = [
+def ended(
+    listener: Listener, key: str, batch: str, lines: Iterable[int], cost_microusd: int
+) -> list[AuditRecord]:
+    """Records of lines that ended."""
+    return [
         AuditRecord(
             stage="outcome",
             request_id=f"req_{key}_{line}",
@@ -92,26 +72,116 @@ async def test_the_list_says_what_each_batch_cost_and_where_it_may_be_more(
             utc_us=listener.clock.utc_us(),
             key_id=key,
             status="ok",
-            cost_microusd=1_250_000,
+            cost_microusd=cost_microusd,
             detail={"batch": batch, "line": str(line)},
         )
-        for key, batch in zip(keys, made, strict=True)
-        for line in range(2)
+        for line in lines
     ]
-    await listener.record(*records)
+
+
+async def costs(browser: Browser) -> dict[str, tuple[int, bool]]:
+    _, text = await browser.send("GET", "/api/organisations/acme/batches")
+    return {
+        each["batch"]["id"]: (each["cost_microusd"], each["is_all"])
+        for each in msgspec.json.decode(text)
+    }
+
+
+async def from_before(database: Database) -> None:
+    """The batches and records as an installation has them that knew no such sums."""
+    async with database.writing() as connection:
+        await connection.execute(update(batches).values(is_cost_kept=False))
+        await connection.execute(update(audit_records).values(batch=""))
+        await connection.execute(delete(batch_costs))
+
+
+@ON_BOTH
+async def test_its_requests_are_linked_and_their_cost_is_added_up(
+    listener: Listener, browser: Browser
+) -> None:
+    key = await listener.issue_key("nightly")
+    async with listener.database() as database:
+        batch = await seeding.batch(listener, database, key)
+        await listener.record(
+            *ended(listener, key, batch, (2, 1), 1_500_000),
+            *ended(listener, key, "batch_other", (3,), 1),
+        )
+        await owner(listener, browser)
+        for _ in range(2):
+            _, text = await browser.send("GET", f"/api/organisations/acme/batches/{batch}")
+            found = msgspec.json.decode(text)
+            assert [each["line"] for each in found["sent"]] == [1, 2]
+            assert (found["cost_microusd"], found["is_all"]) == (3_000_000, True)
+            await from_before(database)
+        _, page = await browser.send("GET", f"{AT}/{batch}")
+        assert f"/o/acme/traffic/req_{key}_2" in page
+
+        async with database.writing() as connection:
+            gone = audit_records.c.request_id == f"req_{key}_2"
+            await connection.execute(update(audit_records).where(gone).values(raw=None))
+    for path in (AT, f"{AT}/{batch}"):
+        answer, page = await browser.send("GET", path)
+        assert (answer.status, f"traffic/req_{key}_2" in page) == (200, False), "it has no bytes"
+
+
+@ON_BOTH
+async def test_what_a_batch_of_very_many_lines_cost_is_exact(
+    listener: Listener, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk, "RECORDS_MAX", 3)
+    keys = [await listener.issue_key(name) for name in ("nightly", "weekly")]
+    async with listener.database() as database:
+        made = [await seeding.batch(listener, database, key) for key in keys]
+        for key, batch in zip(keys, made, strict=True):
+            await listener.record(*ended(listener, key, batch, range(1, 9), 250_000))
+        await owner(listener, browser)
+        assert await costs(browser) == dict.fromkeys(made, (2_000_000, True))
+        assert "$2.00" in (await browser.send("GET", AT))[1]
+        await listener.record(*ended(listener, keys[0], made[0], (9,), 250_000))
+        assert (await costs(browser))[made[0]] == (2_250_000, True)
+
+        # Another time zone makes all sums anew, and these are the same.
+        async with database.writing() as connection:
+            await connection.execute(update(organisations).values(time_zone="Asia/Kolkata"))
+        assert (await costs(browser))[made[0]] == (2_250_000, True)
+
+        sums = Rollup(database, listener.clock)
+        await sums.tidy()
+        assert len(await BatchLists(database, listener.clock).costs("acme", made)) == 2
+        async with database.writing() as connection:
+            await connection.execute(delete(batches).where(batches.c.id == made[0]))
+        await sums.tidy()
+        assert list(await BatchLists(database, listener.clock).costs("acme", made)) == [made[1]]
+
+
+async def test_what_is_not_added_up_yet_is_said_to_be_a_part(
+    listener: Listener, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollup, "BATCH_RECORDS", 1)
+    key = await listener.issue_key("nightly")
+    async with listener.database() as database:
+        batch = await seeding.batch(listener, database, key)
+    await owner(listener, browser)
+    await listener.record(*ended(listener, key, batch, range(1, 9), 250_000))
+    cost, is_all = (await costs(browser))[batch]
+    assert (cost < 2_000_000, is_all) == (True, False)
+
+
+async def test_a_batch_from_before_its_cost_was_kept_says_where_it_may_be_more(
+    listener: Listener, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [await listener.issue_key(name) for name in ("nightly", "weekly")]
+    async with listener.database() as database:
+        made = [await seeding.batch(listener, database, key) for key in keys]
+        for key, batch in zip(keys, made, strict=True):
+            await listener.record(*ended(listener, key, batch, range(2), 1_250_000))
+        await from_before(database)
     await owner(listener, browser)
 
-    async def costs() -> dict[str, tuple[int, bool]]:
-        _, text = await browser.send("GET", "/api/organisations/acme/batches")
-        return {
-            each["batch"]["id"]: (each["cost_microusd"], each["is_all"])
-            for each in msgspec.json.decode(text)
-        }
-
-    assert await costs() == dict.fromkeys(made, (2_500_000, True))
+    assert await costs(browser) == dict.fromkeys(made, (2_500_000, True))
     assert "$2.50" in (await browser.send("GET", AT))[1]
     monkeypatch.setattr(desk, "RECORDS_MAX", 3)
-    assert sorted((await costs()).values()) == [(1_250_000, False), (2_500_000, True)]
+    assert sorted((await costs(browser)).values()) == [(1_250_000, False), (2_500_000, True)]
     assert "at least $1.25" in (await browser.send("GET", AT))[1]
 
 
