@@ -187,7 +187,7 @@ def _steps(
         ),
         Step("Tokens at peak", f"x {load.output_tokens:,}", f"{found.peak_tokens_per_s:,}/s"),
         Step("Racks for speed", f"/ {rack_speed:,} tokens/s a rack", f"{found.racks_for_speed}"),
-        Step("Racks", "the larger of both", f"{found.racks} ({found.gpus} GPUs)"),
+        Step("Racks", "the larger of both", f"{found.racks} ({found.gpus:,} GPUs)"),
     )
 
 

@@ -189,3 +189,14 @@ async def test_a_script_gets_the_rows_alone(world: World, browser: Browser) -> N
     _, peek = await browser.send("GET", f"{LIST}/{ids[0]}", hx_target="aside#peek")
     assert "<html" not in peek
     assert "Open" in peek
+
+
+async def test_a_filter_that_finds_nothing_says_so_and_leads_back_to_everything(
+    world: World, browser: Browser
+) -> None:
+    for room, what in (("traffic", "request"), ("audit", "record")):
+        _, page = await browser.send("GET", f"/o/acme/{room}?q=target:nowhere")
+        assert f"No {what} matches this filter." in page
+        assert f'<a href="/o/acme/{room}">Show all {what}s</a>' in page
+        assert "Counted over" not in page
+        assert "No record was written yet" not in page
