@@ -81,7 +81,7 @@ def test_compliance_changes_nothing_but_what_compliance_is_about() -> None:
     }
 
     assert changing == {
-        *(Permission.HOLDS_SET, Permission.CONTENT_ERASE),
+        *(Permission.HOLDS_SET, Permission.CONTENT_ERASE, Permission.CONTENT_APPROVE_ERASURE),
         *(Permission.CONTENT_REVEAL, Permission.CONTENT_APPROVE_REVEAL),
         *(Permission.REVIEWS_SIGN, Permission.INCIDENTS_LEAD, Permission.OBLIGATIONS_SET),
     }
