@@ -19,9 +19,9 @@ from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 
 from admin.interrupted import Draft, back_to, draft_of
 from admin.protection import SAFE_METHODS
-from gateway.access import STEP_UP, Grant, Permission, Person, allows, organisations_of
 from gateway.clock import Clock
 from gateway.errors import StartupRefused
+from gateway.oversight.access import STEP_UP, Grant, Permission, Person, allows, organisations_of
 from gateway.store.identity.people import PeopleStore, Session
 
 

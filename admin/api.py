@@ -9,8 +9,8 @@ from msgspec import Struct
 from admin.access import needs, session_of, taking
 from admin.bodies import body_of
 from admin.services import Services
-from gateway.access import EVERYWHERE, Grant, Permission, Role, organisations_of
-from gateway.deeds import Deeds
+from gateway.oversight.access import EVERYWHERE, Grant, Permission, Role, organisations_of
+from gateway.oversight.deeds import Deeds
 from gateway.store.identity.people import PeopleStore
 
 

@@ -16,7 +16,7 @@ from litestar.openapi.config import OpenAPIConfig
 
 from admin.access import COOKIE, CSRF_HEADER, needs
 from admin.queries import queries_of
-from gateway.access import Permission
+from gateway.oversight.access import Permission
 
 
 PREFIX: Final = "/api/"

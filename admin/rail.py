@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from gateway.access import Permission, Person, allows, organisations_of
+from gateway.oversight.access import Permission, Person, allows, organisations_of
 
 
 _P = Permission

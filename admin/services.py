@@ -19,8 +19,8 @@ from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
-from gateway.deeds import Deeds
 from gateway.identity import Peppers
+from gateway.oversight.deeds import Deeds
 from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.orders import Custody
 from gateway.store.engine import Database, open_database

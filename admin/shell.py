@@ -16,9 +16,9 @@ from admin.preferences import Preferences, preferences_of
 from admin.rail import Line, places_of, rail_of
 from admin.screens import Screens
 from admin.undo import Undo, offered
-from gateway.access import EVERYWHERE, Permission, Person, allows
 from gateway.clock import Clock
 from gateway.configuration.sections import CurrencySettings
+from gateway.oversight.access import EVERYWHERE, Permission, Person, allows
 
 
 ORGANISATION_COOKIE: Final = "gatewright_organisation"

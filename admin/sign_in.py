@@ -26,8 +26,8 @@ from admin.oidc import OpenIdClient
 from admin.protection import came_encrypted
 from admin.screens import Screens
 from gateway.clock import Clock
-from gateway.deeds import Deeds
 from gateway.errors import Unauthenticated
+from gateway.oversight.deeds import Deeds
 from gateway.secrets.secret import Secret
 from gateway.store.identity.people import PeopleStore
 from gateway.telemetry import Event, logger

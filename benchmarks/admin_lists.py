@@ -40,13 +40,13 @@ from benchmarks.admin_world import (
     key_id,
     request_id,
 )
-from gateway.access import Grant
 from gateway.cli.init import prepare
 from gateway.cli.listening import tune_interpreter
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import admin_token
+from gateway.oversight.access import Grant
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database, open_database
 from gateway.store.identity.people import PeopleStore

@@ -14,18 +14,26 @@ from gateway.api.application import Application, build_application
 from gateway.api.door import Door, Load
 from gateway.api.front import Front
 from gateway.api.responses import response_routes
+from gateway.assembly.configured_policy import load_policy
+from gateway.assembly.places import Rotation, make_alerting, make_cache, make_rates
+from gateway.assembly.wiring import (
+    make_audit_log,
+    make_egress,
+    make_evidence,
+    make_ledger,
+    make_providers,
+    make_threads,
+    visible_headers,
+)
 from gateway.batching.parts import Batches, Means
 from gateway.caching.answering import CachingAnswers
 from gateway.caching.response_cache import ResponseCache
 from gateway.caching.vectors import Vectors
-from gateway.calibration import Calibration
 from gateway.clock import Clock, SystemClock
 from gateway.conclusion import Conclusion
 from gateway.configuration.settings import Settings
-from gateway.configured_policy import load_policy
 from gateway.counting import Counting
 from gateway.credentials import master_key, pepper
-from gateway.deeds import Deeds
 from gateway.dialects.anthropic_messages.counting import AnthropicTokenCount
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.token_count import count_input_tokens
@@ -35,11 +43,11 @@ from gateway.dispatch.health import TargetHealth
 from gateway.identity import Peppers
 from gateway.inspection import Inspector, load_calibration, load_model_ability
 from gateway.metrics import Metrics
+from gateway.money.calibration import Calibration
+from gateway.oversight.deeds import Deeds
 from gateway.patience import patience
 from gateway.pipeline import Pipeline
-from gateway.places import Rotation, make_alerting, make_cache, make_rates
 from gateway.pool.parity import Parity
-from gateway.probing import Prober
 from gateway.providers.registry import engines_among, model_hosts, pools_among
 from gateway.rollout.trials import Trials
 from gateway.rollout.versions import PolicySet
@@ -59,19 +67,11 @@ from gateway.telemetry import Event, logger
 from gateway.turns import Turns
 from gateway.types import DialectName
 from gateway.upkeep import Duty, Upkeep
-from gateway.wiring import (
-    make_audit_log,
-    make_egress,
-    make_evidence,
-    make_ledger,
-    make_providers,
-    make_threads,
-    visible_headers,
-)
 from gateway.worker.duties import Tended, duties_of
 from gateway.worker.following import Board, Following
 from gateway.worker.presence import Parts, Presence
 from gateway.worker.pricing import configured_targets, watched_prices
+from gateway.worker.probing import Prober
 from gateway.worker.soundness import Soundness
 
 

@@ -11,16 +11,16 @@ from msgspec import Struct
 
 from gateway import evidence
 from gateway.answers import UNUSUAL
-from gateway.calibration import Calibration
-from gateway.catalogue import cost, worst_cost
 from gateway.clock import Clock
 from gateway.dispatch.attempts import AttemptLog
 from gateway.errors import ClientGone, GatewrightError
 from gateway.evidence import Ending
 from gateway.metrics import Metrics
+from gateway.money.calibration import Calibration
+from gateway.money.catalogue import cost, worst_cost
+from gateway.money.rates import LocalRates, Rates
 from gateway.passage import Arrival, OnTrial, Passage, on_trial
 from gateway.ports import AuditLog, Ledger
-from gateway.rates import LocalRates, Rates
 from gateway.rollout.trials import Trials, shadow_change
 from gateway.rollout.versions import Governing, PolicySet
 from gateway.routing import Ruling

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from gateway.calibration import Calibration
 from gateway.dispatch.attempts import AttemptLog, RunningAttempt, end_code
 from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.walking import HTTP_ERROR_MIN
 from gateway.errors import GatewrightError, UpstreamFailed, UpstreamRefused
 from gateway.heads import answer_headers
+from gateway.money.calibration import Calibration
 from gateway.passage import Passage
 from gateway.pipeline import Pipeline, WholeAnswer
 from gateway.ports import Ledger, Provider, UpstreamCall

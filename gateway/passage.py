@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from gateway.answers import AnswerTraits, traits_of
+from gateway.money.rates import NO_LIMITS, Permit
 from gateway.ports import Dialect
-from gateway.rates import NO_LIMITS, Permit
 from gateway.rollout.trials import TargetTrial
 from gateway.routing import Ruling
 from gateway.snapshot import Snapshot

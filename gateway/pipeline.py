@@ -12,25 +12,25 @@ from functools import partial
 from msgspec import Struct, structs
 
 from gateway import evidence, routing
+from gateway.admission.bounds import check_bounds
+from gateway.admission.destinations import check_destinations
 from gateway.answers import stopped_by
-from gateway.bounds import check_bounds
-from gateway.budgets import end_user_account, end_user_reference, end_user_subject
 from gateway.caching.answering import CachingAnswers
-from gateway.catalogue import saved_by_cache
 from gateway.clock import Clock
 from gateway.conclusion import Conclusion
 from gateway.configuration.settings import Settings
-from gateway.destinations import check_destinations
 from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.dispatcher import Answered, Dispatcher
 from gateway.errors import ClientGone, ClosedByPolicy, GatewrightError
 from gateway.heads import Begin, answer_headers, begin_early, fail_late, ping_early
 from gateway.identity import Peppers, authenticate
 from gateway.inspection import Inspector
+from gateway.money.budgets import end_user_account, end_user_reference, end_user_subject
+from gateway.money.catalogue import saved_by_cache
+from gateway.money.rates import NO_LIMITS, Permit, Rates
 from gateway.passage import UNMET, Arrival, Passage, unmet_format, unsound_whole
 from gateway.pings import Pings, Write
 from gateway.ports import AuditLog, Ledger
-from gateway.rates import NO_LIMITS, Permit, Rates
 from gateway.relay import Direct, Relay
 from gateway.rollout.versions import Governing
 from gateway.tally import content_bytes, with_estimates

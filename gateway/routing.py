@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 import msgspec
 from msgspec import Struct
 
-from gateway.catalogue import worst_cost
+from gateway.admission.sealing import sealed_in
 from gateway.configuration.settings import Limits
 from gateway.errors import (
     ClosedByPolicy,
@@ -22,8 +22,8 @@ from gateway.errors import (
     NoTargetAvailable,
     PolicyDenied,
 )
+from gateway.money.catalogue import worst_cost
 from gateway.price import paid_tier
-from gateway.sealing import sealed_in
 from gateway.types import Candidate, ChatRequest, Inspection, Plan, Principal, Purpose, Target
 from gateway.warmth import COLD, Warm
 from policies.decide import decide

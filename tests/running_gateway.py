@@ -18,13 +18,13 @@ from anyio import to_thread
 from gateway.api.protocol import bounded_protocol
 from gateway.app import DataPlane
 from gateway.audit.export import segment_rows
-from gateway.budgets import Limit
 from gateway.cli.init import prepare
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import pepper
 from gateway.identity import Peppers
+from gateway.money.budgets import Limit
 from gateway.store.engine import open_database
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.money.leases import LeaseTable

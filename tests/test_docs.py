@@ -14,10 +14,10 @@ from msgspec import NODEFAULT, Struct
 
 from gateway import errors
 from gateway.__main__ import commands, main
+from gateway.assembly.configured_policy import load_policy
 from gateway.configuration.guarding import GuardRules
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import ProviderSettings, Settings, TargetSettings
-from gateway.configured_policy import load_policy
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import ConfigurationInvalid, GatewrightError, UpstreamRefused
 from gateway.metrics import Metrics

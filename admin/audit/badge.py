@@ -5,8 +5,8 @@ from typing import Final
 
 from admin.audit.checking import LogChecker
 from admin.shell import Badge
-from gateway.access import Permission, Person, allows
 from gateway.clock import Clock
+from gateway.oversight.access import Permission, Person, allows
 from gateway.store.engine import Database
 from gateway.store.evidence.tree import DatabaseAuditTrees
 

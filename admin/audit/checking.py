@@ -19,8 +19,8 @@ from gateway.audit.integrator import CheckpointFiles, SignedCheckpoint
 from gateway.audit.projection import SequencedRecord
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
-from gateway.deeds import OPERATORS, Deeds
 from gateway.errors import GatewrightError
+from gateway.oversight.deeds import OPERATORS, Deeds
 from gateway.store.engine import open_database
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.evidence.tree import DatabaseAuditTrees

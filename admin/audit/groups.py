@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from gateway.searching import Filter, Term
+from gateway.oversight.searching import Filter, Term
 from gateway.store.traffic.lists import Row
 
 

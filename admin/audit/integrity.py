@@ -13,10 +13,10 @@ from admin.access import needs, session_of
 from admin.audit.checking import Checked, LogChecker, Running, spread
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
-from gateway.access import Permission
 from gateway.audit import offline
 from gateway.audit.checkpoints import verifier_keys
 from gateway.audit.integrator import SignedCheckpoint
+from gateway.oversight.access import Permission
 from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.evidence.unended import Unended, UnendedReader
 

@@ -18,10 +18,10 @@ from admin.sign_in import READING, SEE_OTHER
 from admin.traffic.asked import Asked, asked_of
 from admin.traffic.pages import ViewForm, way_back, zone_of
 from admin.undo import ABSENT, offer
-from gateway.access import Permission
-from gateway.deeds import OPERATORS
 from gateway.errors import RequestInvalid
-from gateway.searching import FIELDS, parse, render
+from gateway.oversight.access import Permission
+from gateway.oversight.deeds import OPERATORS
+from gateway.oversight.searching import FIELDS, parse, render
 from gateway.store.traffic.lists import LOOKED_AT_RECORDS
 
 

@@ -12,7 +12,7 @@ from admin.services import Services
 from admin.traffic.asked import Asked
 from admin.traffic.reader import Choice, choices_of, keys_named
 from gateway.audit.export import export_line
-from gateway.deeds import OPERATORS
+from gateway.oversight.deeds import OPERATORS
 from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.identity.views import SavedView, ViewStore
 from gateway.store.traffic.conditions import Search, Source

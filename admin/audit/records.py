@@ -11,9 +11,9 @@ from admin.audit.reader import changes_of
 from admin.evidence import EvidenceReader
 from admin.services import Services
 from admin.sign_in import READING
-from gateway.access import Permission
 from gateway.audit.projection import SequencedRecord
-from gateway.deeds import OPERATORS
+from gateway.oversight.access import Permission
+from gateway.oversight.deeds import OPERATORS
 from gateway.store.evidence.proofs import Proof
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from admin.costs.limits import ChangedMeanwhile
 from admin.services import Services
-from gateway.access import Person
+from gateway.oversight.access import Person
 from gateway.store.batching.lists import BatchLists, BatchRow, FileRow, LineRow
 from gateway.store.evidence.sink import AuditQuery
 from gateway.types import AuditRecord

@@ -11,7 +11,7 @@ from admin.batches.desk import BatchDesk, BatchDetail, BatchLine, matching
 from admin.costs.limits import ChangedMeanwhile
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
-from gateway.access import Permission
+from gateway.oversight.access import Permission
 from gateway.store.batching.lists import FileRow
 from gateway.store.custody.orders import Custody
 

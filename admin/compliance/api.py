@@ -13,8 +13,8 @@ from admin.compliance.desk import Wish
 from admin.compliance.office import Office, Revealed, Standing, in_words
 from admin.compliance.packs import file_of
 from admin.services import Services
-from gateway.access import Permission, allows
 from gateway.errors import RequestInvalid
+from gateway.oversight.access import Permission, allows
 from gateway.store.custody.erasing import Consequences
 from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.orders import Hold, Reveal

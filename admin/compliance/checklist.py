@@ -14,13 +14,13 @@ from admin.compliance.judging import Known, Prices, Standing, standing_of
 from admin.compliance.office import Office
 from admin.policy_room.places import place_named
 from admin.services import Services
-from gateway.access import EVERYWHERE, Permission, Person, allows
 from gateway.audit.disk import Disk
 from gateway.audit.integrator import CheckpointFiles
 from gateway.credentials import master_key
-from gateway.deeds import OPERATORS
 from gateway.errors import RequestInvalid
 from gateway.obligations import REGIMES, TITLES
+from gateway.oversight.access import EVERYWHERE, Permission, Person, allows
+from gateway.oversight.deeds import OPERATORS
 from gateway.rollout.versions import same_person
 from gateway.store.custody.incidents import Incident, IncidentStore, Running
 from gateway.store.custody.keeping import retention_of

@@ -15,8 +15,8 @@ from gateway.audit.disk import Disk
 from gateway.audit.integrator import LogForked, TreeDamaged
 from gateway.audit.pack import PackRefused
 from gateway.audit.projector import ProjectionBroken
-from gateway.deeds import OPERATORS
 from gateway.errors import GatewrightError, RequestInvalid
+from gateway.oversight.deeds import OPERATORS
 from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.packing import (
     RECORDS_MAX,

@@ -14,8 +14,8 @@ from admin.access import needs, session_of
 from admin.compliance.office import Office, in_words
 from admin.services import Services
 from admin.sign_in import SEE_OTHER
-from gateway.access import Permission
 from gateway.errors import RequestInvalid
+from gateway.oversight.access import Permission
 from gateway.rollout.versions import same_person
 from gateway.store.custody.erasing import Consequences
 from gateway.store.custody.erasure_cases import ErasureCase, certified

@@ -9,11 +9,11 @@ from msgspec.structs import asdict
 
 from admin.costs.limits import ChangedMeanwhile
 from admin.services import Services
-from gateway.access import Permission, Person, allows
-from gateway.deeds import OPERATORS
 from gateway.errors import RequestInvalid
 from gateway.obligations import BY_NAME
-from gateway.searching import Filter, parse, render
+from gateway.oversight.access import Permission, Person, allows
+from gateway.oversight.deeds import OPERATORS
+from gateway.oversight.searching import Filter, parse, render
 from gateway.store.custody.incidents import (
     TEXT_CHARS_MAX,
     TITLE_CHARS_MAX,

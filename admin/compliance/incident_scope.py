@@ -16,9 +16,9 @@ from admin.costs.limits import ChangedMeanwhile
 from admin.forms import Form, form_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
-from gateway.access import Permission, Person
 from gateway.errors import RequestInvalid
-from gateway.searching import moment_us
+from gateway.oversight.access import Permission, Person
+from gateway.oversight.searching import moment_us
 from gateway.store.custody.incidents import Incident, checked
 
 

@@ -14,8 +14,8 @@ from admin.compliance.checklist import ChecklistRoom
 from admin.compliance.office import Office, in_words
 from admin.services import Services
 from admin.sign_in import SEE_OTHER
-from gateway.access import Permission
 from gateway.errors import RequestInvalid
+from gateway.oversight.access import Permission
 
 
 AT: Final = "/o/{organisation:str}/compliance"

@@ -13,9 +13,9 @@ from admin.compliance.office import Office
 from admin.forms import Form, form_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
-from gateway.access import Permission
 from gateway.errors import RequestInvalid
 from gateway.obligations import REGIMES, TITLES
+from gateway.oversight.access import Permission
 from gateway.store.custody.regimes import ChosenMeanwhile, RegimeChoice
 
 

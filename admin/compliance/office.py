@@ -14,13 +14,13 @@ from msgspec import Struct
 from admin.compliance.desk import PackDesk
 from admin.compliance.incident_room import IncidentLine
 from admin.services import Services
-from gateway.access import Permission, allows
 from gateway.audit.export import export_records
 from gateway.audit.integrator import SignedCheckpoint
-from gateway.budgets import end_user_subject
 from gateway.credentials import master_key, pepper
 from gateway.errors import RequestInvalid
 from gateway.identity import Peppers
+from gateway.money.budgets import end_user_subject
+from gateway.oversight.access import Permission, allows
 from gateway.rollout.versions import same_person
 from gateway.store.custody.erasing import Consequences, Erasures
 from gateway.store.custody.erasure_cases import ErasureCase

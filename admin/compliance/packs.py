@@ -16,8 +16,8 @@ from admin.compliance.desk import Wish
 from admin.compliance.office import Office
 from admin.services import Services
 from admin.sign_in import SEE_OTHER
-from gateway.access import Permission, Person, allows
 from gateway.errors import RequestInvalid
+from gateway.oversight.access import Permission, Person, allows
 from gateway.store.custody.keeping import DAY_US
 from gateway.store.evidence.packing import RECORDS_MAX
 

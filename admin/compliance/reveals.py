@@ -13,8 +13,8 @@ from admin.access import needs, session_of
 from admin.compliance.office import Office, in_words
 from admin.services import Services
 from admin.sign_in import SEE_OTHER
-from gateway.access import Permission
 from gateway.errors import RequestInvalid
+from gateway.oversight.access import Permission
 from gateway.store.custody.orders import REVEAL_MINUTES_MAX, Reveal
 
 

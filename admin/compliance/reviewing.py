@@ -9,10 +9,10 @@ from msgspec.structs import asdict
 
 from admin.costs.limits import ChangedMeanwhile
 from admin.services import Services
-from gateway.access import Permission, Person, allows
-from gateway.deeds import OPERATORS
 from gateway.errors import RequestInvalid
-from gateway.searching import Filter, parse, render
+from gateway.oversight.access import Permission, Person, allows
+from gateway.oversight.deeds import OPERATORS
+from gateway.oversight.searching import Filter, parse, render
 from gateway.store.custody.reviews import (
     COMMENT_CHARS_MAX,
     DAY_US,

@@ -21,9 +21,9 @@ from admin.costs.limits import ChangedMeanwhile
 from admin.forms import Form, form_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
-from gateway.access import Permission
 from gateway.errors import RequestInvalid
-from gateway.searching import Filter, Term, parse, render
+from gateway.oversight.access import Permission
+from gateway.oversight.searching import Filter, Term, parse, render
 from gateway.store.custody.reviews import DAYS_MAX, Review, Signature
 
 

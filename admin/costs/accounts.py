@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from admin.keys.lines import Spending
-from gateway.rates import RateLimit
+from gateway.money.rates import RateLimit
 
 
 LEVELS: Final = ("organisation", "workspace", "project", "key")

@@ -16,9 +16,9 @@ from admin.costs.limits import LimitKeeper
 from admin.costs.pages import question_of
 from admin.costs.reader import CostReader, CostSummary
 from admin.services import Services
-from gateway.access import Permission
-from gateway.budgets import Limit, WindowKind
-from gateway.rates import RateLimit
+from gateway.money.budgets import Limit, WindowKind
+from gateway.money.rates import RateLimit
+from gateway.oversight.access import Permission
 
 
 NO_CONTENT: Final = 204

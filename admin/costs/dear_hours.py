@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from admin.services import Services
 from gateway.drift.hours import HOUR_US
-from gateway.searching import Filter, Term, render
+from gateway.oversight.searching import Filter, Term, render
 from gateway.store.traffic.unusual_hours import HourKind, UnusualHour, UnusualHours
 
 

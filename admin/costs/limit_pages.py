@@ -18,10 +18,10 @@ from admin.queries import Query, first_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.undo import offer
-from gateway.access import Permission
-from gateway.budgets import WINDOWS, Limit, WindowKind
 from gateway.errors import RequestInvalid
-from gateway.rates import RateLimit
+from gateway.money.budgets import WINDOWS, Limit, WindowKind
+from gateway.money.rates import RateLimit
+from gateway.oversight.access import Permission
 from gateway.store.identity.key_lists import KeySearch
 
 

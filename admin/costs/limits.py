@@ -15,10 +15,10 @@ from admin.costs.reader import CostReader
 from admin.keys.lines import Spending
 from admin.keys.reader import KeyReader
 from admin.services import Services
-from gateway.access import Person
-from gateway.budgets import Limit, WindowKind, window_end_us
 from gateway.errors import RequestInvalid
-from gateway.rates import RateLimit
+from gateway.money.budgets import Limit, WindowKind, window_end_us
+from gateway.money.rates import RateLimit
+from gateway.oversight.access import Person
 
 
 LIMIT_MICROUSD_MAX: Final = 10**15

@@ -12,9 +12,9 @@ from admin.costs.reader import GROUPS, CostReader, Group, Question, check
 from admin.queries import Query, first_of
 from admin.services import Services
 from admin.sign_in import READING
-from gateway import costs as arithmetic
-from gateway.access import Permission
 from gateway.errors import RequestInvalid
+from gateway.money import costs as arithmetic
+from gateway.oversight.access import Permission
 
 
 UNUSUAL_SHOWN: Final = 30

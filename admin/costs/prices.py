@@ -1,8 +1,8 @@
 """What configured models cost at list price, for comparisons; the data plane charges by it."""
 
 from admin.services import Services
-from gateway.catalogue import Place, build_targets
 from gateway.errors import ConfigurationInvalid, RequestInvalid
+from gateway.money.catalogue import Place, build_targets
 from gateway.types import Target
 
 

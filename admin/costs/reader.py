@@ -15,8 +15,8 @@ from admin.costs.unusual import UnusualDay, UnusualReader
 from admin.keys.lines import Spending
 from admin.keys.reader import KeyReader
 from admin.services import Services
-from gateway import costs as arithmetic
 from gateway.errors import RequestInvalid
+from gateway.money import costs as arithmetic
 from gateway.store.money.alerts import AlertTable, SentAlert
 from gateway.store.policies.names import PolicyNames
 from gateway.store.traffic.figures import Sums

@@ -13,10 +13,10 @@ from admin.costs.pages import days_of
 from admin.costs.reader import BASIS_DAYS, ROLLUP_BATCHES, value_of
 from admin.queries import Query
 from admin.services import Services
-from gateway import costs as arithmetic
-from gateway.access import Permission
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
+from gateway.money import costs as arithmetic
+from gateway.oversight.access import Permission
 from gateway.store.money.spending import DIMENSIONS, Period
 
 

@@ -10,8 +10,8 @@ import msgspec
 from admin.costs.limits import NONE, Standing, rate_text
 from admin.forms import MICRO
 from admin.undo import Undo
-from gateway.budgets import WindowKind
-from gateway.rates import RateLimit
+from gateway.money.budgets import WindowKind
+from gateway.money.rates import RateLimit
 
 
 _EACH: dict[WindowKind, str] = {"day": "each day", "month": "each month", "total": "in all"}

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from admin.services import Services
 from gateway.drift.anomalies import EXCESS_MIN_MICROUSD, Unusual, unusual, weeks_before
-from gateway.searching import Filter, Term, render
+from gateway.oversight.searching import Filter, Term, render
 
 
 Kind = Literal["organisation", "team", "model", "key"]

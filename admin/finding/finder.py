@@ -7,7 +7,7 @@ from urllib.parse import quote
 from admin.finding.ways import WAYS_MAX, Asked, Way, actions_for, request_way, ways_of
 from admin.policy_room.places import place_named
 from admin.services import Services
-from gateway.access import Permission, Person, allows
+from gateway.oversight.access import Permission, Person, allows
 from gateway.store.identity.key_lists import KeyLists, KeySearch
 from gateway.store.identity.teams import TeamStore
 from gateway.store.policies.documents import PolicyStore

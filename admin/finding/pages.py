@@ -12,7 +12,7 @@ from admin.finding.ways import LENGTH_MAX, Way, asked
 from admin.queries import Query
 from admin.services import Services
 from admin.sign_in import READING
-from gateway.access import Permission
+from gateway.oversight.access import Permission
 
 
 _READS: Final = needs(Permission.OVERVIEW_READ)

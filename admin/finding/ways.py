@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from gateway.access import Permission, Person, allows
+from gateway.oversight.access import Permission, Person, allows
 
 
 Kind = Literal["action", "request", "key", "team", "policy", "person"]

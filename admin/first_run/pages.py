@@ -15,9 +15,9 @@ from admin.keys.issuing import KeyIssuer, KeyOrder
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.snippets import curl, data_plane_url, python
-from gateway.access import Permission, allows
 from gateway.errors import RequestInvalid
 from gateway.identity import key_id_of
+from gateway.oversight.access import Permission, allows
 from gateway.secrets.secret import Secret
 from gateway.store.identity.keys import Place, check_place
 

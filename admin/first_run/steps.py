@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from admin.access import TOKEN_PERSON
 from admin.services import Services
-from gateway.access import Permission, Person, organisations_of
+from gateway.oversight.access import Permission, Person, organisations_of
 from gateway.store.evidence.sink import AuditQuery
 from gateway.types import AuditRecord
 

@@ -13,7 +13,7 @@ from admin.keys.issuing import OVERLAP_S, KeyIssuer, KeyOrder
 from admin.keys.reader import KeyDetail, KeyPage, KeyReader
 from admin.queries import Query, first_of
 from admin.services import Services
-from gateway.access import Permission
+from gateway.oversight.access import Permission
 
 
 NO_CONTENT: Final = 204

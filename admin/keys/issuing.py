@@ -11,11 +11,11 @@ from msgspec.structs import asdict, replace
 
 from admin.keys.lines import KeyLine
 from admin.services import Services
-from gateway.access import Permission, Person, allows
-from gateway.budgets import Limit, WindowKind
 from gateway.errors import GatewrightError, RequestInvalid
 from gateway.identity import KeyText, new_key_id
-from gateway.rates import RateLimit
+from gateway.money.budgets import Limit, WindowKind
+from gateway.money.rates import RateLimit
+from gateway.oversight.access import Permission, Person, allows
 from gateway.store.identity.keys import NewKey, Place
 from gateway.store.identity.teams import KeyDefaults, TeamStore
 from gateway.types import Translation

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from gateway.budgets import WindowKind
+from gateway.money.budgets import WindowKind
 from gateway.store.identity.key_lists import EXPIRING_US, UNUSED_US
 from gateway.store.identity.key_names import KeyFacts
 from gateway.store.money.slices import Budget

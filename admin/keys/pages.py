@@ -17,10 +17,10 @@ from admin.queries import first_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.snippets import curl, data_plane_url, python
-from gateway.access import Permission
-from gateway.budgets import WINDOWS
 from gateway.errors import RequestInvalid
 from gateway.identity import KeyText, new_key_id
+from gateway.money.budgets import WINDOWS
+from gateway.oversight.access import Permission
 from gateway.store.identity.key_lists import KeySearch
 from gateway.store.identity.teams import TeamStore
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from gateway.oversight.workers import WorkerReport, age_s, applied_us, standing
 from gateway.snapshot import STALE_AFTER_S
-from gateway.workers import WorkerReport, age_s, applied_us, standing
 
 
 class Propagation(Struct, frozen=True):

@@ -11,8 +11,8 @@ from admin.keys.lines import KeyLine, Spending, key_line, spending_of
 from admin.keys.propagation import Propagation, propagation
 from admin.services import Services
 from gateway.audit.projection import SequencedRecord
-from gateway.deeds import OPERATORS
-from gateway.rates import RateLimit
+from gateway.money.rates import RateLimit
+from gateway.oversight.deeds import OPERATORS
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.identity.key_lists import KeyLists, KeySearch
 from gateway.store.identity.key_names import KeyFacts

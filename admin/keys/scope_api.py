@@ -11,7 +11,7 @@ from admin.bodies import body_of
 from admin.keys.reader import KeyReader
 from admin.keys.scoping import ScopeImpact, ScopeKeeper, ScopeOrder, ScopeOutcome
 from admin.services import Services
-from gateway.access import Permission
+from gateway.oversight.access import Permission
 from gateway.store.identity.key_scopes import KeyProposal
 
 

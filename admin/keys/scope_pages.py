@@ -16,9 +16,9 @@ from admin.keys.reader import KeyReader
 from admin.keys.scoping import ScopeKeeper, ScopeOrder, mark_of, scope_in
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
-from gateway.access import Permission
 from gateway.errors import RequestInvalid
-from gateway.key_scope import KeyScope, changes, is_widening
+from gateway.oversight.access import Permission
+from gateway.oversight.key_scope import KeyScope, changes, is_widening
 from gateway.store.identity.key_scopes import ChangedMeanwhile
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gateway.access import Permission, Person, allows
+from gateway.oversight.access import Permission, Person, allows
 from gateway.rollout.versions import same_person
 from gateway.store.identity.key_scopes import KeyProposal
 

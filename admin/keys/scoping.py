@@ -16,9 +16,9 @@ from admin.keys.issuing import EXPIRES_DAYS_MAX, US_PER_DAY, check_models
 from admin.keys.lines import KeyLine
 from admin.keys.scope_rights import OWN
 from admin.services import Services
-from gateway.access import Permission, Person, allows
 from gateway.errors import Forbidden, RequestInvalid
-from gateway.key_scope import (
+from gateway.oversight.access import Permission, Person, allows
+from gateway.oversight.key_scope import (
     KeyScope,
     ScopeChange,
     changes,

@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from gateway.checkup import Code, Step, StepName
+from gateway.oversight.checkup import Code, Step, StepName
 
 
 class Advice(Struct, frozen=True):

@@ -19,8 +19,8 @@ from admin.models.sealing import Forget, Sealed, Sealer, SealOrder
 from admin.models.spares import SpareDesk, spare_routes
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
-from gateway.access import Permission
 from gateway.errors import RequestInvalid
+from gateway.oversight.access import Permission
 from gateway.secrets.secret import Secret
 from gateway.store.sealed_secrets import SealedSecret, SecretConflict
 

@@ -15,8 +15,8 @@ from msgspec import Struct
 from admin.services import Services
 from gateway.configuration.sections import SecretReference
 from gateway.credentials import master_key, provider_credential
-from gateway.deeds import OPERATORS
 from gateway.errors import ConfigurationInvalid
+from gateway.oversight.deeds import OPERATORS
 from gateway.secrets.secret import Secret
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.sealed_secrets import SealedSecret, SealedSecretTable

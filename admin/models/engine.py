@@ -19,11 +19,11 @@ from admin.models.room import Room, room_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.undo import MEANWHILE, Undo, offer
-from gateway.access import Permission, Person
 from gateway.errors import RequestInvalid
+from gateway.oversight.access import Permission, Person
+from gateway.oversight.workers import MemberReport, Standing, WorkerReport, age_s, standing
 from gateway.store.pool_drains import Drain, DrainTable
 from gateway.store.workers import WorkerTable
-from gateway.workers import MemberReport, Standing, WorkerReport, age_s, standing
 
 
 AT: Final = "/models/engine"

@@ -12,9 +12,9 @@ from admin.overview.reader import OverviewReader
 from admin.services import Services
 from gateway.configuration.settings import Settings
 from gateway.credentials import credential_problem, master_key
+from gateway.oversight.workers import WorkerReport, standing
 from gateway.store.sealed_secrets import SealedSecretTable
 from gateway.store.workers import WorkerTable
-from gateway.workers import WorkerReport, standing
 
 
 class Breakers(Struct, frozen=True):

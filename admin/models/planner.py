@@ -9,9 +9,9 @@ from msgspec import Struct, structs
 
 from admin.access import needs
 from admin.services import Services
-from gateway.access import Permission
 from gateway.errors import RequestInvalid
-from gateway.planner import (
+from gateway.oversight.access import Permission
+from gateway.oversight.planner import (
     BYTES_PER_VALUE,
     Hardware,
     Load,

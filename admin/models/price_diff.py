@@ -8,8 +8,8 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from gateway.catalogue import Catalogue, Entry
-from gateway.costs import list_price
+from gateway.money.catalogue import Catalogue, Entry
+from gateway.money.costs import list_price
 
 
 AMOUNTS: Final = {

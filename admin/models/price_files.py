@@ -22,8 +22,8 @@ from admin.models.price_rights import refused_prices
 from admin.models.prices import AT, DAYS, GIVEN, PriceDesk, given
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
-from gateway.access import Permission
 from gateway.errors import Forbidden, RequestInvalid
+from gateway.oversight.access import Permission
 from gateway.store.money.price_files import OrderedMeanwhile, PriceFile, PriceOrder
 from gateway.store.money.price_proposals import PriceProposal
 

@@ -7,9 +7,9 @@ from litestar.exceptions import NotFoundException, PermissionDeniedException
 from admin.models.price_rights import OWN
 from admin.models.prices import Comparison, PriceDesk
 from admin.services import Services
-from gateway.access import Permission, Person, allows
 from gateway.errors import Forbidden, RequestInvalid
-from gateway.price_file import configured_prices
+from gateway.money.price_file import configured_prices
+from gateway.oversight.access import Permission, Person, allows
 from gateway.rollout.versions import same_person
 from gateway.store.money.price_files import CONFIGURED, OrderedMeanwhile, PriceOrder
 from gateway.store.money.price_proposals import PriceProposal

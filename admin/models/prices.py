@@ -17,10 +17,10 @@ from admin.forms import form_of
 from admin.models.price_diff import PriceDiff, Used, compare
 from admin.services import Services
 from admin.sign_in import READING
-from gateway.access import Permission
-from gateway.catalogue import Catalogue, shipped_catalogue
 from gateway.errors import ConfigurationInvalid, RequestInvalid
-from gateway.price_file import PRICE_FILE_BYTES_MAX, PriceText, catalogue_of
+from gateway.money.catalogue import Catalogue, shipped_catalogue
+from gateway.money.price_file import PRICE_FILE_BYTES_MAX, PriceText, catalogue_of
+from gateway.oversight.access import Permission
 from gateway.store.money.price_proposals import PriceProposals
 
 

@@ -22,10 +22,10 @@ from admin.models.catalogue import ProviderLine, TargetLine, read_models
 from admin.models.lately import LatelyReader, ProviderState
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
-from gateway.access import Permission, Person
-from gateway.catalogue import worst_cost
 from gateway.configuration.settings import ProviderSettings
 from gateway.errors import Exhausted, RequestInvalid
+from gateway.money.catalogue import worst_cost
+from gateway.oversight.access import Permission, Person
 from gateway.store.checkups import CLAIM_WITHIN_US, CheckupOrder, CheckupTable
 from gateway.types import Target
 

@@ -5,7 +5,7 @@ It is the arithmetic that the engine logs at its start, made again from what it 
 
 from msgspec import Struct
 
-from gateway.workers import EngineMemory
+from gateway.oversight.workers import EngineMemory
 
 
 class Room(Struct, frozen=True):

@@ -22,15 +22,15 @@ from admin.models.provider import ProviderDesk
 from admin.models.sealing import check_value
 from admin.services import Services
 from admin.sign_in import SEE_OTHER
-from gateway.access import Permission, Person
 from gateway.credentials import master_key
 from gateway.errors import Exhausted, RequestInvalid
+from gateway.oversight.access import Permission, Person
+from gateway.oversight.workers import standing
 from gateway.secrets.secret import Secret
 from gateway.store.checkups import CheckupOrder, CheckupTable
 from gateway.store.sealed_secrets import SealedSecret, SecretConflict
 from gateway.store.spare_secrets import FORMER, NEXT, SpareKind, SpareSecret, SpareSecretTable
 from gateway.store.workers import WorkerTable
-from gateway.workers import standing
 
 
 API: Final = "/api/credentials/{name:str}"

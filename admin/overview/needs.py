@@ -12,8 +12,9 @@ from admin.costs.unusual import UnusualReader, foremost
 from admin.keys.lines import spending_of
 from admin.keys.scope_rights import refused_widening
 from admin.services import Services
-from gateway.access import Permission, Person, allows
 from gateway.drift.anomalies import EXCESS_MIN_MICROUSD
+from gateway.oversight.access import Permission, Person, allows
+from gateway.oversight.workers import standing
 from gateway.rollout.versions import same_person
 from gateway.store.attention import Attention
 from gateway.store.custody.reveal_reports import RevealReports
@@ -24,7 +25,6 @@ from gateway.store.money.price_proposals import PriceProposals
 from gateway.store.policies.schedules import ScheduleTable
 from gateway.store.traffic.drifts import DriftTable
 from gateway.store.workers import WorkerTable
-from gateway.workers import standing
 
 
 DAY_US: Final = 24 * 3_600_000_000

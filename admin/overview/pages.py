@@ -8,8 +8,8 @@ from admin.access import PUBLIC, needs, session_of
 from admin.overview.reader import Overview, OverviewReader
 from admin.services import Services
 from admin.sign_in import READING
-from gateway.access import Permission, organisations_of
 from gateway.errors import NotReady
+from gateway.oversight.access import Permission, organisations_of
 from gateway.store.glance import is_read_only
 from gateway.store.revisions import current
 

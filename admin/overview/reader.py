@@ -10,8 +10,8 @@ from admin.keys.lines import Spending, spending_of
 from admin.overview.health import LATELY_US, Part, provider_parts
 from admin.overview.needs import WAITING_MAX, Need, NeedReader, is_visible, organisation_of
 from admin.services import Services
-from gateway.access import Person
 from gateway.credentials import credential_problem
+from gateway.oversight.access import Person
 from gateway.rollout.versions import PolicyEvent
 from gateway.store.attention import Attention
 from gateway.store.evidence.sink import AuditQuery

@@ -11,7 +11,7 @@ from admin.bodies import body_of
 from admin.people.desk import PeopleDesk, link_of
 from admin.people.reader import PeopleReader, PersonDetail
 from admin.services import Services
-from gateway.access import Permission
+from gateway.oversight.access import Permission
 
 
 NO_CONTENT: Final = 204

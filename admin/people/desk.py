@@ -5,8 +5,8 @@ from typing import Any, Final
 from litestar import Request
 
 from admin.services import Services
-from gateway.access import EVERYWHERE, Grant, Person, may_grant
 from gateway.errors import Forbidden
+from gateway.oversight.access import EVERYWHERE, Grant, Person, may_grant
 from gateway.store.identity.invitations import GOOD_FOR_S, Invitations
 from gateway.store.identity.people import checked_name
 

@@ -15,7 +15,8 @@ from admin.queries import Query
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.undo import ABSENT, EXPECTS, MEANWHILE, PRESENT, Undo, holds, offer
-from gateway.access import (
+from gateway.errors import GatewrightError, RequestInvalid
+from gateway.oversight.access import (
     EVERYWHERE,
     ROLE_PERMISSIONS,
     ROLES,
@@ -24,7 +25,6 @@ from gateway.access import (
     Person,
     Role,
 )
-from gateway.errors import GatewrightError, RequestInvalid
 from gateway.store.identity.invitations import Invitations
 
 

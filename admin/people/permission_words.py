@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.access import Permission
+from gateway.oversight.access import Permission
 
 
 _P = Permission

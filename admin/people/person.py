@@ -14,8 +14,8 @@ from admin.people.reader import PeopleReader
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.undo import Undo, offer
-from gateway.access import EVERYWHERE, ROLES, Grant, Permission, Person, may_grant
 from gateway.errors import GatewrightError
+from gateway.oversight.access import EVERYWHERE, ROLES, Grant, Permission, Person, may_grant
 
 
 NEW: Final = "/new-person"

@@ -8,9 +8,9 @@ from litestar.exceptions import NotFoundException
 from msgspec import Struct
 
 from admin.services import Services
-from gateway.access import Person
-from gateway.deeds import OPERATORS
-from gateway.searching import Filter, Term, parse
+from gateway.oversight.access import Person
+from gateway.oversight.deeds import OPERATORS
+from gateway.oversight.searching import Filter, Term, parse
 from gateway.store.identity.invitations import Invitation, Invitations
 from gateway.store.identity.people import Facts
 from gateway.store.identity.teams import TeamStore

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from gateway.access import (
+from gateway.oversight.access import (
     EVERYWHERE,
     ROLE_PERMISSIONS,
     ROLES,

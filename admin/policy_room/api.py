@@ -17,9 +17,9 @@ from admin.policy_room.reader import LevelView
 from admin.policy_room.room import Asking, Named, Numbered, PolicyRoom, person_of
 from admin.policy_room.weighing import DAYS, Weight
 from admin.queries import Query
-from gateway.access import Permission
 from gateway.configuration.guarding import guard_from, wider
 from gateway.errors import RequestInvalid
+from gateway.oversight.access import Permission
 from gateway.rollout.versions import PolicyVersion, acting_at
 from gateway.store.policies.schedules import Schedule
 from policies.explain import Explanation

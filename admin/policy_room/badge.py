@@ -8,7 +8,7 @@ from admin.models.price_rights import refused_prices
 from admin.policy_room.erasure_rights import refused_erasure
 from admin.policy_room.places import may, place_named
 from admin.shell import Badge
-from gateway.access import Permission, Person, allows
+from gateway.oversight.access import Permission, Person, allows
 from gateway.rollout.versions import PolicyVersion, same_person
 from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.orders import Custody

@@ -20,8 +20,8 @@ from admin.policy_room.room import (
     takes,
 )
 from admin.sign_in import SEE_OTHER
-from gateway.access import Permission
 from gateway.errors import Forbidden, RequestInvalid
+from gateway.oversight.access import Permission
 from gateway.store.custody.orders import CustodyRefused
 from gateway.store.identity.key_scopes import ChangedMeanwhile
 from gateway.store.money.price_files import OrderedMeanwhile

@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from admin.policy_room.places import Place, may
 from admin.policy_room.reader import PolicyReader
-from gateway.access import Permission, Person
 from gateway.configuration.guarding import GuardRules, require_seen, wider
-from gateway.deeds import Deeds
 from gateway.errors import RequestInvalid
+from gateway.oversight.access import Permission, Person
+from gateway.oversight.deeds import Deeds
 from gateway.rollout.versions import Action, PolicyVersion
 from gateway.store.policies.drafts import PolicyDraft
 from gateway.store.policies.schedules import Schedule

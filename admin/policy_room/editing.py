@@ -32,8 +32,8 @@ from admin.policy_room.testing import tried
 from admin.policy_room.wording import effects
 from admin.sign_in import SEE_OTHER
 from admin.undo import Undo, offer
-from gateway.access import Permission
 from gateway.errors import RequestInvalid
+from gateway.oversight.access import Permission
 from gateway.store.policies.drafts import DraftConflict
 from policies.amending import Amended
 from policies.forms import editable_rules

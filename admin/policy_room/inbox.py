@@ -18,9 +18,9 @@ from admin.policy_room.pages import EMPTY
 from admin.policy_room.places import place_named
 from admin.policy_room.room import PolicyRoom
 from admin.policy_room.weighing import Weight
-from gateway.access import Permission, Person, allows
 from gateway.configuration.guarding import wider
-from gateway.key_scope import ScopeChange
+from gateway.oversight.access import Permission, Person, allows
+from gateway.oversight.key_scope import ScopeChange
 from gateway.store.custody.erasing import Consequences
 from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.orders import Custody

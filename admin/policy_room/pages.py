@@ -14,9 +14,9 @@ from admin.policy_room.places import Place, place_of
 from admin.policy_room.reader import RULES_SHOWN_MAX
 from admin.policy_room.room import Asking, Named, Numbered, PolicyRoom, query_of, rights_of, shows
 from admin.policy_room.wording import defaults_in_words
-from gateway.access import Permission
 from gateway.configuration.guarding import wider
 from gateway.errors import RequestInvalid
+from gateway.oversight.access import Permission
 from gateway.rollout.versions import Acting, PolicyEvent, PolicyVersion, acting_at
 from gateway.store.policies.guard import ACTOR
 from policies.difference import amendments

@@ -10,7 +10,7 @@ from typing import Final
 from litestar.exceptions import NotFoundException
 from msgspec import Struct
 
-from gateway.access import Permission, Person, allows
+from gateway.oversight.access import Permission, Person, allows
 from gateway.rollout.versions import INSTALLATION
 
 

@@ -28,8 +28,8 @@ from admin.policy_room.weighing import DAYS
 from admin.preferences import is_zone
 from admin.sign_in import SEE_OTHER
 from admin.undo import MEANWHILE, Undo, offer
-from gateway.access import Permission
 from gateway.errors import Forbidden, RequestInvalid
+from gateway.oversight.access import Permission
 from gateway.rollout.versions import Action
 from gateway.store.policies.schedules import Schedule
 from policies.difference import amendments

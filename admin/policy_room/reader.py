@@ -11,7 +11,7 @@ from admin.policy_room.counting import HitCount, HitCounter, Hits
 from admin.policy_room.places import Place, place_named, place_of
 from admin.policy_room.wording import effects
 from admin.services import Services
-from gateway.configured_policy import load_policy
+from gateway.assembly.configured_policy import load_policy
 from gateway.rollout.versions import PolicyEvent, PolicyVersion
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.drafts import DraftTable, PolicyDraft

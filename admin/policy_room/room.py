@@ -19,8 +19,8 @@ from admin.policy_room.weighing import Weigher
 from admin.services import Services
 from admin.shell import Shell
 from admin.sign_in import READING, SEE_OTHER
-from gateway.access import Permission, Person
 from gateway.errors import RequestInvalid
+from gateway.oversight.access import Permission, Person
 from gateway.store.traffic.spans import TrafficSpans
 
 

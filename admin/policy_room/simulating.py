@@ -24,7 +24,7 @@ from admin.policy_room.room import (
     takes,
 )
 from admin.policy_room.testing import Tried, tried, wants_answer
-from gateway.access import Permission
+from gateway.oversight.access import Permission
 from policies.explain import Explanation
 from policies.program import PolicyDocument
 

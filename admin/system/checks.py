@@ -14,11 +14,11 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from gateway.assembly.configured_policy import load_policy
 from gateway.clock import SystemClock
 from gateway.configuration.disclosing import flat
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.configured_policy import load_policy
 from gateway.credentials import (
     admin_token,
     alerts_credential,

@@ -11,10 +11,10 @@ from admin.access import needs
 from admin.services import Services
 from admin.sign_in import READING
 from admin.system.checks import Check, start_checks
-from gateway.access import Permission
 from gateway.configuration.disclosing import flat, settings_digest
 from gateway.configuration.sections import CurrencySettings, SinkSettings
 from gateway.configuration.settings import ProviderSettings, Settings, TargetSettings
+from gateway.oversight.access import Permission
 from gateway.store.schema.version import Migration, known_migrations, newest_schema, schema_of
 
 

@@ -23,7 +23,6 @@ from admin.system.checks import start_checks
 from admin.system.configuration import features_of
 from admin.system.verdict import positions
 from admin.system.workers import WorkersReader
-from gateway.access import Permission
 from gateway.configuration.disclosing import disclosed, settings_digest
 from gateway.configuration.settings import Settings
 from gateway.credentials import (
@@ -38,6 +37,7 @@ from gateway.credentials import (
     sink_credential,
 )
 from gateway.errors import GatewrightError
+from gateway.oversight.access import Permission
 from gateway.secrets.secret import Secret
 from gateway.store.attention import Attention
 from gateway.store.evidence.unended import UnendedReader

@@ -16,10 +16,10 @@ from admin.queries import Query
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.system.verdict import listed
-from gateway.access import Permission
 from gateway.configuration.disclosing import safe_url
 from gateway.configuration.settings import Settings
 from gateway.errors import RequestInvalid
+from gateway.oversight.access import Permission
 from gateway.store.evidence.deliveries import REFUSED, Deliveries, Run, SinkState
 
 

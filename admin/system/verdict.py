@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from gateway.workers import WorkerReport, age_s, standing
+from gateway.oversight.workers import WorkerReport, age_s, standing
 
 
 Kind = Literal["good", "warn", "bad", "idle"]

@@ -12,11 +12,11 @@ from admin.access import needs
 from admin.services import Services
 from admin.sign_in import READING
 from admin.system.verdict import Verdict, judged, most_served, positions
-from gateway.access import Permission
+from gateway.oversight.access import Permission
+from gateway.oversight.workers import Standing, WorkerReport, age_s, standing
 from gateway.store.revisions import current
 from gateway.store.schema.version import newest_schema, schema_of
 from gateway.store.workers import WorkerTable
-from gateway.workers import Standing, WorkerReport, age_s, standing
 
 
 AT: Final = "/system"

@@ -11,7 +11,7 @@ from admin.bodies import body_of
 from admin.services import Services
 from admin.teams.desk import TeamDesk
 from admin.teams.reader import TeamDetail, TeamLine, TeamReader
-from gateway.access import Permission
+from gateway.oversight.access import Permission
 from gateway.store.identity.teams import KeyDefaults
 
 

@@ -7,8 +7,8 @@ from msgspec.structs import asdict
 
 from admin.costs.limits import ChangedMeanwhile
 from admin.services import Services
-from gateway.access import Person
 from gateway.errors import RequestInvalid
+from gateway.oversight.access import Person
 from gateway.store.identity.teams import (
     KeyDefaults,
     Team,

@@ -17,9 +17,9 @@ from admin.teams.desk import TeamDesk
 from admin.teams.reader import KEYS_SHOWN, STATES, TeamReader
 from admin.teams.undoing import WAYS_BACK, Way
 from admin.undo import EXPECTS, holds, offer
-from gateway.access import EVERYWHERE, Permission, Person, allows
-from gateway.budgets import WINDOWS, WindowKind
 from gateway.errors import RequestInvalid
+from gateway.money.budgets import WINDOWS, WindowKind
+from gateway.oversight.access import EVERYWHERE, Permission, Person, allows
 from gateway.store.identity.teams import COUNT_MAX, EXPIRES_DAYS_MAX, KeyDefaults, Team
 
 

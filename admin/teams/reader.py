@@ -11,10 +11,10 @@ from admin.costs.reader import CostReader
 from admin.keys.lines import KeyLine, Spending
 from admin.keys.reader import ROLLUP_BATCHES, KeyReader
 from admin.services import Services
-from gateway.access import EVERYWHERE, Role
-from gateway.deeds import OPERATORS
-from gateway.rates import RateLimit
-from gateway.searching import parse
+from gateway.money.rates import RateLimit
+from gateway.oversight.access import EVERYWHERE, Role
+from gateway.oversight.deeds import OPERATORS
+from gateway.oversight.searching import parse
 from gateway.store.identity.key_lists import KeySearch, PlaceKeys
 from gateway.store.identity.teams import Team, TeamStore
 from gateway.store.traffic.conditions import Search, Source

@@ -17,8 +17,8 @@ from admin.traffic.pages import zone_of
 from admin.traffic.reader import TrafficRoom
 from admin.traffic.story import Story, StoryReader
 from admin.traffic.words import verdict_of
-from gateway.access import Permission
 from gateway.errors import RequestInvalid
+from gateway.oversight.access import Permission
 from gateway.store.evidence.proofs import Proof
 from gateway.types import AuditRecord
 from policies.explain import Explanation

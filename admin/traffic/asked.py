@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from admin.queries import Query
 from gateway.errors import RequestInvalid
-from gateway.searching import FILTER_CHARS_MAX, Filter, FilterInvalid, parse, render
+from gateway.oversight.searching import FILTER_CHARS_MAX, Filter, FilterInvalid, parse, render
 from gateway.store.traffic.conditions import Search, Source
 from gateway.store.traffic.lists import Place
 

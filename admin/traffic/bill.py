@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gateway.catalogue import Entry, cost, load_catalogue, saved_by_cache, shipped_catalogue
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
+from gateway.money.catalogue import Entry, cost, load_catalogue, saved_by_cache, shipped_catalogue
 from gateway.price import Price
 from gateway.types import AuditRecord, Usage
 

@@ -19,9 +19,9 @@ from admin.traffic.reader import ROOM, TrafficRoom
 from admin.traffic.story import StoryReader
 from admin.traffic.words import verdict_of
 from admin.undo import ABSENT, EXPECTS, Undo, offer
-from gateway.access import Permission
 from gateway.errors import RequestInvalid
-from gateway.searching import FIELDS, parse, render
+from gateway.oversight.access import Permission
+from gateway.oversight.searching import FIELDS, parse, render
 from gateway.store.identity.views import SavedView
 from gateway.store.traffic.lists import LOOKED_AT_RECORDS
 

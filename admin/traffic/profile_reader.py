@@ -7,10 +7,10 @@ from msgspec import Struct
 
 from admin.services import Services
 from admin.traffic.profile_history import History, history_of, hours_of
-from gateway.access import Permission, Person, allows
 from gateway.drift.judging import DAY_US, Rules, Shift
 from gateway.drift.profiles import FEATURES, Feature, Kind, Profile, bins_of, words_of
 from gateway.errors import RequestInvalid
+from gateway.oversight.access import Permission, Person, allows
 from gateway.store.traffic.comparing import Comparison, compared
 from gateway.store.traffic.drifts import Drift, DriftTable, lasting
 from gateway.store.traffic.profiles import ProfileHours

@@ -20,8 +20,8 @@ from admin.traffic.profile_reader import (
     ProfileRoom,
     may_accept,
 )
-from gateway.access import Permission
 from gateway.errors import RequestInvalid
+from gateway.oversight.access import Permission
 from gateway.store.traffic.drifts import Drift
 
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from admin.services import Services
 from admin.traffic.asked import Asked
-from gateway.searching import FIELDS
+from gateway.oversight.searching import FIELDS
 from gateway.store.identity.views import SavedView, ViewStore
 from gateway.store.traffic.conditions import Source
 from gateway.store.traffic.facets import COUNTED, Counts

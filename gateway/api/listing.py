@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gateway.catalogue import PARAMETERS
 from gateway.errors import ModelUnknown
+from gateway.money.catalogue import PARAMETERS
 from gateway.routing import TargetBoard
 from gateway.types import Principal
 from policies.facts import AUTO, TargetFacts

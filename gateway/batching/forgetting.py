@@ -8,8 +8,8 @@ from http import HTTPStatus
 from typing import Final
 
 from gateway.clock import Clock
-from gateway.deeds import Deeds
 from gateway.errors import UpstreamFailed, UpstreamRefused
+from gateway.oversight.deeds import Deeds
 from gateway.parcels import ParcelService
 from gateway.store.batching.parcels import ParcelRow, ParcelStore
 from gateway.store.batching.vendor_copies import CopyEnd, VendorCopies

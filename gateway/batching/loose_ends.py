@@ -16,9 +16,9 @@ from msgspec import structs
 from gateway.audit.open_intents import OpenIntents, OpenLine
 from gateway.audit.reckoning import CRASHED, ERASED, OpenIntent, closing, read_intents
 from gateway.batching.parked_lines import OutcomeOf, ParkedLines
-from gateway.budgets import account_of_end_user
 from gateway.clock import Clock
 from gateway.identity import accounts_of
+from gateway.money.budgets import account_of_end_user
 from gateway.passage import NATIVE
 from gateway.ports import AuditLog
 from gateway.store.batching.lines import LineStore

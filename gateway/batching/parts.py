@@ -14,6 +14,7 @@ from gateway.api.front import Front
 from gateway.api.message_batches import message_batch_routes
 from gateway.api.refusals import error_handlers
 from gateway.api.uploads import Uploads
+from gateway.assembly.wiring import taking_parcels
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.batching.chores import BatchChores
 from gateway.batching.forgetting import Forgetting
@@ -26,10 +27,10 @@ from gateway.batching.runner import BatchRunner, Share, Stores
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key
-from gateway.deeds import Deeds
 from gateway.dialects.anthropic_batches import ENDPOINT
 from gateway.errors import StartupRefused
 from gateway.metrics import Metrics
+from gateway.oversight.deeds import Deeds
 from gateway.parcels import ParcelService
 from gateway.pipeline import Pipeline
 from gateway.ports import AuditLog, Dialect, Ledger, Provider
@@ -49,7 +50,6 @@ from gateway.store.money.late_bookings import LateBookings
 from gateway.telemetry import Event, logger
 from gateway.threads import US_PER_DAY
 from gateway.upkeep import Duty
-from gateway.wiring import taking_parcels
 
 
 EXPIRY_PERIOD_S = 600.0

@@ -14,10 +14,10 @@ from gateway.dialects.registry import DIALECTS
 from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.dispatcher import Answered
 from gateway.errors import FeatureUnsupported, GatewrightError, Unauthenticated
+from gateway.money.rates import NO_LIMITS
 from gateway.parcels import VendorResult
 from gateway.passage import Arrival, Passage
 from gateway.pipeline import Pipeline, WholeAnswer
-from gateway.rates import NO_LIMITS
 from gateway.routing import Ruling
 from gateway.types import Attempt, AuditRecord, ChatRequest, DialectName, Principal
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from gateway.budgets import WINDOWS, Limit, WindowKind
 from gateway.cli.deeds import former_budget, recorded
 from gateway.cli.options import NAME, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
+from gateway.money.budgets import WINDOWS, Limit, WindowKind
 from gateway.store.engine import open_database
 from gateway.store.money.leases import LeaseTable
 from gateway.store.schema.version import require_newest_schema

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
+from gateway.assembly.configured_policy import load_policy
 from gateway.cli.options import config_option
 from gateway.configuration.reading import load_settings
-from gateway.configured_policy import load_policy
 from gateway.credentials import provider_credential
 from gateway.worker.pricing import configured_targets
 

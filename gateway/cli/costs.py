@@ -10,12 +10,12 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from gateway import costs as arithmetic
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.errors import RequestInvalid
+from gateway.money import costs as arithmetic
 from gateway.store.engine import Database, open_database
 from gateway.store.money.price_files import PriceFiles
 from gateway.store.money.spending import DIMENSIONS, Period, SpendingReader

@@ -10,7 +10,6 @@ import msgspec
 
 from gateway.audit.export import export_records
 from gateway.audit.projector import Projector
-from gateway.budgets import end_user_subject
 from gateway.cli.deeds import actor, opened_log
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
@@ -18,6 +17,7 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
+from gateway.money.budgets import end_user_subject
 from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.second_rows import SecondContents

@@ -21,9 +21,9 @@ from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
-from gateway.deeds import Deeds
 from gateway.errors import StartupRefused
 from gateway.identity import Peppers
+from gateway.oversight.deeds import Deeds
 from gateway.store.engine import Database, open_database
 from gateway.store.identity.keys import KeyStore
 from gateway.store.identity.people import PeopleStore

@@ -13,7 +13,7 @@ from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.key_scope import KeyScope, is_widening, scope_of
+from gateway.oversight.key_scope import KeyScope, is_widening, scope_of
 from gateway.store.engine import open_database
 from gateway.store.identity.key_names import KeyFacts, KeyNames
 from gateway.store.identity.key_scopes import KeyProposal, KeyScopes

@@ -12,7 +12,7 @@ from gateway.cli.budgets import ACCOUNT
 from gateway.cli.deeds import former_rate, recorded
 from gateway.cli.options import asynchronous, config_option
 from gateway.configuration.reading import load_settings
-from gateway.rates import RateLimit
+from gateway.money.rates import RateLimit
 from gateway.store.engine import open_database
 from gateway.store.money.rate_limits import RateLimitTable
 from gateway.store.schema.version import require_newest_schema

@@ -11,7 +11,7 @@ from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.credentials import key_service, master_key_bytes
-from gateway.deeds import Deeds
+from gateway.oversight.deeds import Deeds
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.key_services import KeyServiceFailed
 from gateway.secrets.secret import Secret

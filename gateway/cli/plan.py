@@ -7,7 +7,7 @@ import msgspec
 
 from gateway.cli.options import Refused
 from gateway.errors import RequestInvalid
-from gateway.planner import CONFIG_BYTES_MAX, Hardware, Load, plan, read_model
+from gateway.oversight.planner import CONFIG_BYTES_MAX, Hardware, Load, plan, read_model
 
 
 _L, _H = Load(), Hardware()

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import click
 
+from gateway.assembly.configured_policy import load_policy
 from gateway.cli.options import LEVEL, Refused, asynchronous, config_option
 from gateway.cli.rollout import load_file
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
-from gateway.configured_policy import load_policy
 from gateway.errors import RequestInvalid
 from gateway.store.engine import open_database
 from gateway.store.evidence.sink import DatabaseAuditSink

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from gateway.budgets import Limit
 from gateway.cli.deeds import former_team, recorded
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.rates import RateLimit
+from gateway.money.budgets import Limit
+from gateway.money.rates import RateLimit
 from gateway.store.engine import open_database
 from gateway.store.identity.teams import KeyDefaults, Team, TeamStore
 from gateway.store.money.leases import LeaseTable

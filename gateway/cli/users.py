@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from gateway.access import EVERYWHERE, ROLE_PERMISSIONS, ROLES, Grant, Role
 from gateway.cli.deeds import former_person, recorded
 from gateway.cli.options import asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
+from gateway.oversight.access import EVERYWHERE, ROLE_PERMISSIONS, ROLES, Grant, Role
 from gateway.secrets.secret import Secret
 from gateway.store.engine import open_database
 from gateway.store.identity.people import PeopleStore

@@ -136,7 +136,7 @@ class PriceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The enterprise's own prices."""
 
     file: str = ""
-    """Entries in the form of `gateway/prices.toml`; each stands in front of the shipped one."""
+    """Entries in the form of `gateway/money/prices.toml`; each stands before the shipped one."""
 
 
 class SinkSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from gateway.catalogue import PARAMETER_FIELDS
 from gateway.dialects.loss import unsupported
+from gateway.money.catalogue import PARAMETER_FIELDS
 from gateway.types import Target
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct, structs
 
-from gateway.catalogue import PARAMETER_FIELDS
 from gateway.clock import Clock
 from gateway.dispatch.attempts import AttemptLog, RunningAttempt
 from gateway.dispatch.health import TargetHealth
@@ -22,6 +21,7 @@ from gateway.errors import (
     GatewrightError,
     StreamBroken,
 )
+from gateway.money.catalogue import PARAMETER_FIELDS
 from gateway.ports import (
     Dialect,
     Provider,

@@ -24,7 +24,7 @@ class Capability(Struct, frozen=True):
     blocks_metric: str = ""
     """Blocks of the KV cache in all."""
     memory_metrics: Mapping[str, str] = {}
-    """Fields of `gateway.workers.EngineMemory`, each with its metric."""
+    """Fields of `gateway.oversight.workers.EngineMemory`, each with its metric."""
     prefix_query_metric: str = ""
     """Tokens looked up in the prefix cache, counted since the start, like those below."""
     prefix_hit_metric: str = ""

@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from gateway.oversight.workers import EngineMemory
 from gateway.pool.capabilities import Capability
-from gateway.workers import EngineMemory
 
 
 DIGITS_MAX: Final = 20

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from gateway.oversight.workers import MemberState
 from gateway.pool.figures import Figures
 from gateway.pool.members import Member
-from gateway.workers import MemberState
 
 
 LOOKS_KEPT: Final = 6

@@ -16,6 +16,7 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+from gateway.oversight.workers import MemberReport
 from gateway.pool.figures import Figures
 from gateway.pool.following import Following, Publisher
 from gateway.pool.members import Load, Member, PoolRules
@@ -27,7 +28,6 @@ from gateway.pool.speeds import SpeedWatch
 from gateway.ports import ModelHost, ServedModel, Take, UpstreamCall, UpstreamReply
 from gateway.telemetry import Event, logger
 from gateway.types import ChatRequest, DialectName, Target
-from gateway.workers import MemberReport
 
 
 OUTPUT_TOKENS_ASSUMED = 256.0

@@ -14,8 +14,6 @@ from typing import Final
 
 import msgspec
 
-from gateway.catalogue import cost
-from gateway.checkup import Checkup, Code, Step, StepName, Verdict, skipped
 from gateway.errors import (
     GatewrightError,
     SovereigntyViolation,
@@ -24,6 +22,8 @@ from gateway.errors import (
     UpstreamRefused,
     UpstreamTimeout,
 )
+from gateway.money.catalogue import cost
+from gateway.oversight.checkup import Checkup, Code, Step, StepName, Verdict, skipped
 from gateway.ports import Dialect, Provider, UpstreamCall
 from gateway.providers.http_provider import HTTP_OK, HttpProvider
 from gateway.types import Completion, DialectName, Target

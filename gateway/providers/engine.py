@@ -249,7 +249,7 @@ class EngineProvider(HttpProvider):
         return "" if models else "it serves no model"
 
     async def list_models(self) -> tuple[EngineModel, ...]:
-        """Identity and window of each model, for `gateway.catalogue.refine_target`.
+        """Identity and window of each model, for `gateway.money.catalogue.refine_target`.
 
         Raises:
             UpstreamFailed: it cannot be reached, refuses, or answers something else.

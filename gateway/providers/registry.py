@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
-from gateway.catalogue import Place
 from gateway.errors import ConfigurationInvalid
+from gateway.money.catalogue import Place
 from gateway.parcels import ParcelService
 from gateway.pool.provider import PoolProvider, Replica
 from gateway.ports import ModelHost, Provider
@@ -62,7 +62,7 @@ def build_provider(config: ProviderConfig, egress: Egress) -> Provider:
 
 
 def place(name: str, kind: str, jurisdiction: str, assurances: Collection[str] = ()) -> Place:
-    """What targets take from this provider, for `gateway.catalogue.build_targets`.
+    """What targets take from this provider, for `gateway.money.catalogue.build_targets`.
 
     What stands in the house promises nothing and keeps all promises.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway.errors import ConfigurationInvalid
-from gateway.exporting import Line, as_json_lines, as_spans, as_syslog
+from gateway.oversight.exporting import Line, as_json_lines, as_spans, as_syslog
 from gateway.providers.egress import Egress
 from gateway.providers.webhook import WebHook
 from gateway.secrets.secret import Secret

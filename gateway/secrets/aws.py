@@ -1,6 +1,6 @@
 """Secrets in AWS Secrets Manager; credentials come from where boto3 looks for them.
 
-Only `gateway.places` imports this module: boto3 is an optional package.
+Only `gateway.assembly.places` imports this module: boto3 is an optional package.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Secrets in HashiCorp Vault: KV version 2, by AppRole, Kubernetes or a token.
 
 A login is renewed when two thirds of its lease are over, and made anew when that fails or Vault
-says that it is over. Only `gateway.places` imports this module: hvac is an optional package.
+says that it is over. Only `gateway.assembly.places` imports this module: hvac is optional.
 """
 
 import asyncio

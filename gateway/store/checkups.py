@@ -12,9 +12,9 @@ from msgspec import Struct
 from sqlalchemy import BigInteger, Column, String, Table, Text, func, select, update
 from sqlalchemy.exc import IntegrityError
 
-from gateway.checkup import Checkup
 from gateway.clock import Clock
 from gateway.errors import Exhausted
+from gateway.oversight.checkup import Checkup
 from gateway.store.engine import Database
 from gateway.store.schema.tables import metadata
 

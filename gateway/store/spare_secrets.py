@@ -14,8 +14,8 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
-from gateway.deeds import Deeds
 from gateway.errors import NotReady, RequestInvalid
+from gateway.oversight.deeds import Deeds
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.keeper import SecretUnavailableError
 from gateway.secrets.secret import Secret

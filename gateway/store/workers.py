@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import BigInteger, Column, LargeBinary, String, Table, delete, select, update
 
+from gateway.oversight.workers import FORGOTTEN_AFTER_S, WorkerReport, decoded, encoded
 from gateway.store.engine import Database
 from gateway.store.schema.tables import metadata
-from gateway.workers import FORGOTTEN_AFTER_S, WorkerReport, decoded, encoded
 
 
 workers = Table(

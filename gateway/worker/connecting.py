@@ -9,13 +9,13 @@ from typing import Final
 
 import msgspec
 
-from gateway.checkup import Checkup, Step, skipped
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key
-from gateway.deeds import Deeds
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import ConfigurationInvalid
+from gateway.oversight.checkup import Checkup, Step, skipped
+from gateway.oversight.deeds import Deeds
 from gateway.ports import AuditLog, Provider
 from gateway.providers.checking import Checker
 from gateway.providers.http_provider import HttpProvider

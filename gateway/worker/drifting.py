@@ -7,13 +7,13 @@ tier was shown on traffic like the labelled: while a route's prompts drift it is
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from gateway.alerting import Alerting, drift_message
 from gateway.clock import Clock
 from gateway.configuration.sections import DriftSettings
-from gateway.deeds import Deeds
 from gateway.drift.judging import HOUR_US, Rules
 from gateway.inspection import Inspector
 from gateway.metrics import Metrics
+from gateway.money.alerting import Alerting, drift_message
+from gateway.oversight.deeds import Deeds
 from gateway.providers.webhook import WebHook
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink

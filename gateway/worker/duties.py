@@ -5,17 +5,16 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from gateway import rhythm
-from gateway.alerting import Alerting
+from gateway.assembly.places import Rotation, make_hook, make_shipping
 from gateway.caching.response_cache import ResponseCache
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
-from gateway.deeds import Deeds
 from gateway.inspection import Inspector
 from gateway.metrics import Metrics
-from gateway.places import Rotation, make_hook, make_shipping
+from gateway.money.alerting import Alerting
+from gateway.oversight.deeds import Deeds
 from gateway.pool.parity import Parity
 from gateway.ports import AuditLog, Provider
-from gateway.probing import Prober
 from gateway.providers.egress import Egress
 from gateway.store.engine import Database
 from gateway.store.evidence.integration import Integration
@@ -25,7 +24,6 @@ from gateway.store.policies.scheduler import Scheduler
 from gateway.store.revisions import RevisionWatcher
 from gateway.telemetry import Event
 from gateway.threads import Threads
-from gateway.timekeeping import clock_duties
 from gateway.upkeep import Duty
 from gateway.worker.connecting import connection_tests
 from gateway.worker.dear_hours import hour_watch
@@ -33,8 +31,10 @@ from gateway.worker.drifting import drift_watch
 from gateway.worker.following import Board, Following
 from gateway.worker.presence import Presence
 from gateway.worker.pricing import PriceWatch
+from gateway.worker.probing import Prober
 from gateway.worker.reporting import reveal_reporting
 from gateway.worker.soundness import Soundness
+from gateway.worker.timekeeping import clock_duties
 from policies.limits import CACHE_S_MAX
 
 

@@ -6,10 +6,9 @@ the snapshot, so that no request sees half of it.
 
 from contextlib import aclosing
 
+from gateway.assembly.places import Rotation
 from gateway.dispatch.health import TargetHealth
-from gateway.places import Rotation
-from gateway.probing import Prober
-from gateway.rates import Rates
+from gateway.money.rates import Rates
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.identity.keys import KeyStore
 from gateway.store.money.leased_ledger import LeasedLedger
@@ -19,6 +18,7 @@ from gateway.store.pool_drains import DrainKeeper
 from gateway.store.revisions import RevisionWatcher
 from gateway.telemetry import Event, logger
 from gateway.worker.presence import Presence
+from gateway.worker.probing import Prober
 
 
 class Following:

@@ -23,6 +23,7 @@ from gateway.configuration.settings import Settings
 from gateway.dispatch.health import TargetHealth
 from gateway.errors import NotReady, UpstreamFailed
 from gateway.metrics import Metrics
+from gateway.oversight.workers import PERIOD_S, REVISIONS_KEPT, Applied, MemberReport, WorkerReport
 from gateway.pool.figures import Figures
 from gateway.pool.observing import Observations
 from gateway.snapshot import SnapshotKeeper
@@ -30,7 +31,6 @@ from gateway.store.schema.version import newest_schema
 from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event
 from gateway.upkeep import Duty
-from gateway.workers import PERIOD_S, REVISIONS_KEPT, Applied, MemberReport, WorkerReport
 
 
 LOOK_S: Final = 5.0

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from msgspec import structs
 
-from gateway.catalogue import build_targets
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
-from gateway.price_file import PriceText, configured_prices, prices_of
+from gateway.money.catalogue import build_targets
+from gateway.money.price_file import PriceText, configured_prices, prices_of
 from gateway.providers.registry import place
 from gateway.store.engine import Database
 from gateway.store.money.price_files import CONFIGURED, NEVER, PriceFiles

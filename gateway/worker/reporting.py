@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from gateway.alerting import Alerting, Hook
 from gateway.clock import Clock
-from gateway.deeds import OPERATORS, Deeds
+from gateway.money.alerting import Alerting, Hook
+from gateway.oversight.deeds import OPERATORS, Deeds
 from gateway.store.custody.orders import Reveal, reveals_between
 from gateway.store.custody.reveal_reports import RevealReport, RevealReports, Week
 from gateway.store.engine import Database

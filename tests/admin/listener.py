@@ -18,13 +18,13 @@ from litestar import Litestar
 from admin.access import COOKIE, CSRF_HEADER, csrf_of
 from admin.app import build_application
 from gateway.audit.projector import Projector
-from gateway.budgets import Limit
 from gateway.cli.init import prepare
 from gateway.clock import StoppedClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import admin_token, pepper
 from gateway.identity import Peppers
+from gateway.money.budgets import Limit
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.keys import KeyStore, NewKey, Place

@@ -16,12 +16,13 @@ import msgspec
 from msgspec import structs
 from sqlalchemy import update
 
-from gateway.access import ROLES, Grant
 from gateway.batches import LineCounts
-from gateway.budgets import BudgetKey
-from gateway.catalogue import cost, shipped_catalogue
 from gateway.credentials import pepper
 from gateway.identity import Peppers
+from gateway.money.budgets import BudgetKey
+from gateway.money.catalogue import cost, shipped_catalogue
+from gateway.oversight.access import ROLES, Grant
+from gateway.oversight.workers import Applied
 from gateway.price import Price
 from gateway.store.custody.reviews import DAY_US, Review, ReviewStore
 from gateway.store.identity.keys import KeyStore
@@ -33,7 +34,6 @@ from gateway.store.money.slices import Claim, LeaseHolder
 from gateway.store.schema.batches import batches as batch_rows
 from gateway.types import AuditRecord, Usage
 from gateway.worker.dear_hours import HourWatch
-from gateway.workers import Applied
 from tests.admin import profiling, seeding
 from tests.admin.batches import seeding as batches
 from tests.admin.chromium import Window, window

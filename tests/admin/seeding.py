@@ -3,11 +3,12 @@
 import random
 from typing import Any
 
-from gateway.access import Grant, Role
-from gateway.budgets import Limit
-from gateway.checkup import Checkup, Step, skipped
 from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
+from gateway.money.budgets import Limit
+from gateway.oversight.access import Grant, Role
+from gateway.oversight.checkup import Checkup, Step, skipped
+from gateway.oversight.workers import Applied, EngineMemory, MemberReport, WorkerReport
 from gateway.secrets.secret import Secret
 from gateway.store.checkups import CheckupTable
 from gateway.store.engine import Database
@@ -18,7 +19,6 @@ from gateway.store.schema.version import newest_schema
 from gateway.store.sealed_secrets import SealedSecretTable
 from gateway.store.workers import WorkerTable
 from gateway.types import AuditRecord, Usage
-from gateway.workers import Applied, EngineMemory, MemberReport, WorkerReport
 from tests.admin.listener import Listener
 
 

@@ -10,9 +10,9 @@ from litestar import Litestar, get
 from litestar.params import FromPath
 
 from admin.access import PUBLIC, STEP_UP_S, needs, require_declarations
-from gateway.access import ROLE_PERMISSIONS, ROLES, STEP_UP, Grant, Permission, Role
 from gateway.clock import StoppedClock
 from gateway.errors import StartupRefused
+from gateway.oversight.access import ROLE_PERMISSIONS, ROLES, STEP_UP, Grant, Permission, Role
 from gateway.secrets.secret import Secret
 from gateway.store.identity.people import PeopleStore
 from tests.admin.listener import Browser, Listener, browsing

@@ -8,10 +8,10 @@ import pytest
 from litestar import Litestar, post
 
 from admin.access import SIGNED_IN, require_declarations
-from gateway.access import Grant, Permission, Role
 from gateway.audit.export import segment_rows
-from gateway.deeds import OPERATORS
 from gateway.errors import StartupRefused
+from gateway.oversight.access import Grant, Permission, Role
+from gateway.oversight.deeds import OPERATORS
 from gateway.types import AuditRecord
 from tests.admin.listener import Browser, Listener
 from tests.admin.test_access import OWN, PASSWORD, call, declared, person, world

@@ -14,10 +14,11 @@ from litestar import MediaType
 from msgspec import structs
 from sqlalchemy import insert
 
-from gateway.access import ROLES, Grant
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.projector import Projector
 from gateway.configuration.guarding import GuardRules
+from gateway.oversight.access import ROLES, Grant
+from gateway.oversight.workers import MemberReport
 from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.incidents import Incident, IncidentStore
 from gateway.store.custody.orders import Custody
@@ -31,7 +32,6 @@ from gateway.store.identity.teams import TeamStore
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.schedules import ScheduleTable
 from gateway.store.schema.custody import erasure_cases
-from gateway.workers import MemberReport
 from policies.loading import load_document
 from tests.admin import seeding
 from tests.admin.batches import seeding as batches

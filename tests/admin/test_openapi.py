@@ -9,7 +9,7 @@ import pytest
 
 from admin.access import CSRF_HEADER
 from admin.queries import Query, reached_from
-from gateway.access import Grant
+from gateway.oversight.access import Grant
 from tests.admin.listener import Browser, Listener
 from tests.admin.test_access import OWN, PASSWORD, call, declared, person, world
 

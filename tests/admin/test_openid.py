@@ -17,10 +17,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from admin.oidc import BEGUN_FOR_S, OpenIdClient
-from gateway.access import Grant
 from gateway.clock import StoppedClock, SystemClock
 from gateway.configuration.sections import OidcSettings
 from gateway.errors import Unauthenticated
+from gateway.oversight.access import Grant
 from gateway.store.identity.people import PeopleStore
 from tests.admin.listener import Browser, Listener, browsing
 

@@ -9,8 +9,8 @@ from sqlalchemy.engine import Engine
 
 from admin.interrupted import Draft, carried_in, is_own_path
 from admin.preferences import LOCALES, Preferences
-from gateway.access import Grant
 from gateway.configuration.sections import CurrencySettings
+from gateway.oversight.access import Grant
 from gateway.secrets.secret import Secret
 from gateway.store.identity.people import PeopleStore
 from tests.admin.chromium import window

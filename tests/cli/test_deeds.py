@@ -12,7 +12,7 @@ import pytest
 
 from gateway.__main__ import commands
 from gateway.cli.deeds import RECORDING
-from gateway.deeds import OPERATORS
+from gateway.oversight.deeds import OPERATORS
 from tests.cli.operator import Operator, subcommands
 
 

@@ -6,11 +6,11 @@ import json
 import pytest
 
 from gateway.audit.writer import SegmentedAuditLog
-from gateway.budgets import end_user_subject
 from gateway.clock import StoppedClock, SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
+from gateway.money.budgets import end_user_subject
 from gateway.types import AuditRecord
 from tests.cli.operator import Operator
 from tests.gateway.audit.samples import LIMITS

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.catalogue import PARAMETERS, shipped_catalogue
+from gateway.money.catalogue import PARAMETERS, shipped_catalogue
 
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,9 +15,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.catalogue import PARAMETERS
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import FeatureUnsupported, GatewrightError
+from gateway.money.catalogue import PARAMETERS
 from gateway.types import ChatRequest, DialectName
 from tests.conformance.probe_fields import CHAT, MESSAGES, RESPONSES
 from tests.gateway.dialects.samples import target

@@ -15,7 +15,7 @@ from anthropic.types.beta import message_count_tokens_params as beta_count_param
 from anthropic.types.beta import message_create_params as beta_create_params
 
 from gateway.dialects.anthropic_messages.counting import UNCOUNTED
-from gateway.rates import RateLimit
+from gateway.money.rates import RateLimit
 from gateway.store.identity.keys import Place
 from tests.faults.envelopes import Caller, Reply, ask, only_outcome, read_to_end, untouched
 from tests.faults.test_veiled_requests import POLICY, TEXT, VALUES

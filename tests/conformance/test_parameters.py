@@ -9,7 +9,7 @@ import msgspec
 import openai
 import pytest
 
-from gateway.catalogue import PARAMETERS, shipped_catalogue
+from gateway.money.catalogue import PARAMETERS, shipped_catalogue
 from tests.conformance.contract import ROOT, parameter_table
 from tests.running_gateway import (
     CLAUDE_TARGET,

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from gateway.catalogue import cost
 from gateway.dialects.answer_tool import ANSWER_TOOL
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import FeatureUnsupported
+from gateway.money.catalogue import cost
 from gateway.types import Usage
 from tests.conformance.test_rules_of_conversion import (
     USER,

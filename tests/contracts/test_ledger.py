@@ -5,9 +5,9 @@ from typing import Protocol
 
 import pytest
 
-from gateway.budgets import Limit, MemoryLedger, ReservationEndedError
 from gateway.clock import StoppedClock
 from gateway.errors import BudgetExhausted
+from gateway.money.budgets import Limit, MemoryLedger, ReservationEndedError
 from gateway.ports import Ledger
 from gateway.store.engine import open_database
 from gateway.store.money.leased_ledger import LeasedLedger

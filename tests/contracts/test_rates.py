@@ -13,8 +13,8 @@ import pytest
 
 from gateway.clock import StoppedClock, SystemClock
 from gateway.errors import Exhausted
+from gateway.money.rates import LocalRates, Permit, RateLimit, Rates
 from gateway.ports import Standing
-from gateway.rates import LocalRates, Permit, RateLimit, Rates
 from gateway.store.money.shared_rates import RETRY_S, SharedRates
 from tests.redis_server import SERVER, Server
 

@@ -13,7 +13,6 @@ import pytest
 
 from gateway.app import DataPlane
 from gateway.audit.export import segment_rows
-from gateway.budgets import Limit
 from gateway.cli.init import prepare
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
@@ -21,6 +20,7 @@ from gateway.credentials import pepper
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import BudgetExhausted
 from gateway.identity import Peppers
+from gateway.money.budgets import Limit
 from gateway.passage import Arrival
 from gateway.pipeline import StreamedAnswer
 from gateway.relay import never_direct

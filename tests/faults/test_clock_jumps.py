@@ -8,16 +8,16 @@ import pytest
 
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.projector import Projector
-from gateway.budgets import Limit
 from gateway.clock import StoppedClock, UnhurriedClock
-from gateway.deeds import OPERATORS, Deeds
 from gateway.errors import AuditUnavailable, BudgetExhausted
+from gateway.money.budgets import Limit
+from gateway.oversight.deeds import OPERATORS, Deeds
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
-from gateway.timekeeping import JUMP_S, ClockJumps
 from gateway.types import AuditRecord, Receipt
+from gateway.worker.timekeeping import JUMP_S, ClockJumps
 from tests.gateway.audit.samples import journeys, running
 
 

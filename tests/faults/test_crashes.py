@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.budgets import BudgetKey
+from gateway.money.budgets import BudgetKey
 from tests.faults.envelopes import STYLES, Caller, Style, ask, check_error
 from tests.running_gateway import CLAUDE_TARGET, RunningGateway, Upstreams
 

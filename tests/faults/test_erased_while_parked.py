@@ -10,9 +10,9 @@ from sqlalchemy import select
 
 from gateway.audit.export import segment_rows
 from gateway.audit.reckoning import CRASHED, ERASED
-from gateway.budgets import Limit
 from gateway.clock import SystemClock
 from gateway.errors import NotReady, UpstreamRefused
+from gateway.money.budgets import Limit
 from gateway.parcels import Parcel
 from gateway.providers.openai_parcels import OpenAIParcels
 from gateway.providers.scripted_parcels import ParcelFaults

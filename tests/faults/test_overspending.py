@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from gateway.budgets import Limit
 from gateway.clock import SystemClock
+from gateway.money.budgets import Limit
 from gateway.store.engine import open_database
 from gateway.store.money.leases import LeaseTable
 from tests.databases import PostgresServer

@@ -7,7 +7,6 @@ import pytest
 from msgspec import Struct
 
 from gateway.audit.memory import MemoryAuditLog
-from gateway.budgets import Limit, MemoryLedger
 from gateway.clock import StoppedClock
 from gateway.conclusion import Conclusion
 from gateway.configuration.settings import Limits
@@ -19,6 +18,7 @@ from gateway.errors import UpstreamTimeout
 from gateway.evidence import intent
 from gateway.identity import KeyTable
 from gateway.metrics import Metrics
+from gateway.money.budgets import Limit, MemoryLedger
 from gateway.passage import Arrival, Passage
 from gateway.pings import Pings
 from gateway.providers.scripted import ScriptedProvider, ScriptedReply, ScriptedUpstreamReply

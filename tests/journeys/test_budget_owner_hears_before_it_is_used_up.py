@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from gateway.budgets import Limit
 from gateway.clock import SystemClock
+from gateway.money.budgets import Limit
 from gateway.store.engine import open_database
 from gateway.store.money.leases import LeaseTable
 from tests.faults.envelopes import Caller, ask

@@ -9,7 +9,7 @@ import anthropic
 import openai
 import pytest
 
-from gateway.catalogue import worst_cost
+from gateway.money.catalogue import worst_cost
 from tests.faults.envelopes import STYLES, Caller, Style, ask, check_error, only_outcome
 from tests.running_gateway import CLAUDE_TARGET, GPT_TARGET, RunningGateway, Upstreams
 from tests.upstreams import Answer

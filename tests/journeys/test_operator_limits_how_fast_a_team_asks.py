@@ -6,7 +6,7 @@ from datetime import datetime
 import aiohttp
 import pytest
 
-from gateway.rates import RateLimit
+from gateway.money.rates import RateLimit
 from gateway.store.engine import open_database
 from gateway.store.money.rate_limits import RateLimitTable
 from tests.faults.envelopes import STYLES, Caller, Reply, Style, ask, check_error, only_outcome

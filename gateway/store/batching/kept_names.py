@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, structs
 
-from gateway.budgets import end_user_reference, end_user_subject
+from gateway.money.budgets import end_user_reference, end_user_subject
 
 
 _RESULT = re.compile(r"batch_req_(\w+)_(\d{1,9})")

@@ -12,7 +12,7 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, Table, and_, insert, or_, select, update
 
 from gateway.clock import Clock
-from gateway.deeds import Deeds
+from gateway.oversight.deeds import Deeds
 from gateway.ports import AuditLog
 from gateway.rollout.versions import same_person
 from gateway.store.engine import Database

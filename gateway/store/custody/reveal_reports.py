@@ -128,7 +128,7 @@ class RevealReports:
             await connection.execute(change.values(values))
 
     async def due(self) -> list[RevealReport]:
-        """See `gateway.alerting.Alerts`: reports that nobody sends; each claimed for a minute."""
+        """See `gateway.money.alerting.Alerts`: reports that nobody sends, claimed for a minute."""
         now_us = self._clock.utc_us()
         late = (_T.made_us > 0) & (_T.sent_us == 0) & (_T.claimed_us <= now_us - CLAIM_US)
         query = select(reveal_reports).where(late).order_by(_T.since_us).limit(_AT_ONCE)

@@ -15,9 +15,9 @@ from sqlalchemy import BigInteger, Column, ForeignKey, LargeBinary, String, Tabl
 from sqlalchemy import update as update_rows
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.access import Person, may_grant
 from gateway.clock import Clock
 from gateway.errors import Forbidden, RequestInvalid, Unauthenticated
+from gateway.oversight.access import Person, may_grant
 from gateway.secrets.passwords import hash_password
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
 from gateway.errors import Forbidden, RequestInvalid
-from gateway.key_scope import KeyScope, is_widening, scope_of
+from gateway.oversight.key_scope import KeyScope, is_widening, scope_of
 from gateway.rollout.versions import same_person
 from gateway.store.engine import Database
 from gateway.store.revisions import bump

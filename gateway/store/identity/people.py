@@ -15,9 +15,9 @@ from sqlalchemy import ColumnElement, RowMapping, and_, delete, func, not_, or_,
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.access import EVERYWHERE, ROLES, Grant, Person, may_grant
 from gateway.clock import Clock
 from gateway.errors import Forbidden, RequestInvalid
+from gateway.oversight.access import EVERYWHERE, ROLES, Grant, Person, may_grant
 from gateway.secrets.passwords import hash_password, proves
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database

@@ -14,9 +14,9 @@ from sqlalchemy import BigInteger, Column, LargeBinary, Table, delete, func, sel
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.access import EVERYWHERE, Role
 from gateway.clock import Clock
 from gateway.errors import RequestInvalid, Unauthenticated
+from gateway.oversight.access import EVERYWHERE, Role
 from gateway.secrets.passwords import hash_password
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database

@@ -25,10 +25,10 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.access import EVERYWHERE
-from gateway.budgets import WINDOWS, WindowKind
 from gateway.clock import Clock
 from gateway.errors import RequestInvalid
+from gateway.money.budgets import WINDOWS, WindowKind
+from gateway.oversight.access import EVERYWHERE
 from gateway.store.engine import Database
 from gateway.store.identity.keys import Place, check_place
 from gateway.store.schema.tables import metadata, organisations, people, role_grants, workspaces

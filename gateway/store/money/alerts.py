@@ -6,8 +6,8 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, and_, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from gateway.budgets import WindowKind
 from gateway.clock import Clock
+from gateway.money.budgets import WindowKind
 from gateway.store.engine import Database
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import Budget
@@ -119,7 +119,7 @@ class AlertTable:
 
 
 class BudgetAlerts:
-    """See `gateway.alerting.Alerts`: budgets of all accounts but those of single end users."""
+    """See `gateway.money.alerting.Alerts`: budgets of all accounts but those of end users."""
 
     def __init__(self, budgets: LeaseTable, alerts: AlertTable, percents: Sequence[int]) -> None:
         self._budgets = budgets

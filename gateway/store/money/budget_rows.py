@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.budgets import USER_PREFIX, BudgetKey, Limit, WindowKind
+from gateway.money.budgets import USER_PREFIX, BudgetKey, Limit, WindowKind
 from gateway.store.money.slices import Budget, Lease
 from gateway.store.schema.tables import budget_leases, budgets
 

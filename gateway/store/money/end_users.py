@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from sqlalchemy import bindparam, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.budgets import BudgetKey, others_of, template_of, window_start_us
 from gateway.clock import Clock, UnhurriedClock
+from gateway.money.budgets import BudgetKey, others_of, template_of, window_start_us
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import budget_of, budget_row, children, is_end_user, is_one_of
 from gateway.store.money.slices import Budget, Claim, roll

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.budgets import WINDOWS, BudgetKey, others_of, template_of
 from gateway.clock import Clock
+from gateway.money.budgets import WINDOWS, BudgetKey, others_of, template_of
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import budget_of, write_budgets
 from gateway.store.money.slices import roll

@@ -14,7 +14,9 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from gateway.budgets import (
+from gateway.clock import Clock
+from gateway.errors import NotReady
+from gateway.money.budgets import (
     WINDOWS,
     BudgetKey,
     Limit,
@@ -24,8 +26,6 @@ from gateway.budgets import (
     settlement,
     template_of,
 )
-from gateway.clock import Clock
-from gateway.errors import NotReady
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import NO_WINDOW, Claim, Grant, HeldSlice, LeaseHolder
 from gateway.types import Reservation, Settlement

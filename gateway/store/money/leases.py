@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from sqlalchemy import ColumnElement, and_, delete, not_, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.budgets import BudgetKey, Limit, WindowKind, checked_zone, window_start_us
 from gateway.clock import Clock
 from gateway.errors import RequestInvalid
+from gateway.money.budgets import BudgetKey, Limit, WindowKind, checked_zone, window_start_us
 from gateway.patience import patience
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import (

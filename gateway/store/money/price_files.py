@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.errors import RequestInvalid
-from gateway.price_file import PriceText, configured_prices
+from gateway.money.price_file import PriceText, configured_prices
 from gateway.store.engine import Database
 from gateway.store.schema.prices import price_files, price_orders
 

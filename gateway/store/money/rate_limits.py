@@ -4,7 +4,7 @@ from msgspec.structs import asdict
 from sqlalchemy import delete, select
 
 from gateway.errors import RequestInvalid
-from gateway.rates import RateLimit
+from gateway.money.rates import RateLimit
 from gateway.store.engine import Database
 from gateway.store.revisions import bump
 from gateway.store.schema.tables import rate_limits

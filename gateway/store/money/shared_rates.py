@@ -18,8 +18,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
 from gateway.clock import Clock
-from gateway.ports import Standing
-from gateway.rates import (
+from gateway.money.rates import (
     NO_LIMITS,
     LimitBook,
     LocalRates,
@@ -29,6 +28,7 @@ from gateway.rates import (
     reached,
     standing_of,
 )
+from gateway.ports import Standing
 from gateway.telemetry import Event, logger
 
 
@@ -121,7 +121,7 @@ return 0
 
 
 class SharedRates:
-    """See `gateway.rates.Rates`; made with the server's URL, closed by its owner."""
+    """See `gateway.money.rates.Rates`; made with the server's URL, closed by its owner."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ Pure functions on one budget and one lease; `gateway.store.money.leases` runs th
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.budgets import BudgetKey, Limit, Pot, WindowKind, window_end_us, window_start_us
+from gateway.money.budgets import BudgetKey, Limit, Pot, WindowKind, window_end_us, window_start_us
 
 
 _SPARE_PARTS = 8

@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 from sqlalchemy import ColumnElement, case, func, select
 
-from gateway.budgets import WindowKind
-from gateway.costs import CostRow
 from gateway.errors import RequestInvalid
+from gateway.money.budgets import WindowKind
+from gateway.money.costs import CostRow
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import budget_of
 from gateway.store.money.slices import Budget

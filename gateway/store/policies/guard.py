@@ -7,8 +7,8 @@ so that a canary with little traffic on each of them is found out, too.
 import secrets
 
 from gateway.configuration.guarding import DEEDS
-from gateway.deeds import Deeds
 from gateway.errors import RequestInvalid
+from gateway.oversight.deeds import Deeds
 from gateway.rollout.trials import Arm, Trials
 from gateway.rollout.versions import Action, Trial
 from gateway.snapshot import SnapshotKeeper

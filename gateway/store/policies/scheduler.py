@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import Final
 
 from gateway.clock import Clock
-from gateway.deeds import Deeds
 from gateway.errors import GatewrightError
+from gateway.oversight.deeds import Deeds
 from gateway.rollout.versions import Action, PolicyVersion, step
 from gateway.store.engine import Database
 from gateway.store.policies.documents import PolicyStore

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 from sqlalchemy import ColumnElement, and_, literal_column, not_, or_
 
-from gateway.searching import ERROR, NONE, Filter, Term, moment_us, number_of
+from gateway.oversight.searching import ERROR, NONE, Filter, Term, moment_us, number_of
 from gateway.store.schema.audit import audit_records
 from gateway.store.speech import DatabaseKind
 

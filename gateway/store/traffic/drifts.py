@@ -150,7 +150,7 @@ class DriftTable:
             return {kind: int(count) for kind, count in await connection.execute(query)}
 
     async def due(self) -> list[Drift]:
-        """Drifts that no web hook was told of; see `gateway.alerting.Alerts`."""
+        """Drifts that no web hook was told of; see `gateway.money.alerting.Alerts`."""
         now_us = self._clock.utc_us()
         untold = (_D.state == "open") & (_D.told_us == 0) & (_D.claimed_us <= now_us - CLAIM_US)
         found = await self._found(select(drifts).where(untold).order_by(_D.found_us).limit(100))

@@ -10,8 +10,8 @@ from typing import Any, Final
 from msgspec import Struct
 from sqlalchemy import ColumnElement, Table, func, select, true
 
-from gateway.costs import CostRow
 from gateway.errors import RequestInvalid
+from gateway.money.costs import CostRow
 from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_records
 from gateway.store.schema.rollup import (

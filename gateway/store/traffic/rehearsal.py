@@ -48,7 +48,7 @@ class Rehearser:
     def __init__(
         self, database: Database, records: DatabaseAuditSink, clock: Clock, base: PolicyDocument
     ) -> None:
-        """`base` is the configuration's own document (`gateway.configured_policy`)."""
+        """`base` is the configuration's own document (`gateway.assembly.configured_policy`)."""
         self._base = base
         self._policies = PolicyStore(database, clock)
         self._archive = DecisionArchive(records, self._policies)

@@ -129,7 +129,7 @@ class HourCosts:
 
 
 class UnusualHours:
-    """What was found; see `gateway.alerting.Alerts` for `due` and `sent`."""
+    """What was found; see `gateway.money.alerting.Alerts` for `due` and `sent`."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from admin.audit.reader import Change, changes_of
-from gateway.access import Grant
 from gateway.audit import offline
-from gateway.deeds import OPERATORS
+from gateway.oversight.access import Grant
+from gateway.oversight.deeds import OPERATORS
 from gateway.secrets.secret import Secret
 from gateway.store.identity.people import PeopleStore
 from tests.admin.listener import Browser

@@ -19,7 +19,7 @@ from admin.audit.groups import (
     named_in,
     narrowed,
 )
-from gateway.searching import Filter, parse, render
+from gateway.oversight.searching import Filter, parse, render
 from gateway.store.traffic.lists import Row
 from tests.admin.listener import Browser
 from tests.admin.traffic.world import World

@@ -10,9 +10,9 @@ from sqlalchemy import delete, select, update
 
 from admin.audit.checking import spread
 from gateway.audit.integrator import SignedCheckpoint
+from gateway.oversight.workers import WorkerReport
 from gateway.store.schema.audit import audit_records, audit_tiles
 from gateway.store.workers import WorkerTable
-from gateway.workers import WorkerReport
 from tests.admin.chromium import window
 from tests.admin.listener import Browser
 from tests.admin.traffic.world import Asked, World

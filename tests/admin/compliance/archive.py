@@ -3,16 +3,16 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from gateway.access import Grant, Role
 from gateway.audit.checkpoints import verifier_keys
 from gateway.audit.disk import Disk
 from gateway.audit.projector import Projector
 from gateway.audit.writer import SegmentedAuditLog
-from gateway.budgets import end_user_subject
 from gateway.clock import StoppedClock
 from gateway.credentials import master_key, pepper
-from gateway.deeds import OPERATORS
 from gateway.identity import Peppers
+from gateway.money.budgets import end_user_subject
+from gateway.oversight.access import Grant, Role
+from gateway.oversight.deeds import OPERATORS
 from gateway.secrets.secret import Secret
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.identity.people import PeopleStore

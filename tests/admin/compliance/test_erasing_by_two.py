@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from admin.access import STEP_UP_S
-from gateway.access import Grant
+from gateway.oversight.access import Grant
 from gateway.store.identity.people import PeopleStore
 from tests.admin.chromium import window
 from tests.admin.compliance.archive import PASSWORD, SAID, converse, deeds, person

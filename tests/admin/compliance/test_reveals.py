@@ -5,7 +5,7 @@ import pytest
 
 from admin.access import STEP_UP_S
 from gateway.audit.memory import MemoryAuditLog
-from gateway.deeds import Deeds
+from gateway.oversight.deeds import Deeds
 from gateway.store.custody.orders import Reveal
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.worker.reporting import RevealReporting

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from sqlalchemy import insert
 
-from gateway.rates import RateLimit
+from gateway.money.rates import RateLimit
 from gateway.store.money.rate_limits import RateLimitTable
 from gateway.store.schema.tables import projects, virtual_keys, workspaces
 from tests.admin.listener import ON_BOTH, Browser, Listener

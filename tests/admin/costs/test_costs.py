@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from admin.costs import reader
-from gateway.budgets import BudgetKey
+from gateway.money.budgets import BudgetKey
 from gateway.store.money.alerts import AlertTable
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.rate_limits import RateLimitTable

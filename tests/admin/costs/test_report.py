@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from gateway.access import Grant
+from gateway.oversight.access import Grant
 from gateway.types import AuditRecord, Usage
 from tests.admin.listener import Browser, Listener
 from tests.admin.test_access import FOREIGN, OWN, PASSWORD, person, world

@@ -8,7 +8,7 @@ from msgspec import Struct, json
 
 from admin.access import needs
 from admin.finding.ways import ACTIONS, LENGTH_MAX, asked, ways_of
-from gateway.access import Role
+from gateway.oversight.access import Role
 from gateway.store.identity.teams import TeamStore
 from tests.admin import seeding
 from tests.admin.chromium import window

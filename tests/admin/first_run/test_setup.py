@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.access import allows
 from gateway.audit.export import segment_rows
 from gateway.clock import StoppedClock
 from gateway.errors import RequestInvalid, Unauthenticated
+from gateway.oversight.access import allows
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database, open_database
 from gateway.store.identity.people import PeopleStore

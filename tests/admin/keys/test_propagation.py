@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from admin.keys.propagation import propagation
-from gateway.workers import Applied, WorkerReport
+from gateway.oversight.workers import Applied, WorkerReport
 from tests.admin import seeding
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from gateway.oversight.workers import EngineMemory, MemberReport, WorkerReport
 from gateway.store.pool_drains import DrainTable
 from gateway.store.workers import WorkerTable
-from gateway.workers import EngineMemory, MemberReport, WorkerReport
 from tests.admin import seeding
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener

@@ -9,11 +9,11 @@ import pytest
 
 from admin.models.lately import breakers_of
 from gateway.credentials import master_key
+from gateway.oversight.workers import WorkerReport
 from gateway.secrets.secret import Secret
 from gateway.store.sealed_secrets import SealedSecretTable
 from gateway.store.workers import WorkerTable
 from gateway.types import Attempt
-from gateway.workers import WorkerReport
 from tests.admin import seeding
 from tests.admin.listener import Browser, Listener, browsing
 

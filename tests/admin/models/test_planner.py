@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from gateway.planner import Plan
+from gateway.oversight.planner import Plan
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener
 

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import update
 
 from admin.access import STEP_UP_S
-from gateway.access import Grant
+from gateway.oversight.access import Grant
 from gateway.store.identity.people import PeopleStore
 from gateway.store.money.price_files import PriceFiles
 from gateway.store.schema.prices import price_files

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from admin.access import CSRF_HEADER, csrf_of
 from admin.models.price_diff import Used, compare
-from gateway.catalogue import Catalogue, shipped_catalogue
+from gateway.money.catalogue import Catalogue, shipped_catalogue
 from tests.admin import seeding
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.credentials import master_key
-from gateway.deeds import Deeds
+from gateway.oversight.deeds import Deeds
 from gateway.store.spare_secrets import Retirement, SpareSecretTable
 from tests.admin import seeding
 from tests.admin.chromium import window

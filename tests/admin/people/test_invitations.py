@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gateway.access import Grant
+from gateway.oversight.access import Grant
 from gateway.store.identity.invitations import GOOD_FOR_S
 from gateway.store.identity.people import PeopleStore
 from tests.admin import seeding

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from admin.people.permission_words import PERMISSION_WORDS
 from admin.people.verdicts import verdict
-from gateway.access import ROLES, Grant, Permission, Person, allows
+from gateway.oversight.access import ROLES, Grant, Permission, Person, allows
 from gateway.store.identity.people import PeopleStore
 from tests.admin import seeding
 from tests.admin.listener import Browser, Listener

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from gateway.access import EVERYWHERE, Grant
 from gateway.audit.projector import Projector
 from gateway.errors import RequestInvalid
+from gateway.oversight.access import EVERYWHERE, Grant
 from gateway.store.engine import open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.people import PeopleStore

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from gateway.access import Grant, Role
+from gateway.oversight.access import Grant, Role
 from gateway.secrets.secret import Secret
 from gateway.store.identity.people import PeopleStore
 from tests.admin.listener import Browser, Listener, browsing

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from gateway.configured_policy import load_policy
+from gateway.assembly.configured_policy import load_policy
 from gateway.recall import record_facts
 from gateway.routing import TargetBoard, decision_digest
 from gateway.store.policies.documents import PolicyStore

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from admin.system.verdict import in_words, judged, listed, positions
-from gateway.workers import WorkerReport
+from gateway.oversight.workers import WorkerReport
 
 
 NOW_US = 1_800_000_000_000_000

@@ -5,8 +5,8 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+from gateway.oversight.workers import MemberReport
 from gateway.store.traffic.drifts import DriftTable
-from gateway.workers import MemberReport
 from tests.admin import seeding
 from tests.admin.listener import Browser, Listener
 from tests.admin.profiling import SAID, profiles

@@ -12,7 +12,7 @@ from admin.traffic.bill import bill_of
 from admin.traffic.story import Story, bars_of
 from admin.traffic.words import verdict_of
 from gateway.audit import offline
-from gateway.catalogue import cost
+from gateway.money.catalogue import cost
 from gateway.price import Price
 from gateway.types import Attempt, AuditRecord, Usage
 from tests.admin.listener import Browser, Listener

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from gateway.oversight.workers import EngineMemory
 from gateway.pool.capabilities import ENGINES
 from gateway.pool.figures import Figures, figures_of
-from gateway.workers import EngineMemory
 from local_engine.runner.memory import KvBudget
 from local_engine.serve.metrics import Metrics as EngineMetrics
 from local_engine.serve.wire import Stats

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from gateway.checkup import Checkup
 from gateway.clock import SystemClock
 from gateway.dialects.registry import DIALECTS
+from gateway.oversight.checkup import Checkup
 from gateway.providers.checking import Checker, question
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress, EgressLimits

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.checkup import Checkup, Step, skipped
 from gateway.clock import StoppedClock
 from gateway.errors import Exhausted
+from gateway.oversight.checkup import Checkup, Step, skipped
 from gateway.store.checkups import (
     CLAIM_WITHIN_US,
     END_WITHIN_US,

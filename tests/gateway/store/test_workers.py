@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway.oversight.workers import FORGOTTEN_AFTER_S, MemberReport, WorkerReport
 from gateway.store.engine import Database, open_database
 from gateway.store.workers import WorkerTable
-from gateway.workers import FORGOTTEN_AFTER_S, MemberReport, WorkerReport
 
 
 pytestmark = pytest.mark.anyio

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gateway.audit.memory import MemoryAuditLog
-from gateway.checkup import Checkup
 from gateway.clock import StoppedClock, SystemClock
-from gateway.deeds import OPERATORS
+from gateway.oversight.checkup import Checkup
+from gateway.oversight.deeds import OPERATORS
 from gateway.ports import Provider
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress, EgressLimits

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.alerting import Alerting, hour_message
 from gateway.audit.projection import ProjectedRecord
 from gateway.clock import StoppedClock
 from gateway.identity import Peppers
+from gateway.money.alerting import Alerting, hour_message
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.keys import KeyStore, NewKey, Place

@@ -11,14 +11,14 @@ from classifiers.calibration.maps import ChanceMap
 from classifiers.calibration.table import CalibrationTable, Entry, Scope
 from classifiers.calibration.threshold import Guarantee, Infeasible, Threshold
 from classifiers.complexity.model import load
-from gateway.alerting import Alerting, drift_message
 from gateway.audit.memory import MemoryAuditLog
 from gateway.configuration.sections import DriftSettings, InspectionSettings
-from gateway.deeds import Deeds
 from gateway.dialects.registry import DIALECTS
 from gateway.drift.judging import DAY_US, HOUR_US
 from gateway.inspection import Inspector
 from gateway.metrics import Metrics
+from gateway.money.alerting import Alerting, drift_message
+from gateway.oversight.deeds import Deeds
 from gateway.store.engine import open_database
 from gateway.store.traffic.drifts import CALM_LEAST
 from gateway.types import ChatRequest

@@ -13,11 +13,11 @@ from gateway.clock import SystemClock
 from gateway.configuration.disclosing import settings_digest
 from gateway.credentials import pepper
 from gateway.identity import Peppers
+from gateway.oversight.workers import WorkerReport, applied_us
 from gateway.store.engine import open_database
 from gateway.store.identity.keys import KeyStore
 from gateway.store.schema.version import newest_schema
 from gateway.store.workers import WorkerTable
-from gateway.workers import WorkerReport, applied_us
 from tests.running_gateway import CLAUDE_TARGET, DEMO, RunningGateway, Upstreams
 from tests.upstreams import Answer, RecordingUpstream
 

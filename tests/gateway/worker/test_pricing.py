@@ -10,7 +10,7 @@ from gateway.clock import StoppedClock
 from gateway.configuration.reading import parse_settings
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
-from gateway.price_file import PRICE_FILE_BYTES_MAX
+from gateway.money.price_file import PRICE_FILE_BYTES_MAX
 from gateway.store.engine import Database, open_database
 from gateway.store.money.price_files import CONFIGURED, OrderedMeanwhile, PriceFiles
 from gateway.store.money.price_proposals import PriceProposals

@@ -13,8 +13,8 @@ import pytest
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.projection import ProjectedRecord
 from gateway.clock import StoppedClock
-from gateway.deeds import Deeds
 from gateway.errors import AuditUnavailable
+from gateway.oversight.deeds import Deeds
 from gateway.store.custody.orders import Custody
 from gateway.store.custody.reveal_reports import RevealReports, weeks_before
 from gateway.store.engine import Database, open_database

@@ -13,12 +13,12 @@ from sqlalchemy import select, update
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.projector import Projector
 from gateway.batches import Batch, Line, LineEnd, Project
-from gateway.budgets import end_user_subject
 from gateway.clock import StoppedClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
+from gateway.money.budgets import end_user_subject
 from gateway.ports import KeptAnswer
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import PART_BYTES, FileStore

@@ -7,8 +7,8 @@ import pytest
 
 from gateway.audit.memory import MemoryAuditLog
 from gateway.clock import StoppedClock
-from gateway.deeds import OPERATORS
 from gateway.errors import AuditUnavailable
+from gateway.oversight.deeds import OPERATORS
 from gateway.store.custody.orders import Custody, CustodyRefused, Reveal
 from gateway.store.engine import open_database
 

@@ -15,6 +15,7 @@ from gateway.audit.verify import verify_directory
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock
 from gateway.errors import AuditUnavailable, NotReady, StartupRefused
+from gateway.oversight.workers import WorkerReport
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.gone_workers import GONE_AFTER_S, GoneWorkers
 from gateway.store.evidence.second_device import DatabaseDevice
@@ -23,7 +24,6 @@ from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.evidence.unended import UnendedReader
 from gateway.store.workers import WorkerTable
 from gateway.types import AuditRecord
-from gateway.workers import WorkerReport
 from tests.gateway.audit.samples import KEYS, LIMITS, journeys, make_log, record, running
 from tests.gateway.store.evidence.test_cut_off import started
 from tests.gateway.store.evidence.test_second_device import HASTY, StuckDisk

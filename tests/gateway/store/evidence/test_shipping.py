@@ -17,7 +17,7 @@ from gateway.audit.integrator import CheckpointFiles, Integrator
 from gateway.audit.projector import Projector
 from gateway.clock import SystemClock
 from gateway.errors import ConfigurationInvalid
-from gateway.exporting import as_spans, as_syslog
+from gateway.oversight.exporting import as_spans, as_syslog
 from gateway.providers.egress import Egress
 from gateway.providers.sinks import FileSink, HttpSink, SyslogSink
 from gateway.secrets.secret import Secret

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gateway.clock import StoppedClock
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.identity import KeyRecord, Peppers
-from gateway.key_scope import KeyScope, scope_of
+from gateway.oversight.key_scope import KeyScope, scope_of
 from gateway.store.engine import open_database
 from gateway.store.identity.key_scopes import ChangedMeanwhile, KeyProposal, KeyScopes
 from gateway.store.identity.keys import KeyStore, NewKey, Place

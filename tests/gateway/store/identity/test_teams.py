@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.access import Grant
 from gateway.clock import StoppedClock
 from gateway.errors import RequestInvalid
 from gateway.identity import Peppers
+from gateway.oversight.access import Grant
 from gateway.store.engine import Database, open_database
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.identity.people import PeopleStore

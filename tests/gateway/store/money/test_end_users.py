@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.budgets import Limit, MemoryLedger, end_user_account, end_user_reference
 from gateway.clock import StoppedClock
 from gateway.errors import BudgetExhausted
+from gateway.money.budgets import Limit, MemoryLedger, end_user_account, end_user_reference
 from gateway.store.engine import Database, open_database
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 from sqlalchemy import select
 
-from gateway.budgets import BudgetKey, Limit, WindowKind
 from gateway.clock import StoppedClock
+from gateway.money.budgets import BudgetKey, Limit, WindowKind
 from gateway.store.engine import Database, open_database
 from gateway.store.money.late_bookings import KEPT_US, LateBookings, LateCost
 from gateway.store.money.leases import LeaseTable

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from gateway.budgets import BudgetKey, Limit, WindowKind
 from gateway.clock import StoppedClock, SystemClock
 from gateway.errors import BudgetExhausted, NotReady
+from gateway.money.budgets import BudgetKey, Limit, WindowKind
 from gateway.store.engine import Database, open_database
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.budgets import BudgetKey, Limit
+from gateway.money.budgets import BudgetKey, Limit
 from gateway.store.money.slices import Budget, Claim, Lease, answer, roll, without
 
 

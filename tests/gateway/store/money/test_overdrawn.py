@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.budgets import Limit
 from gateway.clock import StoppedClock
+from gateway.money.budgets import Limit
 from gateway.store.engine import Database, open_database
 from tests.gateway.store.money.test_leased_ledger import ORG, LossyTable, ledger_on, state_of
 

@@ -8,9 +8,9 @@ import pytest
 from gateway.audit.memory import MemoryAuditLog
 from gateway.clock import StoppedClock
 from gateway.configuration.guarding import GuardRules
-from gateway.deeds import Deeds
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.identity import KeyTable, accounts_of
+from gateway.oversight.deeds import Deeds
 from gateway.rollout.trials import Trials
 from gateway.rollout.versions import PolicySet
 from gateway.routing import TargetBoard

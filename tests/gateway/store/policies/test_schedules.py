@@ -8,8 +8,8 @@ import pytest
 
 from gateway.audit.memory import MemoryAuditLog
 from gateway.clock import StoppedClock
-from gateway.deeds import Deeds
 from gateway.errors import AuditUnavailable, RequestInvalid
+from gateway.oversight.deeds import Deeds
 from gateway.store.engine import Database, open_database
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.scheduler import Scheduler

@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from gateway.audit.entries import encode_record, entry_bytes
 from gateway.audit.projection import START, ProjectedRecord
-from gateway.searching import parse
+from gateway.oversight.searching import parse
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.traffic import lists as traffic

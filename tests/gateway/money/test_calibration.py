@@ -3,9 +3,9 @@
 import pytest
 from msgspec import structs
 
-from gateway.calibration import SAMPLED_EVERY, Calibration
 from gateway.dialects.estimate import FAMILIES, estimate_text_tokens
 from gateway.dialects.token_count import count_input_tokens
+from gateway.money.calibration import SAMPLED_EVERY, Calibration
 from gateway.types import Usage
 from tests.gateway.dialects.samples import chat, messages, target
 

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from gateway.budgets import Limit
 from gateway.clock import StoppedClock
 from gateway.errors import BudgetExhausted, NotReady
+from gateway.money.budgets import Limit
 from gateway.store.engine import open_database
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable

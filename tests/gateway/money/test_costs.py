@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from gateway.audit.projector import Projector
-from gateway.budgets import Limit
 from gateway.clock import StoppedClock
 from gateway.configuration.sections import CurrencySettings
-from gateway.costs import (
+from gateway.errors import RequestInvalid
+from gateway.money.budgets import Limit
+from gateway.money.costs import (
     CostRow,
     chargeback,
     dearest,
@@ -22,7 +23,6 @@ from gateway.costs import (
     shown,
     total_of,
 )
-from gateway.errors import RequestInvalid
 from gateway.price import Price
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import DatabaseAuditSink

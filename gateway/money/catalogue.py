@@ -167,7 +167,7 @@ def load_catalogue(text: str, source: str) -> Catalogue:
 @cache
 def shipped_catalogue() -> Catalogue:
     """The catalogue that comes with the package; read once, because a start asks for it often."""
-    text = resources.files("gateway").joinpath("prices.toml").read_text(encoding="utf-8")
+    text = resources.files("gateway.money").joinpath("prices.toml").read_text(encoding="utf-8")
     return Catalogue(MappingProxyType(dict(load_catalogue(text, "prices.toml").models)))
 
 

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.catalogue import (
+from gateway.configuration.settings import TargetSettings
+from gateway.errors import ConfigurationInvalid
+from gateway.money.catalogue import (
     CAPABILITIES,
     PARAMETERS,
     Place,
@@ -18,8 +20,6 @@ from gateway.catalogue import (
     shipped_catalogue,
     worst_cost,
 )
-from gateway.configuration.settings import TargetSettings
-from gateway.errors import ConfigurationInvalid
 from gateway.price import Price
 from gateway.types import Usage
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from gateway import rhythm
 from gateway.clock import Clock
 from gateway.configuration.settings import AuditSettings
-from gateway.deeds import Deeds
+from gateway.oversight.deeds import Deeds
 from gateway.telemetry import Event, logger
 from gateway.upkeep import Duty
 

@@ -7,9 +7,9 @@ from structlog.testing import capture_logs
 
 from gateway.errors import UpstreamMalformed
 from gateway.ports import ServedModel
-from gateway.probing import NOT_SERVED, Prober
 from gateway.providers.engine import EngineModel
 from gateway.providers.scripted import ScriptedProvider
+from gateway.worker.probing import NOT_SERVED, Prober
 from tests.gateway.providers.samples import HOME, make_target
 
 

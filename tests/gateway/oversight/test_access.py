@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.access import (
+from gateway.errors import RequestInvalid
+from gateway.oversight.access import (
     EVERYWHERE,
     ROLE_PERMISSIONS,
     ROLES,
@@ -15,7 +16,6 @@ from gateway.access import (
     may_grant,
     organisations_of,
 )
-from gateway.errors import RequestInvalid
 from gateway.secrets.passwords import LENGTH_MAX, hash_password, proves
 from gateway.secrets.secret import Secret
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from gateway.workers import (
+from gateway.oversight.workers import (
     LOST_AFTER_PERIODS,
     REVISIONS_KEPT,
     Applied,

@@ -13,9 +13,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gateway.budgets import level_of, template_of
 from gateway.clock import Clock
 from gateway.errors import Exhausted
+from gateway.money.budgets import level_of, template_of
 from gateway.ports import Allowance, Standing
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.admission.sealing import sealed_in
 from gateway.conversation import BLOCK_MARK, ITEM_MARK
 from gateway.dialects.registry import DIALECTS
-from gateway.sealing import sealed_in
 from gateway.types import DialectName
 
 

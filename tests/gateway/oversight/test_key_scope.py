@@ -5,7 +5,7 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from gateway.key_scope import KeyScope, changes, is_widening, new_models, scope_of
+from gateway.oversight.key_scope import KeyScope, changes, is_widening, new_models, scope_of
 
 
 NARROW = scope_of(["house"], 1_000, ["team"], "warn")

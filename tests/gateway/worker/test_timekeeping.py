@@ -5,8 +5,14 @@ import pytest
 from gateway.audit.memory import MemoryAuditLog
 from gateway.clock import StoppedClock
 from gateway.configuration.settings import AuditSettings
-from gateway.deeds import OPERATORS, Deeds
-from gateway.timekeeping import NOT_TOLD, ClockReading, ClockStatements, clock_duties, kernel_clock
+from gateway.oversight.deeds import OPERATORS, Deeds
+from gateway.worker.timekeeping import (
+    NOT_TOLD,
+    ClockReading,
+    ClockStatements,
+    clock_duties,
+    kernel_clock,
+)
 
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from gateway.bounds import check_bounds
+from gateway.admission.bounds import check_bounds
 from gateway.configuration.settings import Limits
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import ContextTooLong, RequestInvalid

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from gateway.alerting import Alerting
+from gateway.assembly.wiring import provider_config
 from gateway.caching.response_cache import AnswerPlace, ResponseCache
 from gateway.caching.sealed_replies import ReplySeal
 from gateway.clock import Clock
@@ -22,12 +22,13 @@ from gateway.credentials import (
     source_of,
 )
 from gateway.errors import ConfigurationInvalid
+from gateway.money.alerting import Alerting
+from gateway.money.rates import LocalRates, Rates
 from gateway.ports import ModelHost, Provider
 from gateway.providers.egress import Egress
 from gateway.providers.engine import EngineProvider
 from gateway.providers.registry import build_provider, model_hosts, pools_among
 from gateway.providers.webhook import WebHook
-from gateway.rates import LocalRates, Rates
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.keeper import (
     LocalPlace,
@@ -42,7 +43,6 @@ from gateway.store.money.leases import LeaseTable
 from gateway.store.sealed_secrets import DatabasePlace, SealedSecretTable
 from gateway.store.spare_secrets import SpareSecretTable
 from gateway.telemetry import Event, logger
-from gateway.wiring import provider_config
 
 
 class Places:
@@ -230,7 +230,7 @@ def make_shipping(
     if not settings.sinks:
         return None
     # Whoever has no sink does not wait for its parts at the start.
-    make = import_module("gateway.outlets").make_shipper
+    make = import_module("gateway.assembly.outlets").make_shipper
     perform: Callable[[], Awaitable[object]] = make(settings, egress, database, clock).perform
     return perform
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gateway.errors import RequestInvalid
-from gateway.planner import Hardware, Load, Model, plan, read_model, sessions_that_fit
+from gateway.oversight.planner import Hardware, Load, Model, plan, read_model, sessions_that_fit
 
 
 DENSE = Model(layers=128, kv_heads=8, head_dim=128, parameters=405 * 10**9)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.budgets import FOREVER_US, WindowKind, window_end_us, window_start_us
+from gateway.money.budgets import FOREVER_US, WindowKind, window_end_us, window_start_us
 
 
 def us(text: str) -> int:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.budgets import Limit, WindowKind, checked_zone, window_end_us, window_start_us
 from gateway.clock import StoppedClock
 from gateway.errors import BudgetExhausted, RequestInvalid
 from gateway.identity import Peppers
+from gateway.money.budgets import Limit, WindowKind, checked_zone, window_end_us, window_start_us
 from gateway.store.engine import Database, open_database
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.money.leased_ledger import LeasedLedger

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from gateway.budgets import level_of
+from gateway.money.budgets import level_of
 from gateway.telemetry import Event, logger
 
 

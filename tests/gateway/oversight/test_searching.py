@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.searching import (
+from gateway.oversight.searching import (
     CLASSES,
     FIELDS,
     FILTER_CHARS_MAX,

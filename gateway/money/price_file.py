@@ -4,9 +4,9 @@ import asyncio
 
 from msgspec import Struct
 
-from gateway.catalogue import Catalogue, load_catalogue, shipped_catalogue
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
+from gateway.money.catalogue import Catalogue, load_catalogue, shipped_catalogue
 
 
 PRICE_FILE_BYTES_MAX = 4 * 1024 * 1024

@@ -6,8 +6,8 @@ would cost their quota. It knows providers by their port only.
 
 from collections.abc import Callable, Collection, Mapping
 
-from gateway.catalogue import refine_target
 from gateway.errors import UpstreamFailed
+from gateway.money.catalogue import refine_target
 from gateway.ports import ModelHost, Provider, ServedModel
 from gateway.routing import TargetBoard
 from gateway.telemetry import Event, logger

@@ -1,0 +1,1 @@
+"""Settings → parts of a worker, each built in one place."""

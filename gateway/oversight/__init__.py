@@ -1,0 +1,1 @@
+"""What people who look after an installation may do, look for and are told."""
