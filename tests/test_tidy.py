@@ -1,6 +1,7 @@
 """The house rules of CONTRIBUTING.md as code: what ruff, mypy and import-linter do not look at."""
 
 import ast
+import configparser
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -10,10 +11,11 @@ import pytest
 
 from gateway.dialects.registry import DIALECTS
 from gateway.providers.registry import KINDS
+from tests import rooms
 
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("gateway", "policies", "classifiers", "local_engine", "migrations", "admin")
+PACKAGES = rooms.PACKAGES
 TEXT_SUFFIXES = {
     *(".py", ".md", ".toml", ".txt", ".in", ".html", ".css", ".json", ".mako", ".yml", ".yaml"),
     *(".sh", ".cfg", ".ini", ""),
@@ -54,9 +56,6 @@ UPSTREAM_NAMES = {*KINDS, *DIALECTS, "vllm", "sglang", "claude", "gpt", "ollama"
 
 NESTING = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-
-_FOLDER_LINE = re.compile(r"^\W*`((?:[a-z0-9_]+/)+)`")
-_NAMED_FILE = re.compile(r"`([a-z0-9_/]+\.py)`")
 
 
 @cache
@@ -157,23 +156,22 @@ def test_no_upstreams_name_is_compared_outside_its_adapter() -> None:
     assert found == []
 
 
-def test_the_code_map_names_every_source_file() -> None:
-    named = _code_map()
-    missing = [
-        name_of(file)
-        for file in sources()
-        # A migration is named by its number, and a new one changes nothing on the map.
-        if file.name != "__init__.py" and file.parent.name != "versions"
-        if name_of(file) not in named
-    ]
+def test_the_map_is_the_one_that_modules_draw() -> None:
+    """Where it is not, `python -m tests.rooms` draws it."""
+    of_rooms = ROOT.joinpath("ARCHITECTURE.md").read_text(encoding="utf-8")
 
-    assert missing == []
+    assert ROOT.joinpath("docs", "rooms.md").read_text(encoding="utf-8") == rooms.every_file()
+    assert of_rooms == rooms.drawn(of_rooms)
+    assert of_rooms.count("`gateway/audit/`") == 1
 
 
-def test_the_code_map_names_no_file_that_is_not_there() -> None:
-    gone = [name for name in sorted(_code_map()) if not ROOT.joinpath(name).exists()]
+def test_the_map_shows_the_directions_that_are_held() -> None:
+    contract = configparser.ConfigParser()
+    contract.read(ROOT / ".importlinter")
+    layers = contract["importlinter:contract:gateway"]["layers"].strip()
+    directions = ROOT.joinpath("ARCHITECTURE.md").read_text(encoding="utf-8")
 
-    assert gone == []
+    assert f"```\n{layers}\n```" in directions.partition("\n## Directions\n")[2]
 
 
 def test_no_text_holds_a_path_of_a_machine_or_the_host_of_a_registry() -> None:
@@ -380,23 +378,6 @@ def _compared_words(node: ast.AST) -> Iterator[str]:
         for each in ast.walk(part):
             if isinstance(each, ast.Constant) and isinstance(each.value, str):
                 yield each.value.lower().rstrip("-_/:")
-
-
-def _code_map() -> set[str]:
-    """Files under "Code map" in ARCHITECTURE.md: by path, or by name below their folder's line."""
-    text = ROOT.joinpath("ARCHITECTURE.md").read_text(encoding="utf-8")
-    section = text.partition("\n## Code map\n")[2].partition("\n## ")[0]
-    named: set[str] = set()
-    folder = ""
-    for line in section.splitlines():
-        if found := _FOLDER_LINE.match(line):
-            folder = found[1]
-        for name in _NAMED_FILE.findall(line):
-            if "/" in name:
-                named.add(name)
-            elif folder:
-                named.add(folder + name)
-    return named
 
 
 @cache

@@ -1,1 +1,1 @@
-"""Sensitive data: which identifiers, contacts and secrets a text contains."""
+"""Sensitive data: which identifiers, contacts, secrets, names and addresses a text contains."""

@@ -1,1 +1,1 @@
-"""Sequences, sampling params and the scheduler; pure Python, without torch."""
+"""Sequences, blocks and the scheduler; pure Python, without torch."""

@@ -1,1 +1,1 @@
-"""Paged attention, quantised products and other hot loops: each with a torch reference."""
+"""Attention over pages and products with fixed weights, each with a torch reference."""

@@ -1,1 +1,1 @@
-"""The Llama family: specification, decoder, weights and their manifest."""
+"""Specification, decoder, weights and their manifest."""

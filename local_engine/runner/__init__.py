@@ -1,1 +1,1 @@
-"""Runs the decoder: prefill, decode steps and sampling on one device."""
+"""Runs steps of the scheduler on one device."""

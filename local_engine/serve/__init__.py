@@ -1,1 +1,1 @@
-"""The engine process: engine facade, OpenAI-compatible HTTP, metrics."""
+"""The engine's two processes: OpenAI-compatible HTTP, and the worker that computes."""

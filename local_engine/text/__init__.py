@@ -1,1 +1,1 @@
-"""Between text and tokens: tokenizer, chat template, incremental detokenisation."""
+"""Between text and tokens: tokenizer, chat template, incremental detokenisation, grammars."""

@@ -1,1 +1,1 @@
-"""How the tagger is trained: generated text, the shared training files, a small network in numpy."""
+"""How the tagger is trained: generated text, shared files, a small network in numpy."""

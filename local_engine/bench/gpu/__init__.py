@@ -1,1 +1,1 @@
-"""The GPU rows of `gatewright engine bench`; importing this needs neither a GPU nor Triton."""
+"""The GPU rows, as fractions of floors that follow from ceilings measured in the same run."""

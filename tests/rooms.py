@@ -1,0 +1,87 @@
+"""`python -m tests.rooms`: the map of the house, made from what modules say of themselves.
+
+`docs/rooms.md` names every source file with the first line of its docstring; the rooms, one line
+each, stand in ARCHITECTURE.md. `tests/test_tidy.py` compares both with what is made here.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PACKAGES: Final = ("gateway", "policies", "classifiers", "local_engine", "migrations", "admin")
+BY_NUMBER: Final = "migrations/versions"
+"""Its files are named by number and date; what each does is in its own first line."""
+_INTRODUCTION: Final = """# Every room, file by file
+
+Made from the first line of each module by `python -m tests.rooms`; a test keeps it true.
+The way through the house and which way things may lean are in
+[ARCHITECTURE.md](../ARCHITECTURE.md).
+"""
+_ROOMS = re.compile(r"(?<=\n## Rooms\n).*?(?=\n## )", re.DOTALL)
+
+
+def rooms() -> Iterator[Path]:
+    """Folders with source files, each before what lies in it."""
+    for package in PACKAGES:
+        folders = {file.parent for file in ROOT.joinpath(package).rglob("*.py")}
+        yield from sorted(each for each in folders if "node_modules" not in each.parts)
+
+
+def first_line(file: Path) -> str:
+    """What a module says it is for, without its full stop."""
+    said = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return said.partition("\n")[0].removesuffix(".")
+
+
+def name_of(room: Path) -> str:
+    return room.relative_to(ROOT).as_posix()
+
+
+def purpose(room: Path) -> str:
+    """What a folder is for; alembic's own has no package to say so."""
+    file = room / "__init__.py"
+    return first_line(file) if file.exists() else first_line(room / "env.py")
+
+
+def every_file() -> str:
+    """The whole of docs/rooms.md."""
+    parts = [_INTRODUCTION]
+    for room in rooms():
+        parts.append(f"\n## `{name_of(room)}/`\n\n{purpose(room)}.\n")
+        files = sorted(file for file in room.glob("*.py") if file.name != "__init__.py")
+        if files and name_of(room) != BY_NUMBER:
+            rows = [f"| `{file.name}` | {_cell(first_line(file))} |\n" for file in files]
+            parts.append("\n| file | what for |\n|---|---|\n" + "".join(rows))
+    return "".join(parts)
+
+
+def every_room() -> str:
+    """The table of rooms, as it stands in ARCHITECTURE.md."""
+    rows = [f"| `{name_of(room)}/` | {_cell(purpose(room))} |\n" for room in rooms()]
+    return (
+        "\nEvery file of each, with what it is for, is in [docs/rooms.md](docs/rooms.md).\n"
+        "\n| room | what happens there |\n|---|---|\n" + "".join(rows)
+    )
+
+
+def drawn(architecture: str) -> str:
+    """The text of ARCHITECTURE.md with the rooms that there are."""
+    return _ROOMS.sub(lambda _: every_room(), architecture)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|")
+
+
+def main() -> None:
+    map_of_all, map_of_rooms = ROOT / "docs" / "rooms.md", ROOT / "ARCHITECTURE.md"
+    map_of_all.write_text(every_file(), encoding="utf-8")
+    map_of_rooms.write_text(drawn(map_of_rooms.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
