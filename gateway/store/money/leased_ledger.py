@@ -92,14 +92,11 @@ class LeasedLedger:
         """False while the database takes no reports; requests then live on what is leased."""
 
     async def start(self) -> None:
-        """Write off what an earlier run left, learn the limits, begin to report.
-
-        Raises:
-            NotReady: the database does not answer.
-        """
+        """Write off what an earlier run left, learn limits, begin to report; raises NotReady."""
         await self._leases.write_off(self._holder)
         await self.refresh()
         self._flusher = asyncio.create_task(self._flush_forever(), name="ledger-flush")
+        self._flusher.add_done_callback(self._stop_reporting)
 
     async def refresh(self) -> None:
         """Learn limits anew, to be called when the revision changed.
@@ -203,7 +200,7 @@ class LeasedLedger:
         self._is_closing = True
         self._hurry.set()
         if self._flusher is not None:
-            await self._flusher
+            await asyncio.wait([self._flusher])
         if self._round is not None:  # A caller who left may have left it running.
             await asyncio.wait([self._round])
         async with self._exchanging:
@@ -378,6 +375,9 @@ class LeasedLedger:
             self._others.clear()
             self._paths.clear()
             await self._leases.forget_past_users()
+
+    def _stop_reporting(self, _: asyncio.Task[None]) -> None:
+        self.is_reporting = self._is_closing  # ended by anything else, it must not look well
 
     async def _flush_forever(self) -> None:
         while not self._is_closing:

@@ -372,3 +372,22 @@ async def test_a_request_that_is_cancelled_while_it_waits_reserves_nothing(
     await spend(ledger, 1000)
     await ledger.close()
     assert await state_of(table) == (1000, 0, 0)
+
+
+async def test_a_reporter_that_ends_by_a_fault_is_seen_and_what_is_leased_goes_back(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with workers_on(database_url, 1, 0.01) as (table, (ledger,)):
+        await table.set_limit(Limit("org:acme", 10**9))
+        await ledger.start()
+        await spend(ledger, 1000)
+
+        async def fault() -> None:
+            raise ArithmeticError
+
+        monkeypatch.setattr(ledger, "flush", fault)
+        await becomes(ledger, reporting=False)
+        monkeypatch.undo()
+        await ledger.close()
+
+        assert await state_of(table) == (1000, 0, 10**9 - 1000)
