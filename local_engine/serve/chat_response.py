@@ -94,7 +94,7 @@ class ChatResponse:
             events += self._chunk(choice, delta, logprobs=shown, tokens=tokens)
         if output.finish_reason is not None:
             reason = choice.finish_reason(output.finish_reason)
-            events += self._chunk(choice, {}, finish_reason=reason)
+            events += self._chunk(choice, {}, finish_reason=reason, stop_reason=output.stopped_by)
         return events
 
     def usage_event(self) -> bytes:
@@ -124,6 +124,7 @@ class ChatResponse:
             "message": message,
             "logprobs": self._logprobs(choice, tokens),
             "finish_reason": choice.finish_reason(outputs[-1].finish_reason),
+            "stop_reason": outputs[-1].stopped_by,
         }
         if self._wants_token_ids:
             found["token_ids"] = choice.generation.output_token_ids
@@ -135,6 +136,7 @@ class ChatResponse:
         delta: Json,
         *,
         finish_reason: str | None = None,
+        stop_reason: str | None = None,
         logprobs: Json | None = None,
         tokens: Many[Token] = (),
     ) -> bytes:
@@ -144,6 +146,8 @@ class ChatResponse:
             "logprobs": logprobs,
             "finish_reason": finish_reason,
         }
+        if finish_reason is not None:
+            found["stop_reason"] = stop_reason
         if self._wants_token_ids:
             found["token_ids"] = [token.token_id for token in tokens]
         body = {**self._head, "object": "chat.completion.chunk", "choices": [found]}

@@ -137,6 +137,8 @@ class _Writer:
             "logprobs": self._logprobs(list(output.tokens)),
             "finish_reason": output.finish_reason,
         }
+        if output.finish_reason is not None:
+            choice["stop_reason"] = output.stopped_by
         if self._request.return_token_ids:
             choice["token_ids"] = [token.token_id for token in output.tokens]
         return as_event(msgspec.json.encode({**self._head, "choices": [choice]}))
@@ -162,6 +164,7 @@ class _Writer:
             "text": text,
             "logprobs": self._logprobs(tokens),
             "finish_reason": outputs[-1].finish_reason,
+            "stop_reason": outputs[-1].stopped_by,
         }
         if self._request.return_token_ids:
             choice["token_ids"] = generation.output_token_ids

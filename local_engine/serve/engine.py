@@ -75,6 +75,8 @@ class Output:
     text: str
     tokens: tuple[Token, ...]
     finish_reason: FinishReason | None = None
+    stopped_by: str | None = None
+    """The stop string of the request that ended it, if one did."""
 
 
 @dataclass(slots=True)
@@ -230,8 +232,8 @@ class Engine:
                 shown.append(token)
             release = stop_filter.push(fresh)
             text += release.text
-            if release.is_stopped:
-                return Output(text, tuple(shown), FinishReason.STOP)
+            if release.stopped_by is not None:
+                return Output(text, tuple(shown), FinishReason.STOP, release.stopped_by)
         if reason is not None:
             text += stop_filter.finish()
         return Output(text, tuple(shown), reason)

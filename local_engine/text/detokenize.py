@@ -48,10 +48,10 @@ class IncrementalDetokenizer:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Text that may be shown, and whether a stop string ended the output."""
+    """Text that may be shown, and the stop string that ended the output, if one did."""
 
     text: str
-    is_stopped: bool
+    stopped_by: str | None = None
 
 
 class StopStringFilter:
@@ -64,14 +64,14 @@ class StopStringFilter:
     def push(self, text: str) -> Release:
         held = self._held + text
         # The one that is complete first wins, so that the cut does not depend on the pieces.
-        found = [(at + len(stop), at) for stop in self._stop if (at := held.find(stop)) >= 0]
+        found = [(at + len(stop), at, stop) for stop in self._stop if (at := held.find(stop)) >= 0]
         if found:
             self._held = ""
-            _, start = min(found)
-            return Release(held[:start], is_stopped=True)
+            _, start, stop = min(found)
+            return Release(held[:start], stop)
         keep = self._longest_possible_start(held)
         self._held = held[len(held) - keep :]
-        return Release(held[: len(held) - keep], is_stopped=False)
+        return Release(held[: len(held) - keep])
 
     def finish(self) -> str:
         """The held back text: it did not become a stop string."""

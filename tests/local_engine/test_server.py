@@ -147,6 +147,8 @@ def test_a_length_cap_and_a_stop_string_end_the_answer(client: openai.OpenAI) ->
     stopped = ask(client, QUESTION, stop=["audit rec", "never"])
     assert stopped.choices[0].finish_reason == "stop"
     assert stopped.choices[0].message.content == "A receipt proves that the "
+    assert stopped.choices[0].stop_reason == "audit rec"
+    assert short.choices[0].stop_reason is None
 
 
 def test_a_seed_repeats_a_sampled_answer(client: openai.OpenAI) -> None:

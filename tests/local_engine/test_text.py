@@ -59,18 +59,18 @@ def test_a_stop_string_cuts_the_same_wherever_the_text_is_split(
     text: str, stop: list[str], cuts: list[int]
 ) -> None:
     stop_filter = StopStringFilter(stop)
-    shown, is_stopped = "", False
+    shown, stopped_by = "", None
     bounds = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     for start, end in pairwise(bounds):
         release = stop_filter.push(text[start:end])
         shown += release.text
-        if release.is_stopped:
-            is_stopped = True
+        if release.stopped_by is not None:
+            stopped_by = release.stopped_by
             break
-    if not is_stopped:
+    if stopped_by is None:
         shown += stop_filter.finish()
-    ends = [(text.find(one) + len(one), text.find(one)) for one in stop if one in text]
-    assert is_stopped == bool(ends)
+    ends = [(text.find(one) + len(one), text.find(one), one) for one in stop if one in text]
+    assert stopped_by == (min(ends)[2] if ends else None)
     assert shown == (text[: min(ends)[1]] if ends else text)
 
 

@@ -7,7 +7,14 @@ import msgspec
 from gateway.dialects import body
 from gateway.dialects.estimate import estimate_output_tokens
 from gateway.dialects.naming import message_id, tool_id
-from gateway.dialects.openai_chat.wire import Reply, ReplyMessage, ReplyToolCall, UsageWire
+from gateway.dialects.openai_chat.wire import (
+    ChunkChoice,
+    Reply,
+    ReplyChoice,
+    ReplyMessage,
+    ReplyToolCall,
+    UsageWire,
+)
 from gateway.errors import UpstreamMalformed
 from gateway.types import Completion, Delta, ToolCall, Usage
 
@@ -54,6 +61,7 @@ def decode_reply(raw: bytes) -> Completion:
         stop_reason = "content_filter"
     elif calls and stop_reason == "end":
         stop_reason = "tool_use"
+    stop_sequence = stopped_by(choice) if stop_reason == "end" else None
     reasoning = message.reasoning_content or message.reasoning
     return Completion(
         raw=raw,
@@ -61,12 +69,18 @@ def decode_reply(raw: bytes) -> Completion:
         model=wire.model or "",
         text=message.content or "",
         tool_calls=calls,
-        stop_reason=stop_reason,
-        stop_sequence=None,
+        stop_reason=stop_reason if stop_sequence is None else "stop_sequence",
+        stop_sequence=stop_sequence,
         usage=usage_of(wire.usage, wire.service_tier) or _estimated(wire),
         thinking=(Delta("thinking", reasoning),) if reasoning else (),
         refusal=message.refusal or "",
     )
+
+
+def stopped_by(choice: ReplyChoice | ChunkChoice) -> str | None:
+    """The stop string that ended an answer, where an upstream tells it; OpenAI does not."""
+    told = choice.stop_reason or choice.matched_stop
+    return told if isinstance(told, str) else None
 
 
 def _tool_call(call: ReplyToolCall, identity: str, index: int) -> ToolCall:

@@ -4,7 +4,7 @@ import msgspec
 
 from gateway.dialects import sse
 from gateway.dialects.naming import tool_id
-from gateway.dialects.openai_chat.reply import STOP_REASONS, usage_of
+from gateway.dialects.openai_chat.reply import STOP_REASONS, stopped_by, usage_of
 from gateway.dialects.openai_chat.wire import Chunk, ChunkChoice, ReplyMessage, ReplyToolCall
 from gateway.errors import UpstreamMalformed
 from gateway.types import Delta, StreamEvent
@@ -113,7 +113,10 @@ class ChatStreamDecoder:
             reason = STOP_REASONS.get(choice.finish_reason, "end")
             if reason == "end" and self._calls_count:
                 reason = "tool_use"
-            deltas.append(Delta("stop", stop_reason=reason))
+            stop_sequence = stopped_by(choice) if reason == "end" else None
+            if stop_sequence is not None:
+                reason = "stop_sequence"
+            deltas.append(Delta("stop", stop_reason=reason, stop_sequence=stop_sequence))
         return has_content
 
     def _rare(self, piece: ReplyMessage, deltas: list[Delta]) -> None:

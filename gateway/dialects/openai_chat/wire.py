@@ -185,6 +185,10 @@ class ReplyMessage(Struct):
 class ReplyChoice(Struct):
     message: ReplyMessage
     finish_reason: str | None = None
+    stop_reason: object = None
+    """vLLM's and our own engine's: the stop string, or the token, that ended the answer."""
+    matched_stop: object = None
+    """The same in SGLang's words."""
 
 
 class Reply(Struct):
@@ -199,6 +203,8 @@ class ChunkChoice(Struct):
     delta: ReplyMessage | None = None
     finish_reason: str | None = None
     index: int = 0
+    stop_reason: object = None
+    matched_stop: object = None
 
 
 class Chunk(Struct):

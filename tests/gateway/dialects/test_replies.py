@@ -197,6 +197,25 @@ def test_rule_23_the_stop_sequence_that_matched_is_kept_where_there_is_a_word_fo
     assert ANTHROPIC.decode_reply(raw).stop_sequence == "END"
 
 
+@pytest.mark.parametrize(
+    ("said", "reason", "stop"),
+    [
+        ({"stop_reason": "END"}, "stop_sequence", "END"),
+        ({"matched_stop": "END"}, "stop_sequence", "END"),
+        ({"stop_reason": 128009}, "end_turn", None),
+        ({"stop_reason": {"a": 1}, "matched_stop": None}, "end_turn", None),
+        ({}, "end_turn", None),
+    ],
+)
+def test_rule_23_what_in_house_engines_say_of_the_end_is_kept(
+    said: dict[str, Any], reason: str, stop: str | None
+) -> None:
+    """vLLM and our engine in one word, SGLang in another; a token's number is no sequence."""
+    choice = {"index": 0, "message": {"content": "x"}, "finish_reason": "stop"} | said
+    answer = as_message(completion({}, choices=[choice]))
+    assert (answer.stop_reason, answer.stop_sequence) == (reason, stop)
+
+
 def test_rule_38_our_input_counts_cached_tokens_and_keeps_the_kinds_of_writes_apart() -> None:
     assert ANTHROPIC.decode_reply(message()).usage == Usage(
         input_tokens=45,

@@ -237,6 +237,13 @@ def test_rule_32_reasoning_comes_before_text_in_a_block_of_its_own() -> None:
     assert starts == ["thinking", "text"]
 
 
+def test_rule_23_the_stop_sequence_that_ended_a_stream_is_told() -> None:
+    end = {"index": 0, "delta": {}, "finish_reason": "stop", "stop_reason": "END"}
+    stream = chunk({"content": "Hi"}) + chunk({}, choices=[end]) + b"data: [DONE]\n\n"
+    ending = datas(recoded("openai_chat", stream, MESSAGES))[-2]["delta"]
+    assert (ending["stop_reason"], ending["stop_sequence"]) == ("stop_sequence", "END")
+
+
 def test_calls_that_all_bear_the_same_number_are_told_apart_by_their_ids() -> None:
     stream = chunk(call_piece(0, "{}", id="a", name="f")) + chunk(
         call_piece(0, "{}", id="b", name="g")
