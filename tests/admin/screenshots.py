@@ -22,9 +22,11 @@ from gateway.identity import Peppers
 from gateway.money.budgets import BudgetKey
 from gateway.money.catalogue import cost, shipped_catalogue
 from gateway.oversight.access import ROLES, Grant
+from gateway.oversight.key_scope import scope_of
 from gateway.oversight.workers import Applied
 from gateway.price import Price
 from gateway.store.custody.reviews import DAY_US, Review, ReviewStore
+from gateway.store.identity.key_scopes import KeyScopes
 from gateway.store.identity.keys import KeyStore
 from gateway.store.identity.people import PeopleStore
 from gateway.store.identity.teams import TeamStore
@@ -108,6 +110,7 @@ async def fill(listener: Listener) -> str:
         await submitted(writer, STRICTER, "confidential stays home too, T-140")
     await _comply(listener)
     await _price(listener)
+    await _ask_for_more(listener)
     return shown
 
 
@@ -216,6 +219,22 @@ async def _price(listener: Listener) -> None:
         await HourWatch(
             database, listener.clock, listener.settings.alerts.dear_hour_microusd
         ).tend()
+
+
+async def _ask_for_more(listener: Listener) -> None:
+    """A key that somebody wants to do more, and a person whose content somebody wants erased."""
+    key = await seeding.issue(listener, "field service", models=frozenset({"house"}))
+    async with listener.database() as database:
+        scopes = KeyScopes(database, listener.clock)
+        seen = scope_of(["house"], None, [], "warn")
+        wanted = scope_of(["house", "claude"], None, [], "warn")
+        reason = "manuals with drawings, T-151"
+        await scopes.propose("acme", key, wanted, seen=seen, actor="petra", reason=reason)
+    async with browsing(listener) as browser:
+        await browser.sign_in_as("mira", seeding.PASSWORD)
+        case = {"scope": "user", "user": "4711", "law": "gdpr", "ticket": "DSR-88", "deed": "open"}
+        answer, _ = await browser.send("POST", "/o/acme/compliance/erasures", case)
+        await browser.send("POST", f"{answer.headers['location']}/ask", {"typed": "DSR-88"})
 
 
 async def _spend(listener: Listener) -> None:
