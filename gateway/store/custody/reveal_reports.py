@@ -22,6 +22,8 @@ from gateway.store.speech import insert_into
 
 CLAIM_US: Final = 60_000_000
 """Whoever claimed a report and is not done with it by then gives it up to others."""
+SENT_US: Final = 7 * 86_400_000_000
+"""Later than that a report is not sent: a new web hook asks for no old weeks."""
 SETTLED_US: Final = (REVEAL_MINUTES_MAX + 5) * 60_000_000
 """So long after a week nothing is read any more that was approved in it, by any process's clock."""
 WEEKS_BACK: Final = 4
@@ -130,7 +132,8 @@ class RevealReports:
     async def due(self) -> list[RevealReport]:
         """See `gateway.money.alerting.Alerts`: reports that nobody sends, claimed for a minute."""
         now_us = self._clock.utc_us()
-        late = (_T.made_us > 0) & (_T.sent_us == 0) & (_T.claimed_us <= now_us - CLAIM_US)
+        late = (_T.made_us > now_us - SENT_US) & (_T.sent_us == 0)
+        late &= _T.claimed_us <= now_us - CLAIM_US
         query = select(reveal_reports).where(late).order_by(_T.since_us).limit(_AT_ONCE)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()

@@ -23,6 +23,8 @@ HourKind = Literal["team", "key"]
 KINDS: Final[tuple[HourKind, ...]] = get_args(HourKind)
 CLAIM_US: Final = 60_000_000
 DUE_MAX: Final = 100
+TOLD_US: Final = 24 * HOUR_US
+"""Later than that a web hook is not told of an hour: it may be a new one, which asks for none."""
 LOOKED_AT_MAX: Final = 300
 KEPT_US: Final = 400 * 24 * HOUR_US
 _NAMES_AT_ONCE: Final = 200
@@ -174,7 +176,8 @@ class UnusualHours:
     async def due(self) -> list[UnusualHour]:
         """Hours that no web hook was told of, each claimed for a minute."""
         now_us = self._clock.utc_us()
-        untold = and_(_U.told_us == 0, _U.claimed_us <= now_us - CLAIM_US)
+        is_fresh = _U.hour_us > now_us - HOUR_US - TOLD_US
+        untold = and_(_U.told_us == 0, _U.claimed_us <= now_us - CLAIM_US, is_fresh)
         found = await self._read(
             select(unusual_hours).where(untold).order_by(_U.hour_us).limit(DUE_MAX)
         )

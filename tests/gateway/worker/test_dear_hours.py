@@ -163,6 +163,17 @@ async def test_a_web_hook_that_did_not_take_it_is_told_again_after_a_minute(worl
     assert len(world.hook.told) == 1
 
 
+async def test_a_web_hook_that_is_new_hears_of_no_old_hours(world: World) -> None:
+    key = await world.key("wild")
+    await world.spend(key, 1, *range(1, 22))
+    await world.spend(key, 50, 0)
+    world.hook.refuses = 1
+    await world.watch.tend()
+    world.clock.advance(2 * 86_400.0)
+    await world.watch.tend()
+    assert (len(await world.names()), world.hook.told) == (1, [])
+
+
 async def test_cents_little_history_and_hours_long_over_alarm_nobody(world: World) -> None:
     cents = await world.key("cents")
     young, past = await world.key("young", "new"), await world.key("past")

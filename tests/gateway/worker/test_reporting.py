@@ -224,6 +224,18 @@ async def test_a_full_log_and_a_hook_that_refuses_only_delay_it(world: World) ->
     assert (len(world.recorded()), len(world.told())) == (1, 1)
 
 
+async def test_a_web_hook_that_is_new_hears_of_no_old_weeks(world: World) -> None:
+    world.clock.advance(5 * DAY_S)
+    world.hook.refuses = 10
+    await world.workers[0].tend()
+    assert world.recorded()
+    world.hook.refuses = 0
+    world.clock.advance(6 * DAY_S)
+    assert [each.organisation for each in await world.reports.due()] == ["acme"]
+    world.clock.advance(1.5 * DAY_S)
+    assert await world.reports.due() == []
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "America/New_York", "Europe/London"])
 def test_weeks_begin_on_monday_at_midnight_where_the_organisation_is(zone: str) -> None:
     now = datetime(2027, 4, 7, 12, tzinfo=ZoneInfo(zone))
