@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Integer, LargeBinary, Table, delete, insert, update
-from sqlalchemy.types import Float
+from sqlalchemy import delete, update
 
 from gateway.clock import StoppedClock
 from gateway.store.checkups import CLAIM_WITHIN_US, CheckupTable
@@ -15,6 +14,7 @@ from gateway.store.revisions import current
 from gateway.store.schema.batches import batches
 from gateway.store.schema.parcels import parcels
 from gateway.store.schema.policies import policy_schedules
+from tests.gateway.store.rows import filled
 
 
 pytestmark = pytest.mark.anyio
@@ -42,18 +42,6 @@ class Looking:
         async with self.database.writing() as connection:
             await connection.execute(statement)
         await self.look()
-
-
-def filled(table: Table, **values: object) -> Any:
-    """A row of a table; columns nobody cares for are empty."""
-    blank = {column.name: _blank(column.type) for column in table.columns}
-    return insert(table).values(blank | values)
-
-
-def _blank(kind: object) -> object:
-    if isinstance(kind, LargeBinary):
-        return b""
-    return 0 if isinstance(kind, Integer | Float) else ""
 
 
 async def test_a_look_tells_the_revision_and_that_nothing_waits(database: Database) -> None:

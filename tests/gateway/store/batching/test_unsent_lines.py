@@ -13,7 +13,8 @@ from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.engine import Database, open_database
 from gateway.store.schema.batches import batch_lines, batches
 from gateway.store.schema.parcels import parcels, parked_lines, unsent_lines
-from tests.gateway.store.batching.test_vendor_copies import BATCH, filled
+from tests.gateway.store.batching.test_vendor_copies import BATCH
+from tests.gateway.store.rows import filled
 
 
 pytestmark = pytest.mark.anyio

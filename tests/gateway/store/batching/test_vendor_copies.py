@@ -1,10 +1,9 @@
 """Which batches at vendors an erasure must reach, down to the parcel, and none that it need not."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
-from sqlalchemy import Integer, LargeBinary, Table, insert, select
+from sqlalchemy import select
 
 from gateway.clock import StoppedClock
 from gateway.store.batching.parcels import ParcelStore
@@ -12,6 +11,7 @@ from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.engine import Database, open_database
 from gateway.store.schema.batches import batch_lines, batches
 from gateway.store.schema.parcels import parcels, parked_lines
+from tests.gateway.store.rows import filled
 
 
 pytestmark = pytest.mark.anyio
@@ -23,18 +23,6 @@ async def database(database_url: str) -> AsyncIterator[Database]:
     database = open_database(database_url)
     yield database
     await database.close()
-
-
-def filled(table: Table, **values: object) -> Any:
-    """A row of a table; columns nobody cares for are empty."""
-    blank = {column.name: _blank(column.type) for column in table.columns}
-    return insert(table).values(blank | values)
-
-
-def _blank(kind: object) -> object:
-    if isinstance(kind, LargeBinary):
-        return b""
-    return 0 if isinstance(kind, Integer) else ""
 
 
 async def with_parcels(database: Database, waiting: dict[str, tuple[int, ...]], made: int) -> None:
