@@ -9,6 +9,7 @@ import pytest
 
 from local_engine.core.scheduler import QueueFull
 from local_engine.sampling_params import SamplingParams
+from local_engine.serve import worker
 from local_engine.serve.engine import Caller, Engine, Generation, StepFailed
 from tests.local_engine.served import Served, client_of, served
 
@@ -257,9 +258,10 @@ async def test_a_draining_engine_begins_nothing_new_and_ends_what_it_began(place
 
 
 async def test_lost_blocks_end_the_worker_so_that_a_clean_one_starts(
-    place: Served, capsys: pytest.CaptureFixture[str]
+    place: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place.worker._num_steps = 2000
+    # Counted after every step and not before the first one, however late the worker comes to wait.
+    monkeypatch.setattr(worker, "_CHECK_EVERY_STEPS", 1)
     place.scheduler.blocks.pool.take()
     one = await generation(place.engine, max_tokens=1)
     async with place.engine.generate(one) as running:
