@@ -220,9 +220,15 @@ async def test_a_budget_that_is_used_up_fails_the_lines_it_cannot_pay(
             await gateway.limit(account, 4 * cost + 3_000)
             batch = await ended(client, await make(client, asks))
             found = await all_results(client, batch)
-            left = gateway.plane.budget_left((account,))
+            paid = [
+                wire["gatewright"]["cost_microusd"]
+                for wire in found.values()
+                if "gatewright" in wire
+            ]
+            # What no line could be paid from is on its way back to the database for a moment.
+            while gateway.plane.budget_left((account,)) != 4 * cost + 3_000 - sum(paid):
+                await asyncio.sleep(0.01)
 
-    paid = [wire["gatewright"]["cost_microusd"] for wire in found.values() if "gatewright" in wire]
     codes = {
         wire["response"]["body"]["error"]["code"]
         for wire in found.values()
@@ -230,7 +236,6 @@ async def test_a_budget_that_is_used_up_fails_the_lines_it_cannot_pay(
     }
     assert 0 < len(paid) < 8
     assert codes == {"insufficient_quota"}
-    assert left == 4 * cost + 3_000 - sum(paid)
 
 
 ONE = [{"role": "user", "content": "Good morning"}]
