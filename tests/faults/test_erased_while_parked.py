@@ -133,6 +133,8 @@ async def test_after_a_restart_the_end_user_pays_too_and_once(
         async with running(tmp_path, database_url, upstreams) as (gateway, client):
             await gateway.limit("org:acme", LIMIT)
             await table.set_limit(Limit("user:acme/*", LIMIT))
+            while gateway.plane.budget_left(("user:acme/nobody",)) is None:
+                await asyncio.sleep(0.01)  # Until the worker has heard that end users pay.
             batch = await make(client, asked("openai", "ann", "bob"))
             await until_looked_at(there)
         await Desk(gateway).erase("ann")
@@ -147,7 +149,12 @@ async def test_after_a_restart_the_end_user_pays_too_and_once(
     users = {row.limit.account: row.spent_microusd for row in rows if row.spent_microusd}
     assert users.pop("org:acme") == sum(each.cost_microusd for each in outcomes)
     assert Crashing.left == 0
-    assert users
+    by_user: dict[str, int] = {}
+    for each in outcomes:
+        account = f"user:acme/{each.subject}"
+        by_user[account] = by_user.get(account, 0) + each.cost_microusd
+    assert users == by_user
+    assert len(users) == 2
 
 
 async def until_spent(gateway: RunningGateway, expected_microusd: int) -> int:
