@@ -35,6 +35,7 @@ from gateway.configuration.settings import Settings
 from gateway.counting import Counting
 from gateway.credentials import master_key, pepper
 from gateway.dialects.anthropic_messages.counting import AnthropicTokenCount
+from gateway.dialects.openai_responses.counting import OpenAITokenCount
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.token_count import count_input_tokens
 from gateway.dispatch.cascading import Cascade
@@ -48,6 +49,7 @@ from gateway.oversight.deeds import Deeds
 from gateway.patience import patience
 from gateway.pipeline import Pipeline
 from gateway.pool.parity import Parity
+from gateway.ports import Dialect
 from gateway.providers.registry import engines_among, model_hosts, pools_among
 from gateway.rollout.trials import Trials
 from gateway.rollout.versions import PolicySet
@@ -81,7 +83,10 @@ ENDPOINTS: Mapping[str, DialectName] = {
     "/v1/responses": "openai_responses",
     "/v1/embeddings": "openai_embeddings",
 }
-COUNT_TOKENS = "/v1/messages/count_tokens"
+COUNTS: Mapping[str, Dialect] = {
+    "/v1/messages/count_tokens": AnthropicTokenCount(),
+    "/v1/responses/input_tokens": OpenAITokenCount(),
+}
 
 
 class DataPlane:
@@ -167,7 +172,7 @@ class DataPlane:
         counting = self._pipeline(
             partial(Counting, providers=self._providers, calibration=self._calibration)
         )
-        doors.append(make_door(COUNT_TOKENS, AnthropicTokenCount(), pipeline=counting))
+        doors += [make_door(path, dialect, pipeline=counting) for path, dialect in COUNTS.items()]
         front = Front(
             snapshots=self.snapshots,
             peppers=self._peppers,

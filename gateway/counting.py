@@ -1,7 +1,7 @@
-"""The journey of a count: a message's, up to its target, which counts it instead of answering.
+"""The journey of a count: a request's, up to its target, which counts it instead of answering.
 
 The same key, rates, inspection, decision, veil and record, so that nothing reaches a target by its
-counting endpoint that must not reach it by a message. Where the target that would answer does not
+counting endpoint that must not reach it by a question. Where the target that would answer does not
 count, or fails to, the estimate of ours takes its place, flagged. It costs nothing.
 """
 
@@ -9,8 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
+from gateway.dialects.counted import count_of
 from gateway.dispatch.attempts import AttemptLog, RunningAttempt, end_code
 from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.walking import HTTP_ERROR_MIN
@@ -72,7 +71,7 @@ class Counting(Pipeline):
         self._providers = providers
         self._calibration = calibration
         self._health = TargetHealth()
-        """Of counting endpoints alone: a message's breaker neither hears of them nor stops them."""
+        """Of counting endpoints alone: an answer's breaker neither hears of them nor stops them."""
 
     async def _complete(self, passage: Passage) -> WholeAnswer:
         target, attempts = passage.ruling.plan.candidates[0].target, AttemptLog()
@@ -88,11 +87,11 @@ class Counting(Pipeline):
         source = None if counted is None else target
         concluded = await self._conclusion.counted(passage, attempts, source, usage)
         headers = answer_headers(passage, source, passage.request.dropped, concluded)
-        if counted is not None:
-            return WholeAnswer(counted.raw, headers)
-        headers["x-gatewright-usage"] = "estimated"
-        tokens = self._calibration.estimate(passage.sent, target)
-        return WholeAnswer(msgspec.json.encode({"input_tokens": tokens}), headers)
+        if counted is None:
+            headers["x-gatewright-usage"] = "estimated"
+            counted = count_of(self._calibration.estimate(passage.sent, target))
+        dialect = passage.arrival.dialect
+        return WholeAnswer(dialect.encode_reply(counted, dialect.name, passage.request), headers)
 
     async def _asked(
         self, passage: Passage, target: Target, attempts: AttemptLog
@@ -102,7 +101,7 @@ class Counting(Pipeline):
         Asked once and never again: an estimate is there for whoever would have to wait.
 
         Raises:
-            UpstreamRefused: the request is one that it would refuse as a message, too.
+            UpstreamRefused: the request is one that it would refuse to answer, too.
         """
         provider, now_s = self._providers[target.provider], self._clock.monotonic_s()
         dialect = provider.speaks(passage.sent, target)

@@ -154,8 +154,10 @@ def _with_history(raw: bytes, kept: KeptAnswer) -> bytes:
 
 
 def _input_items(fields: Fields) -> list[msgspec.Raw]:
-    """The input as items; a plain text is the user's."""
-    given = bytes(fields["input"])
+    """The input as items; a plain text is the user's. A count may have none."""
+    given = bytes(fields.get("input", b"null"))
+    if given == b"null":
+        return []
     if given.startswith(b"["):
         return _LIST.decode(given)
     item = {"type": "message", "role": "user", "content": _TEXT.decode(given)}

@@ -46,7 +46,7 @@ Fault = Literal[
 
 _ENDPOINTS = (
     *("/chat/completions", "/messages", "/messages/count_tokens"),
-    *("/responses", "/embeddings", "/tokenize"),
+    *("/responses", "/responses/input_tokens", "/embeddings", "/tokenize"),
 )
 
 
@@ -276,6 +276,7 @@ class _Reply:
         self._is_count = path.endswith("/count_tokens")
         self._is_anthropic = self._is_count or path.endswith("/messages")
         self._is_responses = path.endswith("/responses")
+        self._is_response_count = path.endswith("/responses/input_tokens")
 
     async def send(self) -> None:
         answer = self._answer
@@ -329,6 +330,9 @@ class _Reply:
             return _error_body(answer.status, is_anthropic=self._is_anthropic)
         if self._is_count:
             return msgspec.json.encode({"input_tokens": answer.input_tokens})
+        if self._is_response_count:
+            counted = {"object": "response.input_tokens", "input_tokens": answer.input_tokens}
+            return msgspec.json.encode(counted)
         model = self._request.json.get("model", "")
         tree = _anthropic_message if self._is_anthropic else _openai_completion
         if self._is_responses:

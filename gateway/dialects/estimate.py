@@ -1,7 +1,7 @@
 """Token counts without a vocabulary, by the kinds of characters of a text; never for prices.
 
 Where a text goes to is known to its upstream alone, and its count is the truth. These figures
-reserve money, answer `count_tokens`, and stand in, flagged, where an upstream counts nothing.
+reserve money, answer requests for counts, and stand in, flagged, where an upstream counts nothing.
 """
 
 import math

@@ -23,7 +23,7 @@ _PERCENT: Final = 100
 _PPM: Final = 1_000_000
 _FORMAT: Final = "response_format"
 _UNMET: Final = "response_format.unmet"
-_COUNTS: Final = "count_tokens"
+_COUNTS: Final = ("/count_tokens", "/input_tokens")
 _SHAPES: Final = ("has_tools", "has_images", "has_documents")
 
 

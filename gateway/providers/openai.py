@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
+from gateway.ports import UpstreamCall
 from gateway.providers import sdk
 from gateway.providers.config import ProviderConfig
-from gateway.providers.egress import Egress
+from gateway.providers.egress import Egress, Route
 from gateway.providers.http_provider import HttpProvider
 from gateway.providers.openai_parcels import OpenAIParcels
 from gateway.providers.parcel_post import ParcelPost
@@ -22,8 +23,14 @@ class OpenAIProvider(HttpProvider):
         "openai_embeddings": "/v1/embeddings",
     }
 
+    count_path: ClassVar[str] = "/v1/responses/input_tokens"
+    counts_tokens = True
+    """Of responses; for chat completions the vendor has no such question."""
+
     def __init__(self, config: ProviderConfig, egress: Egress) -> None:
         super().__init__(config, egress)
+        headers = self.headers(config.revealed_credential)
+        self._count_route = self._make_route(config, self.count_path, headers)
         self.parcels = OpenAIParcels(ParcelPost(egress, self.way))
 
     def speaks(self, request: ChatRequest, target: Target) -> DialectName:
@@ -34,6 +41,9 @@ class OpenAIProvider(HttpProvider):
         if request.has_tools and "tools_in_responses" in target.capabilities:
             return "openai_responses"
         return super().speaks(request, target)
+
+    def route_for(self, call: UpstreamCall) -> Route:
+        return self._count_route if call.is_count else super().route_for(call)
 
     async def probe(self) -> str:
         return self.unavailable_reason or await sdk.probe(

@@ -28,6 +28,10 @@ const CHECKS = {
     const stream = openai.responses.stream({ model, input: "How old?" });
     return (await stream.finalResponse()).output_text;
   },
+  async "openai responses count"(model) {
+    const counted = await openai.responses.inputTokens.count({ model, input: "How old?" });
+    return counted.input_tokens > 0 ? "counted" : "zero";
+  },
   async "anthropic messages"(model) {
     const made = await anthropic.messages.create({ model, max_tokens: 50, messages });
     return made.content[0].text;

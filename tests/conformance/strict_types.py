@@ -17,7 +17,7 @@ from anthropic.types import (
 )
 from openai.types import CreateEmbeddingResponse, ErrorObject, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import InputTokenCountResponse, Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gateway.dialects.sse import Splitter
@@ -41,6 +41,7 @@ _WHOLE: Mapping[str, TypeAdapter[Any]] = {
     "openai_responses": TypeAdapter(Response),
     "openai_embeddings": TypeAdapter(CreateEmbeddingResponse),
     "count_tokens": TypeAdapter(MessageTokensCount),
+    "input_tokens": TypeAdapter(InputTokenCountResponse),
     "openai_model": TypeAdapter(Model),
     "anthropic_model": TypeAdapter(ModelInfo),
     "openai_error": TypeAdapter(ErrorObject),

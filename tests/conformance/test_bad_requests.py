@@ -25,6 +25,10 @@ ENDPOINTS: Mapping[str, tuple[dict[str, object], str]] = {
         {"input": [{"role": "user", "content": [{"type": "input_text", "text": 7}]}]},
         "input[0].content[0].text",
     ),
+    "/v1/responses/input_tokens": (
+        {"input": [{"role": "user", "content": [{"type": "input_text", "text": 7}]}]},
+        "input[0].content[0].text",
+    ),
     "/v1/embeddings": ({"input": ["a", {}]}, "input[1]"),
     "/v1/messages": ({"max_tokens": 9, "messages": TURNS}, "messages[0].content[0].text"),
     "/v1/messages/count_tokens": ({"messages": TURNS}, "messages[0].content[0].text"),

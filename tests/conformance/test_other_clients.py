@@ -85,7 +85,7 @@ async def test_the_npm_clients_of_both_vendors_and_the_ai_package_work(
 
     wrong = [line for line in lines if line["said"] not in {HELLO, "counted"}]
     assert wrong == []
-    assert len(lines) == 13 * len(TARGETS)
+    assert len(lines) == 14 * len(TARGETS)
 
 
 @fetched_npm

@@ -243,6 +243,10 @@ async def test_over_http_models_counts_vectors_and_kept_responses_have_no_flaw(
             assert len(unknown) == len(whole_flaws(kind, one)), "nothing is missing or wrong"
     counted = await asking.ask("POST", "/v1/messages/count_tokens", COUNTED)
     assert whole_flaws("count_tokens", counted) == []
+    for target in TARGETS:
+        asked = BASES["openai_responses"] | {"model": target}
+        counted = await asking.ask("POST", "/v1/responses/input_tokens", asked)
+        assert whole_flaws("input_tokens", counted) == []
     upstreams.openai.answer_once(Answer(body=msgspec.json.encode(VECTORS)))
     vectors = await asking.ask("POST", "/v1/embeddings", {"model": "embedder", "input": "Hi"})
     assert whole_flaws("openai_embeddings", vectors) == []

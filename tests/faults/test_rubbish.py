@@ -211,11 +211,16 @@ EMBEDDINGS: Any = {
     "user": "ann",
 }
 COUNTED = {name: MESSAGES[name] for name in ("model", "messages", "system", "tools", "tool_choice")}
+COUNTED_RESPONSE = {
+    name: RESPONSES[name]
+    for name in ("model", "instructions", "input", "tools", "tool_choice", "text", "reasoning")
+}
 ENDPOINTS: Mapping[str, Any] = {
     "/v1/chat/completions": CHAT,
     "/v1/messages": MESSAGES,
     "/v1/messages/count_tokens": COUNTED,
     "/v1/responses": RESPONSES,
+    "/v1/responses/input_tokens": COUNTED_RESPONSE,
     "/v1/embeddings": EMBEDDINGS,
 }
 MODELS = (GPT_TARGET, CLAUDE_TARGET, ENGINE_TARGET, "auto")

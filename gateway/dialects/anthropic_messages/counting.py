@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from gateway.dialects import body
 from gateway.dialects.anthropic_messages import request as requests
 from gateway.dialects.anthropic_messages.dialect import AnthropicMessages
-from gateway.dialects.strict_json import Count, decode_object
-from gateway.errors import UpstreamMalformed
+from gateway.dialects.counted import read_count
+from gateway.dialects.strict_json import decode_object
 from gateway.ports import UpstreamBody
-from gateway.types import ChatRequest, Completion, Target, Usage
+from gateway.types import ChatRequest, Completion, DialectName, Target
 
 
 UNCOUNTED = frozenset(
@@ -22,13 +22,6 @@ UNCOUNTED = frozenset(
     }
 )
 """What a message may say and its count may not: none of it makes the input longer."""
-
-
-class _Counted(Struct):
-    input_tokens: Count
-
-
-_REPLY = msgspec.json.Decoder(_Counted)
 
 
 class AnthropicTokenCount(AnthropicMessages):
@@ -53,18 +46,12 @@ class AnthropicTokenCount(AnthropicMessages):
         return UpstreamBody(body.join(counted), message.dropped)
 
     def decode_reply(self, raw: bytes) -> Completion:
-        """The count is the input of the usage; `raw` may say more about it."""
-        try:
-            tokens = _REPLY.decode(raw).input_tokens
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise UpstreamMalformed("The upstream's answer is no count of tokens.") from error
-        return Completion(
-            raw=raw,
-            message_id="",
-            model="",
-            text="",
-            tool_calls=(),
-            stop_reason="end",
-            stop_sequence=None,
-            usage=Usage(input_tokens=tokens),
-        )
+        return read_count(raw)
+
+    def encode_reply(
+        self, completion: Completion, source: DialectName, request: ChatRequest
+    ) -> bytes:
+        """What the vendor said; an estimate of ours in the same words."""
+        del source, request
+        counted = {"input_tokens": completion.usage.input_tokens}
+        return completion.raw or msgspec.json.encode(counted)

@@ -52,7 +52,11 @@ def decode_request(raw: bytes, request_id: str) -> ChatRequest:
     Raises:
         FeatureUnsupported: it names something that an upstream holds; nobody could inspect it.
     """
-    tree = decode_object(raw)
+    return read_request(decode_object(raw), raw, request_id)
+
+
+def read_request(tree: Mapping[str, object], raw: bytes, request_id: str) -> ChatRequest:
+    """Check a body that was decoded; raises like the above."""
     for name, reason in _HELD_ELSEWHERE.items():
         if tree.get(name):
             raise unsupported(name, reason, 56)
@@ -163,7 +167,7 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
         fields["max_output_tokens"] = b"%d" % check_limit(output_tokens_cap)
     fields["store"] = b"false"
     dropped = request.dropped + _fit(fields, request.tree, target)
-    if BLOCK_MARK.encode() in request.raw:
+    if BLOCK_MARK.encode() in request.raw and "input" in fields:
         # Another vendor's thinking, sent back by a caller, is not for this one's eyes.
         fields["input"] = _filtered(fields["input"], _is_own)
         dropped += (REASONING,)

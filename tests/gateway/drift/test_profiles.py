@@ -91,6 +91,7 @@ def test_an_answer_counts_for_its_target_and_a_failure_for_who_was_asked_last() 
     "record",
     [
         intent(endpoint="/v1/messages/count_tokens"),
+        intent(endpoint="/v1/responses/input_tokens"),
         outcome(status="cancelled"),
         outcome(detail={"counted": "estimate"}),
         outcome(detail={"cache_saved_microusd": "7"}),

@@ -1,0 +1,42 @@
+"""A count of tokens as an answer: read from a vendor's, or made of an estimate of ours."""
+
+import msgspec
+from msgspec import Struct
+
+from gateway.dialects.strict_json import Count
+from gateway.errors import UpstreamMalformed
+from gateway.types import Completion, Usage
+
+
+class _Counted(Struct):
+    input_tokens: Count
+
+
+_REPLY = msgspec.json.Decoder(_Counted)
+
+
+def read_count(raw: bytes) -> Completion:
+    """A vendor's count is the input of the usage; `raw` may say more about it.
+
+    Raises:
+        UpstreamMalformed
+    """
+    try:
+        tokens = _REPLY.decode(raw).input_tokens
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UpstreamMalformed("The upstream's answer is no count of tokens.") from error
+    return count_of(tokens, raw)
+
+
+def count_of(tokens: int, raw: bytes = b"") -> Completion:
+    """An answer that is a count and nothing else; without `raw` no vendor has told it."""
+    return Completion(
+        raw=raw,
+        message_id="",
+        model="",
+        text="",
+        tool_calls=(),
+        stop_reason="end",
+        stop_sequence=None,
+        usage=Usage(input_tokens=tokens, estimated=not raw),
+    )

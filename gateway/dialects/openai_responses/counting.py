@@ -1,0 +1,78 @@
+"""OpenAI's `responses/input_tokens`: a response that is counted instead of made."""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import structs
+
+from gateway.dialects import body
+from gateway.dialects.counted import read_count
+from gateway.dialects.openai_responses import request as requests
+from gateway.dialects.openai_responses.dialect import OpenAIResponses
+from gateway.dialects.strict_json import decode_object
+from gateway.ports import UpstreamBody
+from gateway.types import ChatRequest, Completion, DialectName, Target, Thread
+from policies.facts import AUTO
+
+
+UNCOUNTED = frozenset(
+    {
+        *("access_programs", "background", "context_management", "image", "include"),
+        *("max_output_tokens", "max_tool_calls", "metadata", "moderation", "prompt"),
+        *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
+        *("safety_identifier", "service_tier", "store", "stream", "stream_options"),
+        *("temperature", "top_logprobs", "top_p", "user"),
+    }
+)
+"""What a response may be asked with and its count may not: none of it makes the input longer."""
+
+
+class OpenAITokenCount(OpenAIResponses):
+    """Stateless. What policy and inspection see is the response that would be asked for."""
+
+    def decode_request(
+        self, raw: bytes, request_id: str, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> ChatRequest:
+        """A responses request that keeps nothing, is never a stream and uses up no tokens.
+
+        The vendor lets a count name no model and bring no input: policy chooses then, as for
+        `auto`, and what is counted are instructions, tools, or the thread that it continues.
+        """
+        del headers
+        tree = decode_object(raw)
+        absent = {"model": AUTO, "input": ""}
+        tree |= {name: value for name, value in absent.items() if tree.get(name) is None}
+        asked = requests.read_request(tree, raw, request_id)
+        previous_id = asked.thread.previous_id if asked.thread is not None else ""
+        return structs.replace(
+            asked,
+            stream=False,
+            max_output_tokens=None,
+            input_tokens_most=0,
+            thread=Thread(previous_id),
+        )
+
+    def encode_request(
+        self, request: ChatRequest, target: Target, output_tokens_cap: int
+    ) -> UpstreamBody:
+        """The caller's own bytes with the model set and without what a count does not take."""
+        cap = max(output_tokens_cap, requests.OUTPUT_TOKENS_MIN)
+        asked = requests.patch_request(request, target, cap)
+        counted = {
+            name: value for name, value in body.split(asked.body).items() if name not in UNCOUNTED
+        }
+        return UpstreamBody(body.join(counted), asked.dropped)
+
+    def decode_reply(self, raw: bytes) -> Completion:
+        return read_count(raw)
+
+    def encode_reply(
+        self, completion: Completion, source: DialectName, request: ChatRequest
+    ) -> bytes:
+        """What the vendor said; an estimate of ours in the same words."""
+        del source, request
+        counted = {
+            "object": "response.input_tokens",
+            "input_tokens": completion.usage.input_tokens,
+        }
+        return completion.raw or msgspec.json.encode(counted)
