@@ -12,6 +12,7 @@ from typing import Any
 from gateway.dialects.counted import count_of
 from gateway.dispatch.attempts import AttemptLog, RunningAttempt, end_code
 from gateway.dispatch.health import TargetHealth
+from gateway.dispatch.refusals import refusal_of
 from gateway.dispatch.walking import HTTP_ERROR_MIN
 from gateway.errors import GatewrightError, UpstreamFailed, UpstreamRefused
 from gateway.heads import answer_headers
@@ -151,7 +152,7 @@ class Counting(Pipeline):
             attempt.heard(reply.status)
             raw = await reply.read()
             if reply.status >= HTTP_ERROR_MIN:
-                raise dialect.decode_error(reply.status, raw, reply.retry_after_s)
+                raise refusal_of(request, dialect, reply.status, raw, reply.retry_after_s)
             return dialect.decode_reply(raw)
         finally:
             await reply.close()

@@ -61,6 +61,8 @@ class GatewrightError(Exception):
         super().__init__(message)
         self.message = message
         self.retry_after_s = retry_after_s
+        self.parameter: str | None = None
+        """The path of the field that is wrong, where it is one that the caller sent."""
         self.rate_limits: Mapping[str, str] = NO_RATE_LIMITS
         """The upstream's own headers about its limits, where it refused."""
         self.denial: object = None
@@ -211,9 +213,12 @@ class UpstreamRefused(UpstreamFailed):
         upstream_status: int,
         upstream_code: str = "",
         upstream_detail: str = "",
+        upstream_parameter: str = "",
         retry_after_s: float | None = None,
     ) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
+        self.upstream_parameter = upstream_parameter
+        """What it says is wrong; the caller is told by `parameter`, where it is the caller's."""
         self.upstream_status = upstream_status
         self.upstream_code = upstream_code
         self.upstream_detail = upstream_detail

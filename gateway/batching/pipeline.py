@@ -13,6 +13,7 @@ from gateway.batching.parking import GRACE_S, may_wait, set_aside
 from gateway.dialects.registry import DIALECTS
 from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.dispatcher import Answered
+from gateway.dispatch.refusals import refusal_of
 from gateway.errors import FeatureUnsupported, GatewrightError, Unauthenticated
 from gateway.money.rates import NO_LIMITS
 from gateway.parcels import VendorResult
@@ -143,7 +144,7 @@ class BatchPipeline(Pipeline):
 def _read(passage: Passage, name: DialectName, result: VendorResult) -> Answered:
     dialect, candidate = DIALECTS[name], passage.ruling.plan.candidates[0]
     if result.kind == "refused":
-        raise dialect.decode_error(result.status, result.body, None)
+        raise refusal_of(passage.sent, dialect, result.status, result.body, None)
     completion = dialect.decode_reply(result.body)
     usage = structs.replace(completion.usage, service_tier=SERVED_AS)
     return Answered(candidate, name, structs.replace(completion, usage=usage), candidate.dropped)

@@ -14,6 +14,7 @@ from msgspec import Struct
 PATH_LENGTH_MAX = 200
 WALKED_CHARACTERS_MAX = 64 * 1024
 """Further into a broken body than this no path is looked for; that takes some ten milliseconds."""
+_TOLD = re.compile(r"[A-Za-z_]\w{0,63}(?:\[\d{1,6}\]|\.\w{1,64})*", re.ASCII)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\[\],:]')
 _WORDS = frozenset(
     {
@@ -153,6 +154,22 @@ def _nodes(tree: object, from_depth: int) -> Iterator[tuple[str, object]]:
         elif isinstance(node, list):
             inner = [(f"{path}[{at}]", value, depth + 1) for at, value in enumerate(node)]
             pending += reversed(inner)
+
+
+def known_path(told: str) -> str:
+    """A path that somebody else tells, in the words that paths of ours have; empty if it is none.
+
+    The field it begins with stays as it is: who sent the body knows whether there is such a one.
+    """
+    if len(told) > PATH_LENGTH_MAX or _TOLD.fullmatch(told) is None:
+        return ""
+    field, *inner = told.split(".")
+    return ".".join([field, *map(_as_word, inner)])
+
+
+def _as_word(place: str) -> str:
+    word, bracket, index = place.partition("[")
+    return (word if word in _WORDS or word.isdigit() else "*") + bracket + index
 
 
 def _joined(path: str, key: str) -> str:

@@ -9,6 +9,7 @@ import re
 import msgspec
 from msgspec import Struct
 
+from gateway.dialects.flaws import known_path
 from gateway.errors import UpstreamRefused
 
 
@@ -52,6 +53,7 @@ class _Detail(Struct):
     type: str | None = None
     code: str | int | None = None
     details: object = None
+    param: object = None
 
 
 class _Body(Struct):
@@ -60,6 +62,7 @@ class _Body(Struct):
     type: str | None = None
     code: str | int | None = None
     detail: object = None
+    param: object = None
 
 
 _BODY = msgspec.json.Decoder(_Body)
@@ -67,7 +70,7 @@ _BODY = msgspec.json.Decoder(_Body)
 
 def decode_error(status: int, raw: bytes, retry_after_s: float | None) -> UpstreamRefused:
     """See `ports.Dialect.decode_error`; reads both vendors' shapes, and junk."""
-    message, code, detail = _read(raw)
+    message, code, detail, parameter = _read(raw)
     lowered = message.lower()
     is_mendable = status in _MENDABLE
     if is_mendable and any(words in lowered for words in _CONTEXT_WORDS):
@@ -80,21 +83,23 @@ def decode_error(status: int, raw: bytes, retry_after_s: float | None) -> Upstre
         upstream_status=status,
         upstream_code=code if _CODE.match(code) else "",
         upstream_detail=detail if _CODE.match(detail) else "",
+        upstream_parameter=known_path(parameter) if is_mendable else "",
         retry_after_s=retry_after_s,
     )
 
 
-def _read(raw: bytes) -> tuple[str, str, str]:
-    """Message, code and detail of an error body; empty where it has none."""
+def _read(raw: bytes) -> tuple[str, str, str, str]:
+    """Message, code, detail and parameter of an error body; empty where it has none."""
     try:
         body = _BODY.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return "", "", ""
+        return "", "", "", ""
     if isinstance(body.error, str):
-        return body.error, str(body.code or body.type or ""), ""
-    found = body.error or _Detail(body.message, body.type, body.code)
+        return body.error, str(body.code or body.type or ""), "", ""
+    found = body.error or _Detail(body.message, body.type, body.code, param=body.param)
     detail = found.details.get("error_code") if isinstance(found.details, dict) else None
-    return found.message or "", str(found.code or found.type or ""), str(detail or "")
+    parameter = found.param if isinstance(found.param, str) else ""
+    return found.message or "", str(found.code or found.type or ""), str(detail or ""), parameter
 
 
 def sanitised(text: str) -> str:

@@ -16,6 +16,7 @@ from gateway.dispatch.attempts import AttemptLog, RunningAttempt
 from gateway.dispatch.breaker import judge
 from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.hedging import race
+from gateway.dispatch.refusals import refusal_of
 from gateway.dispatch.retrying import RetryBudget, backoff_s
 from gateway.errors import (
     FeatureUnsupported,
@@ -205,9 +206,8 @@ class Walk(Generic[Answer]):
             reply = await provider.open(call)
             attempt.heard(reply.status)
             if reply.status >= HTTP_ERROR_MIN:
-                refused = dialect.decode_error(
-                    reply.status, await reply.read(), reply.retry_after_s
-                )
+                raw = await reply.read()
+                refused = refusal_of(request, dialect, reply.status, raw, reply.retry_after_s)
                 refused.rate_limits = reply.rate_limits
                 raise refused
             return await self._receive(candidate, dialect, reply, attempt)

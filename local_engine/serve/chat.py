@@ -11,7 +11,7 @@ from local_engine.serve.chat_response import DONE, ChatResponse, Choice, as_even
 from local_engine.serve.choices import Choices, gathered
 from local_engine.serve.clock import unix_time_s
 from local_engine.serve.engine import Caller, Engine, Generation, StepFailed
-from local_engine.serve.errors import InvalidRequest, NotFound, api_error_of, queue_full
+from local_engine.serve.errors import InvalidRequest, NotFound, queue_full
 from local_engine.serve.http import Send, send_body, send_part, start_event_stream
 from local_engine.text.errors import PromptRefused
 from local_engine.text.output_parser import OutputParser, ToolFormat
@@ -45,7 +45,8 @@ async def answer_chat(
                 [
                     await stack.enter_async_context(engine.generate(generation))
                     for generation in generations
-                ]
+                ],
+                grammar_field=request.grammar_field,
             )
         except QueueFull as error:
             raise queue_full() from error
@@ -97,7 +98,7 @@ async def _send_stream(send: Send, choices: Choices, response: ChatResponse) -> 
         # The head waits for the first output: until then a refusal is a plain error.
         index, first = await anext(outputs)
     except StepFailed as error:
-        raise api_error_of(error.code, str(error)) from error
+        raise choices.as_api_error(error) from error
     await start_event_stream(send)
     await send_part(send, response.opening() + response.part(index, first))
     try:
@@ -107,7 +108,7 @@ async def _send_stream(send: Send, choices: Choices, response: ChatResponse) -> 
                 await send_part(send, events)
     except StepFailed as error:
         # No [DONE]: a stream that ends without it is an error, and the event says which.
-        envelope = api_error_of(error.code, str(error)).envelope()
+        envelope = choices.as_api_error(error).envelope()
         await send_part(send, as_event(envelope), is_last=True)
         return
     await send_part(send, response.usage_event() + DONE, is_last=True)

@@ -9,7 +9,12 @@ import msgspec
 from local_engine.model.config import SamplingDefaults
 from local_engine.sampling_params import SamplingParams
 from local_engine.serve.errors import InvalidRequest
-from local_engine.serve.sampling_fields import OTHERS_SAMPLING, SamplingFields, read_params
+from local_engine.serve.sampling_fields import (
+    OTHERS_SAMPLING,
+    SamplingFields,
+    grammar_field,
+    read_params,
+)
 from local_engine.text.grammar import GrammarRefused, grammar_of_schema
 from local_engine.text.tokenizer import ChatTokenizer
 
@@ -93,6 +98,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     include_usage: bool
     is_call_forced: bool
     """A grammar makes the whole answer one tool call."""
+    grammar_field: str
     may_call: bool
     wants_token_ids: bool
 
@@ -141,6 +147,7 @@ def read_chat_request(
         is_stream=bool(parsed.stream),
         include_usage=parsed.include_usage,
         is_call_forced=grammar is not None,
+        grammar_field="tools" if grammar is not None else grammar_field(parsed),
         may_call=bool(tools) and parsed.tool_choice != "none",
         wants_token_ids=bool(parsed.return_token_ids),
     )

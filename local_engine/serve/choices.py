@@ -5,14 +5,25 @@ from collections.abc import AsyncGenerator
 from collections.abc import Sequence as Many
 
 from local_engine.serve.engine import Output, Running, StepFailed
-from local_engine.serve.errors import api_error_of
+from local_engine.serve.errors import ApiError, api_error_of
 
 
 class Choices:
-    """The running generations of a request."""
+    """The running generations of a request, and the fields that made their prompt and grammar."""
 
-    def __init__(self, running: Many[Running]) -> None:
+    def __init__(
+        self,
+        running: Many[Running],
+        *,
+        prompt_field: str = "messages",
+        grammar_field: str = "response_format",
+    ) -> None:
         self.running = running
+        self._fields = prompt_field, grammar_field
+
+    def as_api_error(self, error: StepFailed) -> ApiError:
+        """What the caller is told, with the field at fault."""
+        return api_error_of(error.code, str(error), *self._fields)
 
     async def outputs(self) -> AsyncGenerator[tuple[int, Output], None]:
         """Outputs with the number of their choice; raises `StepFailed` with the first failure."""
@@ -57,5 +68,5 @@ async def gathered(choices: Choices) -> list[list[Output]]:
         async for index, output in choices.outputs():
             found[index].append(output)
     except StepFailed as error:
-        raise api_error_of(error.code, str(error)) from error
+        raise choices.as_api_error(error) from error
     return found

@@ -14,10 +14,15 @@ from local_engine.serve.chat_response import DONE, as_event
 from local_engine.serve.choices import Choices, gathered
 from local_engine.serve.clock import unix_time_s
 from local_engine.serve.engine import Caller, Engine, Generation, Output, StepFailed
-from local_engine.serve.errors import InvalidRequest, NotFound, api_error_of, queue_full
+from local_engine.serve.errors import InvalidRequest, NotFound, queue_full
 from local_engine.serve.http import Send, send_body, send_part, start_event_stream
 from local_engine.serve.prompts import Prompt, read_prompts
-from local_engine.serve.sampling_fields import OTHERS_SAMPLING, SamplingFields, read_params
+from local_engine.serve.sampling_fields import (
+    OTHERS_SAMPLING,
+    SamplingFields,
+    grammar_field,
+    read_params,
+)
 from local_engine.serve.wire import Token
 from local_engine.text.tokenizer import ChatTokenizer
 
@@ -56,7 +61,9 @@ async def answer_completion(
     async with AsyncExitStack() as stack:
         try:
             choices = Choices(
-                [await stack.enter_async_context(engine.generate(each)) for each in generations]
+                [await stack.enter_async_context(engine.generate(each)) for each in generations],
+                prompt_field="prompt",
+                grammar_field=grammar_field(request),
             )
         except QueueFull as error:
             raise queue_full() from error
@@ -98,14 +105,14 @@ async def _send_stream(send: Send, choices: Choices, writer: "_Writer") -> None:
     try:
         index, first = await anext(outputs)
     except StepFailed as error:
-        raise api_error_of(error.code, str(error), param="prompt") from error
+        raise choices.as_api_error(error) from error
     await start_event_stream(send)
     await send_part(send, writer.part(index, first))
     try:
         async for index, output in outputs:
             await send_part(send, writer.part(index, output))
     except StepFailed as error:
-        envelope = api_error_of(error.code, str(error)).envelope()
+        envelope = choices.as_api_error(error).envelope()
         await send_part(send, as_event(envelope), is_last=True)
         return
     await send_part(send, writer.usage_event() + DONE, is_last=True)

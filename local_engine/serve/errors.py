@@ -84,7 +84,9 @@ def queue_full() -> Unavailable:
     return Unavailable("The engine's queue is full.", code="queue_full", retry_after_s=1)
 
 
-def api_error_of(code: str, message: str, param: str = "messages") -> ApiError:
+def api_error_of(
+    code: str, message: str, param: str = "messages", grammar_param: str = "response_format"
+) -> ApiError:
     """What a caller is told about a generation that the worker did not finish."""
     if code == "queue_full":
         return queue_full()
@@ -92,7 +94,7 @@ def api_error_of(code: str, message: str, param: str = "messages") -> ApiError:
         return Unavailable("The engine lost its worker.", code="worker_gone", retry_after_s=2)
     if code == "invalid_grammar":
         text = f"The grammar cannot be used: {message}"
-        return InvalidRequest(text, code="invalid_grammar", param="response_format")
+        return InvalidRequest(text, code="invalid_grammar", param=grammar_param)
     if code == "context_length_exceeded":
         return InvalidRequest(message, code=code, param=param)
     return EngineFailed("The engine failed on this request.", code="engine_failed")

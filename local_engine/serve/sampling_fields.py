@@ -142,7 +142,13 @@ def read_params(
         raise InvalidRequest(str(error), code="invalid_value", param=error.param) from error
     except GrammarRefused as error:
         message = f"The grammar cannot be used: {error}"
-        raise InvalidRequest(message, code="invalid_grammar", param="response_format") from error
+        raise InvalidRequest(message, code="invalid_grammar", param=grammar_field(body)) from error
+
+
+def grammar_field(body: SamplingFields) -> str:
+    """Which field asks for a grammar: what is at fault where that cannot be used."""
+    given = (name for name in _OTHER_WORDS if getattr(body, name) is not None)
+    return next(given, "response_format")
 
 
 def grammar_of(body: SamplingFields) -> str | None:
@@ -182,6 +188,9 @@ def _response_format(given: ResponseFormat) -> dict[str, Any]:
     raise InvalidParameter("response_format", "response_format has an unknown or incomplete type")
 
 
+_OTHER_WORDS = (
+    *("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
+)
 _GRAMMARS: dict[str, Callable[[Any], str]] = {
     "schema": grammar_of_schema,
     "regex": grammar_of_regex,

@@ -225,3 +225,32 @@ async def test_what_cannot_be_done_is_refused_by_code(
     response = await client.post(path, json={"model": "tiny", **messages, **body})
     assert response.status_code == 400, response.text
     assert response.json()["error"]["code"] == code
+
+
+REGEX: dict[str, Any] = {"guided_regex": "(a"}
+NO_SCHEMA = {"type": "object", "properties": {"a": {"type": 7}}}
+NO_FORM = {"type": "json_schema", "json_schema": {"name": "f", "schema": NO_SCHEMA}}
+NO_TOOL = {"type": "function", "function": {"name": "f", "parameters": NO_SCHEMA}}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/v1/chat/completions", REGEX, "guided_regex"),
+        ("/v1/chat/completions", {"structured_outputs": {"regex": "(a"}}, "structured_outputs"),
+        ("/v1/chat/completions", {"response_format": NO_FORM}, "response_format"),
+        ("/v1/chat/completions", {"tools": [NO_TOOL], "tool_choice": "required"}, "tools"),
+        ("/v1/completions", {"prompt": "a", **REGEX}, "guided_regex"),
+        ("/v1/completions", {"prompt": [1] * 512}, "prompt"),
+        ("/v1/completions", {"prompt": "a", "stop": ["x" * 1000]}, "stop"),
+    ],
+)
+async def test_what_cannot_be_done_is_refused_with_the_field_that_asked_for_it(
+    client: httpx.AsyncClient, path: str, body: dict[str, Any], param: str, *, stream: bool
+) -> None:
+    messages = {"messages": MESSAGES} if "chat" in path else {}
+    asked = {"model": "tiny", "stream": stream, **messages, **body}
+    response = await client.post(path, json=asked)
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["param"] == param

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from gateway.errors import BudgetExhausted, GatewrightError, RequestInvalid, UpstreamRefused
+from gateway.errors import BudgetExhausted, GatewrightError, UpstreamRefused
 
 
 _TYPES = {
@@ -29,8 +29,12 @@ def encode_error(error: GatewrightError, request_id: str) -> tuple[int, bytes]:
     kind = _TYPES.get(status, default)
     if isinstance(error, BudgetExhausted):
         kind = "insufficient_quota"
-    parameter = error.parameter if isinstance(error, RequestInvalid) else None
-    envelope = {"message": error.message, "type": kind, "param": parameter, "code": _code(error)}
+    envelope = {
+        "message": error.message,
+        "type": kind,
+        "param": error.parameter,
+        "code": _code(error),
+    }
     return status, msgspec.json.encode({"error": envelope})
 
 

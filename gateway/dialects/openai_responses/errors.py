@@ -23,7 +23,7 @@ def error_event(error: GatewrightError, sequence_number: int) -> bytes:
         "type": "error",
         "code": error.code,
         "message": error.message,
-        "param": None,
+        "param": error.parameter,
         "sequence_number": sequence_number,
     }
     return b"event: error\ndata: " + msgspec.json.encode(data) + b"\n\n"

@@ -1,0 +1,30 @@
+"""An upstream's refusal as its caller is told it: with the field that is wrong, if it is theirs."""
+
+import re
+
+from gateway.errors import GatewrightError, UpstreamRefused
+from gateway.ports import Dialect
+from gateway.types import ChatRequest
+
+
+_FIELD_END = re.compile(r"[.\[]")
+
+
+def refusal_of(
+    request: ChatRequest, dialect: Dialect, status: int, raw: bytes, retry_after_s: float | None
+) -> GatewrightError:
+    """The error of an upstream that was asked in `dialect`.
+
+    It names no field that the caller did not send: what we put into a body is ours to get right.
+    In another dialect, or behind a history that was kept here, a place inside a field is not where
+    the caller finds it, so the field is all that is named.
+    """
+    error = dialect.decode_error(status, raw, retry_after_s)
+    if not isinstance(error, UpstreamRefused) or not error.is_callers_fault:
+        return error
+    field = _FIELD_END.split(error.upstream_parameter, maxsplit=1)[0]
+    if field in request.tree:
+        continues = request.thread is not None and bool(request.thread.previous_id)
+        is_as_sent = dialect.name == request.dialect and not continues
+        error.parameter = error.upstream_parameter if is_as_sent else field
+    return error
