@@ -1,46 +1,29 @@
-"""The pages of traffic: the list, one request, what people keep of the list, and its file."""
+"""The pages of traffic: the list, one request, and the list's file."""
 
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from litestar import MediaType, Request, Response, get, post, route
-from litestar.enums import RequestEncodingType
+from litestar import MediaType, Request, Response, get, route
 from litestar.exceptions import NotFoundException
-from litestar.params import Body, FromPath
-from litestar.response import Redirect, Stream
-from msgspec import Struct
+from litestar.params import FromPath
+from litestar.response import Stream
 
 from admin.access import needs, session_of
-from admin.interrupted import is_own_path
+from admin.kept_views import view_routes
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in import READING
 from admin.traffic.asked import asked_of
 from admin.traffic.exports import FORMS, lines_of
 from admin.traffic.reader import ROOM, TrafficRoom
 from admin.traffic.story import StoryReader
 from admin.traffic.words import verdict_of
-from admin.undo import ABSENT, EXPECTS, Undo, offer
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
-from gateway.oversight.searching import FIELDS, parse, render
-from gateway.store.identity.views import SavedView
+from gateway.oversight.searching import FIELDS
 from gateway.store.traffic.lists import LOOKED_AT_RECORDS
 
 
 _READ: Final = needs(Permission.TRAFFIC_READ)
-_OWN: Final = needs(Permission.TRAFFIC_READ, records="nothing: a filter of one's own")
 _LIST: Final = "/o/{organisation:str}/traffic"
-
-
-class ViewForm(Struct, frozen=True):
-    """A view to be kept or dropped; `to` is where its reader was."""
-
-    name: str = ""
-    q: str = ""
-    to: str = "/"
-    expects: str = ""
-
-
-Form = Annotated[ViewForm, Body(media_type=RequestEncodingType.URL_ENCODED)]
 
 
 def traffic_routes(services: Services) -> list[Any]:
@@ -48,7 +31,7 @@ def traffic_routes(services: Services) -> list[Any]:
     room, stories = TrafficRoom(services), StoryReader(services)
     return [
         *_list_routes(services, room),
-        *_view_routes(services, room),
+        *view_routes(services, room.views, ROOM, Permission.TRAFFIC_READ),
         _request_route(services, stories),
     ]
 
@@ -93,37 +76,6 @@ def _list_routes(services: Services, room: TrafficRoom) -> list[Any]:
     return [traffic, export]
 
 
-def _view_routes(services: Services, room: TrafficRoom) -> list[Any]:
-    @post(f"{_LIST}/views", opt=_OWN, status_code=SEE_OTHER)
-    async def keep_view(
-        request: Request[Any, Any, Any], organisation: FromPath[str], data: Form
-    ) -> Redirect:
-        person, text = session_of(request).person.name, render(parse(data.q))
-        replaces = data.expects != ABSENT
-        await room.views.keep(
-            person, organisation, ROOM, data.name.strip(), text, replaces=replaces
-        )
-        return Redirect(_back(data, organisation), status_code=SEE_OTHER)
-
-    @post(f"{_LIST}/views/drop", opt=_OWN, status_code=SEE_OTHER)
-    async def drop_view(
-        request: Request[Any, Any, Any], organisation: FromPath[str], data: Form
-    ) -> Redirect:
-        person = session_of(request).person.name
-        dropped = await room.views.drop(person, organisation, ROOM, data.name)
-        if dropped is not None:
-            offer(request, services.clock, way_back(dropped, data, f"/o/{organisation}/traffic"))
-        return Redirect(_back(data, organisation), status_code=SEE_OTHER)
-
-    return [keep_view, drop_view]
-
-
-def way_back(dropped: SavedView, data: ViewForm, path: str) -> Undo:
-    """What keeps a view again that was dropped from the list at a path."""
-    fields = {"name": dropped.name, "q": dropped.filter, "to": data.to, EXPECTS: ABSENT}
-    return Undo(f"The view {dropped.name} was dropped.", f"{path}/views", fields)
-
-
 def _request_route(services: Services, stories: StoryReader) -> Any:
     @route(f"{_LIST}/{{request_id:str}}", http_method=READING, media_type=MediaType.HTML, opt=_READ)
     async def one_request(
@@ -149,7 +101,3 @@ def _request_route(services: Services, stories: StoryReader) -> Any:
 async def zone_of(request: Request[Any, Any, Any], services: Services) -> str:
     """The reader's time zone, in which the dates of a filter are meant."""
     return (await services.shell.way(request)).zone
-
-
-def _back(data: ViewForm, organisation: str) -> str:
-    return data.to if is_own_path(data.to) else f"/o/{organisation}/traffic"
