@@ -168,6 +168,8 @@ class _Walk:
         """Walk a worker's chain to its end or to the first bad record, whichever comes first."""
         is_live = _is_being_written(folder)
         numbers = list_segments(folder)
+        if not numbers and not awaited:
+            self.notes.append(f"worker {worker} has no segments")
         if is_live and numbers and _is_begun(segment_path(folder, numbers[-1])):
             numbers.pop()
         chain, end, number = GENESIS, 0, 0

@@ -13,9 +13,10 @@ import msgspec
 
 from gateway.audit.export import export_records
 from gateway.audit.parquet import ParquetUnavailable, write_parquet
-from gateway.audit.projector import ProjectionBroken, Projector
+from gateway.audit.projector import Projector
 from gateway.audit.verify import VerifyReport, verify_directory, verify_receipt
-from gateway.cli.custody import CUSTODY
+from gateway.cli.custody import CUSTODY, require_known
+from gateway.cli.damage import catch_up, end_if_damaged
 from gateway.cli.erasing import ERASING
 from gateway.cli.evidence import PROOFS
 from gateway.cli.keeping import KEEPING
@@ -55,12 +56,15 @@ def verify(config_file: Path, directory: Path | None, receipt: str | None) -> No
     try:
         holds = _verify_all(folder) if receipt is None else _verify_one(folder, receipt)
     except OSError as error:
-        raise Refused(f"{folder}: {error.strerror}") from error
+        raise Refused(f"{error.filename or folder}: {error.strerror}") from error
     sys.exit(0 if holds else 1)
 
 
 def _verify_all(folder: Path) -> bool:
     report = verify_directory(folder)
+    if not report.segments and report.ok:
+        # An empty or a mistaken folder must not pass for a log that is whole.
+        raise Refused(f"{folder}: there are no audit segments; name the folder above the workers'")
     _print_report(report)
     return report.ok
 
@@ -103,8 +107,10 @@ async def export_lines(
     database = open_database(settings.database_url)
     try:
         await require_newest_schema(database)
+        if organisation is not None:
+            await require_known(settings, database, organisation)
         sink = DatabaseAuditSink(database, _folder(settings))
-        damage = await _catch_up(Projector(_folder(settings), sink))
+        damage = await catch_up(Projector(_folder(settings), sink))
         rows = sink.records(AuditQuery(organisation=organisation, request_id=request_id))
         with _opened(output) as file:
             unreadable = await _WRITERS[form](export_records(rows), file)
@@ -113,10 +119,7 @@ async def export_lines(
         raise Refused(str(error)) from error
     finally:
         await database.close()
-    if damage:
-        said = f"gatewright: {damage}; `gatewright audit verify` says what is affected"
-        click.echo(said, err=True)
-        sys.exit(1)
+    end_if_damaged(damage)
 
 
 @contextmanager
@@ -149,15 +152,6 @@ async def _write_lines(lines: AsyncIterator[Mapping[str, Any]], file: IO[bytes])
 
 
 _WRITERS = {"jsonl": _write_lines, "parquet": write_parquet}
-
-
-async def _catch_up(projector: Projector) -> str:
-    """Bring the database up to date; what stands in the way, or an empty text."""
-    try:
-        await projector.catch_up()
-    except (ProjectionBroken, OSError) as error:
-        return f"not all records could be read: {error}"
-    return ""
 
 
 def _folder(settings: Settings) -> Path:

@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import click
 import msgspec
 
 from gateway.audit.export import export_records
-from gateway.audit.projector import Projector
+from gateway.audit.projector import ProjectionBroken, Projector
+from gateway.cli.damage import catch_up, end_if_damaged
 from gateway.cli.deeds import actor, opened_log
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
@@ -18,7 +19,8 @@ from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
-from gateway.store.custody.orders import Custody, CustodyRefused
+from gateway.oversight.deeds import OPERATORS
+from gateway.store.custody.orders import Custody, CustodyRefused, is_known
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
@@ -26,6 +28,7 @@ from gateway.store.schema.version import require_newest_schema
 
 
 WEEK_US = 7 * 86_400_000_000
+SHOWN_AT_ONCE = 50
 
 organisation_option = click.option("--organisation", required=True)
 
@@ -52,6 +55,16 @@ def subject_of(settings: Settings, organisation: str, reference: str | None) -> 
     return end_user_subject(organisation, reference, peppers.keyed)
 
 
+async def require_known(settings: Settings, database: Database, organisation: str) -> None:
+    """Refuse a name that is nobody's, also where its first records are not numbered yet."""
+    if organisation != OPERATORS and not await is_known(database, organisation):
+        directory = settings.path(settings.audit.directory)
+        with suppress(ProjectionBroken, OSError):
+            await Projector(directory, DatabaseAuditSink(database, directory)).catch_up()
+        if not await is_known(database, organisation):
+            raise Refused(f"there is no organisation {organisation}")
+
+
 user_option = click.option(
     "--user", "reference", help="The end user, as requests name it; default: the organisation."
 )
@@ -73,7 +86,8 @@ async def hold_set(
 ) -> None:
     """Forbid the erasure of an organisation's or an end user's content."""
     settings = load_settings(config_file)
-    async with opened_custody(settings) as (custody, _):
+    async with opened_custody(settings) as (custody, database):
+        await require_known(settings, database, organisation)
         subject = subject_of(settings, organisation, reference) or ""
         click.echo((await custody.set_hold(actor(), organisation, subject, reason)).id)
 
@@ -116,7 +130,9 @@ async def reveal_ask(
     config_file: Path, organisation: str, request_id: str, reason: str, ticket: str, minutes: int
 ) -> None:
     """Ask to read content; prints the id that the second person approves."""
-    async with opened_custody(load_settings(config_file)) as (custody, _):
+    settings = load_settings(config_file)
+    async with opened_custody(settings) as (custody, database):
+        await require_known(settings, database, organisation)
         asked = await custody.ask_reveal(
             actor(), organisation, request_id, reason=reason, ticket=ticket, minutes=minutes
         )
@@ -145,15 +161,23 @@ async def reveal_show(config_file: Path, reveal_id: str) -> None:
     async with opened_custody(settings) as (custody, database):
         used = await custody.use_reveal(actor(), reveal_id)
         sink = DatabaseAuditSink(database, directory)
-        await Projector(directory, sink).catch_up()
+        damage = await catch_up(Projector(directory, sink))
         query = AuditQuery(organisation=used.organisation, request_id=used.request_id or None)
-        async for line in export_records(
+        lines = export_records(
             sink.records(query),
             directory=directory,
             keys=master_key(settings),
             second=SecondContents(database),
-        ):
+        )
+        shown = 0
+        async for line in lines:
+            shown += 1
+            if not shown % SHOWN_AT_ONCE:
+                # It may have been ended, or have expired, since the first line.
+                await custody.require_open(actor(), reveal_id)
+            damage = "not all records could be read" if "record_error" in line else damage
             click.echo(json.dumps(line, ensure_ascii=True))
+    end_if_damaged(damage)
 
 
 @reveal.command("report")

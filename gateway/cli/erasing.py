@@ -8,7 +8,13 @@ import click
 import msgspec
 from msgspec import structs
 
-from gateway.cli.custody import opened_custody, organisation_option, subject_of, user_option
+from gateway.cli.custody import (
+    opened_custody,
+    organisation_option,
+    require_known,
+    subject_of,
+    user_option,
+)
 from gateway.cli.deeds import actor
 from gateway.cli.options import asynchronous, config_option
 from gateway.clock import SystemClock
@@ -28,10 +34,14 @@ comment_option = click.option("--comment", required=True, help="It stands in the
 
 
 @asynccontextmanager
-async def opened_erasures(settings: Settings) -> AsyncIterator[Erasures]:
-    """What carries erasures out, for the length of one command."""
+async def opened_erasures(
+    settings: Settings, organisation: str | None = None
+) -> AsyncIterator[Erasures]:
+    """What carries erasures out, for one command; an `organisation` that is given must be one."""
     clock, master = SystemClock(), master_key(settings)
     async with opened_custody(settings) as (custody, database):
+        if organisation is not None:
+            await require_known(settings, database, organisation)
         parts = Integration(settings, database, clock, master)
         yield Erasures(settings, database, custody, parts, master, clock)
 
@@ -59,7 +69,7 @@ async def erase(
     the browser.
     """
     settings = load_settings(config_file)
-    async with opened_erasures(settings) as erasures:
+    async with opened_erasures(settings, organisation) as erasures:
         subject = subject_of(settings, organisation, reference)
         await erasures.require_no_hold(organisation, subject)
         told = await erasures.consequences(organisation, subject)

@@ -3,18 +3,20 @@
 import json
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 import msgspec
 
-from gateway.audit.checkpoints import verifier_keys
+from gateway.audit.checkpoints import SIGNERS_NAME, verifier_keys
 from gateway.audit.fsck import check_log
 from gateway.audit.integrator import LogForked, SignedCheckpoint, TreeDamaged
+from gateway.audit.offline import Wrong, check_proof
 from gateway.audit.pack import PackRefused
 from gateway.audit.projection import SequencedRecord
+from gateway.audit.projector import ProjectionBroken
 from gateway.audit.second import is_second
 from gateway.audit.verify import parse_receipt, verify_directory, verify_receipt
 from gateway.cli.options import Refused, asynchronous, config_option
@@ -39,6 +41,10 @@ async def _opened(settings: Settings) -> AsyncIterator[Integration]:
         yield Integration(settings, database, clock, master_key(settings))
     except (LogForked, TreeDamaged, PackRefused) as error:
         raise Refused(str(error)) from error
+    except ProjectionBroken as error:
+        raise Refused(f"{error}; `gatewright audit verify` says what is affected") from error
+    except OSError as error:
+        raise Refused(f"{error.filename or 'the audit log'}: {error.strerror}") from error
     finally:
         await database.close()
 
@@ -47,7 +53,10 @@ async def _opened(settings: Settings) -> AsyncIterator[Integration]:
 @config_option
 def show_key(config_file: Path) -> None:
     """Print the keys that verify this log's checkpoints; keep them where the log is not."""
-    for key in _verifier_keys(load_settings(config_file)):
+    keys = _verifier_keys(load_settings(config_file))
+    if not keys:
+        raise Refused("no worker with segments here has a signing key yet, or they were lost")
+    for key in keys:
         click.echo(key)
 
 
@@ -65,7 +74,12 @@ async def prove(config_file: Path, receipt: str) -> None:
         if checkpoint is None:
             raise Refused(NOT_YET)
         proof = await proof_of(row, checkpoint, parts.trees, parts.directory)
-    click.echo(json.dumps(msgspec.to_builtins(proof), indent=1))
+    told = msgspec.to_builtins(proof)
+    try:
+        check_proof(told, told["keys"])
+    except (Wrong, ValueError) as error:
+        raise Refused(f"the proof would not hold: {error}; see {SIGNERS_NAME}") from error
+    click.echo(json.dumps(told, indent=1))
 
 
 async def _row_of(parts: Integration, text: str) -> SequencedRecord:
@@ -83,7 +97,9 @@ async def _row_of(parts: Integration, text: str) -> SequencedRecord:
     found = verify_receipt(parts.directory, text)
     if not found.ok:
         raise Refused(f"the receipt does not hold: {found.reason}")
-    await parts.projector.catch_up()
+    # What is damaged elsewhere hides no record that was numbered before.
+    with suppress(ProjectionBroken):
+        await parts.projector.catch_up()
     row = await parts.sink.at(place)
     if row is None:
         raise Refused(NOT_YET)
@@ -99,13 +115,13 @@ async def fsck(config_file: Path) -> None:
     What `gatewright audit verify` looks at, such as contents, is looked at here too.
     """
     settings = load_settings(config_file)
-    keys = _verifier_keys(settings)
     folder = settings.path(settings.audit.directory)
-    damage = verify_directory(folder).bad if folder.is_dir() else ()
-    for each in damage:
-        click.echo(f"BAD: {each}")
-    is_whole = not damage
     async with _opened(settings) as parts:
+        keys = _verifier_keys(settings)
+        damage = verify_directory(folder).bad if folder.is_dir() else ()
+        for each in damage:
+            click.echo(f"BAD: {each}")
+        is_whole = not damage
         exported = parts.files.newest_of_all()
         for organisation in sorted({*await parts.trees.trees(), *exported}):
             signed = [*await _all_checkpoints(parts, organisation)]
@@ -153,7 +169,10 @@ async def _all_checkpoints(parts: Integration, organisation: str) -> list[Signed
 
 
 def _verifier_keys(settings: Settings) -> list[str]:
-    return verifier_keys(settings.path(settings.audit.directory))
+    try:
+        return verifier_keys(settings.path(settings.audit.directory))
+    except OSError as error:
+        raise Refused(f"{error.filename}: {error.strerror}") from error
 
 
 def _as_us(moment: datetime | None, default: int) -> int:

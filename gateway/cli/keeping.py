@@ -8,7 +8,8 @@ import click
 
 from gateway.audit.export import export_line
 from gateway.audit.projector import Projector
-from gateway.cli.custody import opened_custody, organisation_option, subject_of
+from gateway.cli.custody import opened_custody, organisation_option, require_known, subject_of
+from gateway.cli.damage import catch_up, end_if_damaged
 from gateway.cli.deeds import actor, says_it_records
 from gateway.cli.options import asynchronous, config_option
 from gateway.clock import SystemClock
@@ -28,18 +29,21 @@ async def search_subject(config_file: Path, organisation: str, reference: str) -
     settings = load_settings(config_file)
     directory = settings.path(settings.audit.directory)
     async with opened_custody(settings) as (custody, database):
+        await require_known(settings, database, organisation)
         subject = subject_of(settings, organisation, reference)
         sink = DatabaseAuditSink(database, directory)
-        await Projector(directory, sink).catch_up()
-        lines = [
-            json.dumps(export_line(row), ensure_ascii=True)
-            async for row in sink.records(AuditQuery(organisation=organisation))
-            if row.projected.raw_json and row.projected.record.subject == subject
-        ]
+        damage = await catch_up(Projector(directory, sink))
+        lines = []
+        async for row in sink.records(AuditQuery(organisation=organisation)):
+            if not row.projected.raw_json:
+                damage = "not all records could be read"
+            elif row.projected.record.subject == subject:
+                lines.append(json.dumps(export_line(row), ensure_ascii=True))
         detail = {"subject": subject or "", "found": str(len(lines))}
         await custody.record(actor(), "subject.searched", organisation, **detail)
     for line in lines:
         click.echo(line)
+    end_if_damaged(damage)
 
 
 @click.command()

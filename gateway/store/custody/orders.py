@@ -16,7 +16,9 @@ from gateway.oversight.deeds import Deeds
 from gateway.ports import AuditLog
 from gateway.rollout.versions import same_person
 from gateway.store.engine import Database
+from gateway.store.schema.audit import audit_sequences
 from gateway.store.schema.custody import audit_holds, audit_reveals
+from gateway.store.schema.tables import organisations
 
 
 REVEAL_MINUTES_MAX = 60
@@ -208,6 +210,13 @@ class Custody:
         Raises:
             CustodyRefused: it is not, or no longer, open, or another asked for it.
         """
+        reveal = await self.require_open(actor, reveal_id)
+        await self.record(actor, "reveal.used", reveal.organisation, reveal=reveal_id)
+        await self._change(audit_reveals, reveal_id, used=audit_reveals.c.used + 1)
+        return reveal
+
+    async def require_open(self, actor: str, reveal_id: str) -> Reveal:
+        """The same without counting: what is long is shown only as long as the reveal lasts."""
         reveal = await self._reveal(reveal_id)
         if actor != reveal.asked_by:
             raise CustodyRefused("content is shown to who asked for the reveal")
@@ -217,8 +226,6 @@ class Custody:
             raise CustodyRefused(
                 "the reveal has expired" if reveal.approved_by else "the reveal is not approved"
             )
-        await self.record(actor, "reveal.used", reveal.organisation, reveal=reveal_id)
-        await self._change(audit_reveals, reveal_id, used=audit_reveals.c.used + 1)
         return reveal
 
     async def reveal(self, organisation: str, reveal_id: str) -> Reveal | None:
@@ -288,6 +295,17 @@ async def reveals_between(
     async with database.reading() as connection:
         rows = (await connection.execute(query)).mappings().all()
     return [Reveal(**row) for row in rows]
+
+
+async def is_known(database: Database, organisation: str) -> bool:
+    """Whether there is such an organisation, or a log of one: a mistyped name protects nobody."""
+    columns = (organisations.c.name, audit_sequences.c.organisation)
+    async with database.reading() as connection:
+        for column in columns:
+            query = select(column).where(column == organisation)
+            if (await connection.execute(query)).first() is not None:
+                return True
+    return False
 
 
 def _age(row: Any) -> int:

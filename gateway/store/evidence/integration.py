@@ -201,9 +201,11 @@ class Integration:
 
     async def checkpoint_of(self, organisation: str, size: int) -> SignedCheckpoint | None:
         """One that covers this many records: an earlier one, or signed now."""
-        await self.projector.catch_up()
         known = await self.trees.covering(organisation, size)
-        return known or await self.integrator().sign_now(organisation, size)
+        if known is not None:
+            return known
+        await self.projector.catch_up()
+        return await self.integrator().sign_now(organisation, size)
 
 
 def _size_of(folder: Path, segment: int) -> int | None:

@@ -13,7 +13,9 @@ from pathlib import Path
 from msgspec import Struct
 from sqlalchemy import delete, insert, select, update
 
-from gateway.audit.checkpoints import origin_of, verifier_keys
+from gateway.audit.checkpoints import SIGNERS_NAME, origin_of, verifier_keys
+from gateway.audit.integrator import SignedCheckpoint
+from gateway.audit.offline import Wrong, open_checkpoint, parse_key
 from gateway.audit.pack import PackRefused, PackRequest, write_pack
 from gateway.audit.projection import SequencedRecord
 from gateway.clock import Clock
@@ -95,13 +97,15 @@ async def make_pack(
     covering = await parts.checkpoint_of(order.organisation, last)
     if covering is None:
         raise PackRefused(NOT_YET)
+    keys = tuple(verifier_keys(parts.directory))
+    _require_signed(covering, keys)
     signed = await parts.trees.between(order.organisation, order.since_us, covering.signed_us)
     request = PackRequest(
         origin=origin_of(settings.audit.log_name, order.organisation),
         organisation=order.organisation,
         first_sequence=first,
         last_sequence=last,
-        keys=tuple(verifier_keys(parts.directory)),
+        keys=keys,
         policies=dict(order.policies),
         created_us=created_us,
         recipient=order.recipient,
@@ -111,6 +115,14 @@ async def make_pack(
         rows = _counted(rows, count, progress)
     await write_pack(path, request, rows, [*signed, covering], parts.trees)
     return first, last
+
+
+def _require_signed(checkpoint: SignedCheckpoint, keys: Sequence[str]) -> None:
+    """A pack whose own keys do not verify it is worth nothing to whoever gets it."""
+    try:
+        open_checkpoint(checkpoint.note, [parse_key(key) for key in keys])
+    except Wrong as error:
+        raise PackRefused(f"it would not hold: {error}; see {SIGNERS_NAME}") from error
 
 
 def configured_policies(settings: Settings) -> dict[str, str]:

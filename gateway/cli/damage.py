@@ -1,0 +1,24 @@
+"""What commands say of a log that is damaged: nothing that is read from it passes for whole."""
+
+import sys
+
+import click
+
+from gateway.audit.projector import ProjectionBroken, Projector
+
+
+async def catch_up(projector: Projector) -> str:
+    """Bring the database up to date; what stands in the way, or an empty text."""
+    try:
+        await projector.catch_up()
+    except (ProjectionBroken, OSError) as error:
+        return f"not all records could be read: {error}"
+    return ""
+
+
+def end_if_damaged(damage: str) -> None:
+    """Exit with status 1, and say why, where something could not be read."""
+    if damage:
+        said = f"gatewright: {damage}; `gatewright audit verify` says what is affected"
+        click.echo(said, err=True)
+        sys.exit(1)

@@ -1,0 +1,168 @@
+"""Audit commands on input that is damaged, missing or mistaken: one line that says so, and no 0."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from gateway.store.custody.orders import Reveal
+from gateway.types import Receipt
+from tests.cli.operator import Ended, Operator
+from tests.cli.test_audit import SAID, _reveal, receipts
+
+
+__all__ = ["receipts"]
+
+
+def _worker(operator: Operator) -> Path:
+    return operator.folder / "var" / "audit" / "w0"
+
+
+def _segment(operator: Operator) -> Path:
+    return _worker(operator) / "00000001.log"
+
+
+def _refused(ended: Ended, reason: str) -> None:
+    assert (ended.status, ended.output) == (2, "")
+    assert reason in ended.errors
+    assert ended.errors.count("\n") == 1
+
+
+@pytest.mark.usefixtures("receipts")
+def test_a_folder_without_segments_does_not_pass_for_a_whole_log(
+    operator: Operator, tmp_path: Path
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for mistaken in (empty, _worker(operator)):
+        ended = operator.types("audit", "verify", "--directory", mistaken)
+        _refused(ended, f"{mistaken}: there are no audit segments")
+
+
+@pytest.mark.usefixtures("receipts")
+def test_a_worker_whose_segments_are_all_gone_is_told_of(operator: Operator) -> None:
+    _worker(operator).with_name("w1").mkdir()
+    ended = operator.config("audit", "verify")
+    assert (ended.status, "note: worker w1 has no segments" in ended.output) == (0, True)
+    _segment(operator).unlink()
+    _refused(operator.config("audit", "verify"), "there are no audit segments")
+
+
+def _half(segment: Path) -> None:
+    segment.write_bytes(segment.read_bytes()[: segment.stat().st_size // 2])
+
+
+def _emptied(segment: Path) -> None:
+    segment.write_bytes(b"")
+
+
+def _gone(segment: Path) -> None:
+    segment.unlink()
+
+
+def _unreadable(segment: Path) -> None:
+    """As for a user who may not read it; tests may run as one who may read everything."""
+    segment.unlink()
+    segment.mkdir()
+
+
+def _in_its_head(segment: Path) -> None:
+    raw = bytearray(segment.read_bytes())
+    raw[2] ^= 1
+    segment.write_bytes(raw)
+
+
+@pytest.mark.parametrize("damage", [_half, _emptied, _gone, _unreadable, _in_its_head])
+def test_whatever_a_segment_suffered_no_command_crashes_or_says_that_all_is_well(
+    operator: Operator, receipts: list[Receipt], tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    packed = ("audit", "pack", "--organisation", "acme")
+    assert operator.config(*packed, tmp_path / "before.zip").status == 0
+    damage(_segment(operator))
+    commands: list[tuple[str | Path, ...]] = [
+        ("audit", "verify"),
+        ("audit", "fsck"),
+        ("audit", "export"),
+        ("audit", "prove", "--receipt", str(receipts[5])),
+        (*packed, tmp_path / "after.zip"),
+        ("audit", "search", "--organisation", "acme", "--user", "ann"),
+    ]
+    for command in commands:
+        ended = operator.config(*command)
+        assert ended.status in (1, 2), command
+        assert "whole\n" not in ended.output.replace("NOT WHOLE", ""), command
+        if ended.status == 2:
+            _refused(ended, "gatewright: ")
+    assert not (tmp_path / "after.zip").exists()
+
+
+def test_a_record_before_the_damage_is_proved_all_the_same(
+    operator: Operator, receipts: list[Receipt]
+) -> None:
+    prove = ("audit", "prove", "--receipt", str(receipts[0]))
+    before = operator.config(*prove)
+    _half(_segment(operator))
+    assert before.status == 0
+    assert operator.config(*prove) == before
+
+
+def test_without_the_logs_key_nothing_is_handed_out_that_would_not_hold(
+    operator: Operator, receipts: list[Receipt], tmp_path: Path
+) -> None:
+    prove = ("audit", "prove", "--receipt", str(receipts[0]))
+    pack = ("audit", "pack", "--organisation", "acme", tmp_path / "pack.zip")
+    assert operator.config(*prove).status == 0
+    assert operator.config(*pack[:-1], tmp_path / "before.zip").status == 0
+    signers = _worker(operator) / "signers.jsonl"
+    whole = signers.read_bytes()
+    signers.write_bytes(whole.replace(b'"public":"', b'"public":"AAAA'))
+    _refused(operator.config(*prove), "would not hold: a key is not an Ed25519 key")
+    _refused(operator.config(*pack), "would not hold: a key is not an Ed25519 key")
+    signers.unlink()
+    _refused(
+        operator.config(*prove), "would not hold: a checkpoint was not signed by the log's key"
+    )
+    _refused(operator.config(*pack), "would not hold: a checkpoint was not signed by the log's key")
+    _refused(operator.config("audit", "key"), "has a signing key")
+    assert not (tmp_path / "pack.zip").exists()
+
+
+@pytest.mark.usefixtures("receipts")
+def test_a_name_that_is_no_organisations_is_refused_and_leaves_no_hold(operator: Operator) -> None:
+    """A hold of a mistyped name would protect nothing, and nobody would know."""
+    for command in (
+        ("hold", "set", "--reason", "a lawsuit"),
+        ("reveal", "ask", "--reason", "why", "--ticket", "T-1"),
+        ("search", "--user", "ann"),
+        ("erase", "--ticket", "T-1"),
+        ("export",),
+    ):
+        ended = operator.config("audit", *command, "--organisation", "acne")
+        _refused(ended, "there is no organisation acne")
+    assert operator.config("audit", "hold", "list").output == ""
+    held = operator.config("audit", "hold", "set", "--organisation", "acme", "--reason", "why")
+    assert held.status == 0
+    assert operator.config("audit", "export", "--organisation", "-operators").status == 0
+
+
+@pytest.mark.usefixtures("receipts")
+def test_a_long_reveal_ends_with_its_time(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time is over between the second and the third record."""
+    reveal = _reveal(operator, monkeypatch, "")
+    looks, is_open = [], Reveal.is_open
+
+    def expires(self: Reveal, now_us: int) -> bool:
+        looks.append(now_us)
+        late = structs.replace(self, approved_us=self.approved_us - 3_600_000_000)
+        return is_open(self if len(looks) < 3 else late, now_us)
+
+    monkeypatch.setattr("gateway.cli.custody.SHOWN_AT_ONCE", 2)
+    monkeypatch.setattr(Reveal, "is_open", expires)
+    ended = operator.config("audit", "reveal", "show", reveal)
+    assert (ended.status, len(looks)) == (2, 3)
+    assert ended.errors == "gatewright: the reveal has expired\n"
+    assert ended.output.count("\n") == 3
+    assert SAID in ended.output
