@@ -21,7 +21,15 @@ from admin.interrupted import Draft, back_to, draft_of
 from admin.protection import SAFE_METHODS
 from gateway.clock import Clock
 from gateway.errors import StartupRefused
-from gateway.oversight.access import STEP_UP, Grant, Permission, Person, allows, organisations_of
+from gateway.oversight.access import (
+    STEP_UP,
+    TOKEN_NAME,
+    Grant,
+    Permission,
+    Person,
+    allows,
+    organisations_of,
+)
 from gateway.store.identity.people import PeopleStore, Session
 
 
@@ -29,7 +37,7 @@ COOKIE = "gatewright_admin"
 CSRF_HEADER = "x-gatewright-csrf"
 STEP_UP_S = 300.0
 TOKEN_PERSON = Person(
-    "admin-token",
+    TOKEN_NAME,
     "Admin token",
     frozenset({Grant("platform_admin", "*"), Grant("security_admin", "*")}),
 )

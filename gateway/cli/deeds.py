@@ -24,6 +24,7 @@ from gateway.credentials import master_key, pepper
 from gateway.errors import StartupRefused
 from gateway.identity import Peppers
 from gateway.oversight.deeds import Deeds
+from gateway.rollout.versions import OF_MACHINE
 from gateway.store.engine import Database, open_database
 from gateway.store.identity.keys import KeyStore
 from gateway.store.identity.people import PeopleStore
@@ -51,7 +52,7 @@ Former = Callable[[Settings, Database, Ordered], Awaitable[object]]
 
 def actor() -> str:
     """The user of this machine who types the command, as the system knows it."""
-    return f"os:{pwd.getpwuid(os.getuid()).pw_name}"
+    return f"{OF_MACHINE}{pwd.getpwuid(os.getuid()).pw_name}"
 
 
 @asynccontextmanager

@@ -96,6 +96,17 @@ STEP_UP = frozenset(
 """What is done only by somebody who proved a moment ago who they are."""
 
 
+TOKEN_NAME = "admin-token"
+"""Whoever signs in with the token of the settings; no name of anybody's."""
+NAMES_OF_PARTS = frozenset(
+    {TOKEN_NAME, "drift", "gateway", "guard", "invitation", "schedule", "setup-link"}
+)
+"""What deeds of nobody's are recorded under. A person of such a name would act as that part: under
+the first one with all that the token may do."""
+PROVIDED = "oidc-"
+"""Before the names of people whom an OpenID provider vouches for."""
+
+
 class Grant(Struct, frozen=True, order=True):
     """A role, and the organisation it is held in; `*` is everywhere."""
 

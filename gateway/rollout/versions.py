@@ -27,6 +27,8 @@ State = Literal["draft", "approved", "rejected", "shadow", "canary", "live", "re
 Action = Literal["approve", "reject", "shadow", "canary", "publish", "stop", "withdraw"]
 
 INSTALLATION: Final = ""
+OF_MACHINE: Final = "os:"
+"""Before the name of whoever typed a command: no person's name holds a colon."""
 PERCENT: Final = 100
 _STEPS: Final[Mapping[Action, tuple[frozenset[State], State]]] = {
     "approve": (frozenset({"draft"}), "approved"),
@@ -128,8 +130,16 @@ def step(version: PolicyVersion, action: Action, actor: str) -> State:
 
 
 def same_person(one: str, other: str) -> bool:
-    """Names are compared without case and blanks, so that `Ann` does not approve `ann `."""
-    return one.strip().casefold() == other.strip().casefold()
+    """Names are compared without case and blanks, so that `Ann` does not approve `ann `.
+
+    A user of the machine counts as the person of the same name: who proposed something in the
+    pages does not approve it from a shell.
+    """
+    return _name_of(one) == _name_of(other)
+
+
+def _name_of(actor: str) -> str:
+    return actor.strip().casefold().removeprefix(OF_MACHINE)
 
 
 class Level(Struct, frozen=True):

@@ -17,7 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
 from gateway.errors import Forbidden, RequestInvalid, Unauthenticated
-from gateway.oversight.access import Person, may_grant
+from gateway.oversight.access import NAMES_OF_PARTS, Person, may_grant
+from gateway.rollout.versions import OF_MACHINE
 from gateway.secrets.passwords import hash_password
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
@@ -27,8 +28,6 @@ from gateway.store.schema.tables import admin_sessions, metadata, people
 
 GOOD_FOR_S: Final = 72 * 3600.0
 CODE_BYTES: Final = 32
-MACHINE: Final = "os:"
-"""Before the name of whoever typed a command: no person's name holds a colon."""
 REFUSAL: Final = "this link is not good any more: it was used, replaced or withdrawn, or it is old"
 BEYOND: Final = "You cannot let somebody in who may do what you may not do yourself."
 
@@ -129,7 +128,7 @@ class Invitations:
             raise Unauthenticated(REFUSAL)
         made_by = str(row["made_by"])
         maker = next((each for each in known if each.name == made_by), None)
-        if maker is None and not made_by.startswith(MACHINE):
+        if maker is None and not made_by.startswith(OF_MACHINE):
             maker = await person_in(connection, made_by) or Person(made_by)
         try:
             await _require_open(connection, row["person"], maker)
@@ -142,7 +141,7 @@ async def _require_open(connection: AsyncConnection, name: str, maker: Person | 
     query = select(people.c.subject, people.c.disabled_us).where(people.c.name == name)
     row = (await connection.execute(query)).one_or_none()
     person = await person_in(connection, name)
-    if row is None or person is None:
+    if row is None or person is None or name in NAMES_OF_PARTS:
         raise RequestInvalid("there is no such person", parameter="name")
     if row.disabled_us is not None:
         raise RequestInvalid("This person is disabled: enable them first.", parameter="name")

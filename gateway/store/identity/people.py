@@ -17,7 +17,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
 from gateway.errors import Forbidden, RequestInvalid
-from gateway.oversight.access import EVERYWHERE, ROLES, Grant, Person, may_grant
+from gateway.oversight.access import (
+    EVERYWHERE,
+    NAMES_OF_PARTS,
+    PROVIDED,
+    ROLES,
+    Grant,
+    Person,
+    may_grant,
+)
 from gateway.secrets.passwords import hash_password, proves
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
@@ -77,7 +85,7 @@ class PeopleStore:
         Raises:
             RequestInvalid: the name is taken or cannot be one, or the password is too short.
         """
-        checked_name(name)
+        checked_name(name, is_provided=bool(subject))
         hashed = await asyncio.to_thread(hash_password, password) if password else None
         row = {
             "name": name,
@@ -194,7 +202,7 @@ class PeopleStore:
         return [_person(row, given) for row in found]
 
     async def by_password(self, name: str, password: Secret[str]) -> Person | None:
-        """Whom a name and a password prove."""
+        """Whom a name and a password prove; never a part of ours, whatever is in the table."""
         async with self._database.reading() as connection:
             query = select(people).where(people.c.name == name)
             row = (await connection.execute(query)).mappings().one_or_none()
@@ -203,7 +211,7 @@ class PeopleStore:
         is_proved = await asyncio.to_thread(proves, password, encoded)
         if row is None or not is_proved or row["disabled_us"] is not None:
             return None
-        return _person(row, given)
+        return None if name in NAMES_OF_PARTS else _person(row, given)
 
     async def by_subject(self, subject: str, name: str) -> Person | None:
         """Whom an OpenID provider vouches for; made known, without a role, the first time."""
@@ -212,7 +220,7 @@ class PeopleStore:
             row = (await connection.execute(query)).mappings().one_or_none()
         if row is None:
             digest = hashlib.sha256(subject.encode()).hexdigest()[:12]
-            await self.add(f"oidc-{digest}", title=name, subject=subject)
+            await self.add(f"{PROVIDED}{digest}", title=name, subject=subject)
             async with self._database.reading() as connection:
                 row = (await connection.execute(query)).mappings().one()
         async with self._database.reading() as connection:
@@ -352,14 +360,17 @@ async def _require_another_admin(connection: AsyncConnection, name: str) -> None
         raise RequestInvalid(reason, parameter="name")
 
 
-def checked_name(name: str) -> str:
-    """The name of somebody who signs in.
+def checked_name(name: str, *, is_provided: bool = False) -> str:
+    """The name of somebody who signs in; `is_provided` of whom an OpenID provider vouches for.
 
     Raises:
-        RequestInvalid: it cannot be one.
+        RequestInvalid: it cannot be one, or is one that the gateway itself acts under.
     """
     if _NAME.fullmatch(name) is None:
         reason = "use 1 to 63 lower-case letters, digits, '.', '_', '@' or '-'"
+        raise RequestInvalid(f"name: {reason}", parameter="name")
+    if name in NAMES_OF_PARTS or (name.startswith(PROVIDED) and not is_provided):
+        reason = "this is what the gateway itself is called in the log: choose another"
         raise RequestInvalid(f"name: {reason}", parameter="name")
     return name
 

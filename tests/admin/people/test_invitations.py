@@ -2,11 +2,14 @@
 
 import re
 
+import msgspec
 import pytest
 
-from gateway.oversight.access import Grant
+from gateway.oversight.access import NAMES_OF_PARTS, TOKEN_NAME, Grant
+from gateway.secrets.secret import Secret
 from gateway.store.identity.invitations import GOOD_FOR_S
 from gateway.store.identity.people import PeopleStore
+from gateway.store.schema.tables import people
 from tests.admin import seeding
 from tests.admin.listener import ON_BOTH, Browser, Listener, browsing
 from tests.admin.test_deeds import deeds
@@ -159,3 +162,34 @@ async def test_who_an_openid_provider_vouches_for_gets_no_link(
 
     assert answer.status == 400
     assert "OpenID provider" in page
+
+
+@pytest.mark.parametrize("name", [*sorted(NAMES_OF_PARTS), "oidc-0123456789ab"])
+async def test_nobody_is_named_as_a_part_of_the_gateway_is(
+    listener: Listener, admin: Browser, name: str
+) -> None:
+    """Under the token's name somebody without a role would have all that the token may do."""
+    answer, page = await admin.send("POST", "/new-person", {"name": name})
+    body = msgspec.json.encode({"name": name}).decode()
+    by_api, _ = await admin.send("POST", "/api/people", body=body)
+
+    assert (answer.status, by_api.status) == (400, 400)
+    assert "choose another" in page
+    async with listener.database() as database:
+        everybody = await PeopleStore(database, listener.clock).listed()
+    assert [each.name for each in everybody] == ["sec"]
+
+
+async def test_who_is_named_as_the_token_is_from_before_gets_in_by_no_way(
+    listener: Listener, admin: Browser
+) -> None:
+    async with listener.database() as database:
+        await PeopleStore(database, listener.clock).add("newt", password=Secret(CHOSEN))
+        async with database.writing() as connection:
+            named = people.update().where(people.c.name == "newt")
+            await connection.execute(named.values(name=TOKEN_NAME))
+    async with browsing(listener) as theirs:
+        signed_in = await theirs.sign_in_as(TOKEN_NAME, CHOSEN)
+    linked, _ = await admin.send("POST", f"/person/{TOKEN_NAME}/link")
+
+    assert (signed_in.status, linked.status) == (401, 400)
