@@ -3,6 +3,7 @@
 The one place that imports those packages, when a setting names what they are for.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -133,6 +134,8 @@ class Rotation:
         self._providers = providers
         self._hosts = hosts
         self._publish = publish
+        self.wake = asyncio.Event()
+        """Set when something may have changed in the database; whoever sets it does not wait."""
         self._log = logger()
         known = {name: provider_credential(settings, name) for name in settings.providers}
         self._spares = SpareSecretTable(database, master_key(settings), clock)

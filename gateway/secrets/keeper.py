@@ -5,6 +5,7 @@ good for a stated time; after that it is dropped, because nobody can say any mor
 revoked. What is in flight keeps what it began with.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -82,19 +83,36 @@ class SecretKeeper:
         self._failing: set[str] = set()
 
     async def refresh(self) -> None:
-        """Ask every place once."""
-        for name, place in self._places.items():
-            try:
-                value = await place.read()
-            except SecretUnavailableError as error:
-                self._miss(name, error.reason)
-                continue
-            self._failing.discard(name)
-            kept = self._kept[name]
-            kept.read_s = self._clock.monotonic_s()
-            if kept.value != value:
-                kept.value = value
-                self._changed(name, value)
+        """Ask every place once, all at the same time: none waits for another that does not answer.
+
+        A place that fails in a way of its own counts as away, and what it raised is raised when
+        the others have been asked.
+        """
+        asked = await asyncio.gather(
+            *(self._ask(name, place) for name, place in self._places.items()),
+            return_exceptions=True,
+        )
+        unforeseen: list[BaseException] = []
+        for name, found in zip(self._places, asked, strict=True):
+            if isinstance(found, Exception):
+                self._miss(name, "its place failed")
+            if found is not None:
+                unforeseen.append(found)
+        if unforeseen:
+            raise unforeseen[0]
+
+    async def _ask(self, name: str, place: SecretPlace) -> None:
+        try:
+            value = await place.read()
+        except SecretUnavailableError as error:
+            self._miss(name, error.reason)
+            return
+        self._failing.discard(name)
+        kept = self._kept[name]
+        kept.read_s = self._clock.monotonic_s()
+        if kept.value != value:
+            kept.value = value
+            self._changed(name, value)
 
     def _miss(self, name: str, reason: str) -> None:
         if name not in self._failing:

@@ -15,6 +15,7 @@ from requests.exceptions import RequestException
 
 from gateway.clock import Clock
 from gateway.configuration.sections import VaultSettings
+from gateway.errors import ConfigurationInvalid
 from gateway.secrets.keeper import SecretUnavailableError
 from gateway.secrets.secret import Secret
 
@@ -22,6 +23,8 @@ from gateway.secrets.secret import Secret
 TIMEOUT_S = 5
 _RENEW_AFTER = 2 / 3
 _FOREVER_S = float("inf")
+_NOT_VAULT = (KeyError, TypeError, AttributeError, ValueError)
+"""What comes of an answer in another form, such as the page of a proxy before it."""
 
 
 class VaultSession:
@@ -37,8 +40,12 @@ class VaultSession:
         self._settings = settings
         self._clock = clock
         self._credential = credential
+        # A redirect would carry the token to wherever it points.
         self._client: Any = hvac.Client(
-            url=settings.url, namespace=settings.namespace or None, timeout=TIMEOUT_S
+            url=settings.url,
+            namespace=settings.namespace or None,
+            timeout=TIMEOUT_S,
+            allow_redirects=False,
         )
         self._turn = asyncio.Lock()
         self._renew_at_s = -1.0
@@ -60,23 +67,31 @@ class VaultSession:
 
     def _read(self, path: str, field: str) -> Secret[str]:
         try:
-            self._sign_in()
-            try:
-                found = self._fetch(path)
-            except Forbidden:
-                # The login may have been revoked before its time: once more with a new one.
-                self._log_in()
-                found = self._fetch(path)
+            value = self._fields(path).get(field)
         except InvalidPath:
             raise SecretUnavailableError("Vault has no such secret") from None
         except Forbidden:
             raise SecretUnavailableError("Vault refuses access") from None
+        except ConfigurationInvalid as error:
+            raise SecretUnavailableError(f"what proves us to Vault {error.reason}") from None
         except (VaultError, RequestException, OSError) as error:
             raise SecretUnavailableError(f"Vault failed ({type(error).__name__})") from None
-        value = found["data"]["data"].get(field)
+        except _NOT_VAULT:
+            raise SecretUnavailableError("what answers for Vault is not Vault") from None
         if not isinstance(value, str) or not value:
             raise SecretUnavailableError("the secret in Vault has no such field")
         return Secret(value)
+
+    def _fields(self, path: str) -> dict[str, Any]:
+        self._sign_in()
+        try:
+            found = self._fetch(path)
+        except Forbidden:
+            # The login may have been revoked before its time: once more with a new one.
+            self._log_in()
+            found = self._fetch(path)
+        fields: dict[str, Any] = found["data"]["data"]
+        return fields
 
     def _fetch(self, path: str) -> dict[str, Any]:
         found: dict[str, Any] = self._client.secrets.kv.v2.read_secret_version(

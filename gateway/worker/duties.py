@@ -78,9 +78,12 @@ def duties_of(parts: Tended) -> tuple[Duty, ...]:
 def _following(parts: Tended) -> tuple[Duty, ...]:
     """What others change, and what is to become of it here."""
     scheduler = Scheduler(parts.database, parts.policies, parts.deeds, parts.clock)
-    refresh_s, refresh = parts.settings.secrets.refresh_s, parts.rotation.refresh
+    refresh_s, rotation = parts.settings.secrets.refresh_s, parts.rotation
     return (
-        Duty("credentials", refresh_s, refresh, Event.CREDENTIAL_UNAVAILABLE),
+        Duty(
+            *("credentials", refresh_s, rotation.refresh, Event.CREDENTIAL_UNAVAILABLE),
+            wake=rotation.wake,
+        ),
         Duty("keys", rhythm.FOLLOW_RETRY_S, parts.following.follow, Event.SNAPSHOT_FAILED),
         Duty("probe", rhythm.PROBE_S, parts.board.probe, Event.PROBE_FAILED),
         Duty("parity", rhythm.PARITY_S, parts.parity.tend, Event.UPKEEP_FAILED),

@@ -67,7 +67,8 @@ class Following:
                 await self.publish()
                 await self._ledger.refresh()
                 await self.publish_limits()
-                await self._rotation.refresh()
+                # Not awaited: a place of secrets that hangs would hold back the next revocation.
+                self._rotation.wake.set()
                 self._log.info(Event.SNAPSHOT_PUBLISHED, version=self._snapshots.revision)
 
 

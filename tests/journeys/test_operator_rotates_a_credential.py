@@ -10,7 +10,7 @@ from gateway.clock import SystemClock
 from gateway.credentials import master_key
 from gateway.secrets.secret import Secret
 from gateway.store.engine import open_database
-from gateway.store.sealed_secrets import SealedSecretTable
+from gateway.store.sealed_secrets import DatabasePlace, SealedSecretTable
 from tests.faults.envelopes import Caller, ask
 from tests.running_gateway import CLAUDE_TARGET, GPT_TARGET, RunningGateway, Upstreams
 from tests.upstreams import Answer
@@ -83,6 +83,41 @@ async def test_a_key_file_that_was_written_anew_is_used_without_a_restart(
             assert reply.status == 200
             if upstreams.openai.calls[-1].headers["authorization"] == "Bearer another-value":
                 break
+
+
+async def test_a_place_of_secrets_that_hangs_holds_back_no_revocation(
+    tmp_path: Path,
+    sqlite_url: str,
+    upstreams: Upstreams,
+    http: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[asyncio.Event] = []
+
+    async def hang(_: DatabasePlace) -> Secret[str]:
+        asked.append(asyncio.Event())
+        await asked[-1].wait()
+        raise AssertionError
+
+    gateway = RunningGateway(tmp_path, sqlite_url, upstreams)
+    text = gateway.config_file.read_text()
+    file, db = 'credential = { file = "var/upstream.key" }', 'credential = { db = "claude" }'
+    gateway.config_file.write_text(text.replace(file, db, 1))
+    async with gateway:
+        keys = [await gateway.issue_key(), await gateway.issue_key()]
+        monkeypatch.setattr(DatabasePlace, "read", hang)
+        statuses = []
+        for key in keys:
+            await gateway.revoke_key(key)
+            caller = Caller(gateway, http, key)
+            for _ in range(400):
+                reply = await caller.post("openai", ask("openai", model=GPT_TARGET))
+                if reply.status == 401 and asked:
+                    break
+                await asyncio.sleep(0.05)
+            statuses.append(reply.status)
+
+        assert statuses == [401, 401]
 
 
 POOL = """

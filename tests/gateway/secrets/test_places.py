@@ -1,5 +1,6 @@
 """Places of secrets: Vault and AWS by their official clients, the database sealed, and outages."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from moto.server import ThreadedMotoServer
 
 from gateway.clock import StoppedClock
 from gateway.configuration.sections import AwsSettings, VaultSettings
-from gateway.errors import RequestInvalid
+from gateway.errors import ConfigurationInvalid, RequestInvalid
 from gateway.secrets.aws import AwsPlace, secrets_manager
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.keeper import SecretKeeper, SecretUnavailableError
@@ -79,6 +80,50 @@ async def test_an_outage_is_tolerated_for_the_stated_time_and_not_longer() -> No
     assert tolerated == ["one"]
     assert kept.heard == ["one", None, "one"]
     assert kept.failures == ["away"]
+
+
+async def test_a_place_that_hangs_or_breaks_holds_back_no_other_and_is_not_trusted_for_ever() -> (
+    None
+):
+    """Each in its turn, the first would leave the credentials of all others as they were."""
+    clock, asked = StoppedClock(), asyncio.Event()
+    heard: dict[str, list[str | None]] = {"breaking": [], "hanging": [], "good": []}
+    good, breaking = Changeable("one"), Changeable("one")
+
+    class Hanging:
+        async def read(self) -> Secret[str]:
+            await asked.wait()
+            return Secret("late")
+
+    class Breaking:
+        is_broken = False
+
+        async def read(self) -> Secret[str]:
+            if self.is_broken:
+                raise TypeError("what nobody thought of")
+            return await breaking.read()
+
+    broken = Breaking()
+    keeper = SecretKeeper(
+        {"breaking": broken, "hanging": Hanging(), "good": good},
+        clock,
+        tolerate_s=60.0,
+        changed=lambda name, value: heard[name].append(value.reveal() if value else None),
+        failed=lambda *_: None,
+    )
+    refreshing = asyncio.create_task(keeper.refresh())
+    while not (heard["good"] and heard["breaking"]):
+        await asyncio.sleep(0)
+    assert not heard["hanging"]
+    asked.set()
+    await refreshing
+    broken.is_broken, good.value = True, "two"
+    for _ in range(2):
+        clock.advance(61.0)
+        with pytest.raises(TypeError):
+            await keeper.refresh()
+
+    assert heard == {"breaking": ["one", None], "hanging": ["late"], "good": ["one", "two"]}
 
 
 # --- the database -------------------------------------------------------------------------------
@@ -254,6 +299,43 @@ async def test_what_vault_refuses_is_said_without_names_or_addresses(vault: Vaul
 
     assert reasons[:2] == ["Vault has no such secret", "the secret in Vault has no such field"]
     assert not [each for each in reasons if "127.0.0.1" in each or "openai" in each]
+
+
+async def test_what_is_not_vault_or_has_nothing_to_prove_itself_with_is_an_outage(
+    vault: VaultStub,
+) -> None:
+    """A proxy's page with status 200, a list, another shape, a credential that is gone."""
+    opened = session(vault, Clocked(vault))
+    await VaultPlace(opened, "openai").read()
+    reasons = set()
+    for page in (b"<html>back soon</html>", b"[]", b"{}", b'{"data": {"data": []}}', b"7"):
+        vault.instead = (200, page)
+        with pytest.raises(SecretUnavailableError) as caught:
+            await VaultPlace(opened, "openai").read()
+        reasons.add(caught.value.reason)
+    vault.instead = None
+
+    def gone() -> Secret[str]:
+        raise ConfigurationInvalid("a file", "vault.credential", "cannot be read")
+
+    nobody = VaultSession(VaultSettings(url=vault.url, role="role"), StoppedClock(), gone)
+    with pytest.raises(SecretUnavailableError) as caught:
+        await VaultPlace(nobody, "openai").read()
+
+    assert reasons == {"what answers for Vault is not Vault"}
+    assert caught.value.reason == "what proves us to Vault cannot be read"
+
+
+async def test_the_token_of_vault_follows_no_redirect(vault: VaultStub) -> None:
+    opened = session(vault, Clocked(vault))
+    await VaultPlace(opened, "openai").read()
+    with VaultStub() as thief:
+        vault.instead = (307, b"{}")
+        vault.location = f"{thief.url}/v1/secret/data/openai"
+        with pytest.raises(SecretUnavailableError):
+            await VaultPlace(opened, "openai").read()
+
+        assert thief.asked == []
 
 
 # --- AWS ----------------------------------------------------------------------------------------

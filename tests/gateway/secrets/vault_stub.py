@@ -31,6 +31,9 @@ class VaultStub:
         self.tokens: dict[str, float] = {}
         self.asked: list[str] = []
         self.is_sealed = False
+        self.instead: tuple[int, bytes] | None = None
+        """What is answered whatever was asked, with `location` where that is not empty."""
+        self.location = ""
         self.renewals_left = 10**9
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever)
@@ -112,9 +115,14 @@ class VaultStub:
                 body = json.loads(self.rfile.read(length) or b"{}")
                 path = self.path.partition("?")[0]
                 token = self.headers.get("x-vault-token") or ""
-                status, answer = stub.answer(self.command, path, token, body)
-                raw = json.dumps(answer).encode()
+                if stub.instead is None:
+                    status, answer = stub.answer(self.command, path, token, body)
+                    raw = json.dumps(answer).encode()
+                else:
+                    status, raw = stub.instead
                 self.send_response(status)
+                if stub.location:
+                    self.send_header("location", stub.location)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(raw)))
                 self.end_headers()
