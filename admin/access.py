@@ -23,7 +23,7 @@ from gateway.clock import Clock
 from gateway.errors import StartupRefused
 from gateway.oversight.access import (
     STEP_UP,
-    TOKEN_NAME,
+    TOKENS_NAME,
     Grant,
     Permission,
     Person,
@@ -37,7 +37,7 @@ COOKIE = "gatewright_admin"
 CSRF_HEADER = "x-gatewright-csrf"
 STEP_UP_S = 300.0
 TOKEN_PERSON = Person(
-    TOKEN_NAME,
+    TOKENS_NAME,
     "Admin token",
     frozenset({Grant("platform_admin", "*"), Grant("security_admin", "*")}),
 )

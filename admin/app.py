@@ -5,6 +5,7 @@ Every handler says who may use it (`admin.access`), or the application refuses t
 
 from collections.abc import Callable
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from litestar import Litestar
 
@@ -49,6 +50,7 @@ from gateway.errors import ConfigurationInvalid
 
 BODY_BYTES_MAX: Final = 2 * 1024 * 1024
 """The longest a form may be: a large policy document, encoded."""
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     overview_routes,
     first_run_routes,
@@ -88,7 +90,6 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
     """
     services = open_services(settings, clock or SystemClock())
     openid = open_id_client(settings, services.clock)
-    has_openid = openid is not None
     credentials = Credentials(services.people, admin_token(settings), services.clock)
 
     async def stop(application: Litestar) -> None:
@@ -109,9 +110,7 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
         on_startup=[services.start],
         on_shutdown=[stop],
         exception_handlers={
-            SignInRequired: lambda request, error: services.screens.sign_in(
-                request, error, has_openid=has_openid
-            ),
+            SignInRequired: services.screens.sign_in,
             Exception: services.screens.problem,
         },
         openapi_config=None,
@@ -130,6 +129,10 @@ def open_id_client(settings: Settings, clock: Clock) -> OpenIdClient | None:
     """
     if not settings.oidc.issuer:
         return None
+    parts = urlsplit(settings.oidc.issuer)
+    if parts.scheme != "https" and (parts.scheme, parts.hostname in LOOPBACK) != ("http", True):
+        reason = "must be https beyond this machine: whoever is between us could vouch for anybody"
+        raise ConfigurationInvalid(settings.source, "oidc.issuer", reason)
     public_url = settings.admin_url.rstrip("/")
     if not settings.oidc.client_id or not public_url:
         reason = "oidc.client_id and admin_url are needed for it"

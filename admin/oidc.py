@@ -3,6 +3,9 @@
 Addresses come from the settings and from the provider's own discovery document. Answers are
 bounded, redirects are not followed, and only asymmetric signatures of the provider's published keys
 count. What was begun is kept here under a random name that only the beginner's browser has.
+
+A provider that knows the browser vouches without asking anybody; so it has to say when it last
+asked, and that moment, not the sign-in's, is when people proved who they are.
 """
 
 import base64
@@ -29,6 +32,8 @@ BEGUN_MAX = 1000
 BEGUN_FOR_S = 600.0
 ANSWER_BYTES_MAX = 256 * 1024
 LEEWAY_S = 60
+ASKED_WITHIN_S = 12 * 3600
+"""Who proved themselves to the provider longer ago is asked again; so long a session is at most."""
 TIMEOUT = aiohttp.ClientTimeout(total=10)
 _FAILED = "The identity provider did not vouch for this sign-in."
 
@@ -46,6 +51,8 @@ class Vouched(Struct, frozen=True):
     subject: str
     """`ISSUER|SUBJECT`: a subject alone means nothing without who said it."""
     name: str
+    proved_ago_s: float | None
+    """So long ago they proved it, by the provider's clock; None where it does not say."""
 
 
 class OpenIdClient:
@@ -61,8 +68,11 @@ class OpenIdClient:
         self._begun: dict[str, _Begun] = {}
         self._session: aiohttp.ClientSession | None = None
 
-    async def begin(self) -> tuple[str, str]:
-        """Where to send the browser, and the name that it must bring back in a cookie."""
+    async def begin(self, *, anew: bool = False) -> tuple[str, str]:
+        """Where to send the browser, and the name that it must bring back in a cookie.
+
+        `anew` has the provider ask them again, also when it knows the browser.
+        """
         provider = await self._discover()
         self._forget_old()
         ticket = secrets.token_urlsafe(32)
@@ -83,12 +93,14 @@ class OpenIdClient:
             "nonce": begun.nonce,
             "code_challenge": challenge.rstrip(b"=").decode(),
             "code_challenge_method": "S256",
+            # Asked for a greatest age, a provider must say how old the proof is (Core, 3.1.2.1).
+            **({"max_age": "0", "prompt": "login"} if anew else {"max_age": str(ASKED_WITHIN_S)}),
         }
         joint = "&" if "?" in provider["authorization_endpoint"] else "?"
         return f"{provider['authorization_endpoint']}{joint}{urlencode(query)}", ticket
 
-    async def finish(self, ticket: str, state: str, code: str) -> Vouched:
-        """Exchange the code and check the identity token.
+    async def finish(self, ticket: str, state: str, code: str, iss: str = "") -> Vouched:
+        """Exchange the code and check the identity token; `iss` is who says that it sends it.
 
         Raises:
             Unauthenticated: with the same words whatever was wrong.
@@ -97,6 +109,8 @@ class OpenIdClient:
         if begun is None or not code or self._is_old(begun):
             raise Unauthenticated(_FAILED)
         if not hmac.compare_digest(state.encode(), begun.state.encode()):
+            raise Unauthenticated(_FAILED)
+        if iss not in ("", self._settings.issuer):  # A mix-up of providers: RFC 9207.
             raise Unauthenticated(_FAILED)
         provider = await self._discover()
         form = {
@@ -111,7 +125,8 @@ class OpenIdClient:
         if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), begun.nonce.encode()):
             raise Unauthenticated(_FAILED)
         name = claims.get("name") or claims.get("email") or claims["sub"]
-        return Vouched(f"{claims['iss']}|{claims['sub']}", str(name)[:200])
+        subject = f"{claims['iss']}|{claims['sub']}"
+        return Vouched(subject, str(name)[:200], _proved_ago_s(claims))
 
     async def close(self) -> None:
         if self._session is not None:
@@ -133,7 +148,11 @@ class OpenIdClient:
             )
         except (jwt.PyJWTError, ValueError):
             raise Unauthenticated(_FAILED) from None
-        if claims.get("azp", self._settings.client_id) != self._settings.client_id:
+        # Of several parties that a token is for, it says which one asked for it.
+        audience = claims["aud"]
+        is_shared = isinstance(audience, list) and len(audience) > 1
+        asked_by = claims.get("azp", "" if is_shared else self._settings.client_id)
+        if asked_by != self._settings.client_id:
             raise Unauthenticated(_FAILED)
         return claims
 
@@ -199,3 +218,11 @@ def _key_of(keys: jwt.PyJWKSet, key_id: str | None) -> jwt.PyJWK:
     if len(found) != 1:
         raise ValueError("no such key")
     return found[0]
+
+
+def _proved_ago_s(claims: dict[str, Any]) -> float | None:
+    """Between two times of one clock, so that it does not matter which of us has the right one."""
+    asked_s, issued_s = claims.get("auth_time"), claims["iat"]
+    if isinstance(asked_s, bool) or not isinstance(asked_s, int | float):
+        return None
+    return max(0.0, float(issued_s) - asked_s)

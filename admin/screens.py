@@ -43,7 +43,8 @@ API: Final = "/api/"
 class Screens:
     """Pages for people, and the same problems as JSON for programs."""
 
-    def __init__(self, statics: Statics) -> None:
+    def __init__(self, statics: Statics, *, has_openid: bool = False) -> None:
+        """`has_openid`: an OpenID provider may vouch for people."""
         self._environment = Environment(
             loader=PackageLoader("admin", "pages"),
             autoescape=select_autoescape(default=True),
@@ -52,6 +53,7 @@ class Screens:
             lstrip_blocks=True,
         )
         self._environment.globals["statics"] = statics
+        self._environment.globals["has_openid"] = has_openid
 
     def page(self, name: str, status: int = 200, **values: object) -> Response[str]:
         """A page without a frame around it: for who is not signed in, and for problems."""
@@ -102,9 +104,7 @@ class Screens:
             return self.page("prove.html", status, problem="", **kept)
         return self.page("problem.html", status, problem=text)
 
-    def sign_in(
-        self, request: Request[Any, Any, Any], error: SignInRequired, *, has_openid: bool
-    ) -> Response[Any]:
+    def sign_in(self, request: Request[Any, Any, Any], error: SignInRequired) -> Response[Any]:
         """Where somebody who is not signed in goes: a page for who was sending something."""
         if request.scope["path"].startswith(API):
             return self.problem(request, error)
@@ -112,6 +112,4 @@ class Screens:
             wanted = back_to(request)
             to = "" if wanted == "/" else f"?{urlencode({'to': wanted})}"
             return Redirect(f"/sign-in{to}", status_code=SEE_OTHER)
-        return self.page(
-            "sign_in.html", 401, problem=ENDED, has_openid=has_openid, draft=error.draft, to=""
-        )
+        return self.page("sign_in.html", 401, problem=ENDED, draft=error.draft, to="")

@@ -103,7 +103,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     rollup = Rollup(database, clock)
     log = deeds_log(settings, clock)
     statics = Statics()
-    screens = Screens(statics)
+    screens = Screens(statics, has_openid=bool(settings.oidc.issuer))
     deeds = Deeds(log, clock)
     records = DatabaseAuditSink(database, settings.path(settings.audit.directory))
     checker = LogChecker(settings, records, deeds, clock)

@@ -107,7 +107,7 @@ def sign_in_routes(
     deeds: Deeds,
 ) -> list[Any]:
     """The routes that end with a session, or end one."""
-    routes = _form_routes(people, credentials, screens, deeds, has_openid=openid is not None)
+    routes = _form_routes(people, credentials, screens, deeds)
     if openid is None:
         return routes
     return [*routes, *_openid_routes(people, openid, screens, deeds)]
@@ -118,14 +118,11 @@ async def _refused(
     deeds: Deeds,
     name: str,
     *,
-    has_openid: bool,
     draft: Draft | None = None,
     to: str = "",
 ) -> Response[str]:
     await _note_refused(deeds, name)
-    return screens.page(
-        "sign_in.html", 401, problem=WRONG, has_openid=has_openid, draft=draft, to=to
-    )
+    return screens.page("sign_in.html", 401, problem=WRONG, draft=draft, to=to)
 
 
 async def _note_refused(deeds: Deeds, name: str) -> None:
@@ -147,19 +144,12 @@ def _own(path: str) -> str:
 
 
 def _form_routes(
-    people: PeopleStore,
-    credentials: Credentials,
-    screens: Screens,
-    deeds: Deeds,
-    *,
-    has_openid: bool,
+    people: PeopleStore, credentials: Credentials, screens: Screens, deeds: Deeds
 ) -> list[Any]:
     @route("/sign-in", http_method=READING, opt=PUBLIC, media_type=MediaType.HTML)
     async def sign_in_page(request: Request[Any, Any, Any]) -> Response[str]:
         to = request.query_params.get("to", "")
-        return screens.page(
-            "sign_in.html", problem="", has_openid=has_openid, draft=None, to=_own(to)
-        )
+        return screens.page("sign_in.html", problem="", draft=None, to=_own(to))
 
     @post("/sign-in", opt=BEGINNING, media_type=MediaType.HTML, status_code=SEE_OTHER)
     async def sign_in(
@@ -172,7 +162,7 @@ def _form_routes(
         name = await credentials.person_of(data)
         if name is None:
             typed = data.name.strip()
-            return await _refused(screens, deeds, typed, has_openid=has_openid, draft=draft, to=to)
+            return await _refused(screens, deeds, typed, draft=draft, to=to)
         await deeds.record(name, "session.began", "")
         logger().info(Event.ADMIN_SIGNED_IN, component="admin")
         # Always a new id: one that somebody planted before signing in is worth nothing.
@@ -210,34 +200,42 @@ def _form_routes(
 def _openid_routes(
     people: PeopleStore, openid: OpenIdClient, screens: Screens, deeds: Deeds
 ) -> list[Any]:
-    @get("/sign-in/openid", opt=PUBLIC)
-    async def begin(request: Request[Any, Any, Any]) -> Redirect:
-        url, ticket = await openid.begin()
+    async def sent(request: Request[Any, Any, Any], *, anew: bool) -> Redirect:
+        url, ticket = await openid.begin(anew=anew)
         # Lax, because the way back comes from the provider's site.
         cookie = session_cookie(request, TICKET_COOKIE, ticket, "lax")
         return Redirect(url, status_code=SEE_OTHER, cookies=[cookie])
 
+    @get("/sign-in/openid", opt=PUBLIC)
+    async def begin(request: Request[Any, Any, Any]) -> Redirect:
+        return await sent(request, anew=False)
+
+    @get("/sign-in/openid/again", opt=PUBLIC)
+    async def begin_anew(request: Request[Any, Any, Any]) -> Redirect:
+        """For a fresh proof: the provider asks them again, although it knows the browser."""
+        return await sent(request, anew=True)
+
     @get("/sign-in/openid/back", opt=PUBLIC, media_type=MediaType.HTML)
     async def finish(request: Request[Any, Any, Any]) -> Response[Any]:
         ticket, query = request.cookies.get(TICKET_COOKIE, ""), request.query_params
+        given = (query.get(name, "") for name in ("state", "code", "iss"))
         try:
-            vouched = await openid.finish(ticket, query.get("state", ""), query.get("code", ""))
+            vouched = await openid.finish(ticket, *given)
         except Unauthenticated:
-            return await _refused(screens, deeds, "", has_openid=True)
+            return await _refused(screens, deeds, "")
         person = await people.by_subject(vouched.subject, vouched.name)
         if person is None:
-            return await _refused(screens, deeds, "", has_openid=True)
+            return await _refused(screens, deeds, "")
         await deeds.record(person.name, "session.began", "")
         logger().info(Event.ADMIN_SIGNED_IN, component="admin")
         # A page, not a redirect: a strict cookie would not follow one that began elsewhere.
         answer = screens.page("signed_in.html")
-        answer.cookies.append(
-            session_cookie(request, COOKIE, await people.begin(person.name), "strict")
-        )
+        session_id = await people.begin(person.name, vouched.proved_ago_s)
+        answer.cookies.append(session_cookie(request, COOKIE, session_id, "strict"))
         answer.delete_cookie(TICKET_COOKIE)
         return answer
 
-    return [begin, finish]
+    return [begin, begin_anew, finish]
 
 
 def session_cookie(request: Request[Any, Any, Any], name: str, value: str, samesite: Any) -> Cookie:

@@ -96,10 +96,10 @@ STEP_UP = frozenset(
 """What is done only by somebody who proved a moment ago who they are."""
 
 
-TOKEN_NAME = "admin-token"
+TOKENS_NAME = "admin-token"
 """Whoever signs in with the token of the settings; no name of anybody's."""
 NAMES_OF_PARTS = frozenset(
-    {TOKEN_NAME, "drift", "gateway", "guard", "invitation", "schedule", "setup-link"}
+    {TOKENS_NAME, "drift", "gateway", "guard", "invitation", "schedule", "setup-link"}
 )
 """What deeds of nobody's are recorded under. A person of such a name would act as that part: under
 the first one with all that the token may do."""

@@ -5,6 +5,7 @@ import hashlib
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,13 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from admin.oidc import BEGUN_FOR_S, OpenIdClient
+from admin.access import STEP_UP_S
+from admin.app import open_id_client
+from admin.oidc import BEGUN_FOR_S, LEEWAY_S, OpenIdClient, Vouched
 from gateway.clock import StoppedClock, SystemClock
 from gateway.configuration.sections import OidcSettings
-from gateway.errors import Unauthenticated
+from gateway.configuration.settings import Settings
+from gateway.errors import ConfigurationInvalid, Unauthenticated
 from gateway.oversight.access import Grant
 from gateway.store.identity.people import PeopleStore
 from tests.admin.listener import Browser, Listener, browsing
@@ -103,6 +107,7 @@ async def test_what_the_provider_is_asked_holds_a_challenge_a_state_and_a_nonce(
         assert asked["response_type"] == ["code"]
         assert asked["code_challenge_method"] == ["S256"]
         assert asked["client_id"] == [CLIENT]
+        assert asked["max_age"] == ["43200"]
     for name in ("state", "nonce", "code_challenge"):
         assert seen[0][name] != seen[1][name]
 
@@ -120,6 +125,40 @@ async def test_a_code_that_somebody_else_began_or_that_was_used_is_worth_nothing
     again, _ = await browser.send("GET", f"{back.path}?{back.query}")
 
     assert [each.status for each in (without, with_own, own, again)] == [401, 401, 200, 401]
+
+
+async def test_a_fresh_proof_by_the_provider_is_one_that_it_asked_for_just_now(
+    listener: Listener, browser: Browser
+) -> None:
+    """Who left a browser signed in at the provider left no proof of anything there."""
+    await sign_in(browser, "ann")
+    async with listener.database() as database:
+        store = PeopleStore(database, listener.clock)
+        (person,) = await store.listed()
+        await store.grant(person.name, Grant("security_admin", "*"))
+        fresh = await store.session(browser.session_id)
+        listener.clock.advance(STEP_UP_S + 1)
+        refused, page = await browser.send("GET", "/new-person")
+        old = await store.session(await store.begin(person.name, STEP_UP_S + 1))
+        unknown = await store.session(await store.begin(person.name, None))
+        begun, _ = await browser.send("GET", "/sign-in/openid/again")
+        back = urlsplit(await approve(begun.headers["location"], "ann"))
+        await browser.send("GET", f"{back.path}?{back.query}")
+        proved = await store.session(browser.session_id)
+    now_us = listener.clock.utc_us()
+    answer, _ = await browser.send("GET", "/new-person")
+    asked = parse_qs(urlsplit(begun.headers["location"]).query)
+
+    assert (asked["prompt"], asked["max_age"]) == (["login"], ["0"])
+    assert (refused.status, answer.status) == (403, 200)
+    assert 'href="/sign-in/openid/again"' in page
+    assert fresh is not None
+    assert proved is not None
+    assert now_us - proved.proved_us < STEP_UP_S * 1_000_000
+    assert old is not None
+    assert unknown is not None
+    assert (now_us - old.proved_us) // 1_000_000 == STEP_UP_S + 1
+    assert unknown.proved_us == 0
 
 
 # --- providers that lie -------------------------------------------------------------------------
@@ -199,6 +238,12 @@ def liar() -> Iterator[Liar]:
 
 
 async def vouched(liar: Liar, clock: StoppedClock | None = None, late_s: float = 0.0) -> str:
+    return (await _finished(liar, clock, late_s)).subject
+
+
+async def _finished(
+    liar: Liar, clock: StoppedClock | None = None, late_s: float = 0.0, iss: str = ""
+) -> Vouched:
     clock = clock or StoppedClock()
     settings = OidcSettings(issuer=liar.issuer, client_id=CLIENT)
     client = OpenIdClient(settings, None, clock, "http://127.0.0.1/back")
@@ -207,7 +252,7 @@ async def vouched(liar: Liar, clock: StoppedClock | None = None, late_s: float =
         asked = parse_qs(urlsplit(url).query)
         liar.nonce, liar.challenge = asked["nonce"][0], asked["code_challenge"][0]
         clock.advance(late_s)
-        return (await client.finish(ticket, asked["state"][0], "code")).subject
+        return await client.finish(ticket, asked["state"][0], "code", iss)
     finally:
         await client.close()
 
@@ -237,6 +282,12 @@ LIES: dict[str, Callable[[Liar, dict[str, Any]], str]] = {
     ),
     "an expired one": lambda liar, claims: liar.honest({**claims, "exp": claims["iat"] - 3600}),
     "one for another party": lambda liar, claims: liar.honest({**claims, "azp": "other"}),
+    "one for several that says not for whom": lambda liar, claims: liar.honest(
+        {**claims, "aud": [CLIENT, "other"]}
+    ),
+    "one from the future": lambda liar, claims: liar.honest(
+        {**claims, "iat": claims["iat"] + 3600, "exp": claims["exp"] + 3600}
+    ),
     "no token at all": lambda *_: "",
     "not a token": lambda *_: "a.b.c",
 }
@@ -254,3 +305,57 @@ async def test_a_provider_that_lies_is_not_believed(liar: Liar, lie: str) -> Non
 async def test_a_sign_in_that_took_too_long_is_begun_anew(liar: Liar) -> None:
     with pytest.raises(Unauthenticated):
         await vouched(liar, late_s=BEGUN_FOR_S + 1)
+
+
+def _with(liar: Liar, more: dict[str, Any], claims: dict[str, Any]) -> str:
+    return liar.honest(claims | more)
+
+
+@pytest.mark.parametrize(
+    ("auth_time", "ago_s"), [(-301, 301.0), (-1, 1.0), (0, 0.0), (3600, 0.0), (None, None)]
+)
+async def test_how_old_a_proof_is_is_told_by_the_providers_own_clock(
+    liar: Liar, auth_time: int | None, ago_s: float | None
+) -> None:
+    for skew_s in (0, 1 - LEEWAY_S, LEEWAY_S - 5):
+
+        def forge(claims: dict[str, Any], skew_s: int = skew_s) -> str:
+            told = {**claims, "iat": claims["iat"] + skew_s}
+            return liar.honest(
+                told if auth_time is None else {**told, "auth_time": told["iat"] + auth_time}
+            )
+
+        liar.forge = forge
+        assert (await _finished(liar)).proved_ago_s == ago_s
+    if auth_time is None:
+        for other in ("just now", True, [1]):
+            more = {"auth_time": other}
+            liar.forge = partial(_with, liar, more)
+            assert (await _finished(liar)).proved_ago_s is None
+
+
+async def test_a_key_that_the_provider_changed_is_used_and_its_old_one_is_not(liar: Liar) -> None:
+    await vouched(liar)
+    liar.key, liar.other_key = liar.other_key, liar.key
+    assert await vouched(liar) == f"{liar.issuer}|ann"
+    liar.forge = lambda claims: LIES["another key"](liar, claims)
+    with pytest.raises(Unauthenticated):
+        await vouched(liar)
+
+
+async def test_an_answer_that_says_it_is_from_another_provider_is_not_taken(liar: Liar) -> None:
+    assert (await _finished(liar, iss=liar.issuer)).subject
+    with pytest.raises(Unauthenticated):
+        await _finished(liar, iss="https://other.example")
+
+
+@pytest.mark.parametrize("issuer", ["http://idp.example", "http://10.0.0.1/", "ftp://localhost.x"])
+def test_a_provider_beyond_this_machine_is_spoken_to_over_tls_only(issuer: str) -> None:
+    settings = Settings(
+        source="a test",
+        folder="",
+        oidc=OidcSettings(issuer=issuer, client_id=CLIENT),
+        admin_url="https://admin.example",
+    )
+    with pytest.raises(ConfigurationInvalid, match="must be https"):
+        open_id_client(settings, StoppedClock())

@@ -106,18 +106,13 @@ async def test_a_place_of_secrets_that_hangs_holds_back_no_revocation(
     async with gateway:
         keys = [await gateway.issue_key(), await gateway.issue_key()]
         monkeypatch.setattr(DatabasePlace, "read", hang)
-        statuses = []
         for key in keys:
             await gateway.revoke_key(key)
-            caller = Caller(gateway, http, key)
-            for _ in range(400):
-                reply = await caller.post("openai", ask("openai", model=GPT_TARGET))
-                if reply.status == 401 and asked:
-                    break
+            caller, tries = Caller(gateway, http, key), 0
+            while (await caller.post("openai", ask("openai"))).status != 401 or not asked:
+                tries += 1
+                assert tries < 400, "a revoked key is still good"
                 await asyncio.sleep(0.05)
-            statuses.append(reply.status)
-
-        assert statuses == [401, 401]
 
 
 POOL = """

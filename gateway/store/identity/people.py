@@ -239,16 +239,17 @@ class PeopleStore:
             rows = (await connection.execute(query)).all()
         return {row.name: row.time_zone for row in rows}
 
-    async def begin(self, name: str) -> str:
-        """A new session of somebody who has just proved who they are; its id is told once."""
+    async def begin(self, name: str, proved_ago_s: float | None = 0.0) -> str:
+        """A new session, proved so long ago (None: nobody knows when); its id is told once."""
         session_id = secrets.token_urlsafe(32)
         now_us = self._clock.utc_us()
+        ago_us = now_us if proved_ago_s is None else round(proved_ago_s * _US)
         row = {
             "digest": _digest(session_id),
             "person": name,
             "began_us": now_us,
             "seen_us": now_us,
-            "proved_us": now_us,
+            "proved_us": max(now_us - ago_us, 0),
         }
         async with self._database.writing() as connection:
             await connection.execute(delete(admin_sessions).where(_is_over(now_us)))

@@ -5,7 +5,7 @@ import re
 import msgspec
 import pytest
 
-from gateway.oversight.access import NAMES_OF_PARTS, TOKEN_NAME, Grant
+from gateway.oversight.access import NAMES_OF_PARTS, TOKENS_NAME, Grant
 from gateway.secrets.secret import Secret
 from gateway.store.identity.invitations import GOOD_FOR_S
 from gateway.store.identity.people import PeopleStore
@@ -187,9 +187,9 @@ async def test_who_is_named_as_the_token_is_from_before_gets_in_by_no_way(
         await PeopleStore(database, listener.clock).add("newt", password=Secret(CHOSEN))
         async with database.writing() as connection:
             named = people.update().where(people.c.name == "newt")
-            await connection.execute(named.values(name=TOKEN_NAME))
+            await connection.execute(named.values(name=TOKENS_NAME))
     async with browsing(listener) as theirs:
-        signed_in = await theirs.sign_in_as(TOKEN_NAME, CHOSEN)
-    linked, _ = await admin.send("POST", f"/person/{TOKEN_NAME}/link")
+        signed_in = await theirs.sign_in_as(TOKENS_NAME, CHOSEN)
+    linked, _ = await admin.send("POST", f"/person/{TOKENS_NAME}/link")
 
     assert (signed_in.status, linked.status) == (401, 400)
