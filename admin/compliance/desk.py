@@ -23,9 +23,7 @@ from gateway.store.evidence.packing import (
     EvidencePack,
     EvidencePacks,
     PackOrder,
-    configured_policies,
     make_pack,
-    published_policies,
 )
 from gateway.store.policies.documents import PolicyStore
 
@@ -145,18 +143,13 @@ class PackDesk:
         await self.store.drop_expired()
         await asyncio.to_thread(Disk().make_folder, self._folder)
         await self.store.change(pack.id, state="writing")
-        policies: dict[str, str] = {}
-        if pack.with_policies:
-            policies = await published_policies(self._policies) | configured_policies(
-                self._settings
-            )
         order = PackOrder(
             organisation=pack.log,
             since_us=pack.since_us,
             until_us=pack.until_us,
             recipient=pack.recipient,
             records_max=RECORDS_MAX,
-            policies=tuple(policies.items()),
+            policies=self._policies if pack.with_policies else None,
         )
 
         def progress(done: int, total: int) -> None:

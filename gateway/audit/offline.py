@@ -15,6 +15,7 @@ import hashlib
 import json
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -42,6 +43,11 @@ class Wrong(Exception):
     """What does not hold, in words."""
 
 
+_UNREADABLE: tuple[type[Exception], ...] = (Wrong, ValueError, LookupError, TypeError, OSError)
+_UNREADABLE += (AttributeError, ArithmeticError, RuntimeError, EOFError)
+_UNREADABLE += (zipfile.BadZipFile, zlib.error)
+
+
 def leaf_hash(data: bytes) -> bytes:
     """RFC 6962 section 2.1: the hash of one leaf."""
     return hashlib.sha256(b"\x00" + data).digest()
@@ -59,9 +65,7 @@ def split_point(size: int) -> int:
 
 def root_of(hashes: Iterable[bytes]) -> bytes:
     """The Merkle tree hash over leaf hashes, or over roots of equally large full trees."""
-    level = list(hashes)
-    if not level:
-        return EMPTY_ROOT
+    level = list(hashes) or [EMPTY_ROOT]
     while len(level) > 1:
         pairs = [node_hash(level[at], level[at + 1]) for at in range(0, len(level) - 1, 2)]
         level = pairs + level[len(level) & ~1 :]
@@ -148,8 +152,7 @@ def _times(number: int, point: Point) -> Point:
 
 
 def _same(one: Point, two: Point) -> bool:
-    pairs = ((one[at] * two[2] - two[at] * one[2]) % _P for at in (0, 1))
-    return not any(pairs)
+    return not any((one[at] * two[2] - two[at] * one[2]) % _P for at in (0, 1))
 
 
 def _point(data: bytes) -> Point | None:
@@ -251,36 +254,40 @@ class Pack:
             self._zip.close()
 
     def names(self) -> list[str]:
-        """All files but the manifest."""
+        """All files but the manifest; Wrong where two have one name: each reader sees another."""
         paths = [] if self._zip else [path for path in self._path.rglob("*") if path.is_file()]
         found = [path.relative_to(self._path).as_posix() for path in paths]
-        return sorted({*found, *(self._zip.namelist() if self._zip else ())} - {"manifest.json"})
+        found += self._zip.namelist() if self._zip else ()
+        if len(set(found)) < len(found):
+            raise Wrong("two files of the pack have one name")
+        return sorted({*found} - {"manifest.json"})
 
 
 def check_pack(path: Path, trusted: list[str]) -> dict[str, object]:
     """Check everything in a pack; a dict that says what was found, or Wrong."""
     with closing(Pack(path)) as pack:
-        return _check_opened(pack, trusted)
-
-
-def _check_opened(pack: Pack, trusted: list[str]) -> dict[str, object]:
-    with pack.open("manifest.json") as file:
-        manifest = json.load(file)
-    if manifest.get("format") != FORMAT:
-        raise Wrong("this is no evidence pack of a version that this file knows")
-    keys = [parse_key(text) for text in trusted or manifest["keys"]]
-    first, last = manifest["first_sequence"], manifest["last_sequence"]
-    leaves = _read_leaves(pack, last - first + 1)
-    _check_records(pack, leaves, first)
-    _check_files(pack, manifest["files"])
-    checkpoints = _check_checkpoints(pack, manifest["origin"], keys)
-    size, root, until_us = checkpoints[-1]
-    if first < 1 or size < last:
-        raise Wrong("no checkpoint covers the records of the pack")
-    outside = [bytes.fromhex(text) for text in manifest["outside"]]
-    if _range_root(0, size, first - 1, last, leaves, outside) != root or outside:
-        raise Wrong(f"the records {first} to {last} do not give the signed root")
+        with pack.open("manifest.json") as file:
+            manifest = json.load(file)
+        if manifest.get("format") != FORMAT:
+            raise Wrong("this is no evidence pack of a version that this file knows")
+        keys = [parse_key(text) for text in trusted or manifest["keys"]]
+        first, last = manifest["first_sequence"], manifest["last_sequence"]
+        with pack.open("leaves.bin") as file:
+            raw = file.read()
+        if len(raw) != 32 * (last - first + 1):
+            raise Wrong("leaves.bin does not hold one hash for each record")
+        leaves = [raw[at : at + 32] for at in range(0, len(raw), 32)]
+        _check_records(pack, leaves, first)
+        _check_files(pack, manifest["files"])
+        checkpoints = _check_checkpoints(pack, manifest["origin"], keys)
+        size, root, until_us = checkpoints[-1]
+        if first < 1 or size < last:
+            raise Wrong("no checkpoint covers the records of the pack")
+        outside = [bytes.fromhex(text) for text in manifest["outside"]]
+        if _range_root(0, size, first - 1, last, leaves, outside) != root or outside:
+            raise Wrong(f"the records {first} to {last} do not give the signed root")
     return {
+        "origin": manifest["origin"],
         "records": last - first + 1,
         "first_sequence": first,
         "last_sequence": last,
@@ -289,14 +296,6 @@ def _check_opened(pack: Pack, trusted: list[str]) -> dict[str, object]:
         "signed_from_us": checkpoints[0][2],
         "signed_until_us": until_us,
     }
-
-
-def _read_leaves(pack: Pack, count: int) -> list[bytes]:
-    with pack.open("leaves.bin") as file:
-        raw = file.read()
-    if len(raw) != 32 * count:
-        raise Wrong("leaves.bin does not hold one hash for each record")
-    return [raw[at : at + 32] for at in range(0, len(raw), 32)]
 
 
 def _check_records(pack: Pack, leaves: list[bytes], first: int) -> None:
@@ -318,6 +317,8 @@ def _check_files(pack: Pack, files: dict[str, str]) -> None:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != expected:
             raise Wrong(f"{name}: not the file that the manifest names")
+        if name.startswith("policies/") and name.endswith(".json") and name[9:-5] != digest:
+            raise Wrong(f"{name}: not the policy that records name by this digest")
 
 
 def _check_checkpoints(pack: Pack, origin: str, keys: list[Key]) -> list[tuple[int, bytes, int]]:
@@ -386,11 +387,10 @@ def main() -> int:
             found = check_proof(json.loads(options.proof.read_text("utf-8")), options.key)
         else:
             found = check_pack(options.pack, options.key)
-    except (Wrong, KeyError, TypeError, ValueError, OSError, zipfile.BadZipFile) as error:
-        sys.stdout.write(f"DOES NOT HOLD: {error}\n")
+    except _UNREADABLE as error:
+        sys.stdout.write(f"DOES NOT HOLD: {str(error) or type(error).__name__}\n")
         return 1
-    for name, value in found.items():
-        sys.stdout.write(f"{name}: {value}\n")
+    sys.stdout.writelines(f"{name}: {value}\n" for name, value in found.items())
     doubt = "" if options.key else ", if the key in it is the log's own: give it with --key"
     sys.stdout.write(f"it holds{doubt}\n")
     return 0

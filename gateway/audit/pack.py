@@ -31,7 +31,7 @@ Compare KEY with what the operator of the log gave you another way; it should be
 records.jsonl      one record a line, the very bytes that were hashed (RFC 6962 leaf: 0x00 + line)
 leaves.bin         the leaf hashes, 32 bytes each
 checkpoints.jsonl  signed sizes and roots (C2SP checkpoints), each proved to extend the one before
-policies/          policy documents in force that were at hand; a record names its policy's digest
+policies/          policy documents, each named by its SHA-256; a record names its policy's digest
 manifest.json      SHA-256 of every file, and the hashes that stand for the log's other records
 """
 
@@ -50,7 +50,7 @@ class PackRequest(Struct, frozen=True):
     keys: tuple[str, ...]
     """Verifier keys of the signers."""
     policies: Mapping[str, str]
-    """Documents by their digest."""
+    """Documents by their digest, which is the SHA-256 of the text."""
     created_us: int
     recipient: str = ""
     """Whom it is for, as its maker said; part of the manifest."""
@@ -79,8 +79,7 @@ async def write_pack(
         writer.add("checkpoints.jsonl", await _checkpoint_lines(request, chosen, trees))
         writer.add("keys.txt", "".join(f"{key}\n" for key in request.keys).encode())
         for digest, text in sorted(request.policies.items()):
-            kind = "json" if text.startswith("{") else "toml"
-            writer.add(f"policies/{digest}.{kind}", text.encode())
+            writer.add(f"policies/{digest}.json", text.encode())
         writer.add("verify.py", _VERIFIER)
         about = _README.format(origin=request.origin, first=first, last=last, name=path.name)
         writer.add("README.txt", about.encode())

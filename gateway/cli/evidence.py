@@ -26,9 +26,10 @@ from gateway.configuration.settings import Settings
 from gateway.credentials import master_key
 from gateway.store.engine import open_database
 from gateway.store.evidence.integration import Integration
-from gateway.store.evidence.packing import NOT_YET, PackOrder, configured_policies, make_pack
+from gateway.store.evidence.packing import NOT_YET, PackOrder, make_pack
 from gateway.store.evidence.proofs import proof_of
 from gateway.store.evidence.sink import AuditQuery
+from gateway.store.policies.documents import PolicyStore
 from gateway.store.schema.version import require_newest_schema
 
 
@@ -149,13 +150,13 @@ async def pack(
 ) -> None:
     """Write an evidence pack (.zip): records, proofs, checkpoints, keys, policies, verifier."""
     settings = load_settings(config_file)
-    order = PackOrder(
-        organisation=organisation,
-        since_us=_as_us(since, 0),
-        until_us=_as_us(until, 2**62),
-        policies=tuple(configured_policies(settings).items()),
-    )
     async with _opened(settings) as parts:
+        order = PackOrder(
+            organisation=organisation,
+            since_us=_as_us(since, 0),
+            until_us=_as_us(until, 2**62),
+            policies=PolicyStore(parts.database, SystemClock()),
+        )
         now_us = SystemClock().utc_us()
         try:
             first, last = await make_pack(parts, settings, order, file, created_us=now_us)

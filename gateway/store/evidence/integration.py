@@ -54,6 +54,7 @@ class Integration:
     ) -> None:
         """Opens nothing yet; `log` is this process's own writer, if it has one."""
         self._settings = settings.audit
+        self.database = database
         self._clock = clock
         self._keys = keys
         self._log = logger()

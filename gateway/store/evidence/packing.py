@@ -20,12 +20,12 @@ from gateway.audit.pack import PackRefused, PackRequest, write_pack
 from gateway.audit.projection import SequencedRecord
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
+from gateway.oversight.deeds import OPERATORS
 from gateway.store.engine import Database
 from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.schema.custody import evidence_packs
-from policies.check import check
 from policies.document import canonical_json
 
 
@@ -47,8 +47,8 @@ class PackOrder(Struct, frozen=True):
     """Exclusive."""
     recipient: str = ""
     records_max: int | None = None
-    policies: Sequence[tuple[str, str]] = ()
-    """Documents by their digest."""
+    policies: PolicyStore | None = None
+    """Where policy documents are found; none go into the pack without it."""
 
 
 class EvidencePack(Struct, frozen=True):
@@ -106,7 +106,7 @@ async def make_pack(
         first_sequence=first,
         last_sequence=last,
         keys=keys,
-        policies=dict(order.policies),
+        policies=await _policies(parts, order, first, last),
         created_us=created_us,
         recipient=order.recipient,
     )
@@ -125,23 +125,28 @@ def _require_signed(checkpoint: SignedCheckpoint, keys: Sequence[str]) -> None:
         raise PackRefused(f"it would not hold: {error}; see {SIGNERS_NAME}") from error
 
 
-def configured_policies(settings: Settings) -> dict[str, str]:
-    """The configured document by its digest; the shipped default is in every installation."""
-    if not settings.policy.file:
+async def _policies(parts: Integration, order: PackOrder, first: int, last: int) -> dict[str, str]:
+    """Documents that these records name, and all versions of the levels that govern their log.
+
+    By digest, as the canonical JSON that the digest is of. Composed of several levels' documents, a
+    record's own may be none that was kept; then these are there. No other organisation's are.
+    """
+    store, found = order.policies, {}
+    if store is None:
         return {}
-    text = settings.path(settings.policy.file).read_text(encoding="utf-8")
-    report = check(text, settings.policy.file)
-    return {report.document.digest: text} if report.document else {}
-
-
-async def published_policies(store: PolicyStore) -> dict[str, str]:
-    """Every document that was drafted or acted, by its digest, as canonical JSON."""
-    found = {}
-    for digest in {version.digest for version in await store.versions()}:
+    named = await parts.sink.policy_digests(order.organisation, first, last)
+    own = {each.digest for each in await store.versions() if _governs(each.level, order)}
+    for digest in named | own:
         document = await store.document(digest)
         if document is not None:
             found[digest] = canonical_json(document.body).decode()
     return found
+
+
+def _governs(level: str, order: PackOrder) -> bool:
+    """An organisation's log is under its own and the house's; deeds are about everybody's."""
+    owner = level.partition(":")[2].partition("/")[0]
+    return order.organisation == OPERATORS or owner in ("", order.organisation)
 
 
 async def _counted(

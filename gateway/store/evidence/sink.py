@@ -209,6 +209,21 @@ class DatabaseAuditSink:
             first, last = (await connection.execute(query)).one()
         return None if first is None else (first, last)
 
+    async def policy_digests(self, organisation: str, first: int, last: int) -> set[str]:
+        """Of the policy documents that records of a part of a log name."""
+        columns = audit_records.c
+        query = (
+            select(columns.policy_digest)
+            .where(
+                columns.organisation == organisation,
+                columns.sequence.between(first, last),
+                columns.policy_digest != "",
+            )
+            .distinct()
+        )
+        async with self._database.reading() as connection:
+            return set((await connection.execute(query)).scalars())
+
     async def began_us(self, organisation: str) -> int:
         """When the first record of an organisation was written; 0 where there is none."""
         columns = audit_records.c

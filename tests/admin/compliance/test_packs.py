@@ -7,11 +7,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from sqlalchemy import update
 
 from gateway.audit import offline
+from gateway.store.engine import open_database
 from gateway.store.evidence.packing import KEPT_US, EvidencePack
+from gateway.store.policies.documents import PolicyStore
+from gateway.store.schema.audit import audit_records
 from tests.admin.compliance.archive import converse, deeds, log_keys, person
 from tests.admin.listener import Browser, Listener
+from tests.policies.worlds import document
 
 
 pytestmark = pytest.mark.anyio
@@ -75,6 +80,36 @@ async def test_a_stranger_accepts_the_pack_and_not_one_that_was_touched(
         offline.check_pack(tmp_path / "touched.zip", keys)
     done = [action for actor, action in await deeds(listener) if actor == "cora"]
     assert [each for each in done if each.startswith("pack")] == ["pack.asked", "pack.fetched"]
+
+
+async def test_a_pack_holds_the_policies_that_govern_its_log_and_nobody_elses(
+    listener: Listener, tmp_path: Path
+) -> None:
+    """A draft of another organisation's rules is no part of what an auditor of this one gets."""
+    await converse(listener, ["ann"])
+    database = open_database(listener.settings.database_url)
+    store = PolicyStore(database, listener.clock)
+    levels = ("", "org:acme", "proj:acme/research/assistant", "org:globex", "ws:globex/acme")
+    written = {level: document({"name": f"of {level}", "no_cache": True}) for level in levels}
+    for level, policy in written.items():
+        await store.draft(level, policy, "ann", "a note")
+    await store.keep(named := document({"name": "of the file", "no_cache": True}))
+    await store.keep(document({"name": "of no record", "no_cache": True}))
+    async with database.writing() as connection:
+        change = update(audit_records).where(audit_records.c.organisation == "acme")
+        await connection.execute(change.values(policy_digest=named.digest))
+    await database.close()
+    async with person(listener, "cora") as cora:
+        held = []
+        for wish in ("on", ""):
+            path = await made(listener, cora, policies=wish)
+            file = await fetched(cora, path, tmp_path)
+            assert offline.check_pack(file, log_keys(listener))["origin"] == "gatewright/acme"
+            with zipfile.ZipFile(file) as pack:
+                held.append({name for name in pack.namelist() if name.startswith("policies/")})
+
+    own = [named, *(policy for level, policy in written.items() if "globex" not in level)]
+    assert held == [{f"policies/{policy.digest}.json" for policy in own}, set()]
 
 
 async def test_a_period_without_records_says_so_and_a_wrong_one_stays_in_its_form(

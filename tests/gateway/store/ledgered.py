@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 
 from gateway.audit.checkpoints import Signer, open_signer, origin_of
@@ -18,6 +19,7 @@ from tests.gateway.audit.samples import KEYS, journeys, running
 
 
 LOG = "gatewright-test"
+POLICY = '{"name":"a policy"}'
 
 
 class Ledgered:
@@ -67,7 +69,7 @@ class Ledgered:
             first_sequence=first,
             last_sequence=last,
             keys=(self.signer.verifier_key,),
-            policies={"0" * 64: "# a policy"},
+            policies={sha256(POLICY.encode()).hexdigest(): POLICY},
             created_us=self.clock.utc_us(),
         )
         rows = self.sink.records(AuditQuery(organisation=organisation), after=first - 1)

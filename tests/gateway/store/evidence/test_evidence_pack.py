@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from gateway.audit import offline
 from gateway.audit.checkpoints import Checkpoint, Signer
 from gateway.audit.integrator import SignedCheckpoint
 from gateway.audit.offline import (
@@ -26,7 +28,7 @@ from gateway.audit.offline import (
     parse_key,
 )
 from gateway.audit.pack import PackRefused, _thinned
-from tests.gateway.store.ledgered import Ledgered, ledgered
+from tests.gateway.store.ledgered import POLICY, Ledgered, ledgered
 
 
 pytestmark = pytest.mark.anyio
@@ -60,6 +62,7 @@ async def test_a_pack_holds_as_zip_and_as_folder_with_nothing_but_the_standard_l
     for pack in (folder, tmp_path / "pack.zip"):
         found = check_pack(pack, [log.signer.verifier_key])
         assert (found["records"], found["tree_size"], found["checkpoints"]) == (320, 400, 4)
+        assert found["origin"] == "gatewright-test/acme"
     command = [sys.executable, "-I", "-S", str(folder / "verify.py"), str(tmp_path / "pack.zip")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -131,6 +134,88 @@ async def test_two_hundred_tamperings_are_all_found_and_the_first_bad_record_is_
         total = TAMPERINGS // PARTS
         sys.stdout.write(f"\ntamperings found: {found}/{total}, record named: {named}\n")
     assert (found, named) == (TAMPERINGS // PARTS, TAMPERINGS // PARTS * 6 // 10)
+
+
+async def test_a_forged_policy_is_found_although_the_manifest_fits(
+    log: Ledgered, tmp_path: Path
+) -> None:
+    """Records are in the signed tree and name a digest: a document is the one it is of, or none."""
+    folder = await made_pack(log, tmp_path)
+    (policy,) = (folder / "policies").iterdir()
+    policy.write_text(POLICY.replace("a policy", "another"))
+    Tampering(folder, random.Random(1))._restate()
+    with pytest.raises(Wrong, match="not the policy that records name"):
+        check_pack(folder, [log.signer.verifier_key])
+
+
+async def test_a_file_that_is_there_twice_is_found(log: Ledgered, tmp_path: Path) -> None:
+    """The verifier reads the last of them; another program might show the first."""
+    await made_pack(log, tmp_path)
+    pack = tmp_path / "pack.zip"
+    with zipfile.ZipFile(pack) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    forged = tmp_path / "forged.zip"
+    with zipfile.ZipFile(forged, "w") as twice:
+        twice.writestr("records.jsonl", b'{"record":{}}\n')
+        for name, data in contents.items():
+            if name != "records.jsonl":
+                twice.writestr(name, data)
+        with pytest.warns(UserWarning, match="Duplicate"):
+            twice.writestr("records.jsonl", contents["records.jsonl"])
+    with zipfile.ZipFile(forged) as archive:
+        assert archive.read("records.jsonl") == contents["records.jsonl"]
+    with pytest.raises(Wrong, match="two files of the pack have one name"):
+        check_pack(forged, [log.signer.verifier_key])
+
+
+async def test_whatever_happened_to_a_zip_file_the_verdict_is_in_words(
+    log: Ledgered,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Bits flip, bytes go, others come: it holds with the same contents, or it says it does not."""
+    await made_pack(log, tmp_path)
+    pack, damaged, draw = tmp_path / "pack.zip", tmp_path / "damaged.zip", random.Random(3)
+    whole, verdicts = pack.read_bytes(), Counter[str]()
+    with zipfile.ZipFile(pack) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    key = log.signer.verifier_key
+    monkeypatch.setattr(sys, "argv", ["verify.py", str(damaged), "--key", key])
+    for number in range(TAMPERINGS):
+        raw, end = bytearray(whole), len(whole)
+        if number % 4 == 0:
+            raw = raw[: draw.randrange(end)]
+        elif number % 4 == 1:
+            at = draw.randrange(end)
+            raw[at : at + 40] = draw.randbytes(draw.randrange(80))
+        else:
+            # Half of them in the directory at the end, where zip files say what they are.
+            raw[draw.randrange(0 if number % 4 == 2 else end - 1200, end)] ^= 1 << draw.randrange(8)
+        damaged.write_bytes(raw)
+        status, said = offline.main(), capsys.readouterr().out
+        verdicts[said.split(":")[0] if status else "it holds"] += 1
+        if status == 0:
+            with zipfile.ZipFile(damaged) as archive:
+                assert {name: archive.read(name) for name in archive.namelist()} == contents
+    assert set(verdicts) == {"DOES NOT HOLD", "it holds"}
+    assert verdicts["DOES NOT HOLD"] > TAMPERINGS * 3 // 4
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    ["[]", "null", "{", '{"format": "gatewright-evidence/1"}', "[" * 100_000, "7"],
+)
+async def test_a_manifest_that_is_none_is_said_to_be_none(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    manifest: str,
+) -> None:
+    (tmp_path / "manifest.json").write_text(manifest)
+    monkeypatch.setattr(sys, "argv", ["verify.py", str(tmp_path)])
+    assert offline.main() == 1
+    assert capsys.readouterr().out.startswith("DOES NOT HOLD: ")
 
 
 class Tampering:
