@@ -10,6 +10,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import ColumnElement, func, select, update
 
 from gateway.clock import Clock
@@ -29,6 +30,9 @@ SETTLED_US: Final = (REVEAL_MINUTES_MAX + 5) * 60_000_000
 WEEKS_BACK: Final = 4
 """So many weeks are made up for where no worker ran."""
 SHOWN_MAX: Final = 53
+SKEW_US: Final = 5 * 60_000_000
+"""Workers' clocks are this close; a report from further ahead was made before its week was over."""
+_HALF_WEEK_US: Final = SENT_US // 2
 _SECOND_US: Final = 1_000_000
 _AT_ONCE: Final = 100
 _T = reveal_reports.c
@@ -76,21 +80,26 @@ class RevealReports:
         was missed. A week is waited for until what was approved at its end has closed: each reading
         is counted in the week of its approval, and in no other.
         """
-        settled_us = self._clock.utc_us() - SETTLED_US
+        now_us = self._clock.utc_us()
         names = select(organisations.c.name, organisations.c.time_zone, organisations.c.created_us)
-        last = select(_T.organisation, func.max(_T.since_us)).where(_T.made_us > 0)
+        done = select(_T.organisation, func.max(_T.until_us)).where(
+            _T.made_us > 0, _T.made_us <= now_us + SKEW_US
+        )
+        begun = select(_T.organisation, _T.since_us, _T.until_us).where(_T.made_us == 0)
         async with self._database.reading() as connection:
             all_names = (await connection.execute(names)).all()
-            rows = (await connection.execute(last.group_by(_T.organisation))).all()
-        newest: dict[str, int] = {row[0]: row[1] for row in rows}
+            rows = (await connection.execute(done.group_by(_T.organisation))).all()
+            open_rows = (await connection.execute(begun)).all()
+        ended: dict[str, int] = {row[0]: row[1] for row in rows}
+        ends = {(row.organisation, row.since_us): row.until_us for row in open_rows}
         owed: list[Week] = []
         for name, zone, created_us in all_names:
-            since_us = newest.get(name)
-            weeks = weeks_before(name, settled_us, zone, WEEKS_BACK if since_us is not None else 1)
+            weeks = weeks_after(name, ended.get(name), now_us - SETTLED_US, zone)
+            # A week that somebody began stays as long as it was, whatever the zone is by now.
             owed += [
-                week
+                replace(week, until_us=ends.get((name, week.since_us), week.until_us))
                 for week in weeks
-                if week.until_us > created_us and (since_us is None or week.since_us > since_us)
+                if week.until_us > created_us
             ]
         return owed
 
@@ -105,18 +114,18 @@ class RevealReports:
             **dict.fromkeys(("made_us", "sent_us", "asked", "approved", "readings", "people"), 0),
         }
         new = insert_into(self._database.kind, reveal_reports).values(row).on_conflict_do_nothing()
+        this = _is(week.organisation, week.since_us)
         late = (
             update(reveal_reports)
-            .where(
-                _is(week.organisation, week.since_us),
-                _T.made_us == 0,
-                _T.claimed_us <= now_us - CLAIM_US,
-            )
+            .where(this, _T.made_us == 0, _T.claimed_us <= now_us - CLAIM_US)
             .values(claimed_us=now_us)
         )
+        # By a clock that was ahead, before the week was over: it is made anew.
+        early = update(reveal_reports).where(this, _T.made_us > now_us + SKEW_US).values(row)
         async with self._database.writing() as connection:
-            if (await connection.execute(new)).rowcount > 0:
-                return "new"
+            for change in (new, early):
+                if (await connection.execute(change)).rowcount > 0:
+                    return "new"
             return "again" if (await connection.execute(late)).rowcount else ""
 
     async def made(self, report: RevealReport) -> None:
@@ -192,6 +201,23 @@ def weeks_before(organisation: str, now_us: int, time_zone: str, count: int) -> 
         Week(organisation, _us(since), _us(until), str(since.date()))
         for since, until in pairwise(starts)
     ]
+
+
+def weeks_after(organisation: str, ended_us: int | None, now_us: int, time_zone: str) -> list[Week]:
+    """Those that are over since the last report ended, each beginning where one ended.
+
+    So each moment is in one report, also where the organisation moved to another time zone: the
+    week in which it did lasts from the old Monday to the new one, and not less than half a week.
+    """
+    if ended_us is None:
+        return weeks_before(organisation, now_us, time_zone, 1)
+    found: list[Week] = []
+    for week in weeks_before(organisation, now_us, time_zone, WEEKS_BACK):
+        if week.until_us - ended_us >= _HALF_WEEK_US:
+            is_next = week.since_us - ended_us < _HALF_WEEK_US
+            found.append(replace(week, since_us=ended_us) if is_next else week)
+            ended_us = week.until_us
+    return found
 
 
 def _us(moment: datetime) -> int:

@@ -96,6 +96,12 @@ class World:
         await self.custody.use_reveal("ann", asked.id)
         self.clock.advance(1.0)
 
+    async def move(self, time_zone: str) -> None:
+        """The organisation is elsewhere from now on."""
+        async with self.database.writing() as connection:
+            change = organisations.update().where(organisations.c.name == "acme")
+            await connection.execute(change.values(time_zone=time_zone))
+
     def recorded(self) -> list[AuditRecord]:
         """Reports in the logs of both, of acme."""
         every = [record for log in self.logs for record in log.records if record.action == ACTION]
@@ -188,6 +194,88 @@ async def test_every_week_follows_also_one_without_reveals_and_those_that_were_m
     assert {record.detail["asked"] for record in world.recorded()} == {"0"}
     assert len(world.told()) == 4
     assert not await world.reports.since(0, None)  # Nothing in them that somebody must see.
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("Asia/Kolkata", "America/New_York"),
+        ("America/New_York", "Asia/Kolkata"),
+        ("Pacific/Kiritimati", "Pacific/Pago_Pago"),
+        ("Pacific/Pago_Pago", "Pacific/Kiritimati"),
+    ],
+)
+async def test_an_organisation_that_moves_has_each_moment_in_one_report(
+    world: World, before: str, after: str
+) -> None:
+    """Westwards the week that was reported begins again; eastwards the next one before its end."""
+    await world.move(before)
+    world.clock.advance(6 * DAY_S)
+    await world.tend()
+    await world.move(after)
+    for _ in range(6 * 4):
+        await world.reveal("T")
+        world.clock.advance(DAY_S / 4 - 1.0)
+        await world.tend()
+    world.clock.advance(2 * WEEK_S + DAY_S)
+    await world.tend()
+
+    told = sorted(world.recorded(), key=lambda each: int(each.detail["since_us"]))
+    spans = [(int(each.detail["since_us"]), int(each.detail["until_us"])) for each in told]
+    assert all(earlier[1] == later[0] for earlier, later in pairwise(spans))
+    assert [each.detail["week"] for each in told] == [
+        "2027-01-11",
+        "2027-01-18",
+        "2027-01-25",
+        "2027-02-01",
+    ]
+    assert sum(int(each.detail["asked"]) for each in told) == 24
+    days = [(until_us - since_us) / (DAY_S * 1e6) for since_us, until_us in spans]
+    assert all(5.5 < each < 8.5 for each in days)
+    last = datetime.fromtimestamp(spans[-1][1] / 1e6, ZoneInfo(after))
+    assert (last.weekday(), last.hour) == (0, 0)
+
+
+async def test_a_report_that_was_begun_in_another_zone_keeps_its_span(world: World) -> None:
+    world.clock.advance(6 * DAY_S)
+    world.logs[0].is_full = True
+    with pytest.raises(AuditUnavailable):
+        await world.workers[0].tend()
+    world.logs[0].is_full = False
+    await world.move("America/New_York")
+    world.clock.advance(61.0)
+    await world.tend()
+    (record,) = world.recorded()
+    (report,) = await world.reports.of("acme")
+    assert record.detail["until_us"] == str(report.until_us)
+    assert report.until_us - report.since_us == round(WEEK_S * 1e6)
+
+
+async def test_weeks_that_a_clock_ahead_reported_are_reported_when_they_are_over(
+    world: World,
+) -> None:
+    world.clock.advance(4.7 * DAY_S)  # Monday, before three
+    await world.tend()
+    world.clock.jump(2 * WEEK_S + DAY_S / 4)
+    await world.tend()
+    world.clock.jump(-2 * WEEK_S - DAY_S / 4)
+    for _ in range(3):
+        await world.reveal("T")
+        world.clock.advance(WEEK_S)
+        await world.tend()
+        await world.tend()
+
+    weeks = [(each.detail["week"], each.detail["asked"]) for each in world.recorded()]
+    assert sorted(weeks) == [
+        ("2027-01-11", "0"),
+        ("2027-01-18", "0"),  # by the clock that was ahead
+        ("2027-01-18", "1"),
+        ("2027-01-25", "0"),
+        ("2027-01-25", "1"),
+        ("2027-02-01", "1"),
+    ]
+    counted = {each.since_us: each.asked for each in await world.reports.of("acme")}
+    assert sorted(counted.values()) == [0, 1, 1, 1]
 
 
 async def test_what_a_worker_left_half_done_is_done_once_by_another(world: World) -> None:
