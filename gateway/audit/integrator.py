@@ -60,9 +60,9 @@ class TreeStore(Protocol):
     async def newest(self, organisation: str) -> SignedCheckpoint | None: ...
 
     async def between(
-        self, organisation: str, since_us: int, until_us: int
+        self, organisation: str, since_us: int, until_us: int, limit: int | None = None
     ) -> Sequence[SignedCheckpoint]:
-        """Those signed in a period (the end is exclusive), oldest first."""
+        """Those signed in a period (the end is exclusive), oldest first; a year has a million."""
         ...
 
     async def covering(self, organisation: str, size: int) -> SignedCheckpoint | None:

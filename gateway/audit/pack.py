@@ -54,6 +54,8 @@ class PackRequest(Struct, frozen=True):
     created_us: int
     recipient: str = ""
     """Whom it is for, as its maker said; part of the manifest."""
+    checkpoints_left_out: int = 0
+    """How many more were signed in the period: of a long one at most CHECKPOINTS_MAX go along."""
 
 
 async def write_pack(
@@ -72,18 +74,17 @@ async def write_pack(
     first, last = request.first_sequence, request.last_sequence
     if not checkpoints or checkpoints[-1].size < last:
         raise PackRefused(f"no checkpoint covers record {last}")
-    chosen = _thinned(checkpoints)
     with _Writer(path) as writer:
         leaves = await _write_records(writer, request, rows)
         writer.add("leaves.bin", leaves)
-        writer.add("checkpoints.jsonl", await _checkpoint_lines(request, chosen, trees))
+        writer.add("checkpoints.jsonl", await _checkpoint_lines(request, checkpoints, trees))
         writer.add("keys.txt", "".join(f"{key}\n" for key in request.keys).encode())
         for digest, text in sorted(request.policies.items()):
             writer.add(f"policies/{digest}.json", text.encode())
         writer.add("verify.py", _VERIFIER)
         about = _README.format(origin=request.origin, first=first, last=last, name=path.name)
         writer.add("README.txt", about.encode())
-        outside = await trees.ask(request.organisation, _outside(first, last, chosen[-1].size))
+        outside = await trees.ask(request.organisation, _outside(first, last, checkpoints[-1].size))
         manifest = {
             "format": offline.FORMAT,
             "origin": request.origin,
@@ -93,7 +94,7 @@ async def write_pack(
             "created_us": request.created_us,
             "recipient": request.recipient,
             "keys": list(request.keys),
-            "checkpoints_left_out": len(checkpoints) - len(chosen),
+            "checkpoints_left_out": request.checkpoints_left_out,
             "outside": [hash_.hex() for hash_ in outside],
             "files": writer.digests,
         }
@@ -175,10 +176,3 @@ async def _checkpoint_lines(
 
 def _outside(first: int, last: int, size: int) -> Callable[[HashesOfTile], list[bytes]]:
     return lambda tile: outside_hashes(first - 1, last, size, tile)
-
-
-def _thinned(checkpoints: Sequence[SignedCheckpoint]) -> Sequence[SignedCheckpoint]:
-    """At most CHECKPOINTS_MAX of them, evenly, with the first and the last."""
-    step = -(-len(checkpoints) // CHECKPOINTS_MAX)
-    kept = list(checkpoints[::step])
-    return kept if kept[-1] is checkpoints[-1] else [*kept, checkpoints[-1]]

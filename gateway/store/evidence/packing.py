@@ -16,7 +16,7 @@ from sqlalchemy import delete, insert, select, update
 from gateway.audit.checkpoints import SIGNERS_NAME, origin_of, verifier_keys
 from gateway.audit.integrator import SignedCheckpoint
 from gateway.audit.offline import Wrong, open_checkpoint, parse_key
-from gateway.audit.pack import PackRefused, PackRequest, write_pack
+from gateway.audit.pack import CHECKPOINTS_MAX, PackRefused, PackRequest, write_pack
 from gateway.audit.projection import SequencedRecord
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
@@ -99,7 +99,9 @@ async def make_pack(
         raise PackRefused(NOT_YET)
     keys = tuple(verifier_keys(parts.directory))
     _require_signed(covering, keys)
-    signed = await parts.trees.between(order.organisation, order.since_us, covering.signed_us)
+    total, signed = await parts.trees.spread(
+        order.organisation, order.since_us, covering.signed_us, CHECKPOINTS_MAX
+    )
     request = PackRequest(
         origin=origin_of(settings.audit.log_name, order.organisation),
         organisation=order.organisation,
@@ -109,6 +111,7 @@ async def make_pack(
         policies=await _policies(parts, order, first, last),
         created_us=created_us,
         recipient=order.recipient,
+        checkpoints_left_out=total - len(signed),
     )
     rows = parts.sink.records(AuditQuery(organisation=order.organisation), after=first - 1)
     if progress is not None:

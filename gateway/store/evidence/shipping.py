@@ -125,11 +125,9 @@ class Shipper:
     ) -> tuple[list[dict[str, Any]], int]:
         """What comes after the cursor, and where the cursor stands once it was taken."""
         if kind == _CHECKPOINTS:
-            signed = await self._trees.between(organisation, here + 1, 2**62)
-            found = [
-                structs.asdict(each) | {"root": each.root.hex()} for each in signed[:BATCH_LINES]
-            ]
-            return found, signed[len(found) - 1].signed_us if found else here
+            signed = await self._trees.between(organisation, here + 1, 2**62, BATCH_LINES)
+            found = [structs.asdict(each) | {"root": each.root.hex()} for each in signed]
+            return found, signed[-1].signed_us if signed else here
         lines: list[dict[str, Any]] = []
         rows = self._records.records(AuditQuery(organisation=organisation), after=here)
         async for row in rows:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
-from sqlalchemy import insert, select, tuple_, update
+from sqlalchemy import ColumnElement, and_, func, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.audit.integrator import Question, SignedCheckpoint, TreeDamaged
@@ -114,17 +114,36 @@ class DatabaseAuditTrees:
         return SignedCheckpoint(*row) if row else None
 
     async def between(
-        self, organisation: str, since_us: int, until_us: int
+        self, organisation: str, since_us: int, until_us: int, limit: int | None = None
     ) -> Sequence[SignedCheckpoint]:
-        columns = audit_checkpoints.c
-        query = select(audit_checkpoints).where(
-            columns.organisation == organisation,
-            columns.signed_us >= since_us,
-            columns.signed_us < until_us,
-        )
+        query = select(audit_checkpoints).where(_signed(organisation, since_us, until_us))
+        query = query.order_by(audit_checkpoints.c.signed_us).limit(limit)
         async with self._database.reading() as connection:
-            rows = (await connection.execute(query.order_by(columns.signed_us))).all()
+            rows = (await connection.execute(query)).all()
         return [SignedCheckpoint(*row) for row in rows]
+
+    async def spread(
+        self, organisation: str, since_us: int, until_us: int, count_max: int
+    ) -> tuple[int, Sequence[SignedCheckpoint]]:
+        """How many were signed in a period, and at most so many of them: evenly, from the first.
+
+        The database chooses: a log that was idle for a year has a million.
+        """
+        columns, mine = audit_checkpoints.c, _signed(organisation, since_us, until_us)
+        number = func.row_number().over(order_by=columns.signed_us).label("number")
+        async with self._database.reading() as connection:
+            counted = select(func.count()).select_from(audit_checkpoints).where(mine)
+            total = int((await connection.execute(counted)).scalar_one())
+            step = max(-(-total // count_max), 1)
+            places = select(columns.signed_us, number).where(mine).subquery()
+            chosen = select(places.c.signed_us).where((places.c.number - 1) % step == 0)
+            query = (
+                select(audit_checkpoints)
+                .where(columns.organisation == organisation, columns.signed_us.in_(chosen))
+                .order_by(columns.signed_us)
+            )
+            rows = (await connection.execute(query)).all()
+        return total, [SignedCheckpoint(*row) for row in rows]
 
     async def covering(self, organisation: str, size: int) -> SignedCheckpoint | None:
         columns = audit_checkpoints.c
@@ -145,6 +164,15 @@ class DatabaseAuditTrees:
             ]
             async with self._database.writing() as connection:
                 await connection.execute(insert(audit_checkpoints), rows)
+
+
+def _signed(organisation: str, since_us: int, until_us: int) -> ColumnElement[bool]:
+    columns = audit_checkpoints.c
+    return and_(
+        columns.organisation == organisation,
+        columns.signed_us >= since_us,
+        columns.signed_us < until_us,
+    )
 
 
 def _open_tree(following: int, open_tiles: bytes) -> OpenTree:

@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from gateway.audit import offline
 from gateway.audit.checkpoints import Checkpoint, Signer
-from gateway.audit.integrator import SignedCheckpoint
 from gateway.audit.offline import (
     Wrong,
     check_pack,
@@ -27,7 +26,7 @@ from gateway.audit.offline import (
     open_checkpoint,
     parse_key,
 )
-from gateway.audit.pack import PackRefused, _thinned
+from gateway.audit.pack import PackRefused
 from tests.gateway.store.ledgered import POLICY, Ledgered, ledgered
 
 
@@ -350,11 +349,3 @@ def test_notes_and_keys_that_are_not_what_they_should_be_are_refused() -> None:
         with pytest.raises(Wrong):
             parse_key(key)
     assert base64.b64decode(rest.partition("+")[2])[:1] == b"\x01"
-
-
-def test_long_periods_keep_their_first_and_last_checkpoint() -> None:
-    signed = [SignedCheckpoint("acme", at, at, b"", "") for at in range(1234)]
-    kept = _thinned(signed)
-    assert len(kept) <= 501
-    assert (kept[0], kept[-1]) == (signed[0], signed[-1])
-    assert _thinned(signed[:1]) == signed[:1]

@@ -224,3 +224,16 @@ async def test_the_full_check_finds_records_that_are_missing(local: Ledgered) ->
         _, bad = await fsck(local)
         assert bad is not None
         assert bad.sequence == number
+
+
+async def test_of_a_long_period_the_database_chooses_checkpoints_evenly(log: Ledgered) -> None:
+    """An idle year has a million: whoever wants a few of them must not load all."""
+    every = [SignedCheckpoint("acme", at, 7, b"", "") for at in range(1, 1235)]
+    await log.trees.keep(every)
+    for count_max, step in ((500, 3), (1234, 1), (5000, 1), (1, 1234), (617, 2), (616, 3)):
+        total, kept = await log.trees.spread("acme", 0, 2**62, count_max)
+        assert (total, kept) == (1234, every[::step])
+        assert len(kept) <= count_max
+    assert await log.trees.spread("acme", 1000, 1003, 2) == (3, [every[999], every[1001]])
+    assert await log.trees.spread("globex", 0, 2**62, 500) == (0, [])
+    assert await log.trees.between("acme", 3, 2**62, 2) == every[2:4]

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from gateway.audit.checkpoints import open_signer
 from gateway.audit.disk import Disk
-from gateway.audit.integrator import CheckpointFiles, Integrator
+from gateway.audit.integrator import CheckpointFiles, Integrator, SignedCheckpoint
 from gateway.audit.projector import Projector
 from gateway.clock import SystemClock
 from gateway.errors import ConfigurationInvalid
@@ -109,6 +109,28 @@ async def test_a_sink_that_was_away_gets_the_back_log_in_order_and_the_checkpoin
     notes = [line for line in sink.lines if "note" in line]
     assert {line["organisation"] for line in notes} == {"acme", "globex"}
     assert await shipper.perform() == 0
+
+
+async def test_checkpoints_are_read_a_delivery_at_a_time(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sink that is new after a year has a million before it: never all of them at once."""
+    monkeypatch.setattr("gateway.store.evidence.shipping.BATCH_LINES", 7)
+    trees, sink = DatabaseAuditTrees(log.database), ListSink()
+    await log.add(0, 3)
+    await trees.keep([SignedCheckpoint("acme", at, 2, bytes(32), "note") for at in range(1, 41)])
+    read: list[int] = []
+    between = DatabaseAuditTrees.between
+
+    async def counted(self: DatabaseAuditTrees, *span: Any) -> Sequence[SignedCheckpoint]:
+        found = await between(self, *span)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(DatabaseAuditTrees, "between", counted)
+    await log.shipper(siem=sink).perform()
+    assert [line["signed_us"] for line in sink.lines if "note" in line] == list(range(1, 41))
+    assert max(read) == 7
 
 
 async def test_a_restart_and_another_worker_go_on_at_the_cursor_and_only_one_delivers(
