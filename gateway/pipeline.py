@@ -126,7 +126,7 @@ class Pipeline:
             check_bounds(request, self._limits)
             governing = arrival.snapshot.policies.governing(principal)
             governed = governing.document_for(principal)
-            routing.check_model(request, arrival.snapshot.board, governed)
+            routing.check_model(request, arrival.snapshot.board, governed, principal.models)
             accounts = principal.accounts
             if reference := end_user_reference(request.tree):
                 request = self._told_apart(principal, request, reference)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from gateway.routing import HOURS_PER_DAY, US_PER_HOUR, weekday_of
+from gateway.routing import HOURS_PER_DAY, US_PER_HOUR, comparable, weekday_of
 from gateway.types import PURPOSES, AuditRecord, Purpose, RecordedFacts, purpose_of
 from policies.facts import Facts, TargetFacts
 
@@ -57,14 +57,16 @@ class Recaller:
 
     def __init__(self, board_of: Callable[[str], Board | None]) -> None:
         self._board_of = board_of
-        self._boards: dict[tuple[str, tuple[str, ...] | None, Purpose], Board | None] = {}
+        self._boards: dict[tuple[str, tuple[str, ...] | None, Purpose, str], Board | None] = {}
 
     def facts(self, record: AuditRecord) -> Facts | None:
         """What policy looked at; None when the record holds too little or its board is unknown."""
         kept = record.facts
         if kept is None:
             return None
-        targets = self._targets(kept.board, kept.models, PURPOSES.get(record.dialect, "answer"))
+        purpose = PURPOSES.get(record.dialect, "answer")
+        named = record.model_requested if purpose == "embedding" else ""
+        targets = self._targets(kept.board, kept.models, purpose, named)
         if targets is None:
             return None
         hours = (kept.decided_us or record.utc_us) // US_PER_HOUR
@@ -101,9 +103,9 @@ class Recaller:
         )
 
     def _targets(
-        self, digest: str, models: tuple[str, ...] | None, purpose: Purpose
+        self, digest: str, models: tuple[str, ...] | None, purpose: Purpose, named: str
     ) -> Board | None:
-        key = (digest, models, purpose)
+        key = (digest, models, purpose, named)
         if key not in self._boards:
             board = self._board_of(digest)
             if board is not None:
@@ -114,5 +116,5 @@ class Recaller:
                 board = tuple(
                     replace(target, permitted_to_key=target.name in models) for target in board
                 )
-            self._boards[key] = board
+            self._boards[key] = board if board is None else comparable(board, named)
         return self._boards[key]

@@ -21,6 +21,7 @@ from gateway.errors import (
     ModelUnknown,
     NoTargetAvailable,
     PolicyDenied,
+    RequestInvalid,
 )
 from gateway.money.catalogue import worst_cost
 from gateway.price import paid_tier
@@ -48,6 +49,7 @@ PRIORITY, STANDARD, BATCH = SERVICE_TIERS
 NO_HEADERS: Mapping[str, str] = {}
 HEADER_CHARACTERS_MAX = 128
 PERCENT = 100
+NAMES_TOLD_MAX = 10
 
 
 Scope = frozenset[str] | None
@@ -72,7 +74,10 @@ class TargetBoard:
         """Measured lately; empty where no policy orders by it."""
         self.purposes = {name: target.purpose for name, target in targets.items()}
         """What each target is for."""
+        self.served = frozenset(self.purposes.values())
+        """What there is any target for."""
         self._by_scope: dict[tuple[Scope, Purpose | None], tuple[TargetFacts, ...]] = {}
+        self._alike: dict[tuple[Scope, str], tuple[TargetFacts, ...]] = {}
 
     @cached_property
     def digest(self) -> str:
@@ -91,6 +96,16 @@ class TargetBoard:
             )
             self._by_scope[models, purpose] = known
         return known
+
+    def facts_asked(self, models: Scope, request: ChatRequest) -> tuple[TargetFacts, ...]:
+        """What a key may look at for a request: of vectors, those that the named model makes."""
+        purpose, named = request.purpose, request.model
+        known = self.facts_for(models, purpose)
+        if purpose != "embedding" or named not in self.purposes:
+            return known
+        if (models, named) not in self._alike:
+            self._alike[models, named] = comparable(known, named)
+        return self._alike[models, named]
 
     def unavailable_reason(self, target: str) -> str:
         """Empty when the target can be called."""
@@ -116,7 +131,17 @@ class TargetBoard:
             first_token_ms=self.first_token_ms.get(target.name, 0),
             assurances=target.assurances,
             seals=target.seals,
+            vectors=target.model if target.purpose == "embedding" else "",
         )
+
+
+def comparable(targets: tuple[TargetFacts, ...], named: str) -> tuple[TargetFacts, ...]:
+    """Those that make the same vectors as the one of this name; all of them if it makes none.
+
+    A substitute that makes others would spoil an index, and nobody could see it.
+    """
+    vectors = next((each.vectors for each in targets if each.name == named), "")
+    return tuple(each for each in targets if each.vectors == vectors) if vectors else targets
 
 
 class Ruling(Struct, frozen=True):
@@ -169,7 +194,7 @@ def gather(
         budget_left_microusd=budget_left_microusd,
         hour_utc=hours % HOURS_PER_DAY,
         weekday=weekday_of(hours),
-        targets=board.facts_for(principal.models, request.purpose),
+        targets=board.facts_asked(principal.models, request),
         service_tier=service_tier(request.tree.get("service_tier"), principal.labels),
         headers=headers,
         warm_target=warm.target,
@@ -204,12 +229,15 @@ def service_tier(asked: object, labels: Sequence[str]) -> str:
     return entitled
 
 
-def check_model(request: ChatRequest, board: TargetBoard, document: PolicyDocument) -> None:
+def check_model(
+    request: ChatRequest, board: TargetBoard, document: PolicyDocument, scope: Scope = None
+) -> None:
     """Refuse a model or route name nobody configured, before any rule is asked.
 
     Raises:
         ModelUnknown
-        FeatureUnsupported: the model is for something else.
+        FeatureUnsupported: the model is for something else, or no model is for this.
+        RequestInvalid: whose vectors are wanted has to be said.
     """
     model = request.model
     route = model.removeprefix(ROUTE_PREFIX) if model.startswith(ROUTE_PREFIX) else None
@@ -222,6 +250,28 @@ def check_model(request: ChatRequest, board: TargetBoard, document: PolicyDocume
     if purpose is not None and purpose != request.purpose:
         raise FeatureUnsupported(
             f"The model `{model}` does not do this: it is for {_PURPOSES[purpose]}.",
+            parameter="model",
+        )
+    if purpose is None:
+        _check_choice(request.purpose, board, scope)
+
+
+def _check_choice(purpose: Purpose, board: TargetBoard, scope: Scope) -> None:
+    """Refuse to choose where there is nothing to choose from, or where no choice can be right."""
+    if purpose not in board.served:
+        raise FeatureUnsupported(
+            f"No model here makes {_PURPOSES[purpose]}, so there is nothing to choose from. An "
+            "administrator has to add a target that does.",
+            parameter="model",
+        )
+    if purpose == "answer":
+        return
+    able = [each for each in board.facts_for(scope, purpose) if each.permitted_to_key]
+    if len({each.vectors for each in able}) > 1:
+        names = ", ".join(f"`{each.name}`" for each in able[:NAMES_TOLD_MAX])
+        raise RequestInvalid(
+            "Vectors of different models cannot be compared, so nothing is chosen between them "
+            f"here. Set `model` to one of {names}, the same for all texts of an index.",
             parameter="model",
         )
 

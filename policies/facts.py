@@ -46,6 +46,8 @@ class TargetFacts(msgspec.Struct, frozen=True):
     """What its provider has promised; see `ASSURANCES`."""
     seals: str = ""
     """In which dialect its vendor seals reasoning that it alone can read; empty for none."""
+    vectors: str = ""
+    """Which model's vectors it makes: others cannot be compared with them. Empty if it answers."""
 
 
 class Facts(msgspec.Struct, frozen=True):

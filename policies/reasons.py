@@ -80,8 +80,16 @@ def _refused(choice: Choice, facts: Facts, rule: ConstraintStep | None) -> str:
             unable = _listed(choice, "capability")
             return f"no permitted target can serve it: {unable}{others}"
     if rule is not None:
-        return f"{_matched(rule, facts)} and no permitted target is left"
+        return f"{_matched(rule, facts)} and no permitted target {_lacking(facts)}"
     return "the key's scope includes no target for it"
+
+
+def _lacking(facts: Facts) -> str:
+    """What none does: others could answer instead, but not make the same vectors."""
+    if not any(target.vectors for target in facts.targets):
+        return "is left"
+    is_named = any(target.name == facts.model_requested for target in facts.targets)
+    return f"makes vectors{' of this model' if is_named else ''}"
 
 
 def _listed(choice: Choice, *kinds: ExclusionKind) -> str:
