@@ -7,7 +7,7 @@ released, its outcome is on disk, and only then may the caller see the end.
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway import evidence
 from gateway.answers import UNUSUAL
@@ -16,8 +16,9 @@ from gateway.dispatch.attempts import AttemptLog
 from gateway.errors import ClientGone, GatewrightError
 from gateway.evidence import Ending
 from gateway.metrics import Metrics
+from gateway.money.bills import charged
 from gateway.money.calibration import Calibration
-from gateway.money.catalogue import cost, worst_cost
+from gateway.money.catalogue import cost
 from gateway.money.rates import LocalRates, Rates
 from gateway.passage import Arrival, OnTrial, Passage, on_trial
 from gateway.ports import AuditLog, Ledger
@@ -26,6 +27,7 @@ from gateway.rollout.versions import Governing, PolicySet
 from gateway.routing import Ruling
 from gateway.telemetry import Event, logger
 from gateway.types import (
+    Attempt,
     AuditRecord,
     ChatRequest,
     Inspection,
@@ -120,14 +122,15 @@ class Conclusion:
         if passage.arrival.snapshot.policies.stays_warm:
             now_s = self._clock.monotonic_s()
             self._warmth.answered(passage.principal, passage.request, target.name, usage, now_s)
+        paid, cost_microusd = _paid(passage, attempts, usage)
         ending = Ending(
             status="ok",
             http_status=200,
             target=target,
-            attempts=attempts.as_tuple(),
+            attempts=paid,
             cascade=attempts.cascade,
             usage=usage,
-            cost_microusd=_cost(passage, attempts, target, usage),
+            cost_microusd=cost_microusd,
             dropped=dropped,
             stop_reason=stop_reason if stop_reason in UNUSUAL else "",
         )
@@ -176,15 +179,17 @@ class Conclusion:
     async def failed(
         self, passage: Passage, attempts: AttemptLog, error: GatewrightError
     ) -> Concluded:
-        """No target gave an answer; nothing is charged."""
+        """No target gave an answer; what was tried may have to be paid all the same."""
+        paid, cost_microusd = _paid(passage, attempts)
+        bill = attempts.main_bill()
         ending = Ending(
             status="failed",
             http_status=error.http_status,
-            target=None,
-            attempts=attempts.as_tuple(),
+            target=bill.target if bill is not None else None,
+            attempts=paid,
             cascade=attempts.cascade,
-            usage=None,
-            cost_microusd=0,
+            usage=bill.usage if bill is not None else None,
+            cost_microusd=cost_microusd,
             error=error.code,
         )
         return await self._conclude(passage, ending, b"")
@@ -193,22 +198,23 @@ class Conclusion:
         self,
         passage: Passage,
         attempts: AttemptLog,
-        target: Target,
-        usage: Usage,
         content: bytes,
         error_code: str,
     ) -> Concluded:
         """The upstream broke its stream or the caller left: what came so far is charged."""
+        paid, cost_microusd = _paid(passage, attempts)
+        bill = attempts.main_bill()
+        first = passage.ruling.plan.candidates[0].target
         has_left = error_code == ClientGone.code
         unanswered = ClientGone.status if has_left else GatewrightError.status
         ending = Ending(
             status="cancelled" if has_left else "incomplete",
             http_status=200 if content else unanswered,
-            target=target,
-            attempts=attempts.as_tuple(),
+            target=bill.target if bill is not None else first,
+            attempts=paid,
             cascade=attempts.cascade,
-            usage=usage,
-            cost_microusd=_cost(passage, attempts, target, usage),
+            usage=bill.usage if bill is not None else None,
+            cost_microusd=cost_microusd,
             error=error_code,
         )
         return await self._conclude(passage, ending, content)
@@ -364,17 +370,17 @@ async def _nothing_of(_request: ChatRequest, _organisation: str, _answer: bytes)
     return b""
 
 
-def _cost(passage: Passage, attempts: AttemptLog, target: Target, usage: Usage) -> int:
-    """What a request costs: its answer, and what was paid beside it."""
-    answer = cost(target.price, usage, is_batch=passage.has_batch_price(target))
-    if not (attempts.spent or attempts.hedged):
-        return answer
-    return answer + _thrown_away(passage, attempts, target)
-
-
-def _thrown_away(passage: Passage, attempts: AttemptLog, target: Target) -> int:
-    """What is paid beside the answer: input that another attempt has read, and whole answers."""
-    input_tokens = passage.request.input_tokens_estimate
-    spent = sum(cost(other.price, usage) for other, usage in attempts.spent)
-    others = [each for pair in attempts.hedged for each in pair if each.target.name != target.name]
-    return spent + sum(worst_cost(each.target.price, input_tokens, 0) for each in others)
+def _paid(
+    passage: Passage, attempts: AttemptLog, of_answer: Usage | None = None
+) -> tuple[tuple[Attempt, ...], int]:
+    """The attempts of a request, each with what it costs, and what all of them do."""
+    bills = [
+        structs.replace(bill, is_batch=passage.has_batch_price(bill.target))
+        for bill in attempts.bills(of_answer)
+    ]
+    costs = charged(bills, passage.ruling.plan.worst_cost_microusd)
+    paid = tuple(
+        structs.replace(attempt, cost_microusd=each, estimated=bill.is_estimated)
+        for attempt, bill, each in zip(attempts.as_tuple(), bills, costs, strict=True)
+    )
+    return paid, sum(costs)

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.dialects.counted import count_of
-from gateway.dispatch.attempts import AttemptLog, RunningAttempt, end_code
+from gateway.dispatch.attempts import HTTP_ERROR_MIN, AttemptLog, RunningAttempt, end_code
 from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.refusals import refusal_of
-from gateway.dispatch.walking import HTTP_ERROR_MIN
 from gateway.errors import GatewrightError, UpstreamFailed, UpstreamRefused
 from gateway.heads import answer_headers
 from gateway.money.calibration import Calibration
@@ -112,7 +111,7 @@ class Counting(Pipeline):
             or self._health.place(target.name, now_s) == BROKEN
         ):
             return None
-        attempt = RunningAttempt(target.name, attempts, self._health, self._clock)
+        attempt = RunningAttempt(target, attempts, self._health, self._clock)
         try:
             counted = await self._counted(passage, provider, target, attempt)
         except UpstreamRefused as error:
@@ -161,5 +160,4 @@ class Counting(Pipeline):
         self, passage: Passage, attempts: AttemptLog, error: BaseException
     ) -> None:
         """The caller left, or we failed: nothing is billed, for counts are free."""
-        target = passage.ruling.plan.candidates[0].target
-        await self._conclusion.broken_off(passage, attempts, target, Usage(), b"", end_code(error))
+        await self._conclusion.broken_off(passage, attempts, b"", end_code(error))

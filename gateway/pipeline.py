@@ -36,7 +36,7 @@ from gateway.rollout.versions import Governing
 from gateway.tally import content_bytes, with_estimates
 from gateway.threads import Threads, at_least, without_keeping
 from gateway.turns import Turns
-from gateway.types import ChatRequest, Completion, Inspection, Principal, Usage
+from gateway.types import ChatRequest, Completion, Inspection, Principal
 from gateway.veiling.veil import Veil, veiled
 from policies.program import PolicyDocument
 
@@ -369,15 +369,8 @@ class Pipeline:
     async def _break_off(
         self, passage: Passage, attempts: AttemptLog, error: BaseException
     ) -> None:
-        """The caller left, or we failed, before anything came back: its input may be billed."""
-        await self._conclusion.broken_off(
-            passage,
-            attempts,
-            passage.ruling.plan.candidates[0].target,
-            Usage(input_tokens=passage.request.input_tokens_estimate, estimated=True),
-            b"",
-            end_code(error),
-        )
+        """The caller left, or we failed, before anything came back: what left may be billed."""
+        await self._conclusion.broken_off(passage, attempts, b"", end_code(error))
 
 
 def _most_tokens(request: ChatRequest) -> int:

@@ -23,6 +23,10 @@ from gateway.types import (
 )
 
 
+def unwatched() -> None:
+    """Nobody asks whether a call's bytes have left."""
+
+
 class UpstreamCall(Struct, frozen=True):
     """One attempt, ready for the wire."""
 
@@ -45,6 +49,8 @@ class UpstreamCall(Struct, frozen=True):
     betas: tuple[str, ...] = ()
     is_count: bool = False
     """Whether the body is to be counted and not answered; only where the provider does that."""
+    leaves: Callable[[], None] = unwatched
+    """Called when its bytes are about to leave: before, nobody can have been paid for it."""
 
 
 Take = Callable[[bytes], bool]
@@ -57,6 +63,11 @@ class UpstreamReply(Protocol):
     status: int
     retry_after_s: float | None
     is_event_stream: bool
+
+    @property
+    def body_bytes(self) -> int:
+        """How long its body is, where the head said so; else what has arrived of it."""
+        ...
 
     @property
     def rate_limits(self) -> Mapping[str, str]:

@@ -51,6 +51,7 @@ class Relay:
         self._conclusion = conclusion
         kept = passage.ruling.plan.audit_content
         self._tally = Tally(kept_bytes_max, by_channel=kept == "redacted")
+        live.counted_by(self._tally)
         self._keep = keep
         tried = on_trial(passage)
         self._traits = AnswerTraits() if tried is not None else None
@@ -172,20 +173,16 @@ class Relay:
     async def _failure(self, encoder: StreamEncoder, error: GatewrightError) -> bytes:
         """The error event of a stream that broke, once that is on record."""
         try:
+            await self._live.close(error)
             await self._break_off(error)
         except GatewrightError as unrecorded:
             error = unrecorded
         return encoder.fail(error, self._passage.request.request_id)
 
     async def _break_off(self, error: BaseException) -> None:
-        passage = self._passage
+        """Once the stream is closed: then it is known what came of it."""
         await self._conclusion.broken_off(
-            passage,
-            self._attempts,
-            self._live.candidate.target,
-            self._tally.usage_so_far(passage.request.input_tokens_estimate),
-            self._tally.content,
-            end_code(error),
+            self._passage, self._attempts, self._tally.content, end_code(error)
         )
 
 

@@ -16,13 +16,15 @@ class Tally:
     """What a stream has amounted to so far."""
 
     __slots__ = (
-        *("_content_bytes", "_kept", "_kept_bytes", "_kept_bytes_max", "_said", "_usage"),
-        "stop_reason",
+        *("_content_bytes", "_is_counted", "_kept", "_kept_bytes", "_kept_bytes_max", "_said"),
+        *("_usage", "stop_reason"),
     )
 
     def __init__(self, kept_bytes_max: int, *, by_channel: bool = False) -> None:
         """`by_channel` keeps the words of a stream together, where they come in pieces."""
         self._usage: Usage | None = None
+        self._is_counted = False
+        """Whether a usage came with or after the reason why the answer ended: it is the last."""
         self._content_bytes = 0
         self.stop_reason = ""
         """Why the answer ended, as the upstream said it; empty before."""
@@ -34,9 +36,11 @@ class Tally:
     def add(self, events: list[StreamEvent]) -> None:
         """Take note of one batch."""
         for event in events:
+            has_usage = False
             for delta in event.deltas:
                 if delta.usage is not None:
                     self._usage = add_usage(self._usage, delta.usage)
+                    has_usage = True
                 if delta.text:
                     self._content_bytes += len(delta.text)
                 elif delta.stop_reason:
@@ -44,6 +48,8 @@ class Tally:
                 if self._said is not None and (delta.text or delta.name):
                     place = (delta.kind, delta.index)
                     self._said.setdefault(place, []).append(delta.text or delta.name)
+            if has_usage and self.stop_reason:
+                self._is_counted = True
             size = len(event.raw)
             if self._kept_bytes + size <= self._kept_bytes_max:
                 self._kept.append(event.raw)
@@ -61,6 +67,21 @@ class Tally:
         content = msgspec.json.encode(said) if said else b""
         return content if len(content) <= self._kept_bytes_max else b""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was counted and nothing said."""
+        return self._usage is None and not self._content_bytes
+
+    def and_then(self, events: list[StreamEvent]) -> "Tally":
+        """What it would be with these as well; this one goes on without them."""
+        if not events:
+            return self
+        more = Tally(0)
+        more._usage, more._is_counted = self._usage, self._is_counted
+        more._content_bytes, more.stop_reason = self._content_bytes, self.stop_reason
+        more.add(events)
+        return more
+
     def usage(self, input_tokens_estimate: int) -> Usage:
         """What the upstream said, or an estimate that says it is one; never zero for content."""
         usage = self._usage
@@ -70,13 +91,13 @@ class Tally:
 
     def usage_so_far(self, input_tokens_estimate: int) -> Usage:
         """The same for a stream that did not end: what it opened with is not all it sent."""
-        output_tokens = -(-self._content_bytes // BYTES_PER_TOKEN)
+        output_tokens = tokens_of(self._content_bytes)
         if self._usage is None:
             return Usage(
                 input_tokens=input_tokens_estimate, output_tokens=output_tokens, estimated=True
             )
         usage = with_estimates(self._usage, input_tokens_estimate)
-        if usage.output_tokens >= output_tokens > 0:
+        if usage.output_tokens >= output_tokens > 0 or (self._is_counted and usage.output_tokens):
             return usage
         return add_usage(usage, Usage(output_tokens=output_tokens, estimated=True))
 
@@ -106,10 +127,15 @@ def with_estimates(usage: Usage, input_tokens_estimate: int, content_bytes: int 
         return usage
     missing = Usage(
         input_tokens=0 if usage.input_tokens else input_tokens_estimate,
-        output_tokens=0 if usage.output_tokens else -(-content_bytes // BYTES_PER_TOKEN),
+        output_tokens=0 if usage.output_tokens else tokens_of(content_bytes),
         estimated=True,
     )
     return add_usage(usage, missing)
+
+
+def tokens_of(length_bytes: int) -> int:
+    """About how many tokens so much text is."""
+    return -(-length_bytes // BYTES_PER_TOKEN)
 
 
 def content_bytes(completion: Completion) -> int:

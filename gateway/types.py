@@ -57,7 +57,7 @@ class ChatRequest(Struct, frozen=True):
     has_documents: bool
     wants_json_schema: bool
     input_tokens_estimate: int
-    """About as many as its text has in today's vocabularies; never for billing."""
+    """About as many as its text has in today's vocabularies; billed only where nobody counted."""
     input_tokens_most: int = 0
     """As many as it has at most: what is reserved and counted against rates before it is known."""
     destinations: tuple[tuple[str, str], ...] = ()
@@ -118,8 +118,7 @@ class Target(Struct, frozen=True):
 
     name: str
     provider: str
-    model: str
-    """The model's name in the upstream's own words."""
+    model: str  # Its name in the upstream's own words.
     jurisdiction: str
     in_house: bool
     tier: Tier
@@ -129,8 +128,7 @@ class Target(Struct, frozen=True):
     capabilities: frozenset[str]
     digest: str = ""
     """Weights, tokenizer and template of an in-house model; empty for managed ones."""
-    vendor: str = ""
-    """Who made the model: chooses the estimator of its tokens."""
+    vendor: str = ""  # Who made the model: chooses the estimator of its tokens.
     assurances: frozenset[str] = frozenset()
     seals: str = ""
     """In which dialect its vendor seals reasoning that it alone can read; empty for none."""
@@ -210,16 +208,18 @@ class Usage(Struct, frozen=True):
     """The tier that served it: `default`, `priority`, `flex`, `batch`; empty where none is said."""
 
 
-class Attempt(Struct, frozen=True):
-    """One upstream call of a plan, as it ended."""
+class Attempt(Struct, frozen=True, omit_defaults=True):
+    """One upstream call of a plan, as it ended; their costs add up to an outcome's."""
 
     target: str
-    status: int
-    """The upstream's HTTP status; 0 when none arrived."""
+    status: int  # The upstream's over HTTP; 0 when none arrived.
     error: str
     """Code of our error tree; empty on success."""
     duration_us: int
     first_byte_us: int
+    cost_microusd: int = 0
+    estimated: bool = False
+    """Whether what it cost is estimated: its upstream did not say what it counted."""
 
 
 class Delta(Struct, frozen=True):

@@ -15,12 +15,14 @@ from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.dispatcher import Answered
 from gateway.dispatch.refusals import refusal_of
 from gateway.errors import FeatureUnsupported, GatewrightError, Unauthenticated
+from gateway.money.bills import Bill
 from gateway.money.rates import NO_LIMITS
 from gateway.parcels import VendorResult
 from gateway.passage import Arrival, Passage
 from gateway.pipeline import Pipeline, WholeAnswer
 from gateway.routing import Ruling
-from gateway.types import Attempt, AuditRecord, ChatRequest, DialectName, Principal
+from gateway.tally import tokens_of
+from gateway.types import Attempt, AuditRecord, ChatRequest, DialectName, Principal, Usage
 
 
 TIER_PREFIX = "tier:"
@@ -95,12 +97,15 @@ class BatchPipeline(Pipeline):
         attempts = AttemptLog()
 
         async def read() -> Answered:
+            number = attempts.answer = attempts.begin()
             try:
                 answered = _read(passage, dialect, result)
             except GatewrightError as error:
-                attempts.add(self._attempt(passage, result.status, end_code(error)))
+                attempt = self._attempt(passage, result.status, end_code(error))
+                attempts.add(number, attempt, _unread(passage, result))
                 raise
-            attempts.add(self._attempt(passage, result.status, ""))
+            bill = Bill(answered.candidate.target, answered.completion.usage)
+            attempts.add(number, self._attempt(passage, result.status, ""), bill)
             return answered
 
         return await self._end(passage, attempts, read)
@@ -126,7 +131,8 @@ class BatchPipeline(Pipeline):
     async def undelivered(self, passage: Passage, error: GatewrightError) -> None:
         """The vendor never came to this line: nothing is charged, and that is written down."""
         attempts = AttemptLog()
-        attempts.add(self._attempt(passage, 0, error.code))
+        bill = Bill(passage.ruling.plan.candidates[0].target, None)
+        attempts.add(attempts.begin(), self._attempt(passage, 0, error.code), bill)
         await self._conclusion.failed(passage, attempts, error)
 
     async def lost(
@@ -139,6 +145,21 @@ class BatchPipeline(Pipeline):
         target = passage.ruling.plan.candidates[0].target
         waited_us = passage.arrival.lasted_us(self._clock.utc_us())
         return Attempt(target.name, status, error, waited_us, waited_us)
+
+
+def _unread(passage: Passage, result: VendorResult) -> Bill:
+    """A line that its vendor refused costs nothing; an answer that cannot be read costs about."""
+    candidate = passage.ruling.plan.candidates[0]
+    if result.kind == "refused":
+        return Bill(candidate.target, None)
+    output_tokens = min(tokens_of(len(result.body)), candidate.output_tokens_cap)
+    usage = Usage(
+        passage.request.input_tokens_estimate,
+        output_tokens,
+        estimated=True,
+        service_tier=SERVED_AS,
+    )
+    return Bill(candidate.target, usage)
 
 
 def _read(passage: Passage, name: DialectName, result: VendorResult) -> Answered:

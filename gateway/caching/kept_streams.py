@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from gateway.caching.response_cache import KeptReply
 from gateway.dispatch.dispatcher import LiveStream
+from gateway.tally import Tally
 from gateway.types import Candidate, DialectName, StreamEvent
 
 
@@ -38,6 +39,10 @@ class NotedStream:
             return take(events)
 
         await self._live.flow(see)
+
+    def counted_by(self, tally: Tally) -> None:
+        """As `LiveStream.counted_by`."""
+        self._live.counted_by(tally)
 
     async def close(self, cause: BaseException | None = None) -> None:
         """As `LiveStream.close`."""
@@ -73,6 +78,9 @@ class RepeatedStream:
 
     async def flow(self, take: Callable[[list[StreamEvent]], bool]) -> None:
         """Nothing arrives by itself."""
+
+    def counted_by(self, tally: Tally) -> None:
+        """Nobody is paid for it."""
 
     async def close(self, cause: BaseException | None = None) -> None:
         """Nothing is open."""

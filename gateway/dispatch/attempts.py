@@ -1,34 +1,36 @@
 """Attempts as they happen: what one upstream call did, written down once, when it is over.
 
 A stream's attempt ends where the stream ends, not where it began: beginnings would hide breaks from
-the record and from the breaker.
+the record and from the breaker. What its upstream will ask for it is known then, or estimated.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from gateway.clock import Clock
 from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.hedging import HEDGE
 from gateway.errors import ClientGone, GatewrightError
-from gateway.types import Attempt, Candidate, Target, Usage
+from gateway.money.bills import Bill
+from gateway.types import Attempt, Target, Usage
 
 
 HEDGED_CODE = "hedged_away"
 """Another attempt of the same request answered first."""
+NO_ANSWER = -1
+HTTP_ERROR_MIN = 400
 
 
 class AttemptLog:
     """The attempts of one request, in the order of their ends; append-only."""
 
-    __slots__ = ("_attempts", "cascade", "hedged", "repeats", "spent", "told")
+    __slots__ = ("_begun", "_entries", "answer", "cascade", "repeats", "told")
 
     def __init__(self) -> None:
-        self._attempts: list[Attempt] = []
-        self.hedged: list[tuple[Candidate, Candidate]] = []
-        """Who were asked at once: of each pair one answer is thrown away and paid."""
-        self.spent: list[tuple[Target, Usage]] = []
-        """Whole answers that another one took the place of, and that are paid."""
+        self._begun = 0
+        self._entries: list[tuple[int, Attempt, Bill]] = []
+        self.answer = NO_ANSWER
+        """Number of the attempt whose answer counts."""
         self.cascade: Mapping[str, str] = {}
         """What a cascade has to say in the record."""
         self.repeats: Mapping[str, str] = {}
@@ -36,36 +38,77 @@ class AttemptLog:
         self.told: Mapping[str, str] = {}
         """What the caller is told in headers of where the answer comes from."""
 
-    def add(self, attempt: Attempt) -> None:
-        self._attempts.append(attempt)
+    def begin(self) -> int:
+        """The number of an attempt that begins."""
+        self._begun += 1
+        return self._begun
+
+    def add(self, number: int, attempt: Attempt, bill: Bill) -> None:
+        self._entries.append((number, attempt, bill))
 
     @property
     def last_status(self) -> int:
         """The HTTP status of the last attempt; 0 when no header came."""
-        return self._attempts[-1].status if self._attempts else 0
+        return self._entries[-1][1].status if self._entries else 0
 
     def last_status_of(self, target: str) -> int:
         """The HTTP status of a target's last attempt; 0 when no header came, or none was made."""
-        of_target = [each.status for each in self._attempts if each.target == target]
+        of_target = [each.status for _, each, _ in self._entries if each.target == target]
         return of_target[-1] if of_target else 0
 
     def as_tuple(self) -> tuple[Attempt, ...]:
-        return tuple(self._attempts)
+        return tuple(attempt for _, attempt, _ in self._entries)
+
+    def bills(self, of_answer: Usage | None = None) -> list[Bill]:
+        """What each attempt is owed, in the same order; the answer's as it was counted in the end.
+
+        `of_answer` is None where there is no answer.
+        """
+        return [
+            bill if of_answer is None or number != self.answer else Bill(bill.target, of_answer)
+            for number, _, bill in self._entries
+        ]
+
+    def main_bill(self) -> Bill | None:
+        """Of the answer, as far as there is one; else the last of those that are owed anything."""
+        owed = {number: bill for number, _, bill in self._entries if bill.usage is not None}
+        return owed.get(self.answer) or next(reversed(owed.values()), None)
 
 
 class RunningAttempt:
     """One upstream call while it lasts."""
 
-    __slots__ = ("_clock", "_first_byte_s", "_health", "_log", "_status", "_target", "started_s")
+    __slots__ = (
+        *("_clock", "_first_byte_s", "_has_left", "_health", "_log", "_status", "_target"),
+        *("counted", "input_tokens", "number", "started_s"),
+    )
 
-    def __init__(self, target: str, log: AttemptLog, health: TargetHealth, clock: Clock) -> None:
+    def __init__(
+        self,
+        target: Target,
+        log: AttemptLog,
+        health: TargetHealth,
+        clock: Clock,
+        *,
+        input_tokens: int = 0,
+    ) -> None:
+        """`input_tokens` are estimated; they are owed where nobody counts any."""
         self._target = target
         self._log: AttemptLog | None = log
         self._health = health
-        health.began(target)
+        health.began(target.name)
         self._clock = clock
         self._status = 0
+        self._has_left = False
+        self.counted: Callable[[], Usage | None] | None = None
+        """What is owed now that an answer has begun; None before."""
+        self.input_tokens = input_tokens
+        self.number = log.begin()
         self.started_s = self._first_byte_s = clock.monotonic_s()
+
+    def leaves(self) -> None:
+        """From here on its bytes may have left, and may be charged for."""
+        self._has_left = True
 
     def heard(self, status: int) -> None:
         """The upstream's head has arrived."""
@@ -76,17 +119,24 @@ class RunningAttempt:
         if self._log is None:
             return
         log, self._log = self._log, None
-        ended_s = self._clock.monotonic_s()
-        self._health.ended(self._target, ended_s, self._first_byte_s - self.started_s, error)
-        log.add(
-            Attempt(
-                target=self._target,
-                status=self._status,
-                error=end_code(error) if error is not None else "",
-                duration_us=round((ended_s - self.started_s) * 1e6),
-                first_byte_us=round((self._first_byte_s - self.started_s) * 1e6),
-            )
+        ended_s, name = self._clock.monotonic_s(), self._target.name
+        self._health.ended(name, ended_s, self._first_byte_s - self.started_s, error)
+        attempt = Attempt(
+            target=name,
+            status=self._status,
+            error=end_code(error) if error is not None else "",
+            duration_us=round((ended_s - self.started_s) * 1e6),
+            first_byte_us=round((self._first_byte_s - self.started_s) * 1e6),
         )
+        log.add(self.number, attempt, Bill(self._target, self._owed()))
+
+    def _owed(self) -> Usage | None:
+        """None for a refusal, and for what never left."""
+        if self.counted is not None:
+            return self.counted()
+        if not self._has_left or self._status >= HTTP_ERROR_MIN:
+            return None
+        return Usage(input_tokens=self.input_tokens, estimated=True)
 
 
 def end_code(error: BaseException) -> str:

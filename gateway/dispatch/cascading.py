@@ -18,8 +18,8 @@ from gateway.clock import Clock
 from gateway.dispatch.attempts import AttemptLog
 from gateway.dispatch.dispatcher import Answered, Dispatcher, LiveStream
 from gateway.errors import FeatureUnsupported, NoTargetAvailable, UpstreamFailed, UpstreamRefused
-from gateway.tally import Tally, content_bytes, with_estimates
-from gateway.types import ChatRequest, Plan, StreamEvent, Usage
+from gateway.tally import Tally
+from gateway.types import ChatRequest, Plan, StreamEvent
 from gateway.veiling.rewriting import AnswerRewriter
 from policies.facts import tier_rank
 
@@ -46,7 +46,6 @@ class _Cheap(Struct, frozen=True):
     """What the cheap tier answered, as far as the gate looks at it."""
 
     text: str
-    usage: Usage
     calls_tools: bool
     is_whole: bool = True
 
@@ -146,19 +145,16 @@ class Cascade:
                 request, self._rest(dear_leg, began_s), log, rewriting
             )
         done, target = cheap.completion, cheap.candidate.target
-        usage = with_estimates(done.usage, request.input_tokens_estimate, content_bytes(done))
-        seen = _Cheap(done.text, usage, bool(done.tool_calls))
+        seen = _Cheap(done.text, bool(done.tool_calls))
         verdict = await self._verdict(request, plan, seen)
         if not verdict.escalates:
             log.cascade = verdict.note("kept", target.name)
             return cheap
-        log.spent.append((target, usage))
         try:
             dear = await self._dispatcher.complete(
                 request, self._rest(dear_leg, began_s), log, rewriting
             )
         except _FAILED:
-            log.spent.pop()
             log.cascade = verdict.note("escalation_failed", target.name)
             return cheap
         agreed = agreement(final_answer(done.text), final_answer(dear.completion.text))
@@ -186,7 +182,7 @@ class Cascade:
             try:
                 cheap = await self._dispatcher.open_stream(request, cheap_leg, log, rewriting)
                 closing.push_async_callback(cheap.close)
-                seen = await _held(cheap, request.input_tokens_estimate)
+                seen = await _held(cheap)
             except _FAILED as error:
                 _unless_callers(error)
                 log.cascade = {"cascade": "cheap_failed"}
@@ -205,7 +201,9 @@ class Cascade:
         if not verdict.escalates:
             log.cascade = verdict.note("kept", target.name)
             return cheap
-        log.spent.append((target, seen.usage))
+        if not seen.is_whole:
+            # It cannot be shown any more, and every token that it goes on with would be paid.
+            await cheap.close()
         try:
             dear = await self._dispatcher.open_stream(
                 asked.request, asked.dear_leg, log, asked.rewriting
@@ -213,7 +211,6 @@ class Cascade:
         except _FAILED:
             if not seen.is_whole:
                 raise
-            log.spent.pop()
             log.cascade = verdict.note("escalation_failed", target.name)
             return cheap
         log.cascade = verdict.note("escalated", target.name)
@@ -245,7 +242,7 @@ class Cascade:
         return structs.replace(leg, deadline_s=max(LEAST_S, leg.deadline_s - spent_s))
 
 
-async def _held(live: LiveStream, input_tokens_estimate: int) -> _Cheap:
+async def _held(live: LiveStream) -> _Cheap:
     """Read a stream to its end and put it back; not whole where it is too long to be held.
 
     Raises:
@@ -253,19 +250,18 @@ async def _held(live: LiveStream, input_tokens_estimate: int) -> _Cheap:
     """
     events: list[StreamEvent] = []
     tally = Tally(0)
+    live.counted_by(tally)
     held_bytes = 0
     while batch := await live.next_batch():
         events += batch
         tally.add(batch)
         held_bytes += sum(len(event.raw) for event in batch)
         if held_bytes > HELD_BYTES_MAX:
-            usage = tally.usage_so_far(input_tokens_estimate)
-            return _Cheap("", usage, calls_tools=False, is_whole=False)
+            return _Cheap("", calls_tools=False, is_whole=False)
     live.put_back(events)
     deltas = [delta for event in events for delta in event.deltas]
     return _Cheap(
         "".join(delta.text for delta in deltas if delta.kind == "text"),
-        tally.usage(input_tokens_estimate),
         any(delta.kind == "tool_start" for delta in deltas),
     )
 

@@ -7,11 +7,12 @@ or raises what the last attempt said.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from msgspec import Struct, structs
 
 from gateway.clock import Clock
-from gateway.dispatch.attempts import AttemptLog, RunningAttempt
+from gateway.dispatch.attempts import NO_ANSWER, AttemptLog, RunningAttempt
 from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.hedging import HEDGE
 from gateway.dispatch.retrying import RetryBudget
@@ -29,6 +30,7 @@ from gateway.ports import (
     UpstreamBody,
     UpstreamReply,
 )
+from gateway.tally import Tally, content_bytes, tokens_of, with_estimates
 from gateway.turns import Turns
 from gateway.types import (
     Candidate,
@@ -38,6 +40,7 @@ from gateway.types import (
     Plan,
     StreamEvent,
     Translation,
+    Usage,
 )
 from gateway.veiling.rewriting import AnswerRewriter
 
@@ -53,6 +56,7 @@ class Answered(Struct, frozen=True):
     source: DialectName
     completion: Completion
     dropped: tuple[str, ...]
+    attempt: int = NO_ANSWER
 
 
 class LiveStream:
@@ -79,6 +83,26 @@ class LiveStream:
         self._broken: StreamBroken | None = None
         """An error of the upstream's that came in one read with content before it."""
         self._attempt = attempt
+        self._counted = Tally(0)
+        self._was_refused = False
+        attempt.counted = self._owed
+
+    @property
+    def attempt(self) -> int:
+        """Its attempt's number."""
+        return self._attempt.number
+
+    def counted_by(self, tally: Tally) -> None:
+        """Whoever reads it from now on counts it: nothing is counted twice."""
+        self._counted = tally
+
+    def _owed(self) -> Usage | None:
+        """What its upstream asks for what it sent: all that was read, passed on or not."""
+        tally = self._counted.and_then(self._held)
+        if self._was_refused and tally.is_empty:
+            return None
+        tokens = self._attempt.input_tokens
+        return tally.usage(tokens) if self._ended else tally.usage_so_far(tokens)
 
     async def hold_until_content(self) -> None:
         """Read until the caller could see something, so that an error before it can fall back.
@@ -154,6 +178,7 @@ class LiveStream:
     def put_back(self, events: list[StreamEvent]) -> None:
         """Events that were read and are to be read again; nothing was shown yet."""
         self._held = events
+        self._counted = Tally(0)
 
     def _checked(self, events: list[StreamEvent]) -> list[StreamEvent]:
         """The events, up to an error among them; it is raised at once unless content came first."""
@@ -163,6 +188,8 @@ class LiveStream:
             elif not event.has_content and _is_error(event):
                 broken = StreamBroken("The upstream reported an error inside its stream.")
                 if not any(before.has_content for before in events[:place]):
+                    self._was_refused = True
+                    self._held += events[:place]
                     raise broken
                 self._broken = broken
                 return events[:place]
@@ -263,19 +290,22 @@ class Dispatcher:
         async def receive(
             candidate: Candidate, dialect: Dialect, reply: UpstreamReply, attempt: RunningAttempt
         ) -> Answered:
+            attempt.counted = partial(_of_body, reply, request, candidate)
             raw = await reply.read()
             completion = dialect.decode_reply(raw if rewriting is None else rewriting.unveiled(raw))
+            attempt.counted = partial(_of_answer, completion, request)
             await self._turns
             await reply.close()
             attempt.end(None)
-            return Answered(candidate, dialect.name, completion, ())
+            return Answered(candidate, dialect.name, completion, (), attempt.number)
 
         async def give_up(_: Answered) -> None:
             """It came too late, and nothing of it is held."""
 
         walk = Walk(self._ground, request, plan, log, receive, give_up)
         answer, dropped = await walk.first_answer()
-        return Answered(answer.candidate, answer.source, answer.completion, dropped)
+        log.answer = answer.attempt
+        return structs.replace(answer, dropped=dropped)
 
     async def open_stream(
         self,
@@ -300,8 +330,21 @@ class Dispatcher:
 
         walk = Walk(self._ground, request, plan, log, receive, give_up)
         live, dropped = await walk.first_answer()
+        log.answer = live.attempt
         live.dropped = dropped
         return live
+
+
+def _of_answer(completion: Completion, request: ChatRequest) -> Usage:
+    """What a whole answer costs."""
+    tokens = request.input_tokens_estimate
+    return with_estimates(completion.usage, tokens, content_bytes(completion))
+
+
+def _of_body(reply: UpstreamReply, request: ChatRequest, candidate: Candidate) -> Usage:
+    """What an answer costs that had begun and cannot be read: as much as its body may hold."""
+    output_tokens = min(tokens_of(reply.body_bytes), candidate.output_tokens_cap)
+    return Usage(request.input_tokens_estimate, output_tokens, estimated=True)
 
 
 def _is_error(event: StreamEvent) -> bool:

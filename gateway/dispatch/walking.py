@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from gateway.clock import Clock
-from gateway.dispatch.attempts import AttemptLog, RunningAttempt
+from gateway.dispatch.attempts import HTTP_ERROR_MIN, AttemptLog, RunningAttempt
 from gateway.dispatch.breaker import judge
 from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.hedging import race
@@ -33,7 +33,6 @@ from gateway.types import Candidate, ChatRequest, Plan
 from policies.facts import SERVICE_TIERS
 
 
-HTTP_ERROR_MIN = 400
 PASSES_MAX = 2
 BUSY_RETRY_S: Mapping[str, float] = dict(zip(SERVICE_TIERS, (1.0, 2.0, 10.0), strict=True))
 """Lower tiers are asked to come back later."""
@@ -76,6 +75,7 @@ class Walk(Generic[Answer]):
         self._receive = receive
         self._give_up = give_up
         self._deadline_s = ground.clock.monotonic_s() + plan.deadline_s
+        self._hedges = 0
 
     async def first_answer(self) -> tuple[Answer, tuple[str, ...]]:
         """The first candidate's that gives one, with what was left out of its request.
@@ -118,12 +118,12 @@ class Walk(Generic[Answer]):
         failure: UpstreamFailed | FeatureUnsupported | None = None
         hedge_s = self._plan.hedge_after_s
         if hedge_s is not None and len(order) > 1:
-            hedges = len(self._log.hedged)
+            hedges = self._hedges
             try:
                 return await self._hedged(order, hedge_s)
             except (UpstreamFailed, FeatureUnsupported) as error:
                 failure = _unless_callers(error)
-                order = order[2:] if len(self._log.hedged) > hedges else order[1:]
+                order = order[2:] if self._hedges > hedges else order[1:]
         for candidate in order:
             if failure is not None and (self._is_over() or not self._may_try()):
                 break
@@ -141,9 +141,7 @@ class Walk(Generic[Answer]):
 
         def may_start() -> bool:
             has_token = self._may_try()
-            if has_token:
-                # Both are sent and both are paid: whichever loses has read the input.
-                self._log.hedged.append((first, second))
+            self._hedges += has_token
             return has_token
 
         async def give_up(answer: tuple[Answer, tuple[str, ...]]) -> None:
@@ -186,7 +184,13 @@ class Walk(Generic[Answer]):
         target = candidate.target
         provider = ground.providers[target.provider]
         is_same = dialect.name == request.dialect
-        attempt = RunningAttempt(target.name, self._log, ground.health, ground.clock)
+        attempt = RunningAttempt(
+            target,
+            self._log,
+            ground.health,
+            ground.clock,
+            input_tokens=request.input_tokens_estimate,
+        )
         call = UpstreamCall(
             target=target,
             body=upstream.body,
@@ -200,6 +204,7 @@ class Walk(Generic[Answer]):
             tenant=plan.tenant,
             data_class=plan.data_class,
             service_tier=plan.service_tier,
+            leaves=attempt.leaves,
         )
         reply: UpstreamReply | None = None
         try:

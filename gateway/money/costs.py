@@ -23,7 +23,8 @@ _HISTORY_DAYS = 28
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 METHOD = (
     "The same input and output tokens at the list price of {target} (as of {as_of}), without any"
-    " discount for cached input or batches, less what was paid. Failed requests count in neither."
+    " discount for cached input or batches, less what was paid. Failed requests count as far as"
+    " they were paid."
 )
 
 

@@ -317,6 +317,10 @@ class PoolReply:
         self.rate_limits = reply.rate_limits
 
     @property
+    def body_bytes(self) -> int:
+        return self._reply.body_bytes
+
+    @property
     def member(self) -> str:
         """Which replica answers."""
         return self._member_load.member.name

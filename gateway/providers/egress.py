@@ -9,7 +9,7 @@ import asyncio
 import math
 import re
 import ssl
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -22,7 +22,7 @@ from gateway.errors import (
     UpstreamMalformed,
     UpstreamUnreachable,
 )
-from gateway.ports import Take, UpstreamCall
+from gateway.ports import Take, UpstreamCall, unwatched
 from gateway.providers.connection import RATE_LIMIT_HEADERS, Connection
 from gateway.providers.endpoint import Endpoint
 from gateway.providers.pool import Origin, Pool
@@ -119,7 +119,7 @@ class Egress:
         """
         check_clearance(route.endpoint.jurisdiction, call)
         sent = call.body if body is None else body
-        return self._send(b"POST", route, sent, call.deadline_s)
+        return self._send(b"POST", route, sent, call.deadline_s, leaves=call.leaves)
 
     async def ask(self, route: Route, deadline_s: float) -> "EgressReply":
         """A GET with nothing of any caller in it, hence without clearance; raises like `open`.
@@ -161,6 +161,7 @@ class Egress:
         *,
         fresh: bool = False,
         limits: EgressLimits | None = None,
+        leaves: Callable[[], None] = unwatched,
     ) -> "EgressReply":
         now_s = asyncio.get_running_loop().time()
         headers_due = now_s + min(deadline_s, self.limits.first_byte_s)
@@ -173,6 +174,7 @@ class Egress:
         reply = EgressReply(pool, origin, connection, limits or self.limits, now_s + deadline_s)
         try:
             connection.expect_until(headers_due)
+            leaves()
             length = b"" if body is None else b"content-length: %d\r\n" % len(body)
             connection.send(b"%b%b%b\r\n" % (method, route.head, length), body or b"")
             await connection.head()
@@ -274,6 +276,11 @@ class EgressReply:
             for name in headers.keys() & RATE_LIMIT_HEADERS
             if _HARMLESS.fullmatch(headers[name])
         }
+
+    @property
+    def body_bytes(self) -> int:
+        length = self._connection.headers.get("content-length", "")
+        return int(length) if length.isdigit() else self._received_bytes
 
     async def read(self) -> bytes:
         length = self._connection.headers.get("content-length", "")

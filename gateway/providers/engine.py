@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.dialects.body import join, patch, split
 from gateway.errors import ConfigurationInvalid, UpstreamFailed, UpstreamMalformed
@@ -18,7 +18,7 @@ from gateway.pool.capabilities import ENGINES, Capability
 from gateway.pool.exact import NEWS_MAX, CacheChain, CacheReport
 from gateway.pool.figures import Figures, figures_of
 from gateway.pool.listening import check_address
-from gateway.ports import UpstreamCall
+from gateway.ports import UpstreamCall, unwatched
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress, EgressReply, Route
 from gateway.providers.http_provider import HTTP_OK, HttpProvider, describe_status
@@ -118,7 +118,8 @@ class EngineProvider(HttpProvider):
             UpstreamFailed: it does not say.
             SovereigntyViolation: see `Egress.open`.
         """
-        reply = await self._egress.open(self._tokenize_route, call, _conversation(call))
+        asked = structs.replace(call, leaves=unwatched)  # It is not answered by that.
+        reply = await self._egress.open(self._tokenize_route, asked, _conversation(call))
         try:
             body = await reply.read()
         finally:
@@ -144,7 +145,8 @@ class EngineProvider(HttpProvider):
     async def chain_of(self, call: UpstreamCall) -> CacheChain:
         """See `gateway.pool.exact.CacheTeller`; asked on behalf of the call's own caller."""
         route = self._caller_route(call, "/cache/chain")
-        return await _unpacked(await self._egress.open(route, call, _conversation(call)), _CHAIN)
+        asked = structs.replace(call, leaves=unwatched)
+        return await _unpacked(await self._egress.open(route, asked, _conversation(call)), _CHAIN)
 
     @property
     def kind(self) -> str:

@@ -11,7 +11,12 @@ from typing import ClassVar
 import msgspec
 from msgspec import Struct
 
-from gateway.errors import NO_RATE_LIMITS, ConfigurationInvalid, UpstreamFailed
+from gateway.errors import (
+    NO_RATE_LIMITS,
+    ConfigurationInvalid,
+    UpstreamFailed,
+    UpstreamUnreachable,
+)
 from gateway.ports import Take, UpstreamCall
 from gateway.providers.egress import check_clearance
 from gateway.providers.scripted_parcels import ScriptedParcels
@@ -78,6 +83,8 @@ class ScriptedProvider:
             raise ConfigurationInvalid(self.name, call.target.name, reason)
         self.calls.append(call)
         reply = self._replies.popleft() if self._replies else good_reply(self.dialect, call)
+        if not isinstance(reply.refusal, UpstreamUnreachable):
+            call.leaves()
         if reply.refusal is not None:
             raise reply.refusal
         return ScriptedUpstreamReply(self, reply)
@@ -101,6 +108,10 @@ class ScriptedUpstreamReply:
         self._reply = reply
         self._pieces = iter(reply.pieces)
         self._is_over = False
+
+    @property
+    def body_bytes(self) -> int:
+        return sum(len(piece) for piece in self._reply.pieces)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self

@@ -121,7 +121,8 @@ async def scene(*pieces: bytes, late: bool = False) -> Scene:
         ScriptedReply(pieces=pieces, break_off=UpstreamTimeout("late") if late else None),
     )
     candidate, log = ruling.plan.candidates[0], AttemptLog()
-    attempt = RunningAttempt(candidate.target.name, log, TargetHealth(), clock)
+    attempt = RunningAttempt(candidate.target, log, TargetHealth(), clock)
+    log.answer = attempt.number
     live = LiveStream(candidate, "openai_chat", reply, dialect.stream_decoder(), attempt)
     conclusion = Conclusion(ledger, audit, clock, Metrics())
     written: list[bytes] = []

@@ -14,7 +14,7 @@ from gateway.dispatch.dispatcher import Dispatcher
 from gateway.dispatch.health import TargetHealth
 from gateway.errors import StreamBroken, UpstreamRefused, UpstreamUnreachable
 from gateway.providers.scripted import ScriptedProvider, ScriptedReply
-from gateway.types import Candidate, ChatRequest, Plan, Tier
+from gateway.types import Candidate, ChatRequest, Plan, Tier, Usage
 from tests.gateway.providers.samples import HOME, make_target
 
 
@@ -117,7 +117,9 @@ class World:
 
     @property
     def spent(self) -> str:
-        return "".join(target.name[-1] for target, _ in self.log.spent)
+        """Who is paid beside the answer."""
+        bills = self.log.bills(Usage())
+        return "".join(each.target.name[-1] for each in bills if each.usage not in (None, Usage()))
 
     @property
     def end(self) -> str:
@@ -143,7 +145,8 @@ async def test_an_answer_that_is_doubted_goes_one_tier_up_and_both_are_paid() ->
     world.replies(a=[whole("perhaps 41")], b=[whole("b")], x=[whole("It is 42")])
     assert await world.complete("abx") == "It is 42"
     assert (world.tried, world.spent, world.end) == ("ax", "a", "escalated")
-    [(_, usage)] = world.log.spent
+    usage = world.log.bills()[0].usage
+    assert usage is not None
     assert (usage.input_tokens, usage.output_tokens) == (10, 5)
     assert world.log.cascade["cascade_score_ppm"] == "900000"
     assert world.log.cascade["cascade_propensity_ppm"] == "1000000"
@@ -213,7 +216,7 @@ async def test_a_cheap_stream_that_breaks_is_answered_by_the_dear_tier() -> None
     world = World()
     world.replies(a=[streamed("sure", ends=False)], x=[streamed("It is 42")])
     assert await world.stream() == "It is 42"
-    assert (world.spent, world.end) == ("", "cheap_failed")
+    assert (world.spent, world.end) == ("a", "cheap_failed")
 
 
 async def test_a_doubted_stream_is_shown_after_all_where_the_dear_tier_does_not_answer() -> None:

@@ -33,12 +33,15 @@ pytestmark = pytest.mark.anyio
 class Held(ScriptedProvider):
     """Answers only when it is told to."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, has_left: bool = True) -> None:
         super().__init__(name, HOME)
         self.go = asyncio.Event()
+        self.has_left = has_left
         self.was_cancelled = False
 
     async def open(self, call: UpstreamCall) -> ScriptedUpstreamReply:
+        if self.has_left:
+            call.leaves()
         try:
             await self.go.wait()
         except asyncio.CancelledError:
@@ -79,6 +82,16 @@ class World:
         self.log = AttemptLog()
         answered = await self.dispatcher.complete(request(), self.plan(names, **more), self.log)
         return answered.candidate.target.name[-1]
+
+    @property
+    def owed(self) -> dict[str, str]:
+        """What each target is owed for its last attempt."""
+        return {
+            bill.target.name[-1]: "nothing"
+            if bill.usage is None
+            else ("estimated" if bill.is_estimated else "counted")
+            for bill in self.log.bills()
+        }
 
     @property
     def errors(self) -> list[str]:
@@ -153,14 +166,35 @@ async def test_a_late_first_is_hedged_and_the_loser_is_cancelled_and_paid() -> N
     assert await world.ask(hedge_after_s=0.01) == "b"
     assert slow.was_cancelled
     assert sorted(world.errors) == ["", "hedged_away"]
-    assert [[each.target.name[-1] for each in pair] for pair in world.log.hedged] == [["a", "b"]]
+    assert world.owed == {"a": "estimated", "b": "counted"}
     assert world.health.position("scripted/a", 0.0) == "closed"
+
+
+async def test_a_loser_that_never_left_is_not_paid() -> None:
+    world = World()
+    world.providers["a"] = Held("a", has_left=False)
+    assert await world.ask(hedge_after_s=0.01) == "b"
+    assert world.owed == {"a": "nothing", "b": "counted"}
+
+
+async def test_nor_is_one_that_was_refused_while_the_other_answered() -> None:
+    world = World()
+    slow = world.providers["a"] = Held("a")
+
+    class Refused(ScriptedProvider):
+        async def open(self, call: UpstreamCall) -> ScriptedUpstreamReply:
+            slow.go.set()
+            return await super().open(call)
+
+    world.providers["b"] = Refused("b", HOME, replies=[BAD])
+    assert await world.ask(hedge_after_s=0.01) == "a"
+    assert world.owed == {"a": "counted", "b": "nothing"}
 
 
 async def test_a_prompt_first_is_not_hedged_and_a_failed_one_falls_back_at_once() -> None:
     world = World()
     assert await world.ask(hedge_after_s=30.0) == "a"
-    assert not world.log.hedged
+    assert world.owed == {"a": "counted"}
     world.providers["a"].add(BAD)
     assert await world.ask("abc", hedge_after_s=30.0) == "b"
     assert world.errors == ["upstream_refused", ""]

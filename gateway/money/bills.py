@@ -1,0 +1,48 @@
+"""What a request costs is what it caused: the bills of all its attempts, added up. Pure.
+
+What an upstream says that it counted is owed exactly, whatever was reserved. Where bytes left and
+it did not say, an estimate is owed, which may be wrong to our disadvantage, but never takes a
+request above what was reserved for it. A refusal costs nothing, and neither does what never left.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gateway.money.catalogue import cost
+from gateway.types import Target, Usage
+
+
+class Bill(Struct, frozen=True):
+    """What one upstream call is owed."""
+
+    target: Target
+    usage: Usage | None
+    """None for nothing."""
+    is_batch: bool = False
+    """Whether the batch price is paid."""
+
+    @property
+    def is_estimated(self) -> bool:
+        return self.usage is not None and self.usage.estimated
+
+    @property
+    def cost_microusd(self) -> int:
+        if self.usage is None:
+            return 0
+        return cost(self.target.price, self.usage, is_batch=self.is_batch)
+
+
+def charged(bills: Sequence[Bill], reserved_microusd: int) -> tuple[int, ...]:
+    """What is charged for each of a request's bills, in micro-dollars.
+
+    Estimates share, in their order, what the exact ones leave of the reservation.
+    """
+    costs = [bill.cost_microusd for bill in bills]
+    exact = sum(amount for bill, amount in zip(bills, costs, strict=True) if not bill.is_estimated)
+    left = max(0, reserved_microusd - exact)
+    for place, bill in enumerate(bills):
+        if bill.is_estimated:
+            costs[place] = min(costs[place], left)
+            left -= costs[place]
+    return tuple(costs)
