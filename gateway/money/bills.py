@@ -1,8 +1,8 @@
 """What a request costs is what it caused: the bills of all its attempts, added up. Pure.
 
 What an upstream says that it counted is owed exactly, whatever was reserved. Where bytes left and
-it did not say, an estimate is owed, which may be wrong to our disadvantage, but never takes a
-request above what was reserved for it. A refusal costs nothing, and neither does what never left.
+it did not say, an estimate is owed, which may be too much, but never takes a request above what was
+reserved for it. A refusal costs nothing, and neither does what never left.
 """
 
 from collections.abc import Sequence
