@@ -22,6 +22,7 @@ from gateway.types import Attempt, AuditRecord, Usage
 from tests.faults.envelopes import Caller, Style, ask
 from tests.faults.test_callers_who_leave import Raw
 from tests.faults.test_free_requests import streamed, whole
+from tests.gateway.providers.samples import make_target
 from tests.running_gateway import (
     CHEAP_CLAUDE_TARGET,
     CLAUDE_TARGET,
@@ -29,7 +30,6 @@ from tests.running_gateway import (
     RunningGateway,
     Upstreams,
 )
-from tests.gateway.providers.samples import make_target
 from tests.upstreams import Answer, RecordingUpstream
 
 
