@@ -4,8 +4,11 @@
 numbers, every leaf, every tile, every root that was ever signed.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import lru_cache
 
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from msgspec import Struct
 
 from gateway.audit.integrator import SignedCheckpoint, TreeDamaged, TreeStore
@@ -29,6 +32,27 @@ class BadLog(Struct, frozen=True):
         return f"{place}: {self.reason}"
 
 
+class SignedRoots:
+    """What was signed of one log, each note checked; an idle log's million is one size and root."""
+
+    def __init__(self, organisation: str, keys: Sequence[str]) -> None:
+        self.organisation = organisation
+        self._keys = keys
+        self.count = 0
+        self.bad: BadLog | None = None
+        self.roots: dict[int, bytes] = {}
+
+    def add(self, checkpoints: Iterable[SignedCheckpoint]) -> "SignedRoots":
+        for checkpoint in checkpoints:
+            self.count += 1
+            reason = _bad_note(checkpoint, self._keys)
+            if self.roots.setdefault(checkpoint.size, checkpoint.root) != checkpoint.root:
+                reason = reason or f"two checkpoints of {checkpoint.size} records contradict"
+            if reason and self.bad is None:
+                self.bad = BadLog(self.organisation, 0, reason)
+        return self
+
+
 async def check_log(
     organisation: str,
     rows: AsyncIterator[SequencedRecord],
@@ -40,26 +64,31 @@ async def check_log(
 
     `checkpoints` from wherever they are kept; each is checked against one of the verifier `keys`.
     """
-    waiting = sorted(checkpoints, key=lambda checkpoint: checkpoint.size)
-    for checkpoint in waiting:
-        reason = _bad_note(checkpoint, keys)
-        if reason:
-            return 0, BadLog(organisation, 0, reason)
+    signed = SignedRoots(organisation, keys).add(checkpoints)
+    return await check_signed(signed, rows, trees)
+
+
+async def check_signed(
+    signed: SignedRoots, rows: AsyncIterator[SequencedRecord], trees: TreeStore
+) -> tuple[int, BadLog | None]:
+    """The same for checkpoints that were added before, a few at a time."""
+    organisation = signed.organisation
+    if signed.bad is not None:
+        return 0, signed.bad
     tree = OpenTree()
     try:
         async for row in rows:
             bad = await _add(organisation, tree, row, trees)
             if bad is not None:
                 return tree.size, bad
-            while waiting and waiting[0].size <= tree.size:
-                checkpoint = waiting.pop(0)
-                if checkpoint.size == tree.size and checkpoint.root != tree.root():
-                    reason = f"not what was signed at {checkpoint.size} records"
-                    return tree.size, BadLog(organisation, tree.size, reason)
+            if tree.size in signed.roots and signed.roots[tree.size] != tree.root():
+                reason = f"not what was signed at {tree.size} records"
+                return tree.size, BadLog(organisation, tree.size, reason)
         stored = (await trees.trees()).get(organisation, OpenTree())
     except TreeDamaged as error:
         return tree.size, BadLog(organisation, tree.size, str(error))
-    return tree.size, _compare_ends(organisation, tree, stored, is_short=bool(waiting))
+    is_short = max(signed.roots, default=0) > tree.size
+    return tree.size, _compare_ends(organisation, tree, stored, is_short=is_short)
 
 
 def _compare_ends(
@@ -109,9 +138,22 @@ async def _compare(organisation: str, tile: Tile, trees: TreeStore) -> BadLog | 
 def _bad_note(checkpoint: SignedCheckpoint, keys: Sequence[str]) -> str:
     """Empty when the note is signed by one of the keys and says what its row says."""
     try:
-        _, size, root, utc_us = open_checkpoint(checkpoint.note, [parse_key(key) for key in keys])
+        known = [_parsed(key) for key in keys]
+        _, size, root, utc_us = open_checkpoint(checkpoint.note, known, _holds)
     except Wrong as error:
         return f"the checkpoint of {checkpoint.signed_us}: {error}"
     if (size, root, utc_us) != (checkpoint.size, checkpoint.root, checkpoint.signed_us):
         return f"the checkpoint of {checkpoint.signed_us} says something else than its note"
     return ""
+
+
+_parsed = lru_cache(parse_key)
+
+
+def _holds(public: bytes, signature: bytes, message: bytes) -> bool:
+    """As `offline.ed25519_holds` says, forty times as fast: a year has a million signatures."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True

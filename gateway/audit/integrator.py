@@ -7,7 +7,8 @@ out of the database, to files that a restored backup of it does not bring back t
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import quote
@@ -91,6 +92,16 @@ class CheckpointFiles:
             return {}
         found = (_last_line(path) for path in sorted(self.directory.glob("*.jsonl")))
         return {checkpoint.organisation: checkpoint for checkpoint in found if checkpoint}
+
+    def every(self, organisation: str) -> Iterator[SignedCheckpoint | None]:
+        """All that were exported of a log; None for a line that cannot be read; raises OSError.
+
+        A crash may have cut off a line; the next one begins on a line of its own.
+        """
+        with suppress(FileNotFoundError), self._path(organisation).open("rb") as file:
+            for line in file:
+                if line.strip():
+                    yield _decoded(line)
 
     def _path(self, organisation: str) -> Path:
         return self.directory / f"{quote(organisation, safe='')}.jsonl"
@@ -237,9 +248,10 @@ def _last_line(path: Path) -> SignedCheckpoint | None:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _TAIL_BYTES))
         tail = file.read()
-    for line in reversed(tail.splitlines()):
-        try:
-            return msgspec.json.decode(line, type=SignedCheckpoint)
-        except msgspec.MsgspecError:
-            continue
+    return next(filter(None, map(_decoded, reversed(tail.splitlines()))), None)
+
+
+def _decoded(line: bytes) -> SignedCheckpoint | None:
+    with suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(line, type=SignedCheckpoint)
     return None

@@ -270,8 +270,8 @@ def test_the_full_check_counts_each_log_and_a_pack_of_it_holds(
     assert offline.check_pack(pack, [key])["records"] == 4
     checked = operator.config("audit", "fsck")
     assert checked.status == 0
-    assert "acme: 4 records, 2 checkpoints" in checked.output
-    assert "globex: 2 records, 0 checkpoints" in checked.output
+    assert "acme: 4 records, 1 checkpoints, 1 outside of the database" in checked.output
+    assert "globex: 2 records, 0 checkpoints, 0 outside of the database" in checked.output
     assert checked.last_line == "the log is whole"
     again = operator.config("audit", "pack", "--organisation", "acme", pack)
     assert again.status == 2

@@ -1,5 +1,8 @@
 """Audit commands on input that is damaged, missing or mistaken: one line that says so, and no 0."""
 
+import asyncio
+import base64
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +12,7 @@ from msgspec import structs
 from gateway.store.custody.orders import Reveal
 from gateway.types import Receipt
 from tests.cli.operator import Ended, Operator
-from tests.cli.test_audit import SAID, _reveal, receipts
+from tests.cli.test_audit import SAID, _record, _reveal, receipts
 
 
 __all__ = ["receipts"]
@@ -166,3 +169,38 @@ def test_a_long_reveal_ends_with_its_time(
     assert ended.errors == "gatewright: the reveal has expired\n"
     assert ended.output.count("\n") == 3
     assert SAID in ended.output
+
+
+def _forked(line: bytes) -> bytes:
+    """What was signed for another root: the log was another one then."""
+    told = json.loads(line)
+    return json.dumps(told | {"root": base64.b64encode(bytes(32)).decode()}).encode()
+
+
+@pytest.mark.usefixtures("receipts")
+def test_the_full_check_reads_every_checkpoint_that_was_exported(
+    operator: Operator, tmp_path: Path
+) -> None:
+    """Not the newest alone: an operator who rewrote the log has to contradict some old one."""
+    for number in range(3):
+        packed = operator.config(
+            "audit", "pack", "--organisation", "globex", tmp_path / f"{number}.zip"
+        )
+        assert packed.status == 0
+        asyncio.run(_record(operator.config_file, 1))
+    file = operator.folder / "var" / "checkpoints" / "globex.jsonl"
+    whole = file.read_bytes()
+    lines = [line for line in whole.splitlines() if line]
+    checked = operator.config("audit", "fsck")
+    assert checked.status == 0
+    assert "globex: 6 records, 3 checkpoints, 3 outside of the database" in checked.output
+
+    file.write_bytes(b"\n".join([_forked(lines[0]), *lines[1:]]) + b"\n")
+    checked = operator.config("audit", "fsck")
+    assert (checked.status, checked.last_line) == (1, "THE LOG IS NOT WHOLE")
+    assert "BAD: globex: the checkpoint of " in checked.output
+
+    file.write_bytes(b"\n" + lines[0][:40] + b"\n" + whole)
+    checked = operator.config("audit", "fsck")
+    assert (checked.status, checked.last_line) == (0, "the log is whole")
+    assert "note: 1 lines of the file with its checkpoints cannot be read" in checked.output
