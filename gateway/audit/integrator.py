@@ -25,6 +25,7 @@ from gateway.telemetry import Event, logger
 
 _T = TypeVar("_T")
 _TAIL_BYTES = 4096
+_AT_ONCE = 50
 Question = Callable[[HashesOfTile], _T]
 """A pure computation over the tiles of one tree."""
 
@@ -59,6 +60,10 @@ class TreeStore(Protocol):
         ...
 
     async def newest(self, organisation: str) -> SignedCheckpoint | None: ...
+
+    async def newest_of_all(self) -> Mapping[str, SignedCheckpoint]:
+        """The newest of each log that was ever signed."""
+        ...
 
     async def between(
         self, organisation: str, since_us: int, until_us: int, limit: int | None = None
@@ -140,13 +145,14 @@ class Integrator:
                 was restored, or somebody rewrote it.
             TreeDamaged: a tree is not whole.
         """
+        # Read before the trees: what another worker signs meanwhile is no contradiction.
+        exported, numbered = await self._newest_exported(), await self._trees.newest_of_all()
         trees = await self._trees.trees()
-        exported = await self._newest_exported()
-        for organisation in sorted({*trees, *exported}):
-            size = trees[organisation].size if organisation in trees else 0
-            for known in (exported.get(organisation), await self._trees.newest(organisation)):
+        for organisation in sorted({*trees, *exported, *numbered}):
+            tree = trees.get(organisation, OpenTree())
+            for known in (exported.get(organisation), numbered.get(organisation)):
                 if known is not None:
-                    await self._require_extends(organisation, size, known)
+                    await self._require_extends(organisation, tree, known)
 
     async def sign_due(self) -> int:
         """Sign each log whose newest checkpoint has become old; how many that were.
@@ -155,14 +161,15 @@ class Integrator:
             LogForked, TreeDamaged: nothing more was signed, and `problem` says why.
         """
         now_us = self._clock.utc_us()
-        signed = 0
+        newest = await self._trees.newest_of_all()
+        due = {}
         for organisation, tree in (await self._trees.trees()).items():
-            newest = await self._trees.newest(organisation)
-            if newest is None or not 0 <= now_us - newest.signed_us < self._period_us:
-                await self._sign_one(organisation, tree, newest)
-                signed += 1
+            known = newest.get(organisation)
+            if known is None or not 0 <= now_us - known.signed_us < self._period_us:
+                due[organisation] = tree
+        await self._sign_all(due, newest)
         self.problem = ""
-        return signed
+        return len(due)
 
     async def sign_grown(self) -> int:
         """Sign each log that grew since its newest checkpoint, as the last thing before an end.
@@ -170,37 +177,55 @@ class Integrator:
         Raises:
             LogForked, TreeDamaged: nothing more was signed, and `problem` says why.
         """
-        signed = 0
+        newest = await self._trees.newest_of_all()
+        grown = {}
         for organisation, tree in (await self._trees.trees()).items():
-            newest = await self._trees.newest(organisation)
-            if newest is None or newest.size < tree.size:
-                await self._sign_one(organisation, tree, newest)
-                signed += 1
-        return signed
+            known = newest.get(organisation)
+            if known is None or known.size < tree.size:
+                grown[organisation] = tree
+        await self._sign_all(grown, newest)
+        return len(grown)
 
     async def sign_now(self, organisation: str, size: int) -> SignedCheckpoint | None:
         """A fresh checkpoint of one log, if it has `size` records; raises as `sign_due` does."""
+        newest = await self._trees.newest(organisation)
         tree = (await self._trees.trees()).get(organisation)
         if tree is None or tree.size < size:
             return None
-        return await self._sign_one(organisation, tree, await self._trees.newest(organisation))
+        known = {} if newest is None else {organisation: newest}
+        (signed,) = await self._sign_all({organisation: tree}, known)
+        return signed
 
-    async def _sign_one(
-        self, organisation: str, tree: OpenTree, newest: SignedCheckpoint | None
-    ) -> SignedCheckpoint:
+    async def _sign_all(
+        self, trees: Mapping[str, OpenTree], newest: Mapping[str, SignedCheckpoint]
+    ) -> list[SignedCheckpoint]:
+        """Some logs at a time share a transaction and a turn of the thread that exports."""
+        done: list[SignedCheckpoint] = []
         exported = await self._newest_exported()
+        logs = list(trees.items())
+        for start in range(0, len(logs), _AT_ONCE):
+            signed = []
+            for organisation, tree in logs[start : start + _AT_ONCE]:
+                known = newest.get(organisation)
+                await self._require_unforked(organisation, tree, known, exported.get(organisation))
+                utc_us = max(self._clock.utc_us(), _after(known))
+                signed.append(self._sign(organisation, tree, utc_us))
+            await self._trees.keep(signed)
+            await asyncio.to_thread(self._export, signed)
+            self.signed_total += len(signed)
+            done += signed
+        return done
+
+    async def _require_unforked(
+        self, organisation: str, tree: OpenTree, *signed: SignedCheckpoint | None
+    ) -> None:
         try:
-            for known in (newest, exported.get(organisation)):
+            for known in signed:
                 if known is not None:
-                    await self._require_extends(organisation, tree.size, known)
+                    await self._require_extends(organisation, tree, known)
         except (LogForked, TreeDamaged) as error:
             self.problem = str(error)
             raise
-        signed = self._sign(organisation, tree, max(self._clock.utc_us(), _after(newest)))
-        await self._trees.keep([signed])
-        await asyncio.to_thread(self._export, signed)
-        self.signed_total += 1
-        return signed
 
     def _sign(self, organisation: str, tree: OpenTree, utc_us: int) -> SignedCheckpoint:
         checkpoint = Checkpoint(
@@ -209,13 +234,18 @@ class Integrator:
         note = self._signer.sign(checkpoint)
         return SignedCheckpoint(organisation, utc_us, tree.size, checkpoint.root, note)
 
-    async def _require_extends(self, organisation: str, size: int, known: SignedCheckpoint) -> None:
-        if size < known.size:
+    async def _require_extends(
+        self, organisation: str, tree: OpenTree, known: SignedCheckpoint
+    ) -> None:
+        if tree.size < known.size:
             raise LogForked(
-                f"the log of {organisation} has {size} records, but a checkpoint of {known.size} "
-                "was signed: an old backup was restored, or records were removed"
+                f"the log of {organisation} has {tree.size} records, but a checkpoint of "
+                f"{known.size} was signed: an old backup was restored, or records were removed"
             )
-        root = await self._trees.ask(organisation, lambda tile: subtree_root(0, known.size, tile))
+        if tree.size == known.size:
+            root = tree.root()  # An idle log is compared without a question to the database.
+        else:
+            root = await self._trees.ask(organisation, lambda at: subtree_root(0, known.size, at))
         if root != known.root:
             raise LogForked(
                 f"the log of {organisation} is not the one that was signed at {known.size} records"
@@ -226,16 +256,17 @@ class Integrator:
             self._exported = await asyncio.to_thread(self._files.newest_of_all)
         return self._exported
 
-    def _export(self, signed: SignedCheckpoint) -> None:
+    def _export(self, signed: Sequence[SignedCheckpoint]) -> None:
         """Outside the database; a failure is said, and the next checkpoint tries again."""
-        try:
-            self._files.append(signed)
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            self._log.error(Event.AUDIT_CHECKPOINT_NOT_EXPORTED, reason=reason)
-            return
-        if self._exported is not None:
-            self._exported[signed.organisation] = signed
+        for each in signed:
+            try:
+                self._files.append(each)
+            except OSError as error:
+                reason = error.strerror or type(error).__name__
+                self._log.error(Event.AUDIT_CHECKPOINT_NOT_EXPORTED, reason=reason)
+                return
+            if self._exported is not None:
+                self._exported[each.organisation] = each
 
 
 def _after(newest: SignedCheckpoint | None) -> int:

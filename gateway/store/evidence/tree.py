@@ -113,6 +113,22 @@ class DatabaseAuditTrees:
             ).one_or_none()
         return SignedCheckpoint(*row) if row else None
 
+    async def newest_of_all(self) -> dict[str, SignedCheckpoint]:
+        columns, other = audit_checkpoints.c, audit_checkpoints.alias()
+        # One look into the index for each log; a log that was ever signed has a sequence, or had.
+        last = (
+            select(func.max(other.c.signed_us))
+            .where(other.c.organisation == audit_sequences.c.organisation)
+            .scalar_subquery()
+        )
+        query = select(audit_checkpoints).join(
+            audit_sequences,
+            and_(columns.organisation == audit_sequences.c.organisation, columns.signed_us == last),
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return {row.organisation: SignedCheckpoint(*row) for row in rows}
+
     async def between(
         self, organisation: str, since_us: int, until_us: int, limit: int | None = None
     ) -> Sequence[SignedCheckpoint]:

@@ -1,23 +1,33 @@
 """Checkpoints: signed when due, also when idle, and never against what was signed before."""
 
 import shutil
+from collections import Counter
 from collections.abc import AsyncIterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, insert, select, update
 
 from gateway.audit.checkpoints import Signer, open_signer, read_signers
 from gateway.audit.disk import Disk
 from gateway.audit.fsck import BadLog, check_log
-from gateway.audit.integrator import LogForked, SignedCheckpoint, TreeDamaged
-from gateway.audit.merkle import consistency_path, inclusion_path
+from gateway.audit.integrator import (
+    CheckpointFiles,
+    Integrator,
+    LogForked,
+    SignedCheckpoint,
+    TreeDamaged,
+)
+from gateway.audit.merkle import OpenTree, consistency_path, inclusion_path
 from gateway.audit.offline import check_consistency, open_checkpoint, parse_key
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
+from gateway.store.engine import Database
 from gateway.store.evidence.sink import AuditQuery
+from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.schema.audit import (
     audit_checkpoints,
     audit_positions,
@@ -26,7 +36,7 @@ from gateway.store.schema.audit import (
     audit_tiles,
 )
 from tests.gateway.audit.samples import KEYS
-from tests.gateway.store.ledgered import Ledgered, ledgered
+from tests.gateway.store.ledgered import LOG, Ledgered, ledgered
 
 
 pytestmark = pytest.mark.anyio
@@ -86,6 +96,72 @@ async def test_an_idle_log_is_signed_again_when_its_checkpoint_is_old(local: Led
     first, second = await checkpoints(local)
     assert (first.size, first.root) == (second.size, second.root)
     assert second.signed_us - first.signed_us == 30_000_000
+
+
+async def test_a_thousand_idle_logs_are_signed_with_few_questions(
+    log: Ledgered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction and two questions for each would be a fifth of a worker's core."""
+    tree = OpenTree()
+    tree.extend([bytes(32)] * 3)
+    rows = [
+        {"organisation": f"o{number}", "next_sequence": 4, "open_tiles": tree.encode()}
+        for number in range(120)
+    ]
+    async with log.database.writing() as connection:
+        await connection.execute(insert(audit_sequences), rows)
+    integrator = log.integrator()
+    assert await integrator.sign_due() == 120
+    log.clock.advance(31.0)
+    asked = Counter[str]()
+    for name in ("reading", "writing"):
+        real = getattr(Database, name)
+
+        def counted(self: Database, name: str = name, real: Any = real) -> Any:
+            asked[name] += 1
+            return real(self)
+
+        monkeypatch.setattr(Database, name, counted)
+    assert await integrator.sign_due() == 120
+    assert await integrator.sign_due() == 0
+    assert asked == {"reading": 4, "writing": 3}
+    monkeypatch.undo()
+    assert len(await checkpoints(log, "o77")) == 2
+    assert log.files.newest_of_all()["o119"].size == 3
+
+
+async def test_what_another_worker_signs_during_a_start_is_no_fork(local: Ledgered) -> None:
+    """Trees that were read before its checkpoint looked like an old backup, and nobody started."""
+    await local.write(0, 3)
+    await local.sign()
+
+    class Meanwhile(DatabaseAuditTrees):
+        """After whatever is read first, another worker writes and signs."""
+
+        is_first = True
+
+        async def _another(self) -> None:
+            if self.is_first:
+                self.is_first = False
+                await local.write(3, 30)
+                await local.sign()
+
+        async def trees(self) -> dict[str, OpenTree]:
+            found = await super().trees()
+            await self._another()
+            return found
+
+        async def newest_of_all(self) -> dict[str, SignedCheckpoint]:
+            found = await super().newest_of_all()
+            await self._another()
+            return found
+
+    files = CheckpointFiles(local.directory / "of another machine", Disk())
+    trees = Meanwhile(local.database)
+    starting = Integrator(trees, local.signer, files, local.clock, log_name=LOG, period_s=30.0)
+    await starting.check()
+    assert not trees.is_first
+    assert [each.size for each in await checkpoints(local)] == [4, 44]
 
 
 async def test_a_clock_set_back_neither_stops_nor_reorders_checkpoints(local: Ledgered) -> None:
