@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from gateway.audit.disk import Disk
 from gateway.errors import ConfigurationInvalid
 from gateway.oversight.exporting import Line, as_json_lines, as_spans, as_syslog
 from gateway.providers.egress import Egress
@@ -40,15 +41,28 @@ class FileSink:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            is_new, is_cut = not self._path.exists(), _is_cut(self._path)
             with os.fdopen(os.open(self._path, flags, 0o600), "wb") as file:
-                file.write(as_json_lines(lines))
+                # A kill or a full disk left half a line: what comes again is not glued to it.
+                file.write((b"\n" if is_cut else b"") + as_json_lines(lines))
                 file.flush()
                 os.fsync(file.fileno())
+            if is_new:
+                Disk().sync_folder(self._path.parent)
         except OSError as error:
             self.problem = error.strerror or "it cannot be written"
             return False
         self.problem = ""
         return True
+
+
+def _is_cut(path: Path) -> bool:
+    """Whether a file ends within a line; what is no file, such as a pipe, cannot be asked."""
+    if not path.is_file() or not path.stat().st_size:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
 
 
 class HttpSink:

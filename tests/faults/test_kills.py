@@ -4,6 +4,7 @@ And every request that an upstream saw has its intent. Fifty kills are `make fau
 """
 
 import asyncio
+import json
 import os
 import random
 import re
@@ -12,13 +13,17 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from gateway.audit.checkpoints import verifier_keys
+from gateway.audit.disk import Disk
 from gateway.audit.export import export_records, segment_rows
+from gateway.audit.fsck import SignedRoots, check_signed
+from gateway.audit.integrator import CheckpointFiles
 from gateway.audit.verify import verify_directory
 from gateway.cli.init import prepare
 from gateway.clock import SystemClock
@@ -28,6 +33,7 @@ from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
 from gateway.store.engine import open_database
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.identity.keys import KeyStore, NewKey
 from tests.faults.envelopes import PATHS, TERMINALS, ask
 from tests.running_gateway import CLAUDE_TARGET, CONFIG, DEMO, Upstreams
@@ -150,13 +156,19 @@ def free_port() -> int:
 
 
 async def test_kills_under_64_clients_lose_and_double_nothing(
-    tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    sqlite_url: str,
+    own_upstreams: Upstreams,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     port, dice = free_port(), random.Random(11)
     url = f"http://127.0.0.1:{port}"
-    config_file = await configured(tmp_path, sqlite_url, own_upstreams, port)
+    sink = '[sinks.archive]\nkind = "jsonl"\nfile = "archive.jsonl"\n'
+    config_file = await configured(tmp_path, sqlite_url, own_upstreams, port, more=sink)
     settings = load_settings(config_file)
     clients = Clients(url, await issued(settings))
+    monkeypatch.setenv("GATEWRIGHT_AUDIT__CHECKPOINT_PERIOD_S", "5")
     for _ in range(KILLS):
         async with serving(config_file, url) as process, clients.running():
             before = len(clients.ended)
@@ -165,8 +177,11 @@ async def test_kills_under_64_clients_lose_and_double_nothing(
             await asyncio.sleep(dice.uniform(0.0, 0.5))
             process.kill()
             await process.wait()
+    archive = tmp_path / "archive.jsonl"
     async with serving(config_file, url):
-        pass  # A last start finds the end of the log and numbers what was left.
+        # A last start finds the end of the log, numbers what was left, and delivers it.
+        while not delivered(archive) or max(delivered(archive)) < await numbers(settings):
+            await asyncio.sleep(0.1)
 
     folder = settings.path(settings.audit.directory)
     assert verify_directory(folder).bad == ()
@@ -186,25 +201,56 @@ async def test_kills_under_64_clients_lose_and_double_nothing(
     recorded = set(MARK.findall(" ".join(intents)))
     marks = [MARK.findall(call.body.decode())[0] for call in own_upstreams.anthropic.calls]
     unrecorded = [mark for mark in marks if mark not in recorded]
-    numbered = await numbers(settings, folder)
+    numbered, taken = await numbers(settings), delivered(archive)
+    checkpoints = await contradictions(settings)
     with capsys.disabled():
         sys.stdout.write(
             f"\n{KILLS} kills, {CLIENTS} clients: {len(clients.ended)} ends seen, lost "
             f"{len(lost)}, doubled {len(doubled)}; {len(marks)} upstream calls, "
             f"without an intent {len(unrecorded)}; cut off {len(cut_off)}, "
-            f"left open {len(left_open)}\n"
+            f"left open {len(left_open)}; {checkpoints[0]} checkpoints, contradictions "
+            f"{len(checkpoints[1])}; to the sink {len(taken)} of {numbered} records, "
+            f"again {len(taken) - len(set(taken))}\n"
         )
     assert (lost, doubled, unrecorded, left_open) == (set(), [], [], set())
     assert not {line["request_id"] for line in cut_off} & set(clients.ended)
-    assert len(clients.ended) >= KILLS * CLIENTS
+    assert min(len(clients.ended) // CLIENTS, checkpoints[0]) >= KILLS
+    assert (set(taken), checkpoints[1]) == (set(range(1, numbered + 1)), [])
     assert numbered == len([line for line in lines if line["organisation"] == DEMO.organisation])
 
 
-async def numbers(settings: Settings, folder: Path) -> int:
+def delivered(archive: Path) -> list[int]:
+    """Numbers of the records that a sink got, in its order; a kill may have cut off a line."""
+    found = []
+    for line in archive.read_bytes().splitlines() if archive.exists() else ():
+        with suppress(ValueError):
+            told = json.loads(line)
+            if told["organisation"] == DEMO.organisation and "sequence" in told:
+                found.append(told["sequence"])
+    return found
+
+
+async def contradictions(settings: Settings) -> tuple[int, list[str]]:
+    """All checkpoints of the database and outside of it, against the records themselves."""
+    database = open_database(settings.database_url, pooled=False)
+    folder, name = settings.path(settings.audit.directory), DEMO.organisation
+    signed = SignedRoots(name, verifier_keys(folder))
+    try:
+        trees = DatabaseAuditTrees(database)
+        files = CheckpointFiles(settings.path(settings.audit.checkpoint_directory), Disk())
+        signed.add(await trees.between(name, 0, 2**62)).add(filter(None, files.every(name)))
+        rows = DatabaseAuditSink(database, folder).records(AuditQuery(organisation=name))
+        _, bad = await check_signed(signed, rows, trees)
+    finally:
+        await database.close()
+    return signed.count, [str(bad)] if bad else []
+
+
+async def numbers(settings: Settings) -> int:
     """How many records the database has numbered, without a gap."""
     database = open_database(settings.database_url, pooled=False)
     try:
-        sink = DatabaseAuditSink(database, folder)
+        sink = DatabaseAuditSink(database, settings.path(settings.audit.directory))
         query = AuditQuery(organisation=DEMO.organisation)
         found = [row.sequence async for row in sink.records(query)]
     finally:

@@ -5,6 +5,7 @@ import json
 import re
 import secrets
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,26 @@ async def test_a_file_gets_json_lines_and_follows_a_rotation(log: Log, tmp_path:
     lines = (tmp_path / "rotated").read_text() + file.read_text()
     assert len([json.loads(line) for line in lines.splitlines()]) == 12
     assert file.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
+async def test_a_line_that_a_kill_or_a_full_disk_cut_off_comes_again_whole(
+    log: Log, tmp_path: Path, share: float
+) -> None:
+    """The cursor stands before it: what is delivered again must not be glued to the half."""
+    file, whole = tmp_path / "audit.jsonl", tmp_path / "whole.jsonl"
+    await log.add(0, 3)
+    await log.shipper(archive=FileSink(whole)).perform()
+    lines = whole.read_bytes().splitlines(keepends=True)
+    file.write_bytes(lines[0] + lines[1][: int(len(lines[1]) * share)])
+    await log.shipper(other=FileSink(file)).perform()
+    read = []
+    for line in file.read_bytes().splitlines():
+        with suppress(ValueError):
+            read.append(json.loads(line))
+    taken = [(line["organisation"], line["sequence"]) for line in read]
+    every = [(line["organisation"], line["sequence"]) for line in map(json.loads, lines)]
+    assert taken == [every[0], *every]
 
 
 async def test_a_syslog_server_gets_framed_messages_of_rfc_5424(log: Log) -> None:
