@@ -252,8 +252,12 @@ class Integrator:
             )
 
     async def _newest_exported(self) -> dict[str, SignedCheckpoint]:
-        if self._exported is None:
+        """Read anew: other workers export too. What could be read last, where it cannot be now."""
+        try:
             self._exported = await asyncio.to_thread(self._files.newest_of_all)
+        except OSError:
+            if self._exported is None:
+                raise
         return self._exported
 
     def _export(self, signed: Sequence[SignedCheckpoint]) -> None:

@@ -32,6 +32,8 @@ _MAY_BE_ZERO = frozenset(
         "inspection.cascade_exploration",
     }
 )
+CHECKPOINT_PERIOD_MAX_S = 50
+"""With the seconds until it is asked for, and those that signing takes, a minute at most."""
 _SECRET_HEADERS = frozenset(
     {"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"}
 )
@@ -134,6 +136,9 @@ def _check(settings: Settings) -> None:
     if not re.fullmatch(r"[a-z0-9-]{1,32}", settings.audit.worker):
         reason = "must be 1 to 32 lower-case letters, digits or dashes"
         raise ConfigurationInvalid(source, "audit.worker", reason)
+    if not 1 <= settings.audit.checkpoint_period_s <= CHECKPOINT_PERIOD_MAX_S:
+        reason = f"must be between 1 and {CHECKPOINT_PERIOD_MAX_S}: a log is signed each minute"
+        raise ConfigurationInvalid(source, "audit.checkpoint_period_s", reason)
     _check_references(settings)
     if not 0 <= settings.inspection.cascade_exploration <= EXPLORATION_MAX:
         reason = f"must be between 0 and {EXPLORATION_MAX}"

@@ -38,6 +38,10 @@ def test_a_credential_in_the_environment_makes_a_target_available(
         ("[data_plane]\nprot = 1\n", "prot"),
         ("[data_plane]\nport = '1'\n", "data_plane.port"),
         ("[data_plane]\nport = 70000\n", "data_plane.port: must be between 0 and 65535"),
+        (
+            "[audit]\ncheckpoint_period_s = 61.0\n",
+            "audit.checkpoint_period_s: must be between 1 and 50: a log is signed each minute",
+        ),
         ("[limits]\nbody_bytes_max = 0\n", "limits.body_bytes_max: must be greater than zero"),
         ("[database]\nurl = 'mysql://x'\n", "database.url: must start with"),
         ("[targets.a]\nprovider = 'b'\nmodel = 'c'\n", "targets.a.provider: there is no provider"),

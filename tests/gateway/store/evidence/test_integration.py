@@ -206,6 +206,39 @@ async def test_a_restored_old_backup_is_noticed_and_nothing_is_signed(local: Led
     assert await checkpoints(local) == []
 
 
+async def test_a_backup_restored_under_running_workers_is_told_from_what_another_exported(
+    local: Ledgered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who signs seldom, because others were faster, has not seen their newest checkpoints."""
+    await local.write(0, 3)
+    seldom = local.integrator()
+    assert await seldom.sign_due() == 2
+    saved = local.directory.with_name("backup")
+    shutil.copytree(local.directory, saved)
+    await local.write(3, 30)
+    await local.sign()
+    shutil.rmtree(local.directory)
+    saved.rename(local.directory)
+    async with local.database.writing() as connection:
+        for table in (audit_records, audit_positions, audit_sequences, audit_checkpoints):
+            await connection.execute(delete(table))
+    await local.project()
+    local.clock.advance(60.0)
+    with pytest.raises(LogForked, match="a checkpoint of 44 was signed"):
+        await seldom.sign_due()
+    assert await checkpoints(local) == []
+
+    # A folder that cannot be read for a while stops nobody who has read it before.
+    def unreadable(self: CheckpointFiles) -> dict[str, SignedCheckpoint]:
+        raise PermissionError
+
+    monkeypatch.setattr(CheckpointFiles, "newest_of_all", unreadable)
+    with pytest.raises(LogForked):
+        await seldom.sign_due()
+    with pytest.raises(PermissionError):
+        await local.integrator().check()
+
+
 async def test_a_database_restored_alone_is_brought_up_to_date_from_the_segments(
     local: Ledgered,
 ) -> None:
