@@ -7,6 +7,7 @@ life of its own in order, and stops it in the opposite order.
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import cached_property, partial
+from pathlib import Path
 
 from classifiers.complexity.model import load as load_complexity
 from classifiers.pii.scanner import load as load_scanner
@@ -25,6 +26,8 @@ from gateway.assembly.wiring import (
     make_threads,
     visible_headers,
 )
+from gateway.audit.open_intents import OpenIntents
+from gateway.batching.loose_ends import LooseEnds
 from gateway.batching.parts import Batches, Means
 from gateway.caching.answering import CachingAnswers
 from gateway.caching.response_cache import ResponseCache
@@ -49,7 +52,7 @@ from gateway.oversight.deeds import Deeds
 from gateway.patience import patience
 from gateway.pipeline import Pipeline
 from gateway.pool.parity import Parity
-from gateway.ports import Dialect
+from gateway.ports import AuditLog, Dialect
 from gateway.providers.registry import engines_among, model_hosts, pools_among
 from gateway.rollout.trials import Trials
 from gateway.rollout.versions import PolicySet
@@ -131,9 +134,7 @@ class DataPlane:
         self._guard = CanaryGuard(
             self._trials, self._policies, self.snapshots, Deeds(self._audit, clock)
         )
-        self._integration = Integration(
-            settings, self._database, clock, master_key(settings), self._audit
-        )
+        self._integration = self._make_integration()
         self._evidence = make_evidence(settings, self._audit, self._database, clock)
         self._archive = DecisionArchive(self._integration.sink, self._policies)
         self._ledger = make_ledger(settings, self._database, clock)
@@ -242,6 +243,12 @@ class DataPlane:
             parts.push_async_callback(self._batches.close)
             parts.push_async_callback(self._upkeep.close)
 
+    def _make_integration(self) -> Integration:
+        return Integration(
+            *(self._settings, self._database, self._clock, master_key(self._settings), self._audit),
+            lines=self._left_by_gone,
+        )
+
     def _make_rotation(self) -> Rotation:
         return Rotation(
             *(self._settings, self._database, self._clock, self._egress),
@@ -297,6 +304,9 @@ class DataPlane:
             calibration=self._calibration,
             blacken=self._inspector.blackened,
         )
+
+    def _left_by_gone(self, intents: OpenIntents, folder: Path, audit: AuditLog) -> LooseEnds:
+        return self._batches.left_by_gone(intents, folder, audit)
 
     @cached_property
     def _batches(self) -> Batches:

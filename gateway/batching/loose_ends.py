@@ -2,19 +2,19 @@
 
 What was erased before a vendor had accepted it costs nothing; anything else may have been worked
 on, and costs what was set aside. The worker that wrote an intent looks after it, also for an
-earlier process of its own: it alone knows which are open. What waits for a vendor or is under way
-is left alone.
+earlier process of its own: it alone knows which are open. Of a worker that never came back, whoever
+holds its segments' lock does. What waits for a vendor or is under way is left alone.
 """
 
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import structs
 
 from gateway.audit.open_intents import OpenIntents, OpenLine
-from gateway.audit.reckoning import CRASHED, ERASED, OpenIntent, closing, read_intents
+from gateway.audit.reckoning import CRASHED, ERASED, GONE, OpenIntent, closing, read_intents
 from gateway.batching.parked_lines import OutcomeOf, ParkedLines
 from gateway.clock import Clock
 from gateway.identity import accounts_of
@@ -33,7 +33,10 @@ _UNDER_WAY: Final = frozenset({"running", "parked"})
 
 
 class LooseEnds:
-    """Looked for by one worker in its own log."""
+    """Looked for in the log of one worker."""
+
+    cut: ClassVar[str] = CRASHED
+    """Why a line goes on without its intent."""
 
     def __init__(
         self,
@@ -47,7 +50,7 @@ class LooseEnds:
         outcome_of: OutcomeOf,
         clock: Clock,
     ) -> None:
-        """`folder` holds this worker's segments."""
+        """`folder` holds the worker's segments."""
         self._intents = intents
         self._folder = folder
         self._lines = lines
@@ -102,7 +105,7 @@ class LooseEnds:
                 if state is None:
                     loose[request_id] = ERASED
                 elif state not in _UNDER_WAY:
-                    loose[request_id] = CRASHED
+                    loose[request_id] = self.cut
         return loose
 
     async def _end(self, intent: OpenIntent, why: str) -> bool:
@@ -132,3 +135,9 @@ class LooseEnds:
             accounts += (account_of_end_user(begun.organisation, begun.subject),)
         late = LateCost(begun.request_id, accounts, cost_microusd, begun.utc_us)
         await self._parked.charge(late)
+
+
+class LeftByGone(LooseEnds):
+    """The same of a worker that never came back, while its segments' lock is held."""
+
+    cut = GONE

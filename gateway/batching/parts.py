@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 from litestar.handlers import HTTPRouteHandler
@@ -15,11 +16,12 @@ from gateway.api.message_batches import message_batch_routes
 from gateway.api.refusals import error_handlers
 from gateway.api.uploads import Uploads
 from gateway.assembly.wiring import taking_parcels
+from gateway.audit.open_intents import OpenIntents
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.batching.chores import BatchChores
 from gateway.batching.forgetting import Forgetting
 from gateway.batching.lines import LineJourneys
-from gateway.batching.loose_ends import LOOK_S, LooseEnds
+from gateway.batching.loose_ends import LOOK_S, LeftByGone, LooseEnds
 from gateway.batching.parcel_runner import ParcelRunner, ParcelShare
 from gateway.batching.parked_lines import OutcomeOf, ParkedLines
 from gateway.batching.pipeline import BatchPipeline
@@ -158,13 +160,21 @@ class Batches:
     def _loose_ends(self) -> LooseEnds:
         means = self._means
         folder = means.settings.path(means.settings.audit.directory) / means.log.worker
-        return LooseEnds(
-            means.log.open,
-            folder,
-            self._lines,
+        return self._ends_in(LooseEnds, means.log.open, folder, means.evidence)
+
+    def left_by_gone(self, intents: OpenIntents, folder: Path, audit: AuditLog) -> LooseEnds:
+        """Who ends the lines of a worker that never came back, whose segments lie in `folder`."""
+        return self._ends_in(LeftByGone, intents, folder, audit)
+
+    def _ends_in(
+        self, kind: type[LooseEnds], intents: OpenIntents, folder: Path, audit: AuditLog
+    ) -> LooseEnds:
+        means = self._means
+        return kind(
+            *(intents, folder, self._lines),
             UnsentLines(means.database, means.clock),
             self._parked,
-            audit=means.evidence,
+            audit=audit,
             outcome_of=means.outcome_of,
             clock=means.clock,
         )

@@ -92,15 +92,19 @@ async def serving(config_file: Path, url: str) -> AsyncIterator[asyncio.subproce
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        async with aiohttp.ClientSession() as http:
-            while not await _is_ready(http, url):
-                assert process.returncode is None, "it ended instead of getting ready"
-                await asyncio.sleep(0.05)
+        await until_ready(process, url)
         yield process
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+async def until_ready(process: asyncio.subprocess.Process, url: str) -> None:
+    async with aiohttp.ClientSession() as http:
+        while not await _is_ready(http, url):
+            assert process.returncode is None, "it ended instead of getting ready"
+            await asyncio.sleep(0.05)
 
 
 async def _is_ready(http: aiohttp.ClientSession, url: str) -> bool:

@@ -3,32 +3,59 @@
 Whether a worker lives is not guessed from what it last said: its segments' lock says it, and is
 held while its requests are ended. What becomes of them is written into our own log, as everything
 is that this process says, and its lock is given back when the database knows of it: whoever starts
-under its name then finds the outcomes there. Lines of batches are left to the worker itself.
+under its name then finds the outcomes there. Lines of batches go on with other workers; what is
+left of them is the intent of each that went on without it, looked for until the last has ended.
 """
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
+
+from msgspec import Struct
 
 from gateway.audit.disk import Disk
+from gateway.audit.open_intents import OpenIntents
 from gateway.audit.reckoning import GONE, OpenIntent, closing, open_intents
 from gateway.audit.segments import LOCK_NAME, list_segments, list_workers, segment_path
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.errors import AuditUnavailable
+from gateway.ports import AuditLog
 from gateway.store.evidence.cut_off import is_open, open_in_second
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event, logger
-from gateway.types import AuditRecord
+from gateway.types import AuditRecord, Receipt
 
 
 GONE_AFTER_S: Final = 900.0
 """A worker that is restarted is back before; it ends what it left by itself."""
 _ALL: Final = 10**8
+_Place = tuple[int, int]
+"""Segment and length: where a log ends."""
+
+
+class LineEnds(Protocol):
+    """Ends lines of batches of one worker that nobody will come back to."""
+
+    async def tend(self) -> int:
+        """How many were ended; raises AuditUnavailable or NotReady where some still are to be."""
+        ...
+
+
+LinesLeft = Callable[[OpenIntents, Path, AuditLog], LineEnds]
+"""By what is open, the worker's folder, and where outcomes are to be written."""
+
+
+class _Left(Struct, frozen=True):
+    """Lines of batches that are open in a log that ends there."""
+
+    place: _Place
+    intents: OpenIntents
+    ends: LineEnds | None
 
 
 class GoneWorkers:
@@ -44,8 +71,12 @@ class GoneWorkers:
         *,
         clock: Clock,
         catch_up: Callable[[], Awaitable[object]],
+        lines: LinesLeft | None = None,
     ) -> None:
-        """`log` is this process's own; `catch_up` brings the database up to date."""
+        """`log` is this process's own; `catch_up` brings the database up to date.
+
+        Without `lines`, lines of batches are left to the worker itself.
+        """
         self._directory = directory
         self._log = log
         self._sink = sink
@@ -53,10 +84,15 @@ class GoneWorkers:
         self._workers = workers
         self._clock = clock
         self._catch_up = catch_up
-        self._seen: dict[str, tuple[int, int]] = {}
+        self._lines = lines
+        self._left: dict[str, _Left] = {}
+        """Lines of workers whose requests are ended, if any of them is still open."""
+        self._seen: dict[str, _Place] = {}
         """Where the logs end in which nothing is open any more."""
         self._held: dict[str, int] = {}
         """The lock of a worker whose outcomes are being written here."""
+        self._has_written = False
+        """Whether something was, under that lock: the database has to know of it first."""
         self._failed_s = 0.0
         """When our log last refused one, which it may have written all the same."""
 
@@ -83,43 +119,62 @@ class GoneWorkers:
         for worker in list(self._held):
             Disk().close(self._held.pop(worker))
 
+    async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
+        """An outcome under a lock that is held; raises AuditUnavailable, and it is kept."""
+        self._has_written = True
+        try:
+            return await self._log.append(record, content)
+        except AuditUnavailable:
+            self._failed_s = asyncio.get_running_loop().time()
+            raise
+
     async def _end(self, worker: str) -> int:
         folder = self._directory / worker
         try:
             descriptor = await asyncio.to_thread(Disk().lock, folder / LOCK_NAME)
         except BlockingIOError:
+            self._left.pop(worker, None)
             return 0  # It lives, whatever it says or does not say.
-        self._held[worker] = descriptor
+        self._held[worker], self._has_written = descriptor, False
         try:
-            here = await asyncio.to_thread(_end_of, folder)
-            cut_off = await self._cut_off(worker)
+            return await self._end_held(worker, folder)
         except BaseException:
-            await self.close()
+            if not self._has_written:
+                await self.close()
             raise
-        if cut_off:
-            await self._write([closing(each, self._clock.utc_us(), GONE) for each in cut_off])
-            logger().warning(Event.AUDIT_CUT_OFF, worker=worker, count=len(cut_off))
+
+    async def _end_held(self, worker: str, folder: Path) -> int:
+        here = (await asyncio.to_thread(_end_of, folder) or _NOWHERE)[:2]
+        await self._catch_up()
+        left, ended = self._left.get(worker), 0
+        if left is None or left.place != here:
+            cut_off, left = await self._found(worker, here)
+            now_us, ended = self._clock.utc_us(), len(cut_off)
+            await asyncio.gather(*(self.append(closing(each, now_us, GONE)) for each in cut_off))
+            self._left[worker] = left
+            if cut_off:
+                logger().warning(Event.AUDIT_CUT_OFF, worker=worker, count=ended)
+        ended += await left.ends.tend() if left.ends is not None else 0
+        if ended:
             await self._catch_up()
         await self.close()
-        if here is not None:
-            self._seen[worker] = here[:2]
-        return len(cut_off)
+        if left.ends is None or not len(left.intents):
+            del self._left[worker]
+            self._seen[worker] = here
+        return ended
 
-    async def _cut_off(self, worker: str) -> list[OpenIntent]:
-        """What is open of a worker whose lock is held."""
-        await self._catch_up()
-        left = await asyncio.to_thread(open_intents, self._directory / worker, _ALL)
+    async def _found(self, worker: str, here: _Place) -> tuple[list[OpenIntent], _Left]:
+        """Open requests of a worker whose lock is held, and its lines, to be looked after."""
+        folder = self._directory / worker
+        reckoned = await asyncio.to_thread(open_intents, folder, _ALL)
+        intents = OpenIntents()
+        intents.adopt(reckoned.lines)
+        makes = self._lines if reckoned.lines else None
+        ends = makes(intents, folder, self) if makes is not None else None
         carried = await open_in_second(self._second, self._sink, worker)
-        found = {each.record.request_id: each for each in (*carried, *left.requests)}
-        return [each for each in found.values() if await is_open(self._sink, each)]
-
-    async def _write(self, outcomes: Sequence[AuditRecord]) -> None:
-        """Raises AuditUnavailable: some may be written all the same, and the lock is kept."""
-        try:
-            await asyncio.gather(*(self._log.append(each) for each in outcomes))
-        except AuditUnavailable:
-            self._failed_s = asyncio.get_running_loop().time()
-            raise
+        found = {each.record.request_id: each for each in (*carried, *reckoned.requests)}
+        cut_off = [each for each in found.values() if await is_open(self._sink, each)]
+        return cut_off, _Left(here, intents, ends)
 
     async def _let_go(self) -> None:
         """Give back a lock that was kept, when all that was written under it is known."""
@@ -129,6 +184,9 @@ class GoneWorkers:
         if begun_s > self._failed_s:
             await self._catch_up()
             await self.close()
+
+
+_NOWHERE: Final = (0, 0, 0)
 
 
 def _end_of(folder: Path) -> tuple[int, int, int] | None:

@@ -28,7 +28,7 @@ from gateway.configuration.settings import Settings
 from gateway.errors import StartupRefused
 from gateway.store.engine import Database
 from gateway.store.evidence.cut_off import CutOff
-from gateway.store.evidence.gone_workers import GoneWorkers
+from gateway.store.evidence.gone_workers import GoneWorkers, LinesLeft
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.tree import DatabaseAuditTrees
@@ -51,8 +51,12 @@ class Integration:
         clock: Clock,
         keys: KeyWrapper,
         log: SegmentedAuditLog | None = None,
+        lines: LinesLeft | None = None,
     ) -> None:
-        """Opens nothing yet; `log` is this process's own writer, if it has one."""
+        """Opens nothing yet; `log` is this process's own writer, if it has one.
+
+        `lines` makes who ends lines of batches that a gone worker left open.
+        """
         self._settings = settings.audit
         self.database = database
         self._clock = clock
@@ -80,7 +84,9 @@ class Integration:
             parts = (self.directory, log, self.sink, self._second)
             catch_up = self.projector.catch_up
             self._cut_off = CutOff(*parts, clock=clock, catch_up=catch_up)
-            self._gone = GoneWorkers(*parts, WorkerTable(database), clock=clock, catch_up=catch_up)
+            self._gone = GoneWorkers(
+                *parts, WorkerTable(database), clock=clock, catch_up=catch_up, lines=lines
+            )
 
     @property
     def problem(self) -> str:

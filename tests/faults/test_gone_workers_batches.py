@@ -1,0 +1,233 @@
+"""A worker that was killed and never comes back: another one ends its batches, and its records."""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from gateway.audit.reckoning import ERASED, GONE
+from gateway.audit.verify import verify_directory
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
+from gateway.providers.scripted_parcels import ParcelFaults
+from gateway.types import AuditRecord
+from tests.conformance.test_batches import ended, make
+from tests.faults.test_erased_at_vendors import Desk, asked
+from tests.faults.test_kills import configured, free_port, issued, until_ready
+from tests.faults.test_native_batches import (
+    MORE,
+    NATIVE,
+    TOKENS,
+    all_results,
+    asking,
+    live_calls,
+    records_in,
+    speaking,
+)
+from tests.running_gateway import RunningGateway, Upstreams
+
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+
+HASTY = """
+import sys
+import gateway.batching.parts, gateway.store.batching.lines, gateway.store.batching.parcels
+gateway.batching.parts.LEASE_PERIOD_S = 0.3
+gateway.store.batching.lines.LEASE_US = 3_000_000
+gateway.store.batching.parcels.TEND_US = 3_000_000
+from gateway.__main__ import main
+sys.exit(main())
+"""
+"""A data plane whose leases are short: whoever takes over need not wait for half a minute."""
+
+
+@pytest.fixture
+async def upstreams() -> AsyncIterator[Upstreams]:
+    async with Upstreams() as upstreams:
+        upstreams.openai.answer(TOKENS)
+        yield upstreams
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.rhythm.GONE_WORKERS_S", 0.3)
+    monkeypatch.setattr("gateway.store.evidence.gone_workers.GONE_AFTER_S", 1.0)
+    monkeypatch.setattr("gateway.batching.parts.LOOK_S", 0.3)
+    monkeypatch.setattr("gateway.batching.parts.LEASE_PERIOD_S", 0.3)
+    monkeypatch.setattr("gateway.batching.parcel_runner.GATHER_S", 3.0)
+
+
+@asynccontextmanager
+async def process(config_file: Path, url: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A whole data plane of its own, killed at the end if it still lives."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", HASTY, "serve", "--config", str(config_file)),
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        await until_ready(process, url)
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+class Killed:
+    """A batch that a worker had begun when it was killed."""
+
+    def __init__(self, config_file: Path, key: str, batch_id: str) -> None:
+        self.settings: Settings = load_settings(config_file)
+        self.key = key
+        self.batch_id = batch_id
+
+    async def records(self) -> list[AuditRecord]:
+        folder = self.settings.path(self.settings.audit.directory)
+        return [each for each in await records_in(folder) if "batch" in each.detail]
+
+    async def ended(self, gateway: RunningGateway) -> tuple[Any, dict[str, Any]]:
+        """How the batch ended with another worker, and its results."""
+        async with speaking(gateway.url, self.key) as client:
+            batch = await ended(client, await client.batches.retrieve(self.batch_id))
+            return batch, await all_results(client, batch)
+
+    async def until_all_have_ended(self) -> dict[str, AuditRecord]:
+        """Outcomes by request, when each intent has one; and each has no more than one."""
+        async with asyncio.timeout(60):
+            while True:
+                records = await self.records()
+                counts = Counter((each.stage, each.request_id) for each in records)
+                assert set(counts.values()) == {1}
+                begun = {each.request_id for each in records if each.stage == "intent"}
+                ends = {each.request_id: each for each in records if each.stage == "outcome"}
+                assert set(ends) <= begun
+                if set(ends) == begun:
+                    return ends
+                await asyncio.sleep(0.1)
+
+
+async def killed(
+    folder: Path,
+    database_url: str,
+    upstreams: Upstreams,
+    lines: list[bytes],
+    is_time: Callable[[], bool],
+    managed: str = NATIVE,
+) -> Killed:
+    """The worker `w0` begins a batch and is killed when it is time."""
+    port = free_port()
+    more = MORE.partition("30.0")[2]
+    config_file = await configured(
+        folder, database_url, upstreams, port, more=more, managed=managed
+    )
+    key, url = await issued(load_settings(config_file)), f"http://127.0.0.1:{port}"
+    async with process(config_file, url) as worker, speaking(url, key) as client:
+        batch = await make(client, lines)
+        while not is_time():
+            await asyncio.sleep(0.02)
+        worker.kill()
+        await worker.wait()
+    return Killed(config_file, key, batch.id)
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, database_url: str, upstreams: Upstreams, worker: str = "w1", managed: str = NATIVE
+) -> AsyncIterator[RunningGateway]:
+    async with RunningGateway(
+        folder, database_url, upstreams, more=MORE, managed=managed, worker=worker
+    ) as gateway:
+        yield gateway
+
+
+async def test_lines_that_were_being_sent_are_sent_again_and_what_was_cut_off_has_an_outcome(
+    tmp_path: Path, database_url: str, upstreams: Upstreams
+) -> None:
+    hold = asyncio.Event()
+    upstreams.openai.answer_once(*[TOKENS] * 4)
+    upstreams.openai.answer(structs.replace(TOKENS, hold=hold))
+    left = await killed(
+        *(tmp_path, database_url, upstreams, asking(16), lambda: len(live_calls(upstreams)) >= 12),
+        managed="",
+    )
+    hold.set()
+    upstreams.openai.answer(TOKENS)
+    begun = {each.request_id for each in await left.records() if each.stage == "intent"}
+    async with running(tmp_path, database_url, upstreams, managed="") as gateway:
+        batch, found = await left.ended(gateway)
+        ends = await left.until_all_have_ended()
+    assert (batch.status, len(found)) == ("completed", 16)
+    assert {wire["response"]["status_code"] for wire in found.values()} == {200}
+    gone = {name for name, each in ends.items() if each.error == GONE}
+    assert len(gone) >= 8
+    assert gone < begun
+    intents = {each.request_id: each for each in await left.records() if each.stage == "intent"}
+    for name in gone:
+        assert (ends[name].status, ends[name].detail["outcome"]) == ("incomplete", "unknown")
+        assert ends[name].cost_microusd == intents[name].reserved_microusd > 0
+        assert ends[name].detail["line"] == intents[name].detail["line"]
+    # Every line was answered once, by an upstream call with an outcome of its own.
+    answered = {wire["response"]["request_id"] for wire in found.values()}
+    assert len(answered) == 16
+    assert not answered & gone
+    # It comes back in spite of all, and finds nothing left to end.
+    async with running(tmp_path, database_url, upstreams, "w0", managed="") as gateway:
+        async with asyncio.timeout(60):
+            while gateway.plane._audit.open.lines():
+                await asyncio.sleep(0.05)
+    assert await left.until_all_have_ended() == ends
+    check_whole(left)
+
+
+async def test_what_is_at_a_vendor_is_followed_by_the_other_and_has_one_outcome(
+    tmp_path: Path, database_url: str, upstreams: Upstreams
+) -> None:
+    vendor = upstreams.openai.batches
+    vendor.faults = ParcelFaults(is_slow=True)
+    left = await killed(tmp_path, database_url, upstreams, asking(6), lambda: vendor.looks > 0)
+    begun = {each.request_id for each in await left.records() if each.stage == "intent"}
+    async with running(tmp_path, database_url, upstreams) as gateway:
+        looks = vendor.looks
+        async with asyncio.timeout(60):
+            while vendor.looks < looks + 3:  # While it waits, nothing of it is ended.
+                await asyncio.sleep(0.05)
+        assert [each.stage for each in await left.records()] == ["intent"] * 6
+        vendor.faults = ParcelFaults()
+        batch, found = await left.ended(gateway)
+        ends = await left.until_all_have_ended()
+    assert (batch.status, len(found)) == ("completed", 6)
+    assert (vendor.made, live_calls(upstreams)) == (1, [])
+    assert set(ends) == begun
+    assert {(each.status, each.error) for each in ends.values()} == {("ok", "")}
+    told = {wire["gatewright"]["cost_microusd"] for wire in found.values()}
+    assert told == {each.cost_microusd for each in ends.values()}
+    check_whole(left)
+
+
+async def test_a_line_that_was_erased_meanwhile_is_ended_by_the_other_too(
+    tmp_path: Path, database_url: str, upstreams: Upstreams
+) -> None:
+    vendor = upstreams.openai.batches
+    vendor.faults = ParcelFaults(is_slow=True)
+    lines = asked("openai", "ann", "bob")
+    left = await killed(tmp_path, database_url, upstreams, lines, lambda: vendor.looks > 0)
+    async with running(tmp_path, database_url, upstreams) as gateway:
+        await Desk(gateway).erase("ann")
+        vendor.faults = ParcelFaults()
+        batch, _ = await left.ended(gateway)
+        ends = await left.until_all_have_ended()
+    assert batch.status == "completed"
+    (erased,) = [each for each in ends.values() if each.error == ERASED]
+    assert (erased.status, erased.detail["line"]) == ("cancelled", "1")
+    check_whole(left)
+
+
+def check_whole(left: Killed) -> None:
+    report = verify_directory(left.settings.path(left.settings.audit.directory))
+    assert (report.bad, report.open_intents) == ((), 0)
