@@ -111,11 +111,16 @@ class LooseEnds:
     async def _end(self, intent: OpenIntent, why: str) -> bool:
         """Whether it could be ended: what a line costs that is being sent, nobody knows yet."""
         begun = intent.record
+        is_parked = begun.detail.get("path") == NATIVE
+        if why == ERASED and not await self._lines.were_erased(
+            begun.detail["batch"], is_parked=is_parked
+        ):
+            why = self.cut
         outcome = closing(
             intent, self._clock.utc_us(), why, "cancelled" if why == ERASED else "incomplete"
         )
         # An earlier journey of the same line may have been a live call: its intent says so.
-        if why == ERASED and begun.detail.get("path") == NATIVE:
+        if why == ERASED and is_parked:
             batch, line = outcome.detail["batch"], outcome.detail["line"]
             debt = await self._unsent.debt(batch, int(line))
             if debt == "unknown":

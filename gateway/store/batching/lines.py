@@ -205,6 +205,19 @@ class LineStore:
             found |= {row.number: row.state for row in rows}
         return found
 
+    async def were_erased(self, batch_id: str, *, is_parked: bool) -> bool:
+        """Whether lines that are missing from a batch were erased; of one that is over all are.
+
+        Of that it is known only that some were: those that waited for a vendor (`is_parked`) have
+        no other end without an outcome, any other was cut off.
+        """
+        query = select(batches.c.state, batches.c.erased).where(batches.c.id == batch_id)
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).first()
+        if row is not None and row.state in ACTIVE:
+            return True
+        return is_parked and (row is None or row.erased > 0)
+
     async def ended(self, batch: Batch, key: ContentKey) -> AsyncIterator[list[EndedLine]]:
         """Lines with their ends in the order of the batch, so many at once."""
         last = 0
