@@ -202,6 +202,35 @@ async def test_many_at_once_are_let_through_as_often_as_the_limit_says(rates: Ra
     assert sum(isinstance(answer, Permit) for answer in answers) == 40
 
 
+@pytest.mark.skipif(not SERVER, reason="needs redis-server or valkey-server")
+async def test_a_shared_clock_that_was_set_back_holds_nobody_up_until_the_old_time_comes(
+    server: Server,
+) -> None:
+    """As an hour later would have left it: an empty bucket, and the permit of a dead worker."""
+    await server.start()
+    rates, lease_s = SharedRates(server.url, SystemClock(), timeout_s=20.0), 0.05
+    rates._lease_s = lease_s
+    rates.publish([RateLimit("org:acme", 60_000, 60_000, 1)])
+    ahead_s = SystemClock().utc_us() / 1_000_000 + 3600
+    bucket, permits = (f"gatewright:rates:{kind}:{{org:acme}}" for kind in ("bucket", "open"))
+    gone = {"r": 0, "rs": ahead_s, "t": 0, "ts": ahead_s}
+    await rates._redis.hset(bucket, mapping=gone)
+    await rates._redis.zadd(permits, {"dead": ahead_s})
+    tries = 0
+    while True:
+        try:
+            await rates.admit(("org:acme",), 1)
+        except Exhausted:
+            tries += 1
+            assert tries < 500, "it is held up"
+            await asyncio.sleep(0.01)
+        else:
+            break
+
+    assert tries > 0
+    await rates.close()
+
+
 def test_buckets_refill_evenly_and_a_changed_limit_forgives_nothing() -> None:
     clock = StoppedClock()
     rates = LocalRates(clock)

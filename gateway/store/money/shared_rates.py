@@ -41,6 +41,8 @@ _FAILED = (RedisError, OSError, TimeoutError)
 
 # KEYS: a hash and a set per account. ARGV: permit, tokens, lease in seconds, then per account its
 # requests and tokens per minute and concurrent requests, -1 for none. Lua numbers are doubles.
+# Where the server's clock was set back, buckets fill from now on and permits end a lease from now:
+# otherwise an empty bucket, and what a dead worker held, would stay so until the old time came.
 _ADMIT = """
 local t = redis.call('TIME')
 local now = t[1] + t[2] / 1000000
@@ -48,7 +50,12 @@ local tokens, lease = tonumber(ARGV[2]), tonumber(ARGV[3])
 local function level(key, field, cap)
   local seen = redis.call('HMGET', key, field, field .. 's')
   if not seen[1] then return cap end
-  return math.min(cap, seen[1] + math.max(0, now - seen[2]) * cap / 60)
+  local since = tonumber(seen[2])
+  if since > now then
+    redis.call('HSET', key, field .. 's', tostring(now))
+    since = now
+  end
+  return math.min(cap, seen[1] + (now - since) * cap / 60)
 end
 local function wait(cap, have, need)
   if cap == 0 then return 60 end
@@ -74,6 +81,10 @@ for i = 1, n do
   end
   if most >= 0 then
     redis.call('ZREMRANGEBYSCORE', set, '-inf', now)
+    local late = '(' .. tostring(now + lease + 60)
+    for _, permit in ipairs(redis.call('ZRANGEBYSCORE', set, late, '+inf')) do
+      redis.call('ZADD', set, now + lease, permit)
+    end
     if redis.call('ZCARD', set) >= most then note(1, i, 2) end
   end
 end

@@ -1,0 +1,133 @@
+"""Roles and scopes of every page and form; and that no handler is outside of what is tested."""
+
+import re
+
+import pytest
+from litestar import Litestar
+
+from admin.protection import SAFE_METHODS
+from gateway.oversight.access import ROLE_PERMISSIONS, ROLES, Grant, Permission, Role
+from tests.admin.listener import Browser, Listener
+from tests.admin.test_access import ABSENT, FOREIGN, OWN, PASSWORD, person, world
+
+
+pytestmark = pytest.mark.anyio
+PUBLIC = {
+    *("/health/ready", "/static/{digest:str}/{name:path}"),
+    *("/sign-in", "/setup", "/invitation"),
+}
+"""What anybody may ask for who reaches the listener: whoever adds to it says so here."""
+SIGNED_IN = {"/sign-out", "/prove", "/viewing"}
+"""What needs a session and no role."""
+VALUES = {"organisation": OWN, "level": "organisation", "key_id": "0" * 12}
+
+
+Handler = tuple[str, str, str, str]
+"""Method, path, permission and where."""
+
+
+def handlers(application: Litestar) -> list[Handler]:
+    """Every handler there is, the automatic answers to OPTIONS apart; HEAD goes with GET."""
+    found = []
+    for route in application.routes:
+        for handler in getattr(route, "route_handlers", ()):
+            for method in {str(each) for each in handler.http_methods} - {"OPTIONS", "HEAD"}:
+                opt = handler.opt
+                found.append((method, route.path, str(opt["access"]), opt.get("where", "")))
+    return sorted(found)
+
+
+def pages(application: Litestar) -> list[Handler]:
+    """Those that need a permission and are not of the JSON API, which has a test of its own."""
+    return [
+        each
+        for each in handlers(application)
+        if not each[1].startswith("/api/") and each[1] not in PUBLIC | SIGNED_IN
+    ]
+
+
+def address(path: str, organisation: str = OWN) -> str:
+    values = VALUES | {"organisation": organisation}
+
+    def value(found: re.Match[str]) -> str:
+        return values.get(found[1], "1" if found[2] == "int" else "nothing")
+
+    return re.sub(r"\{([a-z_]+):([a-z]+)\}", value, path)
+
+
+async def asked(browser: Browser, method: str, target: str) -> int:
+    form = None if method in SAFE_METHODS else {"nothing": "of use"}
+    answer, _ = await browser.send(method, target, form)
+    return answer.status
+
+
+async def test_every_handler_is_public_by_name_or_needs_a_permission(listener: Listener) -> None:
+    found = handlers(listener.application)
+    permissions = {each.value for each in Permission}
+
+    assert {path for _, path, access, _ in found if access == "public"} == PUBLIC
+    assert {path for _, path, access, _ in found if access == "signed in"} == SIGNED_IN
+    rest = [each for each in found if each[1] not in PUBLIC | SIGNED_IN]
+    assert [each for each in rest if each[2] not in permissions] == []
+    assert len(pages(listener.application)) > 150
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_page_opens_to_whom_a_role_permits_it_and_to_nobody_else(
+    listener: Listener, browser: Browser, role: Role
+) -> None:
+    await world(listener)
+    await person(listener, "ann", Grant(role, OWN))
+    await browser.sign_in_as("ann", PASSWORD)
+    for method, path, access, where in pages(listener.application):
+        permitted = Permission(access) in ROLE_PERMISSIONS[role] and where != "everywhere"
+        status = await asked(browser, method, address(path))
+        if not permitted:
+            assert status == 403, (method, path, status)
+        else:
+            # Its handler may still find that there is no such thing, or that the form is none.
+            assert status in (200, 201, 303, 400, 404, 409), (method, path, status)
+
+
+async def test_of_foreign_and_absent_organisations_every_page_says_the_same(
+    listener: Listener, browser: Browser
+) -> None:
+    """Also to somebody with every role there is, at home."""
+    await world(listener)
+    await person(listener, "ann", *(Grant(role, OWN) for role in ROLES))
+    await browser.sign_in_as("ann", PASSWORD)
+    for method, path, _, where in pages(listener.application):
+        if where == "organisation":
+            for place in (FOREIGN, ABSENT):
+                status = await asked(browser, method, address(path, place))
+                assert status == 404, (method, path, place, status)
+
+
+async def test_without_a_session_no_page_opens_and_no_form_is_taken(
+    listener: Listener, browser: Browser
+) -> None:
+    await world(listener)
+    for method, path, *_ in pages(listener.application):
+        answer, page = await browser.send(method, address(path))
+        is_sent_away = answer.headers.get("location", "").startswith("/sign-in")
+        assert (answer.status, is_sent_away) in ((303, True), (401, False)), (method, path)
+        assert OWN not in page
+
+
+async def test_no_form_is_taken_that_another_site_or_another_session_sent(
+    listener: Listener, browser: Browser
+) -> None:
+    await world(listener)
+    await person(listener, "ann", *(Grant(role, "*") for role in ROLES))
+    await browser.sign_in_as("ann", PASSWORD)
+    unsafe = [each for each in handlers(listener.application) if each[0] not in SAFE_METHODS]
+    assert len(unsafe) > 100
+    for method, path, access, _ in unsafe:
+        target, form = address(path), {"nothing": "of use"}
+        elsewhere, _ = await browser.send(method, target, form, origin="https://other.example")
+        cross, _ = await browser.send(method, target, form, sec_fetch_site="same-site")
+        assert (elsewhere.status, cross.status) == (403, 403), (method, path)
+        if access != "public":
+            unmarked, _ = await browser.send(method, target, form, x_gatewright_csrf="0" * 64)
+            assert unmarked.status == 403, (method, path)
+    assert await browser.is_signed_in()
