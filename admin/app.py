@@ -32,7 +32,12 @@ from admin.openapi import openapi_routes
 from admin.overview.pages import overview_routes
 from admin.people.routes import people_routes
 from admin.policy_room.routes import policy_routes
-from admin.protection import add_security_headers, require_own_origin
+from admin.protection import (
+    add_security_headers,
+    require_own_origin,
+    require_storable_address,
+    require_storable_body,
+)
 from admin.services import Services, open_services
 from admin.sign_in import Credentials, sign_in_routes
 from admin.system.routes import system_routes
@@ -105,7 +110,12 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
             *rooms,
             *openapi_routes(rooms),
         ],
-        guards=[require_own_origin, AccessGuard(services.people, services.clock)],
+        guards=[
+            require_own_origin,
+            require_storable_address,
+            AccessGuard(services.people, services.clock),
+            require_storable_body,
+        ],
         before_send=[add_security_headers, carry_undo],
         on_startup=[services.start],
         on_shutdown=[stop],

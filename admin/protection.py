@@ -8,9 +8,13 @@ where a form was sent from is checked as well.
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from litestar.connection import ASGIConnection
+from litestar.connection import ASGIConnection, Request
 from litestar.datastructures import MutableScopeHeaders
-from litestar.exceptions import PermissionDeniedException
+from litestar.exceptions import (
+    NotFoundException,
+    PermissionDeniedException,
+    ValidationException,
+)
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Message, Scope
 
@@ -29,6 +33,11 @@ SECURITY_HEADERS: Final = {
     "cache-control": "no-store",
 }
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+INTEGER_MAX: Final = 2**31 - 1
+_NUMBERS: Final = {"sequence": 2**63 - 1}
+"""How large what an address numbers may be; all else is an INTEGER of the database."""
+_NUL_WRITTEN: Final = (b"\x00", b"%00", b"\\u0000")
+"""As it is, in a form and in JSON."""
 
 
 async def add_security_headers(message: Message, _: Scope) -> None:
@@ -60,7 +69,37 @@ async def require_own_origin(
         return
     headers = connection.headers
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != headers.get("host", ""):
+    if origin is not None and _host_of(origin) != headers.get("host", ""):
         raise PermissionDeniedException("sent from another origin")
     if headers.get("sec-fetch-site", "same-origin") != "same-origin":
         raise PermissionDeniedException("sent from another site")
+
+
+async def require_storable_address(
+    connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler
+) -> None:
+    """Refuse what no database keeps: PostgreSQL has no NUL in texts, and its numbers end."""
+    for name, value in connection.path_params.items():
+        is_too_large = isinstance(value, int) and abs(value) > _NUMBERS.get(name, INTEGER_MAX)
+        if is_too_large or "\x00" in str(value):
+            raise NotFoundException
+    if any("\x00" in value for _, value in connection.query_params.multi_items()):
+        raise ValidationException("a NUL in the address")
+
+
+async def require_storable_body(
+    connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler
+) -> None:
+    """The same of a body; after the guard of access, so that no stranger's is read for it."""
+    if isinstance(connection, Request) and connection.method not in SAFE_METHODS:
+        body = await connection.body()
+        if any(written in body for written in _NUL_WRITTEN):
+            raise ValidationException("a NUL in the body")
+
+
+def _host_of(origin: str) -> str | None:
+    """None for what is no origin."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None

@@ -80,6 +80,8 @@ class Screens:
             status = error.status_code
         elif isinstance(error, GatewrightError):
             status = error.http_status
+        elif isinstance(error, RecursionError):
+            status = 400  # Only what is sent is ever so deep.
         if status == SERVER_ERROR:
             logger().error(
                 Event.REQUEST_CRASHED,
