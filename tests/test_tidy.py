@@ -3,6 +3,7 @@
 import ast
 import configparser
 import re
+import sysconfig
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -45,8 +46,21 @@ BROAD = {"Exception", "BaseException"}
 
 FORBIDDEN_IMPORTS = {"pickle", "marshal", "shelve", "dill", "joblib", "cloudpickle"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
-FORBIDDEN_METHODS = {("yaml", "load"), ("torch", "load"), ("os", "system"), ("os", "popen")}
-FORBIDDEN_FLAGS = {"shell", "trust_remote_code"}
+FORBIDDEN_METHODS = {
+    *(("yaml", "load"), ("yaml", "unsafe_load"), ("yaml", "full_load"), ("torch", "load")),
+    *(("os", "system"), ("os", "popen"), ("subprocess", "getoutput")),
+    *(("subprocess", "getstatusoutput"), ("asyncio", "create_subprocess_shell")),
+    *(("builtins", "eval"), ("builtins", "exec"), ("builtins", "compile")),
+    ("ssl", "_create_unverified_context"),
+}
+FORBIDDEN_FLAGS = {"shell", "trust_remote_code", "allow_pickle"}
+FORBIDDEN_ABSENCES = {"weights_only", "verify", "verify_ssl", "check_hostname", "ssl"}
+"""What is never given as False."""
+# Files that run at every start of Python: a poisoned package needs no more to run everywhere.
+KNOWN_AT_START = re.compile(
+    r"__editable__\.gatewright-[0-9.]+\.pth|a1_coverage\.pth|distutils-precedence\.pth"
+    r"|_virtualenv\.pth"
+)
 # A model's chat template, from the model directory, in a sandbox; never a caller's text.
 TEMPLATE_READERS = {"local_engine/text/template.py"}
 
@@ -231,6 +245,19 @@ def test_every_locked_requirement_is_pinned_and_hashed() -> None:
     assert "torch==" not in text
 
 
+def test_nothing_that_nobody_knows_runs_at_every_start_of_python() -> None:
+    places = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
+    running = {
+        file.name
+        for place in places
+        for file in place.glob("*.pth")
+        if re.search(r"(?m)^\s*import\b", file.read_text(encoding="utf-8", errors="replace"))
+    }
+
+    assert {name for name in running if not KNOWN_AT_START.fullmatch(name)} == set()
+    assert not KNOWN_AT_START.fullmatch("litellm_init.pth")
+
+
 @pytest.mark.parametrize(
     ("source", "what"),
     [
@@ -241,6 +268,14 @@ def test_every_locked_requirement_is_pinned_and_hashed() -> None:
         ("torch.load(file)", "torch.load"),
         ("environment.from_string(text)", "from_string"),
         ("run(text, shell=True)", "shell"),
+        ("from os import path, system", "os.system"),
+        ("from pickle import dumps, loads", "pickle, pickle"),
+        ("asyncio.create_subprocess_shell(text)", "asyncio.create_subprocess_shell"),
+        ("numpy.load(file, allow_pickle=True)", "allow_pickle"),
+        ("load(file, weights_only=False)", "weights_only"),
+        ("requests.get(url, verify=False)", "verify"),
+        ("numpy.load(file, allow_pickle=False)", ""),
+        ("from os import path", ""),
         ("model.eval()", ""),
         ("run(text, shell=False)", ""),
     ],
@@ -348,7 +383,12 @@ def _dangerous(node: ast.AST, file: str) -> str:
     if isinstance(node, ast.Import):
         return ", ".join(each.name for each in node.names if each.name in FORBIDDEN_IMPORTS)
     if isinstance(node, ast.ImportFrom):
-        return node.module if node.module in FORBIDDEN_IMPORTS else ""
+        taken = [f"{node.module}.{each.name}" for each in node.names]
+        return ", ".join(
+            node.module if node.module in FORBIDDEN_IMPORTS else name
+            for name, each in zip(taken, node.names, strict=True)
+            if node.module in FORBIDDEN_IMPORTS or (node.module, each.name) in FORBIDDEN_METHODS
+        )
     if not isinstance(node, ast.Call):
         return ""
     if isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
@@ -359,8 +399,10 @@ def _dangerous(node: ast.AST, file: str) -> str:
             return f"{owner}.{node.func.attr}"
         if node.func.attr == "from_string" and file not in TEMPLATE_READERS:
             return "from_string"
-    flags = [each.arg for each in node.keywords if getattr(each.value, "value", None) is True]
-    return ", ".join(flag for flag in flags if flag in FORBIDDEN_FLAGS)
+    given = {each.arg: getattr(each.value, "value", None) for each in node.keywords}
+    wrong = [name for name in FORBIDDEN_FLAGS if given.get(name) is True]
+    wrong += [name for name in FORBIDDEN_ABSENCES if given.get(name) is False]
+    return ", ".join(wrong)
 
 
 def _compared_words(node: ast.AST) -> Iterator[str]:
