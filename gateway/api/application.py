@@ -5,12 +5,14 @@ Model calls go from the server to their doors; Litestar has the small routes and
 """
 
 from collections.abc import Awaitable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from litestar import Litestar, MediaType, Request, Response, asgi, get
 from litestar.enums import ScopeType
 from litestar.handlers import ASGIRouteHandler, HTTPRouteHandler
 from litestar.params import FromPath
+from litestar.status_codes import HTTP_204_NO_CONTENT
 from litestar.types import LifespanHook, Receive, Scope, Send
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -18,6 +20,7 @@ from gateway.api.decisions import explain_decision
 from gateway.api.door import Door
 from gateway.api.front import Front
 from gateway.api.listing import find_model, list_models
+from gateway.api.methods import HEAD, OPTIONS, Methods, base_url_hint
 from gateway.api.plain_litestar import PlainLitestar
 from gateway.api.refusals import error_handlers
 from gateway.errors import NotReady
@@ -30,17 +33,33 @@ class Application:
     nothing for a door, and a streamed answer went through all of them for every piece.
     """
 
-    __slots__ = ("_doors", "_others")
+    __slots__ = ("_doors", "_methods", "_others")
 
-    def __init__(self, doors: Sequence[Door], others: Litestar) -> None:
+    def __init__(self, doors: Sequence[Door], others: Litestar, methods: Methods) -> None:
         self._doors = {door.endpoint: door for door in doors}
         self._others = others
+        self._methods = methods
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        door = self._doors.get(scope["path"]) if scope["type"] == ScopeType.HTTP else None
+        if scope["type"] != ScopeType.HTTP:
+            return self._others(scope, receive, send)
+        door = self._doors.get(scope["path"])
         if door is not None:
             return door.call(scope, receive, send)
+        method = scope["method"]
+        if method == HEAD:
+            # The server knows what was asked, and leaves the body out.
+            return self._others(cast("Scope", {**scope, "method": "GET"}), receive, send)
+        if method == OPTIONS and (allowed := self._methods.at(scope["path"])):
+            return _tell_methods(send, allowed)
         return self._others(scope, receive, send)
+
+
+async def _tell_methods(send: Send, allowed: str) -> None:
+    # The framework's own answer names those of one handler, where a path has several.
+    head = [(b"allow", allowed.encode()), (b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": HTTP_204_NO_CONTENT, "headers": head})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def build_application(
@@ -52,15 +71,20 @@ def build_application(
 ) -> Application:
     """Wire doors and small routes into one application."""
     # The doors are routes as well: for their paths in the forms that only a router knows.
+    small = [*_small_routes(front), *more_routes]
+    methods = Methods(small)
+    hint = partial(base_url_hint, frozenset(door.endpoint for door in doors))
     others = PlainLitestar(
-        route_handlers=[*map(_door_route, doors), *_small_routes(front), *more_routes],
+        route_handlers=[*map(_door_route, doors), *small],
         on_startup=on_startup,
         on_shutdown=on_shutdown,
         openapi_config=None,
         logging_config=None,
-        exception_handlers=error_handlers(front.dialect, front.clock, front.by_header),
+        exception_handlers=error_handlers(
+            front.dialect, front.clock, front.by_header, allowed=methods.at, hint=hint
+        ),
     )
-    return Application(doors, others)
+    return Application(doors, others, methods)
 
 
 def _door_route(door: Door) -> ASGIRouteHandler:

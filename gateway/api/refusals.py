@@ -17,28 +17,40 @@ SERVER_ERROR = 500
 
 Explain = Callable[[Request[Any, Any, Any], Exception], Response[bytes]]
 Handlers = dict[int | type[Exception], Explain]
+OfPath = Callable[[str], str]
+
+
+def _nothing(_: str) -> str:
+    return ""
 
 
 def error_handlers(
-    dialect: Dialect, clock: Clock, by_header: Mapping[str, Dialect] | None = None
+    dialect: Dialect,
+    clock: Clock,
+    by_header: Mapping[str, Dialect] | None = None,
+    *,
+    allowed: OfPath = _nothing,
+    hint: OfPath = _nothing,
 ) -> Handlers:
     """What the framework calls for errors of ours and of its own.
 
-    On paths that several vendors' clients share, a header that only one's send decides.
+    On paths that several vendors' clients share, a header that only one's send decides. `allowed`
+    gives the methods of a path, `hint` a sentence on one that leads nowhere.
     """
     others = by_header or {}
 
     def explain(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
         spoken = (others[name] for name in others if name in request.headers)
         chosen = next(spoken, dialect)
+        if isinstance(error, HTTPException):
+            path = request.scope["path"]
+            error = _from_framework(error, allowed(path), hint(path))
         return _error_response(chosen, error, new_request_id(clock.utc_us()))
 
     return {GatewrightError: explain, HTTPException: explain}
 
 
 def _error_response(dialect: Dialect, error: Exception, request_id: str) -> Response[bytes]:
-    if isinstance(error, HTTPException):
-        error = _from_framework(error)
     if not isinstance(error, GatewrightError):
         error = GatewrightError("The gateway failed to serve this request.")
     status, body = dialect.encode_error(error, request_id)
@@ -48,10 +60,10 @@ def _error_response(dialect: Dialect, error: Exception, request_id: str) -> Resp
     return Response(body, status_code=status, media_type=MediaType.JSON, headers=headers)
 
 
-def _from_framework(error: HTTPException) -> GatewrightError:
+def _from_framework(error: HTTPException, allowed: str, hint: str) -> GatewrightError:
     """Litestar's own refusals: no such route, wrong method, malformed path or query."""
     if error.status_code >= SERVER_ERROR:
         return GatewrightError("The gateway failed to serve this request.")
     if error.status_code == METHOD_NOT_ALLOWED:
-        return MethodRefused("This path does not take this method.")
-    return RouteUnknown("There is nothing at this path.")
+        return MethodRefused("This path does not take this method.", allowed=allowed)
+    return RouteUnknown(f"There is nothing at this path.{hint}")

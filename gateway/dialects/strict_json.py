@@ -99,6 +99,8 @@ def _canonical(raw: bytes) -> dict[str, object] | None:
 
 
 def _read_strictly(raw: bytes) -> dict[str, object]:
+    if not raw.strip():
+        raise RequestInvalid("The body is empty: send a JSON object.")
     try:
         tree: object = _DECODER.decode(raw.decode())
     except UnicodeDecodeError as error:

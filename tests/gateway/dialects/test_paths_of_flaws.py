@@ -268,7 +268,7 @@ def _with(tree: dict[str, Any], path: str, value: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (b"", "The body is not JSON: error at line 1, column 1."),
+        (b"", "The body is empty: send a JSON object."),
         (b'{"model": "m"} x', "The body is not JSON: error at line 1, column 16."),
         (
             b'{"model": "m",\n "messages": [{"role": "user",}]}',

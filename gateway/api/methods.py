@@ -1,0 +1,50 @@
+"""What can be said of a path by itself: which methods it takes, and whose mistake it looks like."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+from litestar.handlers import HTTPRouteHandler
+
+
+_PLACE = re.compile(r"\{\w+:(\w+)\}")
+_PLACES: Mapping[str, str] = {"str": "[^/]+", "path": ".+"}
+OPTIONS = "OPTIONS"
+HEAD = "HEAD"
+"""Taken wherever GET is, with the same head; the server leaves the body out."""
+
+
+class Methods:
+    """The methods of every path, from the handlers themselves."""
+
+    def __init__(self, handlers: Iterable[HTTPRouteHandler]) -> None:
+        self._taken: dict[re.Pattern[str], set[str]] = {}
+        for handler in handlers:
+            for path in handler.paths:
+                pattern = re.compile(_PLACE.sub(lambda place: _PLACES[place[1]], path))
+                self._taken.setdefault(pattern, set()).update(map(str, handler.http_methods))
+
+    def at(self, path: str) -> str:
+        """Those of a path as `allow` says them; empty where nothing is."""
+        plain = path.rstrip("/") or "/"
+        found = {
+            method
+            for pattern, methods in self._taken.items()
+            if pattern.fullmatch(plain)
+            for method in methods
+        }
+        if "GET" in found:
+            found.add(HEAD)
+        return ", ".join(sorted(found))
+
+
+_VERSION = "/v1"
+
+
+def base_url_hint(endpoints: Collection[str], path: str) -> str:
+    """What a client's base URL lacks, or has twice; empty where that is not why it got here."""
+    plain = path.rstrip("/")
+    if _VERSION + plain in endpoints:
+        return " The base URL of OpenAI's clients ends with /v1 here."
+    if plain.startswith(2 * _VERSION) and plain.removeprefix(_VERSION) in endpoints:
+        return " The path has /v1 twice: the base URL of Anthropic's clients ends without it."
+    return ""

@@ -1,0 +1,132 @@
+"""What a path takes is told as HTTP wants it, and what leads nowhere is told so that it helps."""
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import anthropic
+import msgspec
+import openai
+import pytest
+
+from tests.faults.envelopes import Caller, untouched
+from tests.running_gateway import ENGINE_TARGET, RunningGateway, Upstreams
+
+
+pytestmark = pytest.mark.anyio
+
+QUESTION: Any = [{"role": "user", "content": "Hi"}]
+TAKEN = {
+    "/health/live": "GET, HEAD",
+    "/health/ready": "GET, HEAD",
+    "/metrics": "GET, HEAD",
+    "/v1/models": "GET, HEAD",
+    "/v1/models/auto": "GET, HEAD",
+    "/v1/models/a/model/with/slashes": "GET, HEAD",
+    "/v1/decisions/req_1": "GET, HEAD",
+    "/v1/files": "GET, HEAD, POST",
+    "/v1/files/": "GET, HEAD, POST",
+    "/v1/files/file_1": "DELETE, GET, HEAD",
+    "/v1/files/file_1/content": "GET, HEAD",
+    "/v1/batches": "GET, HEAD, POST",
+    "/v1/batches/batch_1/cancel": "POST",
+    "/v1/messages/batches": "GET, HEAD, POST",
+    "/v1/messages/batches/batch_1": "DELETE, GET, HEAD",
+    "/v1/responses/resp_1": "DELETE, GET, HEAD",
+    "/v1/responses/resp_1/input_items": "GET, HEAD",
+    "/v1/responses/resp_1/cancel": "POST",
+}
+
+
+@pytest.mark.parametrize("path", TAKEN)
+async def test_a_method_that_a_path_does_not_take_is_refused_with_those_that_it_does(
+    caller: Caller, http: aiohttp.ClientSession, path: str
+) -> None:
+    url, headers = caller.gateway.url + path, caller.headers("openai")
+    async with http.request("PATCH", url, headers=headers) as refused:
+        assert (refused.status, refused.headers["allow"]) == (405, TAKEN[path])
+        error = (await refused.json())["error"]
+        assert error["code"] == "method_not_allowed"
+    async with http.options(url, headers=headers) as told:
+        assert (told.status, told.headers["allow"], await told.read()) == (204, TAKEN[path], b"")
+
+
+@pytest.mark.parametrize("path", [path for path, taken in TAKEN.items() if "HEAD" in taken])
+async def test_head_is_answered_as_get_is_without_the_body(
+    caller: Caller, http: aiohttp.ClientSession, path: str
+) -> None:
+    """Load balancers ask so whether a worker lives; they got a 405 even from `/health/live`."""
+    url, headers = caller.gateway.url + path, caller.headers("openai")
+    async with http.get(url, headers=headers) as whole, http.head(url, headers=headers) as head:
+        assert head.status == whole.status
+        assert head.headers["content-type"] == whole.headers["content-type"]
+        assert await head.read() == b""
+        assert await whole.read() != b""
+
+
+async def test_after_a_head_the_connection_goes_on(gateway: RunningGateway) -> None:
+    """A body that nobody expects would be taken for the next answer."""
+    host, port = gateway._socket.getsockname()
+    reader, writer = await asyncio.open_connection(host, port)
+    first = b"HEAD /health/live HTTP/1.1\r\nhost: x\r\n\r\n"
+    second = b"GET /health/live HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    writer.write(first)
+    head = await reader.readuntil(b"\r\n\r\n")
+    writer.write(second)
+    rest = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert rest.startswith(b"HTTP/1.1 200 ")
+    assert rest.endswith(b'{"status":"live"}')
+
+
+async def test_head_needs_a_key_where_get_does(
+    gateway: RunningGateway, http: aiohttp.ClientSession
+) -> None:
+    for path in ("/v1/models", "/v1/files", "/v1/responses/resp_1"):
+        async with http.head(gateway.url + path) as refused:
+            assert (refused.status, await refused.read()) == (401, b"")
+
+
+async def test_a_path_that_is_none_takes_nothing(
+    caller: Caller, http: aiohttp.ClientSession
+) -> None:
+    for method in ("OPTIONS", "HEAD", "PATCH", "POST"):
+        url = caller.gateway.url + "/v1/nowhere"
+        async with http.request(method, url, headers=caller.headers("openai")) as refused:
+            assert refused.status == 404
+            assert "allow" not in refused.headers
+
+
+async def test_clients_with_the_others_base_url_are_told_so(
+    gateway: RunningGateway, shared_key: str, upstreams: Upstreams
+) -> None:
+    async with (
+        openai.AsyncOpenAI(base_url=gateway.url, api_key=shared_key) as gpt,
+        anthropic.AsyncAnthropic(base_url=f"{gateway.url}/v1", api_key=shared_key) as claude,
+    ):
+        with pytest.raises(openai.NotFoundError, match="ends with /v1") as bare:
+            await gpt.chat.completions.create(model=ENGINE_TARGET, messages=QUESTION)
+        with pytest.raises(openai.NotFoundError, match="ends with /v1"):
+            await gpt.responses.input_tokens.count(model=ENGINE_TARGET, input="Hi")
+        with pytest.raises(anthropic.NotFoundError, match="/v1 twice"):
+            await claude.messages.create(model=ENGINE_TARGET, max_tokens=9, messages=QUESTION)
+        with pytest.raises(openai.NotFoundError) as other:
+            await gpt.images.generate(prompt="A bridge")
+    assert bare.value.code == "unknown_url"
+    assert other.value.body["message"] == "There is nothing at this path."  # type: ignore[index]
+    assert untouched(upstreams)
+
+
+@pytest.mark.parametrize("body", [b"", b" \n"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/embeddings"])
+async def test_an_empty_body_is_called_empty(
+    caller: Caller, http: aiohttp.ClientSession, path: str, body: bytes
+) -> None:
+    url, headers = caller.gateway.url + path, caller.headers("openai")
+    async with http.post(url, data=body, headers=headers) as refused:
+        assert refused.status == 400
+        tree: Any = msgspec.json.decode(await refused.read())
+        assert tree["error"]["message"] == "The body is empty: send a JSON object."
