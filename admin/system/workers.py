@@ -14,6 +14,7 @@ from admin.sign_in import READING
 from admin.system.verdict import Verdict, judged, most_served, positions
 from gateway.oversight.access import Permission
 from gateway.oversight.workers import Standing, WorkerReport, age_s, standing
+from gateway.store.evidence.unended import Unended, UnendedReader
 from gateway.store.revisions import current
 from gateway.store.schema.version import newest_schema, schema_of
 from gateway.store.workers import WorkerTable
@@ -49,6 +50,8 @@ class WorkersPage(Struct, frozen=True):
     """Of targets whose breaker is not closed somewhere: target → worker → position."""
     targets: int
     read_us: int
+    left: tuple[Unended, ...] = ()
+    """Requests without an outcome, of workers that are gone; counted every few minutes."""
 
     @property
     def lost(self) -> int:
@@ -65,6 +68,7 @@ class WorkersReader:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._table = WorkerTable(services.database)
+        self._unended = UnendedReader(services.database, services.clock)
 
     async def read(self) -> WorkersPage:
         services = self._services
@@ -96,6 +100,7 @@ class WorkersReader:
             breakers=positions(here),
             targets=len({target for each in here for target in each.breakers}),
             read_us=now_us,
+            left=tuple(await self._unended.kept()),
         )
 
     async def one(self, worker: str) -> WorkerLine:

@@ -14,6 +14,8 @@ Position = tuple[int, int]
 
 START: Position = (1, 0)
 """Where a worker stands that a sink has never heard of."""
+RETIRED: Position = (1 << 60, 0)
+"""Where a worker stands whose name was retired: behind all that it could ever write."""
 
 
 class ProjectedRecord(Struct, frozen=True):

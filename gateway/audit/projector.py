@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.audit.frames import BadFrame
-from gateway.audit.projection import START, AuditSink, Position, ProjectedRecord
+from gateway.audit.projection import RETIRED, START, AuditSink, Position, ProjectedRecord
 from gateway.audit.recent import RecentRecords
 from gateway.audit.segments import (
     SegmentReader,
@@ -57,6 +57,8 @@ class Projector:
         self._moving = asyncio.Lock()
         self.records_total = 0
         self.healthy = True
+        self.is_retired = False
+        """Whether the name of this process's own worker was retired while it lived."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Project until `stop` is set, then once more; close the writer before setting it."""
@@ -113,6 +115,9 @@ class Projector:
                 self._positions = dict(await self._sink.positions())
             here = self._positions.get(worker, START)
             limit = self._durable().get(worker)
+            if here == RETIRED:
+                self.is_retired |= limit is not None
+                return stored
             if limit is not None and here >= limit:
                 return stored
             batch, there = await self._next(worker, here, limit)

@@ -31,6 +31,8 @@ CRASHED: Final = "worker_crashed"
 ERASED: Final = "content_erased"
 GONE: Final = "worker_gone"
 """Its worker never came back, and another one said so in its own log."""
+OF_WORKER: Final = "worker"
+"""Names, in an outcome's detail, the worker whose intent it closes: its log may be nowhere here."""
 _READ_AT_ONCE: Final = 500
 _OF_LINES: Final = ("batch", "line")
 _KEPT: Final = (

@@ -7,13 +7,14 @@ was not cut off is shown by what others hold: pass receipts or projected records
 import fcntl
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
 from gateway.audit.frames import BadFrame
+from gateway.audit.reckoning import OF_WORKER
 from gateway.audit.segments import (
     GENESIS,
     LOCK_NAME,
@@ -28,6 +29,7 @@ from gateway.audit.segments import (
 from gateway.types import AuditRecord, Receipt
 
 
+_PARCEL = "native_batch"
 _RECEIPT = re.compile(r"([a-z0-9][a-z0-9_-]{0,63})\.([0-9]{1,8})\.([0-9]{1,18})\.([0-9a-f]{64})")
 
 
@@ -42,6 +44,15 @@ class BadRecord(Struct, frozen=True):
     def __str__(self) -> str:
         place = f"worker {self.worker}, segment {self.segment}, offset {self.offset_bytes}"
         return f"{place}: {self.reason}"
+
+
+class OpenOf(Struct, frozen=True):
+    """Intents of one worker without an outcome."""
+
+    worker: str
+    intents: int
+    since_us: int
+    """When the oldest of them was written."""
 
 
 class VerifyReport(Struct, frozen=True):
@@ -59,6 +70,8 @@ class VerifyReport(Struct, frozen=True):
     bad: tuple[BadRecord, ...]
     notes: tuple[str, ...]
     """What is worth knowing and no damage, e.g. bytes of a write that a crash cut off."""
+    open_of: tuple[OpenOf, ...] = ()
+    """The open intents, by worker."""
 
     @property
     def ok(self) -> bool:
@@ -110,6 +123,7 @@ def verify_directory(directory: Path, expected: Iterable[Receipt] = ()) -> Verif
         contents=walk.contents,
         bad=tuple(walk.bad),
         notes=tuple(walk.notes),
+        open_of=walk.open_of(),
     )
 
 
@@ -158,14 +172,17 @@ class _Walk:
         self.stages = {"intent": 0, "outcome": 0, "admin": 0}
         self.bad: list[BadRecord] = []
         self.notes: list[str] = []
-        self.intents: dict[str, str] = {}
+        self.intents: dict[str, tuple[str, str, int]] = {}
+        """By leaf: of which request, in whose log, and when."""
         self.closed: set[str] = set()
         self.found: CheckedRecord | None = None
         self._wanted = wanted
-        self._unresolved: list[tuple[BadRecord, str, str]] = []
+        self._workers: set[str] = set()
+        self._unresolved: list[tuple[BadRecord, AuditRecord]] = []
 
     def check_worker(self, folder: Path, worker: str, awaited: dict[tuple[int, int], str]) -> None:
         """Walk a worker's chain to its end or to the first bad record, whichever comes first."""
+        self._workers.add(worker)
         is_live = _is_being_written(folder)
         numbers = list_segments(folder)
         if not numbers and not awaited:
@@ -192,11 +209,32 @@ class _Walk:
 
     def check_references(self) -> None:
         """Outcomes whose intent was not found before them: another worker may have had it."""
-        for bad, intent, request_id in self._unresolved:
-            if self.intents.get(intent) == request_id:
-                self.closed.add(intent)
+        elsewhere = 0
+        for bad, record in self._unresolved:
+            if self._is_of(record):
+                self.closed.add(record.intent)
+            elif record.intent not in self.intents and _may_be_elsewhere(record, self._workers):
+                elsewhere += 1
             elif bad.worker not in {known.worker for known in self.bad}:
                 self.bad.append(bad)
+        if elsewhere:
+            self.notes.append(
+                f"{elsewhere} outcomes are of intents in logs of other workers, which are not here"
+            )
+
+    def open_of(self) -> tuple[OpenOf, ...]:
+        """Intents without an outcome, by worker."""
+        found: dict[str, OpenOf] = {}
+        for leaf, (_, worker, utc_us) in self.intents.items():
+            if leaf not in self.closed:
+                known = found.get(worker) or OpenOf(worker, 0, utc_us)
+                oldest_us = min(known.since_us, utc_us)
+                found[worker] = OpenOf(worker, known.intents + 1, oldest_us)
+        return tuple(found[worker] for worker in sorted(found))
+
+    def _is_of(self, outcome: AuditRecord) -> bool:
+        known = self.intents.get(outcome.intent)
+        return known is not None and known[0] == outcome.request_id
 
     def _check_segment(
         self,
@@ -269,7 +307,7 @@ class _Walk:
         self.stages[record.stage] += 1
         self.contents += stored.content is not None
         if record.stage == "intent":
-            self.intents[leaf] = record.request_id
+            self.intents[leaf] = (record.request_id, worker, record.utc_us)
         elif record.stage == "outcome" and record.intent:
             self._resolve(worker, number, stored.offset_bytes, record)
         wanted = self._wanted
@@ -277,12 +315,17 @@ class _Walk:
             self.found = checked
 
     def _resolve(self, worker: str, number: int, offset_bytes: int, record: AuditRecord) -> None:
-        if self.intents.get(record.intent) == record.request_id:
+        if self._is_of(record):
             self.closed.add(record.intent)
             return
         reason = "the outcome names an intent that is not of its request"
-        bad = BadRecord(worker, number, offset_bytes, reason)
-        self._unresolved.append((bad, record.intent, record.request_id))
+        self._unresolved.append((BadRecord(worker, number, offset_bytes, reason), record))
+
+
+def _may_be_elsewhere(outcome: AuditRecord, here: Collection[str]) -> bool:
+    """Whether an outcome says that somebody else began: a vendor's parcel is read by any worker."""
+    worker = outcome.detail.get(OF_WORKER, "")
+    return worker not in here if worker else outcome.detail.get("path") == _PARCEL
 
 
 def _records_of(folder: Path, request_id: str, damage: BadRecord | None) -> tuple[AuditRecord, ...]:

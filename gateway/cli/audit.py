@@ -18,7 +18,8 @@ from gateway.audit.verify import VerifyReport, verify_directory, verify_receipt
 from gateway.cli.custody import CUSTODY, require_known
 from gateway.cli.damage import catch_up, end_if_damaged
 from gateway.cli.erasing import ERASING
-from gateway.cli.evidence import PROOFS
+from gateway.cli.evidence import PROOFS, open_line
+from gateway.cli.gone import gone
 from gateway.cli.keeping import KEEPING
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.configuration.reading import load_settings
@@ -40,7 +41,7 @@ def audit() -> None:
     """The audit log."""
 
 
-for _command in (*PROOFS, *CUSTODY, *ERASING, *KEEPING):
+for _command in (*PROOFS, *CUSTODY, *ERASING, *KEEPING, gone):
     audit.add_command(_command)
 
 
@@ -164,6 +165,8 @@ def _print_report(report: VerifyReport) -> None:
         f"{report.intents} intents, {report.outcomes} outcomes, "
         f"{report.admin_actions} admin actions, {report.open_intents} intents without an outcome"
     )
+    for left in report.open_of:
+        click.echo(open_line(left.worker, left.intents, left.since_us))
     for note in report.notes:
         click.echo(f"note: {note}")
     for bad in report.bad:

@@ -110,6 +110,12 @@ async def _row_of(parts: Integration, text: str) -> SequencedRecord:
     return row
 
 
+def open_line(worker: str, intents: int, since_us: int) -> str:
+    """How many intents of a worker have no outcome, and since when."""
+    since = datetime.fromtimestamp(since_us / 1e6, UTC).isoformat(timespec="seconds")
+    return f"open: worker {worker}: {intents} without an outcome, the oldest of {since}"
+
+
 @click.command()
 @config_option
 @asynchronous
@@ -141,6 +147,8 @@ async def fsck(config_file: Path) -> None:
                 click.echo(f"note: {unread} lines of the file with its checkpoints cannot be read")
             if bad is not None:
                 click.echo(f"BAD: {bad}")
+        for left in await parts.unended.read():
+            click.echo(open_line(left.worker, left.requests, left.since_us))
     click.echo("the log is whole" if is_whole else "THE LOG IS NOT WHOLE")
     sys.exit(0 if is_whole else 1)
 

@@ -30,6 +30,8 @@ class Soundness:
         """Why nothing may be done now; empty while the audit log can be added to."""
         if self._integration.problem:
             return "The audit log contradicts a signed checkpoint."
+        if self._integration.is_retired:
+            return "This worker's name was retired: nothing that it records is heard any more."
         return "" if self._evidence.healthy else "The audit log cannot be written."
 
     def problems(self) -> tuple[str, ...]:

@@ -11,11 +11,17 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from gateway.audit.projector import Projector
 from gateway.audit.reckoning import ERASED, GONE
 from gateway.audit.verify import verify_directory
+from gateway.cli.gone import gone_end
+from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.providers.scripted_parcels import ParcelFaults
+from gateway.store.engine import open_database
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.evidence.unended import Unended, UnendedReader
 from gateway.types import AuditRecord
 from tests.conformance.test_batches import ended, make
 from tests.faults.test_erased_at_vendors import Desk, asked
@@ -83,6 +89,7 @@ class Killed:
     """A batch that a worker had begun when it was killed."""
 
     def __init__(self, config_file: Path, key: str, batch_id: str) -> None:
+        self.config_file = config_file
         self.settings: Settings = load_settings(config_file)
         self.key = key
         self.batch_id = batch_id
@@ -231,3 +238,84 @@ async def test_a_line_that_was_erased_meanwhile_is_ended_by_the_other_too(
 def check_whole(left: Killed) -> None:
     report = verify_directory(left.settings.path(left.settings.audit.directory))
     assert (report.bad, report.open_intents) == ((), 0)
+
+
+@pytest.mark.postgres
+async def test_where_its_disk_is_lost_an_operator_ends_what_the_database_knows(
+    tmp_path: Path, postgres_server: Any, upstreams: Upstreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgres_server.create_migrated()
+    for module in ("retiring", "unended"):
+        monkeypatch.setattr(f"gateway.store.evidence.{module}.GONE_AFTER_S", 0.0)
+    monkeypatch.setattr("gateway.cli.gone.SETTLE_S", 1.0)
+    hold = asyncio.Event()
+    upstreams.openai.answer(structs.replace(TOKENS, hold=hold))
+    left = await killed(
+        *(tmp_path, url, upstreams, asking(4), lambda: len(live_calls(upstreams)) >= 4), managed=""
+    )
+    hold.set()
+    upstreams.openai.answer(TOKENS)
+    directory = left.settings.path(left.settings.audit.directory)
+    database = open_database(url)
+    sink = DatabaseAuditSink(database)
+    await Projector(directory, sink).catch_up()
+    begun = {each.request_id for each in await left.records()}
+    (directory / "w0").rename(tmp_path / "lost")
+    async with running(tmp_path, url, upstreams, managed="") as gateway:
+        batch, found = await left.ended(gateway)
+        (said,) = await until_counted(UnendedReader(database, SystemClock()))
+        order = [
+            "w0",
+            "--reason",
+            "its disk is lost",
+            "--yes",
+            "--config",
+            str(gateway.config_file),
+        ]
+        await asyncio.to_thread(gone_end.main, order, standalone_mode=False)
+    assert (batch.status, len(found)) == ("completed", 4)
+    assert (said.worker, said.requests) == ("w0", 4)
+    rows = [row.projected.record async for row in sink.records(AuditQuery(stage="outcome"))]
+    assert Counter(each.request_id for each in rows).most_common(1)[0][1] == 1
+    gone = [each for each in rows if each.error == GONE]
+    assert {each.request_id for each in gone} == begun
+    assert all(each.cost_microusd > 0 and each.detail["worker"] == "w0" for each in gone)
+    # Its disk comes back: nobody hears it, and nobody starts under its name.
+    (tmp_path / "lost").rename(directory / "w0")
+    assert await Projector(directory, sink).catch_up() == 0
+    with pytest.raises(AssertionError, match="instead of getting ready"):
+        async with process(left.config_file, "http://127.0.0.1:1"):
+            pass
+    await database.close()
+    postgres_server.drop(url)
+
+
+async def until_counted(reader: UnendedReader) -> list[Unended]:
+    """What is said on the page of workers, when the batch of the lines is over."""
+    async with asyncio.timeout(60):
+        while not (found := await reader.kept()):
+            await asyncio.sleep(0.1)
+    return found
+
+
+async def test_what_was_cut_off_is_not_called_erased_when_its_batch_is_over(
+    tmp_path: Path, database_url: str, upstreams: Upstreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that is over has no lines any more, as if they had been erased."""
+    hold = asyncio.Event()
+    upstreams.openai.answer(structs.replace(TOKENS, hold=hold))
+    monkeypatch.setattr("gateway.rhythm.GONE_WORKERS_S", 3600.0)
+    left = await killed(
+        *(tmp_path, database_url, upstreams, asking(3), lambda: len(live_calls(upstreams)) >= 3),
+        managed="",
+    )
+    hold.set()
+    upstreams.openai.answer(TOKENS)
+    async with running(tmp_path, database_url, upstreams, managed="") as gateway:
+        await left.ended(gateway)
+        gone = gateway.plane._integration._gone
+        assert gone is not None
+        for _ in range(2):
+            await gateway.does(gone.tend())
+    ends = await left.until_all_have_ended()
+    assert sorted(each.error for each in ends.values()) == ["", "", "", GONE, GONE, GONE]

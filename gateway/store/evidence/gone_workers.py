@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from gateway.audit.disk import Disk
 from gateway.audit.open_intents import OpenIntents
+from gateway.audit.projection import RETIRED
 from gateway.audit.reckoning import GONE, OpenIntent, closing, open_intents
 from gateway.audit.segments import LOCK_NAME, list_segments, list_workers, segment_path
 from gateway.audit.writer import SegmentedAuditLog
@@ -105,10 +106,13 @@ class GoneWorkers:
         await self._let_go()
         ended = 0
         known = {each.worker: each.seen_us for each in await self._workers.all()}
+        positions = await self._sink.positions()
         for worker in await asyncio.to_thread(list_workers, self._directory):
             here = await asyncio.to_thread(_end_of, self._directory / worker)
             if worker == self._log.worker or here is None or self._seen.get(worker) == here[:2]:
                 continue
+            if positions.get(worker) == RETIRED:
+                continue  # Whoever retired it ended what was known of it.
             last_us = max(known.get(worker, 0), here[2])
             if self._clock.utc_us() - last_us > GONE_AFTER_S * 1e6:
                 ended += await self._end(worker)

@@ -19,7 +19,7 @@ from gateway.audit.integrator import (
     TreeDamaged,
 )
 from gateway.audit.keys import KeyWrapper
-from gateway.audit.projection import START
+from gateway.audit.projection import RETIRED, START
 from gateway.audit.projector import ProjectionBroken, Projector
 from gateway.audit.segments import list_segments, segment_path
 from gateway.audit.writer import SegmentedAuditLog
@@ -32,6 +32,7 @@ from gateway.store.evidence.gone_workers import GoneWorkers, LinesLeft
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.tree import DatabaseAuditTrees
+from gateway.store.evidence.unended import UnendedReader
 from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event, logger
 from gateway.upkeep import Duty
@@ -66,6 +67,7 @@ class Integration:
         self.sink = DatabaseAuditSink(database, self.directory)
         self.trees = DatabaseAuditTrees(database)
         self._second = SecondContents(database)
+        self.unended = UnendedReader(database, clock)
         self.files = CheckpointFiles(settings.path(settings.audit.checkpoint_directory), Disk())
         if log is None:
             self.projector = Projector(self.directory, self.sink, batch_records=PROJECTION_RECORDS)
@@ -92,6 +94,11 @@ class Integration:
     def problem(self) -> str:
         """Why this log must not be added to; empty while all is well."""
         return self._integrator.problem if self._integrator else ""
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether somebody retired this worker's name: nobody reads what it writes any more."""
+        return self.projector.is_retired
 
     async def open(self) -> None:
         """Erase again what a backup brought back, project, and compare with what was signed.
@@ -131,7 +138,12 @@ class Integration:
         What was numbered had been synced. Going on would give places in the log a second time.
         """
         worker = self._settings.worker
-        segment, offset = (await self.sink.positions()).get(worker, START)
+        segment, offset = here = (await self.sink.positions()).get(worker, START)
+        if here == RETIRED:
+            raise StartupRefused(
+                f"audit worker {worker}: this name was retired (`gatewright audit gone end`), and"
+                " nothing that it writes would be heard; give the worker a new name"
+            )
         if offset == 0:
             # It stands before a segment that was not begun when it looked: the one before is done.
             segment, offset = segment - 1, 1
@@ -181,6 +193,7 @@ class Integration:
             *duties,
             Duty("open intents", rhythm.OPEN_INTENTS_S, ours, failed),
             Duty("gone workers", rhythm.GONE_WORKERS_S, gone, failed),
+            Duty("unended", rhythm.GONE_WORKERS_S, self.unended.count, failed),
         )
 
     async def drain(self) -> None:

@@ -27,7 +27,7 @@ from gateway.audit.entries import (
     entry_bytes,
 )
 from gateway.audit.keys import NONCE_BYTES, KeyWrapper, WrappedKey
-from gateway.audit.projection import START, Position, ProjectedRecord
+from gateway.audit.projection import RETIRED, START, Position, ProjectedRecord
 from gateway.audit.second import SECOND_SEGMENT, SECOND_SUFFIX
 from gateway.clock import Clock
 from gateway.errors import AuditUnavailable, NotReady
@@ -149,6 +149,8 @@ class DatabaseDevice:
             if self._position is None:
                 self._position = (await self._sink.positions()).get(self._worker, START)
             here = self._position
+            if here == RETIRED:
+                raise NotReady("this worker's name was retired")
             group = self._prepare(taken, here[1])
             there = (SECOND_SEGMENT, here[1] + len(taken))
             if await self._write(group, here, there):

@@ -170,3 +170,16 @@ audit_shippers = Table(
     Column("until_us", BigInteger, nullable=False),
 )
 """Which worker delivers to a sink now."""
+
+gone_workers = Table(
+    "gone_workers",
+    metadata,
+    Column("worker", String(100), primary_key=True),
+    Column("heard_us", BigInteger, nullable=False),
+    Column("requests", BigInteger, nullable=False),
+    Column("since_us", BigInteger, nullable=False),
+    Column("retired_us", BigInteger, nullable=False, server_default="0"),
+    Column("retired_by", Text, nullable=False, server_default=""),
+    Column("reason", Text, nullable=False, server_default=""),
+)
+"""Workers that left requests open, for longer than their own word is kept; and retired names."""

@@ -7,9 +7,11 @@ import msgspec
 import pytest
 
 from gateway.store.revisions import current
+from gateway.store.schema.audit import gone_workers
 from tests.admin import seeding
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener
+from tests.gateway.store.rows import filled
 
 
 pytestmark = pytest.mark.anyio
@@ -70,6 +72,26 @@ async def test_a_worker_that_falls_silent_is_lost_and_the_page_says_since_when(
 
     assert found["verdict"]["reasons"] == ["w0 counts as lost: it was last heard of 41 s ago."]
     assert "Lost: it was last heard of 41.2 s ago" in page
+
+
+async def test_what_a_gone_worker_left_open_is_said_with_how_to_end_it(
+    listener: Listener, browser: Browser
+) -> None:
+    await browser.sign_in()
+    now_us = listener.clock.utc_us()
+    heard_us, since_us = now_us - 7 * 3_600_000_000, now_us - 8 * 3_600_000_000
+    async with listener.database() as database, database.writing() as connection:
+        row = filled(gone_workers, worker="w7", heard_us=heard_us, requests=3, since_us=since_us)
+        await connection.execute(row)
+        await connection.execute(filled(gone_workers, worker="w8", retired_us=now_us))
+    (found,) = (await told(browser))["left"]
+    _, page = await browser.send("GET", "/system")
+
+    assert (found["worker"], found["requests"], found["since_us"]) == ("w7", 3, since_us)
+    assert "Worker w7, gone for 7 h" in page
+    assert "left 3 requests without an outcome" in page
+    assert "gatewright audit gone end w7" in page
+    assert "w8" not in page
 
 
 async def test_one_worker_tells_its_engines_breakers_and_metrics(

@@ -1,0 +1,140 @@
+"""Ends what a worker left open whose name is retired, by what the database has of it.
+
+Where its segments are out of reach nobody knows more. What a line's batch or its vendor is still
+busy with is left alone: it ends with that.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from msgspec import Struct, structs
+
+from gateway.audit.reckoning import ERASED, GONE, OF_WORKER, OpenIntent, closing
+from gateway.batching.parked_lines import OutcomeOf
+from gateway.clock import Clock
+from gateway.passage import NATIVE
+from gateway.ports import AuditLog
+from gateway.store.batching.lines import LineStore
+from gateway.store.batching.unsent_lines import UnsentLines
+from gateway.store.evidence.retiring import Retiring
+from gateway.types import AuditRecord
+
+
+UNDER_WAY: Final = frozenset({"running", "parked"})
+
+
+class LeftBehind(Struct, frozen=True):
+    """What a worker left, by what can be done about it."""
+
+    requests: int = 0
+    lines: int = 0
+    """Of batches, that went on without their intent or were erased."""
+    waiting: int = 0
+    """Lines that are under way with somebody else, or at a vendor."""
+    unreadable: int = 0
+    """Whose intent the database only knows the place of."""
+    since_us: int = 0
+    """When the oldest of all began."""
+
+
+class LeftOpen:
+    """Of one database; `audit` is where outcomes are written."""
+
+    def __init__(
+        self,
+        retiring: Retiring,
+        lines: LineStore,
+        unsent: UnsentLines,
+        *,
+        audit: AuditLog,
+        outcome_of: OutcomeOf,
+        clock: Clock,
+    ) -> None:
+        self._retiring = retiring
+        self._lines = lines
+        self._unsent = unsent
+        self._audit = audit
+        self._outcome_of = outcome_of
+        self._clock = clock
+
+    async def look(self, worker: str) -> LeftBehind:
+        """What there is; ends nothing."""
+        found = LeftBehind()
+        async for intent, outcome in self._open(worker):
+            found = _added(found, intent, outcome)
+        return found
+
+    async def end(self, worker: str, settle_s: float) -> LeftBehind:
+        """End what can be ended; lines at a second look, `settle_s` after the first.
+
+        What another worker wrote about a line a moment ago is in the database only then.
+
+        Raises:
+            AuditUnavailable, NotReady: some are still to be ended.
+        """
+        lines: set[str] = set()
+        async for intent, outcome in self._open(worker):
+            if intent is not None and outcome is not None and "batch" in outcome.detail:
+                lines.add(intent.record.request_id)
+        if lines:
+            await asyncio.sleep(settle_s)
+        found = LeftBehind()
+        async for intent, outcome in self._open(worker):
+            due = outcome
+            if due is not None and "batch" in due.detail and due.request_id not in lines:
+                due = None
+            if due is not None:
+                await self._end(due, worker)
+            found = _added(found, intent, due)
+        return found
+
+    async def _end(self, outcome: AuditRecord, worker: str) -> None:
+        if await self._outcome_of(outcome.organisation, outcome.request_id) is None:
+            detail = {**outcome.detail, OF_WORKER: worker}
+            await self._audit.append(structs.replace(outcome, detail=detail))
+
+    async def _open(
+        self, worker: str
+    ) -> AsyncIterator[tuple[OpenIntent | None, AuditRecord | None]]:
+        """Intents, None where one cannot be read, and their outcomes, None where one waits."""
+        async for projected in self._retiring.open(worker):
+            if not projected.raw_json:
+                yield None, None
+                continue
+            intent = OpenIntent(projected.record, projected.leaf_hash)
+            is_line = "batch" in intent.record.detail
+            yield intent, await self._of_line(intent) if is_line else self._closing(intent, GONE)
+
+    async def _of_line(self, intent: OpenIntent) -> AuditRecord | None:
+        detail = intent.record.detail
+        batch, number = detail["batch"], int(detail["line"])
+        state = (await self._lines.states(batch, [number])).get(number)
+        if state in UNDER_WAY:
+            return None
+        is_parked = detail.get("path") == NATIVE
+        if state is not None or not await self._lines.were_erased(batch, is_parked=is_parked):
+            return self._closing(intent, GONE)
+        outcome = structs.replace(self._closing(intent, ERASED), status="cancelled")
+        if not is_parked:
+            return outcome
+        debt = await self._unsent.debt(batch, number)
+        if debt == "unknown":
+            return None
+        return structs.replace(outcome, cost_microusd=0) if debt == "none" else outcome
+
+    def _closing(self, intent: OpenIntent, why: str) -> AuditRecord:
+        return closing(intent, self._clock.utc_us(), why)
+
+
+def _added(found: LeftBehind, intent: OpenIntent | None, outcome: AuditRecord | None) -> LeftBehind:
+    if intent is None:
+        return structs.replace(found, unreadable=found.unreadable + 1)
+    begun = intent.record
+    since_us = min(found.since_us or begun.utc_us, begun.utc_us)
+    found = structs.replace(found, since_us=since_us)
+    if outcome is None:
+        return structs.replace(found, waiting=found.waiting + 1)
+    if "batch" in begun.detail:
+        return structs.replace(found, lines=found.lines + 1)
+    return structs.replace(found, requests=found.requests + 1)

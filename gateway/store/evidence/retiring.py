@@ -1,0 +1,115 @@
+"""Retires the name of a worker whose disk is lost: what it had not projected is never heard again.
+
+That takes the place of the lock that proves a worker gone where its segments can be reached. Its
+place in the projection moves behind every segment in the transaction that says who wants it, so
+that nothing of it is numbered afterwards, whatever comes back, and what is open of it is known.
+"""
+
+from collections.abc import AsyncIterator
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+from msgspec import Struct
+from sqlalchemy import select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.audit.projection import RETIRED, Position, ProjectedRecord
+from gateway.audit.second import SECOND_SUFFIX
+from gateway.clock import Clock
+from gateway.errors import RequestInvalid
+from gateway.store.engine import Database
+from gateway.store.evidence.gone_workers import GONE_AFTER_S
+from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.evidence.unended import is_open_of
+from gateway.store.schema.audit import audit_positions, audit_records, gone_workers
+from gateway.store.speech import insert_into
+from gateway.store.workers import workers
+
+
+_AT_ONCE: Final = 500
+
+
+class Standing(Struct, frozen=True):
+    """What the database knows of a worker that is gone."""
+
+    position: Position
+    """Up to where its segments are projected."""
+    heard_us: int
+    """When it was last heard of; 0 where that is forgotten."""
+    retired_us: int
+    """0 unless its name is retired."""
+
+
+class Retiring:
+    """Of one database."""
+
+    def __init__(self, database: Database, sink: DatabaseAuditSink, clock: Clock) -> None:
+        self._database = database
+        self._sink = sink
+        self._clock = clock
+
+    async def standing(self, worker: str) -> Standing:
+        """How a worker stands.
+
+        Raises:
+            RequestInvalid: nothing of it ever reached the database, or it was heard of lately.
+        """
+        spoke = select(workers.c.seen_us).where(workers.c.worker == worker)
+        known = select(gone_workers).where(gone_workers.c.worker == worker)
+        async with self._database.reading() as connection:
+            seen_us = (await connection.execute(spoke)).scalar_one_or_none() or 0
+            row = (await connection.execute(known)).one_or_none()
+        position = (await self._sink.positions()).get(worker)
+        if position is None:
+            raise RequestInvalid(f"nothing of a worker {worker} ever reached this database")
+        if self._clock.utc_us() - seen_us < GONE_AFTER_S * 1e6:
+            raise RequestInvalid(f"worker {worker} was heard of less than a quarter of an hour ago")
+        heard_us = max(seen_us, row.heard_us if row is not None else 0)
+        return Standing(position, heard_us, row.retired_us if row is not None else 0)
+
+    async def retire(self, worker: str, standing: Standing, by: str, reason: str) -> None:
+        """Nothing of it is projected from now on; may be called again."""
+        if standing.retired_us:
+            return
+        now_us = self._clock.utc_us()
+        values = {"retired_us": now_us, "retired_by": by, "reason": reason}
+        row = {"worker": worker, "heard_us": standing.heard_us or now_us}
+        row |= {"requests": 0, "since_us": 0}
+        async with self._database.writing() as connection:
+            for name in (worker, worker + SECOND_SUFFIX):
+                await self._leave_behind(connection, name)
+            mine = update(gone_workers).where(gone_workers.c.worker == worker)
+            if not (await connection.execute(mine.values(**values))).rowcount:
+                new = insert_into(self._database.kind, gone_workers).values(**row, **values)
+                await connection.execute(new)
+
+    async def _leave_behind(self, connection: AsyncConnection, name: str) -> None:
+        segment, offset = RETIRED
+        place = {"segment": segment, "offset_bytes": offset}
+        mine = update(audit_positions).where(audit_positions.c.worker == name)
+        if not (await connection.execute(mine.values(**place))).rowcount:
+            new = insert_into(self._database.kind, audit_positions).values(worker=name, **place)
+            await connection.execute(new)
+
+    async def open(self, worker: str) -> AsyncIterator[ProjectedRecord]:
+        """Its intents without an outcome, however old; those that cannot be read have no bytes."""
+        columns = audit_records.c
+        key = tuple_(columns.organisation, columns.sequence)
+        place = ("", 0)
+        while True:
+            query = (
+                select(columns.organisation, columns.sequence)
+                .where(is_open_of(worker, columns), key > place)
+                .order_by(columns.organisation, columns.sequence)
+                .limit(_AT_ONCE)
+            )
+            async with self._database.reading() as connection:
+                rows = [tuple(row) for row in (await connection.execute(query)).all()]
+            for organisation, some in groupby(rows, itemgetter(0)):
+                found = await self._sink.numbered(organisation, [number for _, number in some])
+                for each in sorted(found, key=lambda row: row.sequence):
+                    yield each.projected
+            if len(rows) < _AT_ONCE:
+                return
+            place = rows[-1]
