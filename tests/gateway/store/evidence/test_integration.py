@@ -1,5 +1,6 @@
 """Checkpoints: signed when due, also when idle, and never against what was signed before."""
 
+import errno
 import shutil
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -183,6 +184,35 @@ async def test_what_was_signed_is_also_kept_outside_the_database(local: Ledgered
         organisation: (await checkpoints(local, organisation))[-1]
         for organisation in ("acme", "globex")
     }
+
+
+async def test_a_disk_that_is_full_while_a_checkpoint_is_exported_stops_no_signing(
+    local: Ledgered,
+) -> None:
+    """Half a line may be left there; the next one begins on a line of its own."""
+
+    class FullDisk(Disk):
+        is_full = True
+
+        def append_durably(self, path: Path, data: bytes) -> None:
+            if self.is_full:
+                super().append_durably(path, data[: len(data) // 2])
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().append_durably(path, data)
+
+    disk = FullDisk()
+    local.files = CheckpointFiles(local.files.directory, disk)
+    await local.write(0, 3)
+    for _ in range(2):
+        await local.sign()
+    disk.is_full = False
+    await local.sign()
+    signed = await checkpoints(local)
+    assert len(signed) == 3
+    assert local.files.newest_of_all()["acme"] == signed[-1]
+    lines = list(local.files.every("acme"))
+    assert lines == [None] * (len(lines) - 1) + [signed[-1]]
+    await local.integrator().check()
 
 
 async def test_a_restored_old_backup_is_noticed_and_nothing_is_signed(local: Ledgered) -> None:
