@@ -22,6 +22,7 @@ from gateway.clock import Clock
 
 
 SIGNERS_NAME = "signers.jsonl"
+OTHERS_NAME = "other-machines.keys"
 _SEED_BYTES = 32
 
 
@@ -129,9 +130,17 @@ def read_signers(folder: Path) -> list[WrappedSigner]:
 
 
 def verifier_keys(directory: Path) -> list[str]:
-    """The keys that verify what any worker with segments in this directory ever signed."""
+    """The keys that verify what any worker with segments in this directory ever signed.
+
+    And those of `OTHERS_NAME` there: of workers on other machines, one a line, from an operator.
+    """
     workers = list_workers(directory) if directory.is_dir() else []
-    return [line.verifier_key for worker in workers for line in read_signers(directory / worker)]
+    own = [line.verifier_key for worker in workers for line in read_signers(directory / worker)]
+    try:
+        others = (directory / OTHERS_NAME).read_text("utf-8", "replace").split()
+    except FileNotFoundError:
+        others = []
+    return [*own, *(key for key in others if key not in own)]
 
 
 def _short_hash(name: str, public: bytes) -> bytes:

@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, insert, select, update
 
-from gateway.audit.checkpoints import Signer, open_signer, read_signers
+from gateway.audit.checkpoints import (
+    OTHERS_NAME,
+    Signer,
+    open_signer,
+    read_signers,
+    verifier_keys,
+)
 from gateway.audit.disk import Disk
 from gateway.audit.fsck import BadLog, check_log
 from gateway.audit.integrator import (
@@ -23,7 +29,13 @@ from gateway.audit.integrator import (
     TreeDamaged,
 )
 from gateway.audit.merkle import OpenTree, consistency_path, inclusion_path
-from gateway.audit.offline import check_consistency, open_checkpoint, parse_key
+from gateway.audit.offline import (
+    Wrong,
+    check_consistency,
+    check_pack,
+    open_checkpoint,
+    parse_key,
+)
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
@@ -331,6 +343,36 @@ async def test_a_checkpoint_signed_with_another_key_is_found(local: Ledgered) ->
     assert bad is not None
     assert "not signed by the log's key" in bad.reason
     assert bad.sequence == 0
+
+
+async def test_a_worker_of_another_machine_is_known_by_the_key_that_an_operator_put_there(
+    local: Ledgered, tmp_path: Path
+) -> None:
+    """Its segments lie elsewhere, and with them its key; its checkpoints are in this database."""
+    await local.write(0, 3)
+    there = tmp_path / "another machine" / "w1"
+    signer = open_signer(there, "gatewright-test/w1", KEYS, local.clock, Disk())
+    local.clock.advance(60.0)
+    await local.integrator(signer).sign_due()
+    await local.sign()
+
+    async def checked() -> BadLog | None:
+        rows, signed = local.sink.records(AuditQuery(organisation="acme")), await checkpoints(local)
+        keys = verifier_keys(local.directory)
+        return (await check_log("acme", rows, signed, local.trees, keys))[1]
+
+    bad = await checked()
+    assert "not signed by the log's key" in str(bad)
+    await local.pack(tmp_path / "pack.zip", 1, 4)
+    with pytest.raises(Wrong, match="not signed by the log's key"):
+        check_pack(tmp_path / "pack.zip", verifier_keys(local.directory))
+
+    file = local.directory / OTHERS_NAME
+    file.write_text("".join(f"{key}\n" for key in verifier_keys(there.parent)))
+    assert await checked() is None
+    assert check_pack(tmp_path / "pack.zip", verifier_keys(local.directory))["checkpoints"] == 2
+    file.write_bytes(b"\xff nonsense\n")
+    assert "not an Ed25519 key" in str(await checked())
 
 
 @pytest.mark.parametrize("number", [1, 2, 255, 256, 257, 400])
