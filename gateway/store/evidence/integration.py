@@ -25,7 +25,7 @@ from gateway.audit.segments import list_segments, segment_path
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
-from gateway.errors import StartupRefused
+from gateway.errors import NotReady, StartupRefused
 from gateway.store.engine import Database
 from gateway.store.evidence.cut_off import CutOff
 from gateway.store.evidence.gone_workers import GoneWorkers, LinesLeft
@@ -127,6 +127,9 @@ class Integration:
             return
         try:
             await self.integrator().check()
+            # What a crash left unsigned, before requests come: they would be served first.
+            with suppress(NotReady):
+                await self.integrator().sign_grown()
         except (LogForked, TreeDamaged) as error:
             raise StartupRefused(f"audit: {error}") from error
         if self._cut_off is not None:
