@@ -145,8 +145,8 @@ class LogChecker:
             trees = DatabaseAuditTrees(database)
             tree = (await trees.trees()).get(organisation)
             self._count_all = tree.size if tree else 0
-            signed = list(await trees.between(organisation, 0, 2**62))
-            chosen = spread(signed, NOTES_MAX)
+            total, some = await trees.spread(organisation, 0, 2**62, NOTES_MAX)
+            chosen = with_newest(some, await trees.latest(organisation, 1))
             chosen += self._exported(organisation)
             sink = DatabaseAuditSink(database, directory)
             rows = self._counted(sink.records(AuditQuery(organisation=organisation)))
@@ -155,7 +155,7 @@ class LogChecker:
         finally:
             await database.close()
         ended = self._end(organisation, count, len(chosen), str(bad) if bad else "")
-        return msgspec.structs.replace(ended, checkpoints_all=len(signed))
+        return msgspec.structs.replace(ended, checkpoints_all=total)
 
     def _exported(self, organisation: str) -> list[SignedCheckpoint]:
         """The newest one outside the database: a restored backup does not bring it back."""
@@ -184,8 +184,8 @@ class LogChecker:
         )
 
 
-def spread(signed: Sequence[SignedCheckpoint], count: int) -> list[SignedCheckpoint]:
-    """At most so many, evenly over all of them, the first and the last among them."""
-    if len(signed) <= count:
-        return list(signed)
-    return [signed[round(number * (len(signed) - 1) / (count - 1))] for number in range(count)]
+def with_newest(
+    chosen: Sequence[SignedCheckpoint], newest: Sequence[SignedCheckpoint]
+) -> list[SignedCheckpoint]:
+    """Some that were chosen evenly, oldest first, and the newest, which may not be among them."""
+    return [*chosen, *(each for each in newest if each not in chosen[-1:])]

@@ -10,7 +10,7 @@ from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
-from admin.audit.checking import Checked, LogChecker, Running, spread
+from admin.audit.checking import Checked, LogChecker, Running, with_newest
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from gateway.audit import offline
@@ -64,7 +64,9 @@ class IntegrityReader:
 
     async def read(self, organisation: str) -> Integrity:
         now_us = self._services.clock.utc_us()
-        signed = await self._trees.between(organisation, now_us - 30 * _DAY_US, now_us + _DAY_US)
+        newest = await self._trees.latest(organisation, _NEWEST)
+        month = now_us - 30 * _DAY_US, now_us + _DAY_US
+        _, growth = await self._trees.spread(organisation, *month, _POINTS)
         tree = (await self._trees.trees()).get(organisation)
         directory = self._services.settings.path(self._services.settings.audit.directory)
         keys = await asyncio.to_thread(verifier_keys, directory)
@@ -72,8 +74,8 @@ class IntegrityReader:
         running = self._checker.running
         return Integrity(
             tree.size if tree else 0,
-            signed[: -_NEWEST - 1 : -1],
-            spread(signed, _POINTS),
+            newest,
+            with_newest(growth, newest[:1]),
             [Key(text, *text.split("+", 2)[:2]) for text in keys],
             await self._checker.last(organisation),
             running,

@@ -105,13 +105,15 @@ class DatabaseAuditTrees:
         return question(answer)
 
     async def newest(self, organisation: str) -> SignedCheckpoint | None:
+        return next(iter(await self.latest(organisation, 1)), None)
+
+    async def latest(self, organisation: str, limit: int) -> list[SignedCheckpoint]:
+        """The last that were signed, newest first."""
         columns = audit_checkpoints.c
         query = select(audit_checkpoints).where(columns.organisation == organisation)
         async with self._database.reading() as connection:
-            row = (
-                await connection.execute(query.order_by(columns.signed_us.desc()).limit(1))
-            ).one_or_none()
-        return SignedCheckpoint(*row) if row else None
+            rows = await connection.execute(query.order_by(columns.signed_us.desc()).limit(limit))
+            return [SignedCheckpoint(*row) for row in rows]
 
     async def newest_of_all(self) -> dict[str, SignedCheckpoint]:
         columns, other = audit_checkpoints.c, audit_checkpoints.alias()

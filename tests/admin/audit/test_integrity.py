@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from sqlalchemy import delete, select, update
 
-from admin.audit.checking import spread
+from admin.audit.checking import with_newest
 from gateway.audit.integrator import SignedCheckpoint
 from gateway.oversight.workers import WorkerReport
+from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.schema.audit import audit_records, audit_tiles
 from gateway.store.workers import WorkerTable
 from tests.admin.chromium import window
@@ -114,11 +115,29 @@ async def test_a_log_that_was_tampered_with_is_named_on_every_page(
     assert "The log is not whole" in page
 
 
-def test_signatures_are_verified_over_the_whole_time_when_there_are_too_many() -> None:
-    signed = [SignedCheckpoint("acme", number, number, b"", "") for number in range(1001)]
-    chosen = spread(signed, 11)
-    assert [each.size for each in chosen] == list(range(0, 1001, 100))
-    assert spread(signed[:5], 11) == signed[:5]
+async def test_of_a_month_of_checkpoints_the_page_and_the_check_read_some(
+    world: World, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """86,400 a month: never all of them at once, and the newest is always among those read."""
+
+    async def all_of_them(*_: object) -> list[SignedCheckpoint]:
+        raise AssertionError
+
+    await world.sign()
+    monkeypatch.setattr(DatabaseAuditTrees, "between", all_of_them)
+    monkeypatch.setattr("admin.audit.checking.NOTES_MAX", 1)
+    for _ in range(3):
+        world.listener.clock.advance(60.0)
+        await world.sign()
+    assert (await checked(browser))["checkpoints_all"] >= 4
+    answer, _ = await browser.send("GET", PAGE)
+    assert answer.status == 200
+    async with world.listener.database() as database:
+        latest = await DatabaseAuditTrees(database).latest("acme", 2)
+    assert latest[0].signed_us > latest[1].signed_us
+    assert with_newest(latest[1:], latest[:1]) == latest[::-1]
+    assert with_newest(latest[::-1], latest[:1]) == latest[::-1]
+    assert with_newest([], latest[:1]) == latest[:1]
 
 
 async def test_the_rooms_stand_at_every_width_without_a_fault(world: World) -> None:
