@@ -40,6 +40,7 @@ WRONG: Final = "That is not right, or there were too many tries: wait a little a
 TRIES_MAX: Final = 10
 TRIES_FOR_S: Final = 300.0
 NAMES_MAX: Final = 10_000
+NAME_CHARS_MAX: Final = 64
 BEGINNING: Final = recording(PUBLIC, "session.began")
 PROVING: Final = recording(SIGNED_IN, "session.proved")
 
@@ -84,7 +85,8 @@ class Credentials:
 
     async def person_of(self, form: SignIn) -> str | None:
         """The name of whoever the form proves."""
-        name = form.name.strip() or TOKEN_PERSON.name
+        # Nobody's name is longer, and the brake remembers what was tried.
+        name = form.name.strip()[:NAME_CHARS_MAX] or TOKEN_PERSON.name
         if not self._brake.may_try(name):
             return None
         if form.name:

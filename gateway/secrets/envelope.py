@@ -20,6 +20,8 @@ from gateway.secrets.sources import SecretSource
 
 KEY_BYTES = 32
 FINGERPRINT_LENGTH = 8
+_DIFFERENT_MIN = 12
+"""So many different bytes 32 random ones have, all but certainly; zeros and examples do not."""
 _NONCE_BYTES = 12
 _VERSION = b"\x01"
 
@@ -84,7 +86,7 @@ def load_master_key(source: SecretSource, key: str = "master_key") -> MasterKey:
 
 
 def key_bytes(text: str, key: str) -> bytes:
-    """32 bytes from base64; raises ConfigurationInvalid."""
+    """32 bytes from base64, none of them guessable; raises ConfigurationInvalid."""
     text = text.strip().replace("-", "+").replace("_", "/")
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
@@ -92,6 +94,9 @@ def key_bytes(text: str, key: str) -> bytes:
         raw = b""
     if len(raw) != KEY_BYTES:
         raise ConfigurationInvalid("secret", key, f"must be {KEY_BYTES} bytes in base64")
+    if len(set(raw)) < _DIFFERENT_MIN:
+        reason = "is an example, not a random key: make one with `gatewright init`"
+        raise ConfigurationInvalid("secret", key, reason)
     return raw
 
 

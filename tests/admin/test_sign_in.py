@@ -10,6 +10,7 @@ from litestar import Litestar
 from admin.access import COOKIE
 from admin.app import BODY_BYTES_MAX
 from admin.protection import SAFE_METHODS, SECURITY_HEADERS
+from admin.sign_in import Brake
 from gateway.store.identity.people import ABSOLUTE_S, IDLE_S
 from tests.admin.listener import Browser, Listener, browsing
 
@@ -84,6 +85,23 @@ async def test_an_overlong_form_is_refused(browser: Browser) -> None:
     answer, _ = await browser.send("POST", "/sign-in", body=body, content_type=kind)
 
     assert answer.status == 413
+
+
+async def test_what_is_tried_as_a_name_is_not_remembered_however_long(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten thousand names of two megabytes would be more memory than there is."""
+    remembered: list[str] = []
+
+    def may_try(_: Brake, name: str) -> bool:
+        remembered.append(name)
+        return True
+
+    monkeypatch.setattr(Brake, "may_try", may_try)
+    answer, _ = await browser.send("POST", "/sign-in", {"name": "n" * 1_000_000, "password": "p"})
+
+    assert answer.status == 401
+    assert [len(name) for name in remembered] == [64]
 
 
 async def test_the_cookie_is_closed_to_scripts_and_other_sites(browser: Browser) -> None:

@@ -88,8 +88,9 @@ def test_a_key_file_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
 def test_a_key_may_come_from_the_environment_in_either_alphabet(encode: object) -> None:
     assert callable(encode)
-    raw = bytes([251, 255]) * 16
+    raw = bytes(range(224, 256))
     text = encode(raw).decode().rstrip("=")
+    assert {"-", "_"} & {*text} or {"+", "/"} & {*text}
     key = load_master_key(EnvironmentSecret({"KEY": text}, "KEY"))
     assert key.key_id == MasterKey(Secret(raw)).key_id
 
@@ -103,3 +104,11 @@ def test_what_is_no_key_of_32_bytes_is_refused_and_not_repeated(text: str) -> No
     assert text not in str(caught.value)
     with pytest.raises(ValueError, match="32 bytes"):
         MasterKey(Secret(b"short"))
+
+
+@pytest.mark.parametrize("raw", [bytes(32), b"k" * 32, b"0123456789a" * 2 + b"0123456789"])
+def test_a_key_that_anybody_would_guess_is_refused(raw: bytes) -> None:
+    text = base64.b64encode(raw).decode()
+    with pytest.raises(ConfigurationInvalid, match="not a random key") as caught:
+        load_master_key(EnvironmentSecret({"KEY": text}, "KEY"), "secrets.master_key")
+    assert text not in str(caught.value)
