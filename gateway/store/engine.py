@@ -11,11 +11,11 @@ from typing import Any
 
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
-from sqlalchemy.exc import ArgumentError, IntegrityError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from gateway.errors import ConfigurationInvalid, NotReady
+from gateway.errors import ConfigurationInvalid, NotReady, RequestInvalid
 from gateway.patience import may_wait
 from gateway.store.speech import DatabaseKind, Faults, away, cut_off
 
@@ -62,6 +62,7 @@ class Database:
 
         Raises:
             NotReady: the database cannot be reached or does not answer.
+            RequestInvalid: a value is one that it cannot hold, such as a text with a NUL.
         """
         with _Translated(self._away):
             async with self.engine.connect() as connection, connection.begin():
@@ -74,6 +75,7 @@ class Database:
         Raises:
             NotReady: the database cannot be reached or does not answer, and whether a commit
                 took effect is then unknown; or too many others write, and nothing was begun.
+            RequestInvalid: as `reading`.
         """
         if self.kind == "postgresql":
             with _Translated(self._away):
@@ -117,6 +119,7 @@ class Database:
 
         Raises:
             NotReady: the database cannot be reached or does not answer.
+            RequestInvalid: a value is one that it cannot hold, such as a text with a NUL.
         """
         with _Translated(self._away):
             if driver is not None:
@@ -180,7 +183,10 @@ async def driver_of(connection: AsyncConnection) -> Any:
 
 
 class _Translated:
-    """Turns a lost database into `NotReady`; a violated constraint stays what it is."""
+    """Turns a lost database into `NotReady`; a violated constraint stays what it is.
+
+    A value that it cannot hold is no outage: asked again, it would be refused again.
+    """
 
     __slots__ = ("_away",)
 
@@ -193,8 +199,18 @@ class _Translated:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, IntegrityError):
             return
+        if _is_unkeepable(error):
+            raise RequestInvalid("this holds what no database keeps") from error
         if isinstance(error, self._away):
             raise NotReady("the database does not answer", retry_after_s=1.0) from error
+
+
+def _is_unkeepable(error: BaseException | None) -> bool:
+    """PostgreSQL's data exceptions (SQLSTATE 22), and what its driver cannot even send."""
+    cause = getattr(error, "orig", None)
+    state = str(getattr(cause, "sqlstate", None) or "")
+    unsent = isinstance(getattr(cause, "__cause__", None), ValueError)
+    return isinstance(error, DBAPIError) and (unsent or state.startswith("22"))
 
 
 def parse_url(url: str) -> URL:

@@ -9,13 +9,16 @@ import asyncio
 import json
 import os
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
 import pytest
 from structlog.testing import capture_logs
+from yarl import URL
 
 from tests.conformance.strict_types import whole_flaws
 from tests.faults.envelopes import LEAK
@@ -377,3 +380,38 @@ def _flaw(kind: str, status: int, raw: bytes, body: bytes) -> str:
     leaks = LEAK.findall(raw.decode())
     # A model that nobody knows is called by its name.
     return "leak" if b"Traceback" in raw or any(each.encode() not in body for each in leaks) else ""
+
+
+NUL = quote("batch_a\x00b", safe="")
+NAMED_WITH_NUL = (
+    *("/v1/decisions/{}", "/v1/files/{}", "/v1/files/{}/content", "/v1/files?after={}"),
+    *("/v1/batches/{}", "/v1/batches?after={}", "/v1/messages/batches/{}"),
+    *("/v1/messages/batches/{}/results", "/v1/messages/batches?after_id={}"),
+)
+
+
+@pytest.mark.postgres
+async def test_a_name_that_no_database_keeps_names_nothing_and_is_no_outage(
+    tmp_path: Path,
+    upstreams: Upstreams,
+    http: aiohttp.ClientSession,
+    database_maker: Callable[[str], tuple[str, Callable[[], None]]],
+) -> None:
+    """PostgreSQL has no NUL in texts: callers were told to come again, which would never help."""
+    url, end = database_maker("postgresql")
+    async with RunningGateway(tmp_path, url, upstreams) as gateway:
+        headers = {"authorization": f"Bearer {await gateway.issue_key()}"}
+        asked: list[tuple[str, str, bytes | None]] = [
+            (path, path.format(NUL), None) for path in NAMED_WITH_NUL
+        ]
+        order = {"input_file_id": "a\x00b", "endpoint": "/v1/chat/completions"}
+        made = msgspec.json.encode(order | {"completion_window": "24h"})
+        kept = {"model": ENGINE_TARGET, "input": "hi", "previous_response_id": "resp_\x00"}
+        asked.append(("a batch", "/v1/batches", made))
+        asked.append(("a response", "/v1/responses", msgspec.json.encode(kept)))
+        for name, path, body in asked:
+            target = URL(f"{gateway.url}{path}", encoded=True)
+            method = "GET" if body is None else "POST"
+            async with http.request(method, target, headers=headers, data=body) as answer:
+                assert 400 <= answer.status < 500, (name, answer.status)
+    end()

@@ -2,17 +2,18 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import select, text, update
 from sqlalchemy.exc import IntegrityError
 
-from gateway.errors import ConfigurationInvalid, NotReady
+from gateway.errors import ConfigurationInvalid, NotReady, RequestInvalid
 from gateway.patience import patience
 from gateway.store import engine
 from gateway.store.engine import Database, open_database, parse_url
-from gateway.store.schema.tables import revisions
+from gateway.store.schema.tables import organisations, revisions
 
 
 pytestmark = pytest.mark.anyio
@@ -70,6 +71,26 @@ async def test_a_broken_reference_is_an_error_on_both_databases(database_url: st
                 " VALUES ('none', 'w', 'W', 0)"
             )
     await database.close()
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("name", "created_us"), [("a\x00b", 0), ("n", 2**63), ("n", "no number"), ("\ud800", 0)]
+)
+async def test_what_no_database_keeps_is_refused_and_is_no_outage(
+    database_maker: Callable[[str], tuple[str, Callable[[], None]]], name: str, created_us: object
+) -> None:
+    """A caller who was told to come again would come again for ever."""
+    url, end = database_maker("postgresql")
+    database = open_database(url)
+    row = {"name": name, "title": "T", "time_zone": "UTC", "created_us": created_us}
+    with pytest.raises(RequestInvalid, match="no database keeps"):
+        async with database.writing() as connection:
+            await connection.execute(organisations.insert(), row)
+    async with database.reading() as connection:
+        assert (await connection.execute(select(organisations))).all() == []
+    await database.close()
+    end()
 
 
 async def test_a_transaction_that_fails_leaves_nothing(database_url: str) -> None:
