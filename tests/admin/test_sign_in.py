@@ -145,6 +145,16 @@ async def test_a_session_in_constant_use_ends_too(listener: Listener, browser: B
     assert not await browser.is_signed_in()
 
 
+async def test_a_clock_that_goes_back_makes_no_session_last_longer(
+    listener: Listener, browser: Browser
+) -> None:
+    await browser.sign_in()
+    listener.clock.jump(-20.0)
+    assert await browser.is_signed_in()
+    listener.clock.jump(-3600.0)
+    assert not await browser.is_signed_in()
+
+
 async def test_signing_out_ends_the_session_for_whoever_copied_the_cookie(
     listener: Listener, browser: Browser
 ) -> None:

@@ -240,7 +240,7 @@ class PeopleStore:
         return {row.name: row.time_zone for row in rows}
 
     async def begin(self, name: str, proved_ago_s: float | None = 0.0) -> str:
-        """A new session, proved so long ago (None: nobody knows when); its id is told once."""
+        """A new session, proved so long ago (None: nobody knows); its id is told once."""
         session_id = secrets.token_urlsafe(32)
         now_us = self._clock.utc_us()
         ago_us = now_us if proved_ago_s is None else round(proved_ago_s * _US)
@@ -272,10 +272,9 @@ class PeopleStore:
             named = select(people).where(people.c.name == row["person"])
             found = (await connection.execute(named)).mappings().one_or_none()
             given = await _grants_of(connection, [row["person"]])
-        is_over = now_us - row["seen_us"] > IDLE_S * _US or (
-            now_us - row["began_us"] > ABSOLUTE_S * _US
-        )
-        if is_over:
+        idle_us, age_us = now_us - row["seen_us"], now_us - row["began_us"]
+        # One that began after now would outlast its limit by as much as the clock went back.
+        if idle_us > IDLE_S * _US or not -_SEEN_EVERY_US <= age_us <= ABSOLUTE_S * _US:
             await self.end(session_id)
             return None
         person = next((each for each in known if each.name == row["person"]), None)
