@@ -11,13 +11,14 @@ from typing import Final
 from msgspec import Struct, structs
 
 from gateway.audit.reckoning import ERASED, GONE, OF_WORKER, OpenIntent, closing
-from gateway.batching.parked_lines import OutcomeOf
+from gateway.batching.parked_lines import OutcomeOf, late_cost
 from gateway.clock import Clock
 from gateway.passage import NATIVE
 from gateway.ports import AuditLog
 from gateway.store.batching.lines import LineStore
 from gateway.store.batching.unsent_lines import UnsentLines
 from gateway.store.evidence.retiring import Retiring
+from gateway.store.money.late_bookings import LateBookings
 from gateway.types import AuditRecord
 
 
@@ -47,6 +48,7 @@ class LeftOpen:
         lines: LineStore,
         unsent: UnsentLines,
         *,
+        late: LateBookings,
         audit: AuditLog,
         outcome_of: OutcomeOf,
         clock: Clock,
@@ -54,6 +56,7 @@ class LeftOpen:
         self._retiring = retiring
         self._lines = lines
         self._unsent = unsent
+        self._late = late
         self._audit = audit
         self._outcome_of = outcome_of
         self._clock = clock
@@ -84,13 +87,16 @@ class LeftOpen:
             due = outcome
             if due is not None and "batch" in due.detail and due.request_id not in lines:
                 due = None
-            if due is not None:
-                await self._end(due, worker)
+            if due is not None and intent is not None:
+                await self._end(intent.record, due, worker)
             found = _added(found, intent, due)
         return found
 
-    async def _end(self, outcome: AuditRecord, worker: str) -> None:
+    async def _end(self, begun: AuditRecord, outcome: AuditRecord, worker: str) -> None:
         if await self._outcome_of(outcome.organisation, outcome.request_id) is None:
+            if outcome.error == ERASED and begun.detail.get("path") == NATIVE:
+                # What it held is not written off with its worker's leases.
+                await self._late.book(late_cost(begun, outcome.cost_microusd))
             detail = {**outcome.detail, OF_WORKER: worker}
             await self._audit.append(structs.replace(outcome, detail=detail))
 

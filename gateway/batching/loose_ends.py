@@ -15,15 +15,12 @@ from msgspec import structs
 
 from gateway.audit.open_intents import OpenIntents, OpenLine
 from gateway.audit.reckoning import CRASHED, ERASED, GONE, OpenIntent, closing, read_intents
-from gateway.batching.parked_lines import OutcomeOf, ParkedLines
+from gateway.batching.parked_lines import OutcomeOf, ParkedLines, late_cost
 from gateway.clock import Clock
-from gateway.identity import accounts_of
-from gateway.money.budgets import account_of_end_user
 from gateway.passage import NATIVE
 from gateway.ports import AuditLog
 from gateway.store.batching.lines import LineStore
 from gateway.store.batching.unsent_lines import UnsentLines
-from gateway.store.money.late_bookings import LateCost
 from gateway.telemetry import Event, logger
 from gateway.types import AuditRecord
 
@@ -130,16 +127,12 @@ class LooseEnds:
                 outcome = structs.replace(outcome, cost_microusd=0, detail=detail)
             await self._charge(begun, outcome.cost_microusd)
         await self._audit.append(outcome)
-        self._parked.give_up(outcome.request_id, outcome.cost_microusd)
+        await self._parked.give_up(outcome.request_id, outcome.cost_microusd)
         return True
 
     async def _charge(self, begun: AuditRecord, cost_microusd: int) -> None:
         """Before it is on record: after a crash in between both are done, each once."""
-        accounts = accounts_of(begun.organisation, begun.workspace, begun.project, begun.key_id)
-        if begun.subject:
-            accounts += (account_of_end_user(begun.organisation, begun.subject),)
-        late = LateCost(begun.request_id, accounts, cost_microusd, begun.utc_us)
-        await self._parked.charge(late)
+        await self._parked.charge(late_cost(begun, cost_microusd))
 
 
 class LeftByGone(LooseEnds):

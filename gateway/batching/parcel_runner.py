@@ -139,7 +139,7 @@ class ParcelRunner:
     async def close(self) -> None:
         """Leave parcels where they are; whoever comes next goes on with them."""
         await self._moving.cancel()
-        self._lines.let_go()
+        await self._lines.let_go()
         try:
             await self._store.keep(self._holder, is_leaving=True)
         except NotReady:

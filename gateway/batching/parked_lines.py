@@ -6,8 +6,9 @@ more, the line's true cost is booked all the same, since the vendor has been ask
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from gateway.batches import Batch, LineEnd
 from gateway.batching.lines import FAILURES_MAX, Later, LineJourneys, Parked
@@ -19,14 +20,23 @@ from gateway.batching.parking import (
     remnant_of,
 )
 from gateway.clock import Clock
-from gateway.errors import AuditUnavailable, BudgetExhausted, GatewrightError, RequestInvalid
+from gateway.errors import (
+    AuditUnavailable,
+    BudgetExhausted,
+    GatewrightError,
+    NotReady,
+    RequestInvalid,
+)
+from gateway.identity import accounts_of
 from gateway.metrics import Metrics
+from gateway.money.budgets import account_of_end_user
 from gateway.parcels import VendorResult
 from gateway.ports import Ledger
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.lines import Claim
 from gateway.store.batching.parcels import ParcelStore, ParkedLine
 from gateway.store.money.late_bookings import LateBookings, LateCost
+from gateway.store.money.parked_money import ParkedMoney, Stake
 from gateway.telemetry import Event, logger
 from gateway.types import AuditRecord, Reservation
 
@@ -37,6 +47,15 @@ Said = VendorResult | GatewrightError
 """What a vendor said of a line, or why it said nothing."""
 
 
+class Purse(Struct, frozen=True):
+    """Where money of parked lines is kept beside the ledger."""
+
+    late: LateBookings
+    parked: ParkedMoney
+    stake: Callable[[str, Reservation], Stake]
+    """What a request's reservation holds."""
+
+
 class ParkedLines:
     """Lines that wait, as far as this worker holds money for them."""
 
@@ -45,7 +64,7 @@ class ParkedLines:
         store: ParcelStore,
         journeys: LineJourneys,
         ledger: Ledger,
-        late: LateBookings,
+        purse: Purse,
         clock: Clock,
         *,
         metrics: Metrics,
@@ -55,7 +74,7 @@ class ParkedLines:
         self._store = store
         self._journeys = journeys
         self._ledger = ledger
-        self._late = late
+        self._purse = purse
         self._clock = clock
         self._metrics = metrics
         self._outcome_of = outcome_of
@@ -69,7 +88,9 @@ class ParkedLines:
         """A line waits from now on; raises NotReady, and may then be called again."""
         ticket = parked.ticket
         raw = encode_ticket(ticket)
-        if await self._store.park(claim, key, ticket.provider, ticket.target, raw):
+        stake = self._purse.stake(ticket.request_id, ticket.reservation)
+        also = self._purse.parked.noting(stake)
+        if await self._store.park(claim, key, ticket.provider, ticket.target, raw, also):
             self._held[ticket.request_id] = ticket.reservation
         else:
             gone = GatewrightError("The line was taken over by another worker.")
@@ -91,9 +112,15 @@ class ParkedLines:
             if isinstance(ticket, Remnant):
                 await self._lose(batch, key, vendor_id, line, ticket)
                 continue
-            if ticket.request_id not in self._held:
-                self._held[ticket.request_id] = await self._reserved(ticket)
             held.append((line, ticket))
+        await self._drop_lost([ticket.request_id for _, ticket in held])
+        stakes: list[Stake] = []
+        for _, ticket in held:
+            if ticket.request_id not in self._held:
+                reservation = await self._reserved(ticket)
+                self._held[ticket.request_id] = reservation
+                stakes.append(self._purse.stake(ticket.request_id, reservation))
+        await self._purse.parked.note(stakes)
         return held
 
     async def end(
@@ -110,6 +137,7 @@ class ParkedLines:
         lines = await self._store.lines(batch.batch_id, key, numbers)
         held = await self.hold(batch, key, vendor_id, lines)
         await self._store.begin_ending(batch.batch_id, numbers)
+        await self._begin_ending([ticket.request_id for _, ticket in held])
         found = await asyncio.gather(
             *(
                 self._ended(batch, vendor_id, line, ticket, said[line.line.number])
@@ -127,29 +155,63 @@ class ParkedLines:
             if isinstance(end, LineEnd):
                 self._metrics.count_line(end.state)
         await self._store.end(batch.batch_id, key, ends)
+        ended = [ticket.request_id for line, ticket in held if line.line.number in ends]
+        await self._purse.parked.forget(ended)
         if failure is not None:
             raise failure
 
     async def charge(self, late: LateCost) -> None:
-        """A line is gone: book what is owed where an earlier process gave its money back.
+        """A line is gone: book what is owed where its money is not held here any more.
+
+        It is not where an earlier process gave it back, or had it taken by a write-off. Where that
+        counted it as spent, it is paid.
 
         Raises:
             NotReady: the database does not answer; it may then be asked again.
         """
-        if late.cost_microusd and late.request_id not in self._held:
-            await self._late.book(late)
+        request_id = late.request_id
+        await self._drop_lost([request_id])
+        paid = await self._purse.parked.begin_ending([request_id])
+        if late.cost_microusd and request_id not in self._held and not paid:
+            await self._purse.late.book(late)
 
-    def give_up(self, request_id: str, cost_microusd: int) -> None:
-        """A line is gone, and its outcome is written: book what that says on what is held."""
+    async def give_up(self, request_id: str, cost_microusd: int) -> None:
+        """A line is gone, and its outcome is written: book what that says on what is held.
+
+        Raises:
+            NotReady: it is booked, but the database does not know that yet; that errs upwards.
+        """
         reservation = self._held.pop(request_id, None)
         if reservation is not None:
             self._ledger.settle(reservation, cost_microusd)
+        await self._purse.parked.forget([request_id])
 
-    def let_go(self) -> None:
+    async def let_go(self) -> None:
         """Give back what is set aside: this worker leaves, and the next one holds it again."""
+        with suppress(NotReady):  # Then its leases are written off, but for what is noted here.
+            await self._purse.parked.let_go()
         held, self._held = self._held, {}
         for reservation in held.values():
             self._ledger.release(reservation)
+
+    async def _drop_lost(self, request_ids: Sequence[str]) -> None:
+        """Of those lines, forget what was set aside in a lease that is written off by now."""
+        staked = {
+            request_id
+            for request_id in request_ids
+            if (held := self._held.get(request_id)) is not None
+            and self._purse.stake(request_id, held).slices
+        }
+        if staked:
+            for request_id in staked - await self._purse.parked.known(staked):
+                self._ledger.release(self._held.pop(request_id))
+
+    async def _begin_ending(self, request_ids: Sequence[str]) -> None:
+        """From here on a crash counts as spent what is set aside for these lines."""
+        for request_id in await self._purse.parked.begin_ending(request_ids):
+            # It crashed right here before: what was set aside then is spent.
+            self._ledger.release(self._held[request_id])
+            self._held[request_id] = await self._ledger.reserve((), 0)
 
     async def _ended(
         self, batch: Batch, vendor_id: str, line: ParkedLine, ticket: Ticket, said: Said
@@ -191,11 +253,13 @@ class ParkedLines:
         number = line.line.number
         self._log.warning(Event.BATCH_FAILED, batch=batch.batch_id, error_class="TicketUnreadable")
         await self._store.begin_ending(batch.batch_id, [number])
+        await self._purse.parked.begin_ending([remnant.request_id])
         if not remnant.request_id:
             now_us = self._clock.utc_us()
             remnant = structs.replace(remnant, request_id=self._new_request_id(now_us))
         end = await self._lost(batch, vendor_id, line, remnant)
         await self._store.end(batch.batch_id, key, {number: end})
+        await self._purse.parked.forget([remnant.request_id])
         self._metrics.count_line(end.state)
 
     async def _lost(
@@ -224,3 +288,11 @@ class ParkedLines:
             return await self._ledger.reserve(kept.accounts, kept.amount_microusd, left_s)
         except BudgetExhausted:
             return await self._ledger.reserve(kept.accounts, 0, left_s)
+
+
+def late_cost(begun: AuditRecord, cost_microusd: int) -> LateCost:
+    """What a request costs whose reservation is gone, by its intent."""
+    accounts = accounts_of(begun.organisation, begun.workspace, begun.project, begun.key_id)
+    if begun.subject:
+        accounts += (account_of_end_user(begun.organisation, begun.subject),)
+    return LateCost(begun.request_id, accounts, cost_microusd, begun.utc_us)

@@ -23,7 +23,7 @@ from gateway.batching.forgetting import Forgetting
 from gateway.batching.lines import LineJourneys
 from gateway.batching.loose_ends import LOOK_S, LeftByGone, LooseEnds
 from gateway.batching.parcel_runner import ParcelRunner, ParcelShare
-from gateway.batching.parked_lines import OutcomeOf, ParkedLines
+from gateway.batching.parked_lines import OutcomeOf, ParkedLines, Purse
 from gateway.batching.pipeline import BatchPipeline
 from gateway.batching.runner import BatchRunner, Share, Stores
 from gateway.clock import Clock
@@ -35,7 +35,7 @@ from gateway.metrics import Metrics
 from gateway.oversight.deeds import Deeds
 from gateway.parcels import ParcelService
 from gateway.pipeline import Pipeline
-from gateway.ports import AuditLog, Dialect, Ledger, Provider
+from gateway.ports import AuditLog, Dialect, Provider
 from gateway.providers.registry import parcel_service
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.batching.batches import BatchStore
@@ -49,8 +49,12 @@ from gateway.store.custody.kept_content import KeptContent
 from gateway.store.engine import Database
 from gateway.store.glance import Waiting
 from gateway.store.money.late_bookings import LateBookings
+from gateway.store.money.leased_ledger import LeasedLedger
+from gateway.store.money.parked_money import ParkedMoney, Stake
+from gateway.store.money.slices import NO_WINDOW, HeldSlice
 from gateway.telemetry import Event, logger
 from gateway.threads import US_PER_DAY
+from gateway.types import Reservation
 from gateway.upkeep import Duty
 
 
@@ -75,7 +79,7 @@ class Means(Struct, frozen=True):
     dialects: Mapping[str, Dialect]
     """By endpoint."""
     providers: Mapping[str, Provider]
-    ledger: Ledger
+    ledger: LeasedLedger
     outcome_of: OutcomeOf
     deeds: Deeds
     log: SegmentedAuditLog
@@ -125,7 +129,11 @@ class Batches:
             ParcelStore(means.database, means.clock),
             self._journeys,
             means.ledger,
-            LateBookings(means.database, means.clock),
+            Purse(
+                LateBookings(means.database, means.clock),
+                ParkedMoney(means.database, means.clock, means.ledger.holder),
+                partial(_stake, means.ledger),
+            ),
             means.clock,
             metrics=means.metrics,
             outcome_of=means.outcome_of,
@@ -246,3 +254,20 @@ class Batches:
         if self._means.settings.batches.enabled:
             await self._runner.close()
             await self._parcels.close()
+
+
+def _stake(ledger: LeasedLedger, request_id: str, reservation: Reservation) -> Stake:
+    """What a parked line holds, and of which slices."""
+    pots = ledger.book.pots(reservation) if reservation.amount_microusd else ()
+    slices = [pot for pot in pots if isinstance(pot, HeldSlice)]
+    return Stake(
+        request_id,
+        ledger.holder,
+        reservation.amount_microusd,
+        reservation.leased_until_us,
+        tuple(
+            (each.limit.key, each.window_start_us)
+            for each in slices
+            if each.window_start_us != NO_WINDOW
+        ),
+    )

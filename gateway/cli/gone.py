@@ -24,6 +24,7 @@ from gateway.store.engine import Database, open_database
 from gateway.store.evidence.retiring import Retiring
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.unended import UnendedReader
+from gateway.store.money.late_bookings import LateBookings
 from gateway.store.schema.version import require_newest_schema
 
 
@@ -66,7 +67,13 @@ async def gone_end(config_file: Path, worker: str, reason: str, *, yes: bool) ->
         with _proved_gone(settings.path(settings.audit.directory) / worker, worker):
             retiring, deeds = Retiring(database, sink, clock), Deeds(log, clock)
             stores = LineStore(database, clock), UnsentLines(database, clock)
-            left = LeftOpen(*(retiring, *stores), audit=log, outcome_of=sink.outcome, clock=clock)
+            left = LeftOpen(
+                *(retiring, *stores),
+                late=LateBookings(database, clock),
+                audit=log,
+                outcome_of=sink.outcome,
+                clock=clock,
+            )
             standing = await retiring.standing(worker)
             if not yes:
                 click.echo(_told(await left.look(worker)))

@@ -213,6 +213,10 @@ class ReservationBook:
                 overrun = True
         return overrun
 
+    def pots(self, reservation: Reservation) -> tuple[Pot, ...]:
+        """Where an open reservation's money is set aside; nowhere once it has ended."""
+        return tuple(self._open.get(reservation.reservation_id, ((), 0, 0))[0])
+
     def expire(self, now_us: int) -> int:
         """Give back what nobody ended within its lease; the number of such reservations."""
         if now_us < self._next and not self._expired:

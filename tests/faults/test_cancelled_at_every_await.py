@@ -169,7 +169,7 @@ class InProcess:
     async def check(self) -> None:
         """Nothing reserved: what a cancelled request leaves behind runs on, shielded, and ends."""
         async with asyncio.timeout(30):
-            while self.plane._ledger._book._open:
+            while self.plane._ledger.book._open:
                 await asyncio.sleep(0.005)
         assert all(part.reserved == 0 for part in self.plane._ledger._slices.values())
 

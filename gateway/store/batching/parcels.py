@@ -1,6 +1,6 @@
 """Parcels in the database: lines that wait for a vendor, put together, and where each parcel is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -70,9 +70,18 @@ class ParcelStore:
         self._clock = clock
 
     async def park(
-        self, claim: Claim, key: ContentKey, provider: str, target: str, ticket: bytes
+        self,
+        claim: Claim,
+        key: ContentKey,
+        provider: str,
+        target: str,
+        ticket: bytes,
+        also: Callable[[AsyncConnection], Awaitable[None]] | None = None,
     ) -> bool:
-        """A claimed line waits from now on; False where it is not this claim's any more."""
+        """A claimed line waits from now on; False where it is not this claim's any more.
+
+        `also` is done in the same transaction.
+        """
         number = claim.line.number
         row = {
             "batch_id": claim.batch.batch_id,
@@ -98,6 +107,8 @@ class ParcelStore:
                 )
                 return (await connection.execute(mine)).first() is not None
             await connection.execute(parked_lines.insert(), row)
+            if also is not None:
+                await also(connection)
         return True
 
     async def loose(self, holder: str, old_us: int) -> list[Loose]:

@@ -65,13 +65,13 @@ class LeasedLedger:
     ) -> None:
         self._leases = leases
         self._clock = clock
-        self._holder = LeaseHolder(worker, secrets.token_hex(8))
+        self.holder = LeaseHolder(worker, secrets.token_hex(8))
         self._slice_microusd = slice_microusd
         self._flush_every_s = flush_every_s
         self._pause_s = flush_every_s / 8
         self._patience_s = patience_s
         self._pauses = round(patience_s / self._pause_s)
-        self._book = ReservationBook(reservation_lease_s)
+        self.book = ReservationBook(reservation_lease_s)
         self._slices: dict[BudgetKey, HeldSlice] = {}
         self._templates: dict[BudgetKey, Limit] = {}
         """Limits of each end user, by `user:ORG/*`."""
@@ -93,7 +93,7 @@ class LeasedLedger:
 
     async def start(self) -> None:
         """Write off what an earlier run left, learn limits, begin to report; raises NotReady."""
-        await self._leases.write_off(self._holder)
+        await self._leases.write_off(self.holder)
         await self.refresh()
         self._flusher = asyncio.create_task(self._flush_forever(), name="ledger-flush")
         self._flusher.add_done_callback(self._stop_reporting)
@@ -151,7 +151,7 @@ class LeasedLedger:
             ):
                 slices = await self._fill(accounts, amount_microusd)
                 break
-        return self._book.open(slices, accounts, amount_microusd, now_us, lease_s)
+        return self.book.open(slices, accounts, amount_microusd, now_us, lease_s)
 
     def limits_end_users(self, organisation: str) -> bool:
         """Whether each end user of this organisation has a limit."""
@@ -159,12 +159,12 @@ class LeasedLedger:
         return any(account == template for account, _ in self._templates)
 
     def settle(self, reservation: Reservation, cost_microusd: int) -> Settlement:
-        if self._book.close(reservation, cost_microusd):
+        if self.book.close(reservation, cost_microusd):
             self._hurry.set()  # The other workers must hear of an overrun soon.
         return settlement(reservation, cost_microusd)
 
     def release(self, reservation: Reservation) -> Settlement:
-        self._book.close(reservation, 0)
+        self.book.close(reservation, 0)
         return settlement(reservation, 0)
 
     def left_microusd(self, accounts: tuple[str, ...]) -> int | None:
@@ -179,7 +179,7 @@ class LeasedLedger:
             NotReady: the database does not answer; nothing is lost by that.
         """
         async with self._exchanging:
-            self._book.expire(self._clock.utc_us())
+            self.book.expire(self._clock.utc_us())
             claims = []
             for part in self._slices.values():
                 quiet = part.count_quiet()
@@ -334,7 +334,7 @@ class LeasedLedger:
             self._slices[claim.key].is_unsure = True
         until_s = self._clock.monotonic_s() + self._leases.lease_us / 1e6
         grants: Mapping[BudgetKey, Grant] = {
-            grant.key: grant for grant in await self._leases.exchange(self._holder, claims)
+            grant.key: grant for grant in await self._leases.exchange(self.holder, claims)
         }
         for claim in claims:
             part, grant = self._slices[claim.key], grants.get(claim.key)

@@ -27,6 +27,7 @@ from gateway.store.money.budget_rows import (
     write_leases,
 )
 from gateway.store.money.end_users import END_USERS_MAX, EndUserRows
+from gateway.store.money.parked_money import given_back
 from gateway.store.money.slices import (
     Budget,
     Claim,
@@ -213,7 +214,7 @@ class LeaseTable:
         return grants
 
     async def write_off(self, holder: LeaseHolder) -> None:
-        """Count as spent what earlier runs of this worker left unreported.
+        """Count as spent what earlier runs of this worker left unreported, but for parked lines.
 
         Raises:
             NotReady: the database does not answer.
@@ -291,8 +292,9 @@ class LeaseTable:
             if is_own and is_current:
                 own[lease.key] = lease
                 continue
+            parked = await given_back(connection, lease, now_us)
             if is_current:
-                state[lease.key] = without(budget, lease)
+                state[lease.key] = without(budget, lease, parked)
             await connection.execute(
                 delete(budget_leases).where(
                     budget_leases.c.account == lease.account,

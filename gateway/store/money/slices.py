@@ -105,12 +105,16 @@ def roll(budget: Budget, now_us: int) -> Budget:
     return Budget(budget.limit, start_us, 0, 0, budget.zone_since_us, budget.begun_us)
 
 
-def without(budget: Budget, lease: Lease) -> Budget:
-    """The budget after a lease was written off: its outstanding part counts as spent."""
+def without(budget: Budget, lease: Lease, parked_microusd: int = 0) -> Budget:
+    """The budget after a lease was written off: its outstanding part counts as spent.
+
+    But for what was set aside for parked lines: whoever ends those pays for them then.
+    """
     outstanding = lease.outstanding_microusd
+    lost = max(outstanding - parked_microusd, 0)
     return replace(
         budget,
-        spent_microusd=budget.spent_microusd + outstanding,
+        spent_microusd=budget.spent_microusd + lost,
         leased_microusd=budget.leased_microusd - outstanding,
     )
 

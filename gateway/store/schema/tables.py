@@ -260,6 +260,24 @@ late_bookings = Table(
 )
 """Requests whose cost was added to budgets by itself, and not through a lease: once each."""
 
+parked_money = Table(
+    "parked_money",
+    metadata,
+    Column("request_id", Text, primary_key=True),
+    Column("account", _ACCOUNT, primary_key=True),
+    Column("window_kind", _WINDOW, primary_key=True),
+    Column("incarnation", String(32), primary_key=True),
+    Column("worker", _WORKER, nullable=False),
+    Column("window_start_us", BigInteger, nullable=False),
+    Column("amount_microusd", BigInteger, nullable=False),
+    Column("until_us", BigInteger, nullable=False),
+    Column("is_ending", Integer, nullable=False),
+    Index(None, "worker", "incarnation", "account", "window_kind"),
+)
+"""What of a lease is set aside for a parked line. Where the lease is written off it goes back, and
+whoever ends the line pays for it then; but with `is_ending` it counts as spent, because the line's
+cost may be booked already."""
+
 rate_limits = Table(
     "rate_limits",
     metadata,

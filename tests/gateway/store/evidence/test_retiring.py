@@ -22,6 +22,7 @@ from gateway.store.evidence.retiring import Retiring
 from gateway.store.evidence.second_device import DatabaseDevice
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.evidence.unended import UnendedReader
+from gateway.store.money.late_bookings import LateBookings
 from gateway.store.schema.audit import gone_workers
 from gateway.store.schema.batches import batch_lines, batches
 from gateway.store.workers import WorkerTable, workers
@@ -91,6 +92,7 @@ class Lost:
             left = LeftOpen(
                 *(self.retiring, LineStore(self.database, clock)),
                 UnsentLines(self.database, clock),
+                late=LateBookings(self.database, clock),
                 audit=log,
                 outcome_of=self.sink.outcome,
                 clock=clock,

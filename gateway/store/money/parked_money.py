@@ -1,0 +1,135 @@
+"""What lines that wait for a vendor hold of a worker's leases, so that a crash does not take it.
+
+A lease that is written off counts as spent, since nobody knows what became of it. Of parked lines
+it is known: their tickets outlive the worker, and whoever ends them books what they cost. So what
+was set aside for them goes back, unless they were just about to end.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+
+from msgspec import Struct
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.clock import Clock
+from gateway.money.budgets import BudgetKey
+from gateway.store.engine import Database
+from gateway.store.money.slices import Lease, LeaseHolder
+from gateway.store.schema.tables import parked_money
+from gateway.store.speech import DatabaseKind, insert_into
+
+
+_MONEY = parked_money.c
+
+
+class Stake(Struct, frozen=True):
+    """What a parked line's reservation holds, and of which slices of one run of a worker."""
+
+    request_id: str
+    holder: LeaseHolder
+    amount_microusd: int
+    until_us: int
+    slices: tuple[tuple[BudgetKey, int], ...]
+    """Each with the beginning of its window."""
+
+
+class ParkedMoney:
+    """Of one database, for one run of a worker."""
+
+    def __init__(self, database: Database, clock: Clock, holder: LeaseHolder) -> None:
+        self._database = database
+        self._clock = clock
+        self.holder = holder
+
+    async def note(self, stakes: Sequence[Stake]) -> None:
+        """Money was set aside for lines that were parked before; raises NotReady."""
+        if any(stake.slices for stake in stakes):
+            async with self._database.writing() as connection:
+                for stake in stakes:
+                    await _note(connection, self._database.kind, stake)
+
+    def noting(self, stake: Stake) -> Callable[[AsyncConnection], Awaitable[None]]:
+        """The same in a transaction of somebody else's."""
+        return lambda connection: _note(connection, self._database.kind, stake)
+
+    async def known(self, request_ids: Collection[str]) -> set[str]:
+        """For which of these lines this run still holds money; raises NotReady."""
+        mine = select(_MONEY.request_id).where(self._mine(request_ids)).distinct()
+        async with self._database.reading() as connection:
+            return set((await connection.execute(mine)).scalars())
+
+    async def begin_ending(self, request_ids: Collection[str]) -> set[str]:
+        """What they cost is about to be booked: from now on a crash counts it as spent.
+
+        Gives those that an earlier run was about to end when it crashed: they are paid for.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        theirs = select(_MONEY.request_id).where(
+            _MONEY.request_id.in_(request_ids),
+            _MONEY.incarnation != self.holder.incarnation,
+            _MONEY.is_ending == 1,
+        )
+        async with self._database.writing() as connection:
+            change = update(parked_money).where(self._mine(request_ids))
+            await connection.execute(change.values(is_ending=1))
+            return set((await connection.execute(theirs)).scalars())
+
+    async def forget(self, request_ids: Collection[str]) -> None:
+        """They have ended, and are booked; raises NotReady.
+
+        What an earlier run held for them stays until its lease is written off.
+        """
+        ended = and_(_MONEY.request_id.in_(request_ids), _MONEY.is_ending == 1)
+        either = or_(self._mine(request_ids), ended)
+        async with self._database.writing() as connection:
+            await connection.execute(delete(parked_money).where(either))
+
+    async def let_go(self) -> None:
+        """This run gives back all it holds in good order; raises NotReady."""
+        past = _MONEY.until_us <= self._clock.utc_us()
+        own = _MONEY.incarnation == self.holder.incarnation
+        async with self._database.writing() as connection:
+            await connection.execute(delete(parked_money).where(or_(own, past)))
+
+    def _mine(self, request_ids: Collection[str]) -> ColumnElement[bool]:
+        return and_(
+            _MONEY.request_id.in_(request_ids), _MONEY.incarnation == self.holder.incarnation
+        )
+
+
+async def _note(connection: AsyncConnection, kind: DatabaseKind, stake: Stake) -> None:
+    if stake.slices:
+        rows = [
+            {
+                "request_id": stake.request_id,
+                "account": key.account,
+                "window_kind": key.window,
+                "incarnation": stake.holder.incarnation,
+                "worker": stake.holder.worker,
+                "window_start_us": start_us,
+                "amount_microusd": stake.amount_microusd,
+                "until_us": stake.until_us,
+                "is_ending": 0,
+            }
+            for key, start_us in stake.slices
+        ]
+        await connection.execute(insert_into(kind, parked_money).on_conflict_do_nothing(), rows)
+
+
+async def given_back(connection: AsyncConnection, lease: Lease, now_us: int) -> int:
+    """What parked lines held of a lease that is written off; from now on they hold nothing."""
+    held = and_(
+        _MONEY.account == lease.account,
+        _MONEY.window_kind == lease.window_kind,
+        _MONEY.worker == lease.worker,
+        _MONEY.incarnation == lease.incarnation,
+        _MONEY.is_ending == 0,
+    )
+    query = select(func.coalesce(func.sum(_MONEY.amount_microusd), 0)).where(
+        held, _MONEY.window_start_us == lease.window_start_us, _MONEY.until_us > now_us
+    )
+    amount = int((await connection.execute(query)).scalar_one())
+    await connection.execute(delete(parked_money).where(held))
+    return amount

@@ -1,0 +1,160 @@
+"""What parked lines hold of a lease goes back when that is written off, and else nothing does."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.clock import StoppedClock
+from gateway.money.budgets import Limit
+from gateway.store.engine import Database, open_database
+from gateway.store.money.leased_ledger import LeasedLedger
+from gateway.store.money.leases import LeaseTable
+from gateway.store.money.parked_money import ParkedMoney, Stake
+from gateway.store.money.slices import Budget, Lease, LeaseHolder, without
+from gateway.types import Reservation
+from tests.gateway.store.money.test_leased_ledger import ORG, PATH, ledger_on, state_of
+
+
+pytestmark = pytest.mark.anyio
+LIMIT = 10_000
+HELD, LEASE_S = 700, 60.0
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = open_database(database_url)
+    yield database
+    await database.close()
+
+
+class World:
+    """A worker that set money aside for lines, and then is not there any more."""
+
+    def __init__(self, database: Database) -> None:
+        self.clock = StoppedClock()
+        self.table = LeaseTable(database, self.clock, lease_s=LEASE_S)
+        self.first = ledger_on(self.table, self.clock)
+        self._database = database
+        self.money = ParkedMoney(database, self.clock, self.first.holder)
+        self.later = ParkedMoney(database, self.clock, LeaseHolder("w1", "next"))
+
+    async def begin(self) -> None:
+        await self.table.set_limit(Limit(ORG[0], LIMIT))
+        await self.first.start()
+
+    async def park(self, name: str, amount: int = HELD) -> Reservation:
+        reservation = await self.first.reserve(PATH, amount)
+        await self.money.note([self.stake(name, reservation)])
+        return reservation
+
+    def stake(self, name: str, reservation: Reservation) -> Stake:
+        pots = self.first.book.pots(reservation)
+        slices = tuple((pot.limit.key, 0) for pot in pots)
+        until_us = reservation.leased_until_us
+        amount = reservation.amount_microusd
+        return Stake(name, self.first.holder, amount, until_us, slices)
+
+    async def killed(self) -> tuple[int, int]:
+        """What is spent and leased once its next run has begun."""
+        await self._stop()
+        await ledger_on(self.table, self.clock).start()
+        spent, leased, _ = await state_of(self.table)
+        return spent, leased
+
+    async def _stop(self) -> None:
+        """Without a word to the database."""
+        flusher = self.first._flusher
+        assert flusher is not None
+        flusher.cancel()
+
+
+@pytest.fixture
+async def world(database: Database) -> World:
+    world = World(database)
+    await world.begin()
+    return world
+
+
+async def test_what_parked_lines_held_is_not_lost_in_a_crash(world: World) -> None:
+    await world.park("a")
+    await world.park("b", 300)
+    await world.first.reserve(PATH, 40)  # Under way when it crashed: of that nobody knows.
+    assert await world.killed() == (40, 0)
+    assert await world.later.known(["a", "b"]) == set()
+
+
+async def test_nor_where_somebody_else_finds_the_lease_over(world: World) -> None:
+    await world.park("a")
+    world.clock.advance(LEASE_S + 31)
+    other = ledger_on(world.table, world.clock, "w2")
+    await other.start()
+    other.settle(await other.reserve(PATH, LIMIT), 5)
+    await other.flush()
+    assert (await state_of(world.table))[0] == 5
+    assert await world.money.known(["a"]) == set()  # If it is alive, it sets money aside again.
+
+
+async def test_a_line_that_was_about_to_end_counts_as_spent_and_as_paid(world: World) -> None:
+    await world.park("a")
+    await world.park("b")
+    assert await world.money.begin_ending(["a"]) == set()
+    assert await world.killed() == (HELD, 0)
+    assert await world.later.begin_ending(["a", "b"]) == {"a"}
+    await world.later.forget(["a"])
+    assert await world.later.begin_ending(["a", "b"]) == set()
+
+
+async def test_a_line_that_has_ended_holds_nothing(world: World) -> None:
+    reservation = await world.park("a")
+    await world.money.begin_ending(["a"])
+    world.first.settle(reservation, 250)
+    await world.money.forget(["a"])
+    assert await world.money.known(["a"]) == set()
+    await world.first.flush()
+    spent, _ = await world.killed()
+    assert spent == HELD  # The rest of its slice is lost as that of any request.
+
+
+async def test_whoever_leaves_in_good_order_holds_nothing(world: World) -> None:
+    reservation = await world.park("a")
+    await world.money.let_go()
+    assert await world.money.known(["a"]) == set()
+    world.first.release(reservation)
+    assert await world.killed() == (HELD, 0)
+
+
+async def test_what_was_set_aside_for_too_long_ago_is_not_given_back(world: World) -> None:
+    reservation = await world.park("a")
+    world.clock.advance((reservation.leased_until_us - world.clock.utc_us()) / 1e6)
+    assert (await world.killed())[0] == HELD
+
+
+async def test_noting_it_twice_is_noting_it_once(world: World) -> None:
+    reservation = await world.park("a")
+    await world.money.note([world.stake("a", reservation)])
+    assert await world.killed() == (0, 0)
+
+
+def ledger_has(book: LeasedLedger, reservation: Reservation) -> int:
+    return len(book.book.pots(reservation))
+
+
+async def test_a_reservation_that_has_ended_is_nowhere(world: World) -> None:
+    reservation = await world.first.reserve(PATH, 10)
+    assert ledger_has(world.first, reservation) == 1
+    world.first.release(reservation)
+    assert ledger_has(world.first, reservation) == 0
+
+
+@given(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 2000))
+def test_a_write_off_loses_no_more_than_is_outstanding(
+    amount: int, spent: int, parked: int, before: int
+) -> None:
+    lease = Lease(ORG[0], "total", "w1", "one", 0, amount, spent, 0)
+    outstanding = max(amount - spent, 0)
+    budget = Budget(Limit(ORG[0], LIMIT), 0, before, outstanding)
+    after = without(budget, lease, parked)
+    assert after.leased_microusd == 0
+    assert after.spent_microusd == before + max(outstanding - parked, 0)
