@@ -1,12 +1,15 @@
 """A stream ends once, honestly, and is on record before anybody sees that it ended."""
 
 import asyncio
+from contextlib import nullcontext
 
 import msgspec
 import pytest
 from msgspec import Struct
 
 from gateway.audit.memory import MemoryAuditLog
+from gateway.caching.kept_streams import RepeatedStream
+from gateway.caching.response_cache import KeptReply
 from gateway.clock import StoppedClock
 from gateway.conclusion import Conclusion
 from gateway.configuration.settings import Limits
@@ -83,7 +86,7 @@ async def keep_nothing(passage: Passage, response: bytes) -> None:
     """A store for dialects without threads."""
 
 
-async def scene(*pieces: bytes, late: bool = False) -> Scene:
+async def scene(*pieces: bytes, late: bool = False, repeated: bool = False) -> Scene:
     clock, audit = StoppedClock(), HeldAudit()
     await audit.start()
     ledger = MemoryLedger([Limit(ORG, LIMIT_MICROUSD)], clock)
@@ -125,6 +128,12 @@ async def scene(*pieces: bytes, late: bool = False) -> Scene:
     log.answer = attempt.number
     live = LiveStream(candidate, "openai_chat", reply, dialect.stream_decoder(), attempt)
     conclusion = Conclusion(ledger, audit, clock, Metrics())
+    again: RepeatedStream | None = None
+    if repeated:
+        events = tuple(dialect.stream_decoder().feed(b"".join(pieces)))
+        kept = KeptReply(candidate.target, "openai_chat", (), "req_0", 0.0, None, events)
+        again, log = RepeatedStream(candidate, kept), AttemptLog()
+        log.repeats = {"cache": "hit"}
     written: list[bytes] = []
 
     async def write(data: bytes) -> None:
@@ -132,7 +141,13 @@ async def scene(*pieces: bytes, late: bool = False) -> Scene:
 
     pings = Pings(60.0, lambda: write, lambda: b"")
     relay = Relay(
-        passage, log, live, conclusion, kept_bytes_max=10_000, keep=keep_nothing, pings=pings
+        passage,
+        log,
+        again or live,
+        conclusion,
+        kept_bytes_max=10_000,
+        keep=keep_nothing,
+        pings=pings,
     )
     return Scene(relay, audit, ledger, written)
 
@@ -152,6 +167,26 @@ async def test_a_whole_stream_is_recorded_before_its_terminal_event_is_written()
     (outcome,) = played.outcomes
     assert (outcome.status, outcome.cost_microusd) == ("ok", 350)
     assert played.ledger.left_microusd((ORG,)) == LIMIT_MICROUSD - 350
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_stream_that_is_given_again_costs_nothing_and_neither_does_leaving_it(
+    leaves: bool,
+) -> None:
+    played = await scene(ROLE, WORD, USAGE, DONE, repeated=True)
+
+    async def write(data: bytes) -> None:
+        if leaves:
+            raise asyncio.CancelledError
+        await played.write(data)
+
+    with pytest.raises(asyncio.CancelledError) if leaves else nullcontext():
+        await played.relay.run(write)
+
+    (outcome,) = played.outcomes
+    assert outcome.status == ("cancelled" if leaves else "ok")
+    assert (outcome.cost_microusd, outcome.usage, outcome.attempts) == (0, None, ())
+    assert played.ledger.left_microusd((ORG,)) == LIMIT_MICROUSD
 
 
 async def test_a_caller_who_is_slow_is_waited_for_between_pieces_that_go_straight() -> None:
