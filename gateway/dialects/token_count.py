@@ -32,6 +32,9 @@ def count_input_tokens(tree: Mapping[str, object], vendor: str) -> int:
     """Estimated tokens of a request's instructions, turns and tools for a vendor's models."""
     texts: list[str] = []
     tokens = TOOLS_TOKENS.get(vendor, 0) if tree.get("tools") else 0
+    if tree.get("input") and isinstance(tree["input"], str):
+        # A response's question as a bare text is one turn of the user's.
+        tokens += TURN_TOKENS
     for name in _COUNTED:
         for kind in _pieces(tree.get(name), texts):
             tokens += TURN_TOKENS + _ATTACHED.get(kind, 0)

@@ -267,6 +267,16 @@ async def test_rule_53_targets_that_count_no_responses_are_estimated_and_nothing
     assert untouched(counting)
 
 
+async def test_rule_53_a_bare_text_is_estimated_as_the_turn_that_it_is(
+    gpt: openai.AsyncOpenAI,
+) -> None:
+    turn: Any = [{"role": "user", "content": QUESTION}]
+    bare = await gpt.responses.input_tokens.count(model=ENGINE_TARGET, input=QUESTION)
+    whole = await gpt.responses.input_tokens.count(model=ENGINE_TARGET, input=turn)
+
+    assert bare.input_tokens == whole.input_tokens
+
+
 FAILURES = [
     Answer(status=401),
     Answer(status=404),
