@@ -8,7 +8,7 @@ from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
 from gateway.money.catalogue import Entry, cost, load_catalogue, saved_by_cache, shipped_catalogue
 from gateway.price import Price
-from gateway.types import AuditRecord, Usage
+from gateway.types import Attempt, AuditRecord, Usage
 
 
 class Part(Struct, frozen=True):
@@ -20,7 +20,7 @@ class Part(Struct, frozen=True):
 
 
 class Bill(Struct, frozen=True):
-    """An answer's cost in parts; `is_exact` when they add up to what was recorded."""
+    """An answer's cost in parts; `is_exact` when with `others` they add up to what was recorded."""
 
     parts: tuple[Part, ...]
     percent: int
@@ -29,6 +29,8 @@ class Bill(Struct, frozen=True):
     as_of: str
     source: str
     is_exact: bool
+    others: tuple[Attempt, ...] = ()
+    """What was paid beside the answer: attempts that failed, came too late or were not enough."""
 
 
 def prices_of(settings: Settings) -> Mapping[str, Entry]:
@@ -49,14 +51,27 @@ def bill_of(record: AuditRecord, price: Price | None) -> Bill | None:
     if usage is None or price is None or not record.cost_microusd:
         return None
     percent = price.percent_of(usage.service_tier) or 100
+    others = _beside(record)
+    of_answer = record.cost_microusd - sum(each.cost_microusd for each in others)
     return Bill(
         tuple(part for part in _parts(usage, price) if part.tokens),
         percent,
         saved_by_cache(price, usage),
         price.as_of,
         price.source,
-        is_exact=price.as_of == record.price_as_of and cost(price, usage) == record.cost_microusd,
+        is_exact=price.as_of == record.price_as_of and cost(price, usage) == of_answer,
+        others=others,
     )
+
+
+def _beside(record: AuditRecord) -> tuple[Attempt, ...]:
+    """Paid attempts that gave no answer; nothing where attempts do not say what they cost."""
+    paid = [each for each in record.attempts if each.cost_microusd]
+    if sum(each.cost_microusd for each in paid) != record.cost_microusd:
+        return ()
+    # The tokens of an outcome are those of its target's last attempt, whole or broken off.
+    own = [place for place, each in enumerate(paid) if each.target == record.target]
+    return tuple(each for place, each in enumerate(paid) if place not in own[-1:])
 
 
 def _parts(usage: Usage, price: Price) -> tuple[Part, ...]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from anyio import run_process
+from msgspec.structs import replace
 
 from admin.preferences import Preferences
 from admin.traffic.bill import bill_of
@@ -47,6 +48,21 @@ async def test_the_page_says_in_words_why_and_shows_every_rule_with_its_values(
     assert "Request reveal" in page
     assert f"/o/acme/policies/simulator?request={ids[0]}" in page
     assert f"/o/acme/policies/new?from={ids[0]}" in page
+
+
+async def test_the_page_names_what_was_paid_beside_the_answer(
+    world: World, browser: Browser
+) -> None:
+    late = Attempt("house", 200, "hedged_away", 8_000, 90, cost_microusd=1_700, estimated=True)
+    answer = Attempt("claude", 200, "", 9_000, 100, cost_microusd=3_730)
+    usage = Usage(input_tokens=812, output_tokens=240, estimated=True)
+    told = {"target": "claude", "usage": usage}
+    ids = await world.write(Asked(1, attempts=(late, answer), outcome=told))
+    _, page = await browser.send("GET", f"{LIST}/{ids[0]}")
+    assert "house, asked as well: hedged_away" in page
+    assert "(estimated)" in page
+    assert "the tokens are estimated" in page
+    assert "Recorded" in page
 
 
 @pytest.mark.parametrize(
@@ -169,3 +185,31 @@ def test_the_parts_of_a_bill_add_up_to_what_was_recorded_or_it_says_estimated() 
     assert estimated is not None
     assert not estimated.is_exact
     assert bill_of(record, None) is None
+
+
+def test_what_was_paid_beside_an_answer_stands_beside_its_parts() -> None:
+    price = Price(3_000_000, 15_000_000, 300_000, 3_750_000, 6_000_000, 50, "a", "2026-11-01")
+    usage = Usage(input_tokens=1000, output_tokens=200)
+    answer = Attempt("gpt", 200, "", 9_000, 100, cost_microusd=cost(price, usage))
+    failed = Attempt("gpt", 200, "upstream_failed", 7_000, 90, cost_microusd=40, estimated=True)
+    late = Attempt("claude", 200, "hedged_away", 8_000, 90, cost_microusd=700)
+    free = Attempt("house", 503, "upstream_refused", 80, 70)
+    record = AuditRecord(
+        stage="outcome",
+        request_id="r",
+        organisation="o",
+        utc_us=1,
+        target="gpt",
+        usage=usage,
+        attempts=(failed, free, answer, late),
+        cost_microusd=answer.cost_microusd + 740,
+        price_as_of="2026-11-01",
+    )
+    bill = bill_of(record, price)
+    assert bill is not None
+    assert bill.is_exact
+    assert bill.others == (failed, late)
+    silent = replace(record, attempts=(Attempt("gpt", 200, "", 9_000, 100),))
+    unknown = bill_of(silent, price)
+    assert unknown is not None
+    assert (unknown.is_exact, unknown.others) == (False, ())
