@@ -12,7 +12,7 @@ SCRIPTS := admin/static/built/.stamp
 demo: install scripts ## engine, data plane and admin listener on this machine, with a key to try
 	$(BIN)/gatewright demo
 
-test: install scripts ## everything, on SQLite and on a real PostgreSQL; in two halves, side by side
+test: install scripts ## everything, on SQLite and on a real PostgreSQL; in three parts, side by side
 	$(BIN)/python -m tests.side_by_side
 
 check: install ## lint, format, types, import contracts

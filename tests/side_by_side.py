@@ -1,20 +1,25 @@
-"""`python -m tests.side_by_side`: the whole suite as two processes, because two cores are there.
+"""`python -m tests.side_by_side`: the whole suite as three processes, beside each other.
 
-What drives browsers and listeners waits most of its time; beside it everything else runs. Each half
-makes its own servers and folders. The first half speaks as it goes, the second when it is done.
-What failed is asked once more, alone, where it was little: docs/decisions/0032.
+What drives browsers waits for pages, what tries faults waits for outages, and the rest computes:
+together they fill two cores. Each part makes its own servers and folders. The last one speaks as it
+goes, the others when they are done. What failed is asked once more, alone, where it was little:
+docs/decisions/0032.
 """
 
 import json
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 
-PARTED: Final = ("tests/admin", "tests/journeys")
-"""The second half; all that is not named here is the first, also what comes new."""
+BESIDE: Final = (
+    ("tests/admin", "tests/journeys"),
+    ("tests/cli", "tests/conformance", "tests/contracts", "tests/faults"),
+)
+"""All that is not named here is the last part, also what comes new."""
 ASKED_AGAIN_MAX: Final = 3
 """More failures than that have a reason in common, and the second answer would say nothing."""
 FAILED: Final = 1
@@ -22,23 +27,27 @@ FAILED: Final = 1
 
 
 def main(more: list[str]) -> int:
-    """Run both; the exit status is the worse of the two. `more` is handed to each pytest."""
+    """Run all parts; the exit status is the worst of them. `more` is handed to each pytest."""
     pytest = [sys.executable, "-m", "pytest", *more]
-    rest = [f"--ignore={folder}" for folder in PARTED]
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as said:
-        remembering = [f"--override-ini=cache_dir={folder}/{half}" for half in ("one", "two")]
-        beside = subprocess.Popen(
-            [*pytest, remembering[1], *PARTED], stdout=said, stderr=subprocess.STDOUT
-        )
-        try:
-            first = [*pytest, remembering[0], "tests", *rest]
-            statuses = [subprocess.run(first, check=False).returncode, beside.wait()]
-        finally:
-            beside.kill()
-        said.seek(0)
-        sys.stdout.flush()
-        sys.stdout.buffer.write(said.read())
-        failed = sorted(test for half in ("one", "two") for test in failures(Path(folder, half)))
+    rest = ["tests", *(f"--ignore={folder}" for part in BESIDE for folder in part)]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        caches = [folder / str(number) for number in range(len(BESIDE) + 1)]
+        remembering = [f"--override-ini=cache_dir={cache}" for cache in caches]
+        running = []
+        for part, cache in zip(BESIDE, remembering, strict=False):
+            said = stack.enter_context(tempfile.TemporaryFile())
+            command = [*pytest, cache, *part]
+            process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
+            stack.callback(process.kill)
+            running.append((process, said))
+        statuses = [subprocess.run([*pytest, remembering[-1], *rest], check=False).returncode]
+        for process, said in running:
+            statuses.append(process.wait())
+            said.seek(0)
+            sys.stdout.flush()
+            sys.stdout.buffer.write(said.read())
+        failed = sorted(test for cache in caches for test in failures(cache))
     worst = max(abs(status) for status in statuses)  # negative where a signal ended it
     if worst != FAILED or not 1 <= len(failed) <= ASKED_AGAIN_MAX:
         return worst
