@@ -374,13 +374,16 @@ def _paid(
     passage: Passage, attempts: AttemptLog, of_answer: Usage | None = None
 ) -> tuple[tuple[Attempt, ...], int]:
     """The attempts of a request, each with what it costs, and what all of them do."""
-    bills = [
-        structs.replace(bill, is_batch=passage.has_batch_price(bill.target))
-        for bill in attempts.bills(of_answer)
-    ]
+    bills = attempts.bills(of_answer)
+    if passage.arrival.errand is not None:
+        bills = [
+            structs.replace(bill, is_batch=passage.has_batch_price(bill.target)) for bill in bills
+        ]
     costs = charged(bills, passage.ruling.plan.worst_cost_microusd)
     paid = tuple(
-        structs.replace(attempt, cost_microusd=each, estimated=bill.is_estimated)
-        for attempt, bill, each in zip(attempts.as_tuple(), bills, costs, strict=True)
+        [
+            structs.replace(attempt, cost_microusd=each, estimated=bill.is_estimated)
+            for attempt, bill, each in zip(attempts.as_tuple(), bills, costs, strict=True)
+        ]
     )
     return paid, sum(costs)

@@ -57,7 +57,7 @@ class AttemptLog:
         return of_target[-1] if of_target else 0
 
     def as_tuple(self) -> tuple[Attempt, ...]:
-        return tuple(attempt for _, attempt, _ in self._entries)
+        return tuple([attempt for _, attempt, _ in self._entries])
 
     def bills(self, of_answer: Usage | None = None) -> list[Bill]:
         """What each attempt is owed, in the same order; the answer's as it was counted in the end.

@@ -305,7 +305,7 @@ class Dispatcher:
         walk = Walk(self._ground, request, plan, log, receive, give_up)
         answer, dropped = await walk.first_answer()
         log.answer = answer.attempt
-        return structs.replace(answer, dropped=dropped)
+        return Answered(answer.candidate, answer.source, answer.completion, dropped, answer.attempt)
 
     async def open_stream(
         self,

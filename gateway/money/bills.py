@@ -39,10 +39,11 @@ def charged(bills: Sequence[Bill], reserved_microusd: int) -> tuple[int, ...]:
     Estimates share, in their order, what the exact ones leave of the reservation.
     """
     costs = [bill.cost_microusd for bill in bills]
-    exact = sum(amount for bill, amount in zip(bills, costs, strict=True) if not bill.is_estimated)
-    left = max(0, reserved_microusd - exact)
-    for place, bill in enumerate(bills):
-        if bill.is_estimated:
+    estimated = [place for place, bill in enumerate(bills) if bill.is_estimated]
+    if estimated:
+        exact = sum(costs) - sum([costs[place] for place in estimated])
+        left = max(0, reserved_microusd - exact)
+        for place in estimated:
             costs[place] = min(costs[place], left)
             left -= costs[place]
     return tuple(costs)
