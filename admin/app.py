@@ -48,6 +48,7 @@ from admin.traffic.profiles import profile_routes
 from admin.undo import carry_undo
 from admin.viewing import viewing_routes
 from gateway.clock import Clock, SystemClock
+from gateway.configuration.reading import is_guarded
 from gateway.configuration.settings import Settings
 from gateway.credentials import admin_token, oidc_secret
 from gateway.errors import ConfigurationInvalid
@@ -55,7 +56,6 @@ from gateway.errors import ConfigurationInvalid
 
 BODY_BYTES_MAX: Final = 2 * 1024 * 1024
 """The longest a form may be: a large policy document, encoded."""
-LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     overview_routes,
     first_run_routes,
@@ -140,7 +140,7 @@ def open_id_client(settings: Settings, clock: Clock) -> OpenIdClient | None:
     if not settings.oidc.issuer:
         return None
     parts = urlsplit(settings.oidc.issuer)
-    if parts.scheme != "https" and (parts.scheme, parts.hostname in LOOPBACK) != ("http", True):
+    if not is_guarded(parts):
         reason = "must be https beyond this machine: whoever is between us could vouch for anybody"
         raise ConfigurationInvalid(settings.source, "oidc.issuer", reason)
     public_url = settings.admin_url.rstrip("/")

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -34,6 +35,7 @@ _MAY_BE_ZERO = frozenset(
 )
 CHECKPOINT_PERIOD_MAX_S = 50
 """With the seconds until it is asked for, and those that signing takes, a minute at most."""
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _SECRET_HEADERS = frozenset(
     {"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"}
 )
@@ -237,6 +239,7 @@ def _check_references(settings: Settings) -> None:
     ):
         if optional:
             references[key] = optional
+    _check_vault(settings)
     references["vault.credential"] = settings.vault.credential
     for key, reference in references.items():
         may_move = key.startswith("providers.")
@@ -257,3 +260,27 @@ def _check_server(settings: Settings, section: str, url: str) -> None:
     if "@" in url:
         reason = f"must not hold a password; name one with `{section}.password`"
         raise ConfigurationInvalid(settings.source, f"{section}.url", reason)
+
+
+def _check_vault(settings: Settings) -> None:
+    """Our credential goes there, and every provider's comes from there."""
+    if not settings.vault.url:
+        return
+    reason = ""
+    try:
+        parts = urlsplit(settings.vault.url)
+        if not is_guarded(parts):
+            reason = "must be https beyond this machine: credentials go there and come from there"
+        elif parts.username is not None or parts.query or parts.fragment:
+            reason = "must be an address alone"
+    except ValueError:
+        reason = "is no address"
+    if reason:
+        raise ConfigurationInvalid(settings.source, "vault.url", reason)
+
+
+def is_guarded(parts: SplitResult) -> bool:
+    """Whether nobody between us can read along: https, or this machine itself."""
+    if parts.scheme == "http":
+        return parts.hostname in LOOPBACK
+    return parts.scheme == "https" and bool(parts.hostname)

@@ -61,6 +61,11 @@ WRONG: dict[str, tuple[str, str]] = {
     '[response_cache]\nurl = "http://h"': ("response_cache.url", "must start with redis://"),
     '[rates]\nurl = "redis://u:p@h"': ("rates.url", "must not hold a password"),
     "[response_cache]\ndeadline_s = 0.0": ("response_cache.deadline_s", "greater than zero"),
+    '[vault]\nurl = "http://vault.internal:8200"': ("vault.url", "must be https beyond"),
+    '[vault]\nurl = "vault.internal:8200"': ("vault.url", "must be https beyond"),
+    '[vault]\nurl = "https://"': ("vault.url", "must be https beyond"),
+    '[vault]\nurl = "https://u:p@vault.internal"': ("vault.url", "an address alone"),
+    '[vault]\nurl = "http://[::1"': ("vault.url", "is no address"),
     '[response_cache.password]\ndb = "x"': ("response_cache.password", "exactly one of"),
 }
 
@@ -76,6 +81,13 @@ def test_a_wrong_setting_is_named_with_its_reason(text: str) -> None:
     assert refused.value.key == key
     assert reason in refused.value.reason
     assert str(refused.value).startswith("x.toml: ")
+
+
+@pytest.mark.parametrize(
+    "url", ["https://vault.internal:8200", "http://127.0.0.1:8200", "http://[::1]:8200"]
+)
+def test_vault_may_be_far_away_or_on_this_machine(url: str) -> None:
+    assert parse(f'[vault]\nurl = "{url}"\n').vault.url == url
 
 
 def test_text_that_is_no_toml_is_refused_with_the_place() -> None:
