@@ -129,6 +129,8 @@ class RunningAttempt:
             first_byte_us=round((self._first_byte_s - self.started_s) * 1e6),
         )
         log.add(self.number, attempt, Bill(self._target, self._owed()))
+        # It holds the answer, which holds us: nothing is left to the cycle collector.
+        self.counted = None
 
     def _owed(self) -> Usage | None:
         """None for a refusal, and for what never left."""

@@ -1,6 +1,8 @@
 """A stream ends once, honestly, and is on record before anybody sees that it ended."""
 
 import asyncio
+import gc
+import weakref
 from contextlib import nullcontext
 
 import msgspec
@@ -150,6 +152,22 @@ async def scene(*pieces: bytes, late: bool = False, repeated: bool = False) -> S
         pings=pings,
     )
     return Scene(relay, audit, ledger, written)
+
+
+async def test_a_stream_leaves_nothing_that_only_the_cycle_collector_could_free() -> None:
+    async def nowhere(data: bytes) -> None:
+        """Unlike the scene's own, it holds nothing that holds the relay."""
+
+    played = await scene(ROLE, WORD, USAGE, DONE)
+    gc.collect()
+    gc.disable()
+    try:
+        await played.relay.run(nowhere)
+        live = weakref.ref(played.relay._live)
+        del played
+        assert live() is None
+    finally:
+        gc.enable()
 
 
 async def test_a_whole_stream_is_recorded_before_its_terminal_event_is_written() -> None:
