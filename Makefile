@@ -1,5 +1,7 @@
 # Two commands matter: `make demo` and `make test`. Each needs Python >= 3.11, pip and make, no more.
 PYTHON ?= python3
+# Another build of the same version, where that is clearly faster, unless somebody chose (decision 0038).
+ANY_BUILD := $(if $(filter file,$(origin PYTHON)),--any-build)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMP := .venv/.installed
@@ -84,7 +86,7 @@ install: $(STAMP)
 
 # Hash-pinned packages first, then torch (see constraints/torch.txt), then this checkout.
 $(STAMP): pyproject.toml constraints/locked.txt constraints/torch.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	test -x $(BIN)/python || $(PYTHON) constraints/environment.py $(ANY_BUILD) .venv
 	$(PIP) install --require-hashes --requirement constraints/locked.txt
 	$(PIP) install --constraint constraints/torch.txt torch
 	$(PIP) install --no-deps --no-build-isolation --editable .

@@ -1,0 +1,96 @@
+"""constraints/environment.py: which build of Python an environment is made of."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+FILE = Path(__file__).resolve().parent.parent / "constraints" / "environment.py"
+NAME = f"python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def loaded() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("environment", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+environment = loaded()
+
+
+def build(folder: Path, answer: str) -> str:
+    """A file of this version's name that answers whoever runs it."""
+    folder.mkdir()
+    file = folder / NAME
+    file.write_text(f"#!/bin/sh\n{answer}\n")
+    file.chmod(0o755)
+    return str(file)
+
+
+@pytest.fixture(autouse=True)
+def _only_these(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Builds of the machine itself are left out by saying that this is the only one."""
+    search = [str(tmp_path / name) for name in ("slow", "broken", "fast", "faster")]
+    monkeypatch.setenv("PATH", os.pathsep.join(search))
+    everything = environment.builds
+    monkeypatch.setattr(
+        environment,
+        "builds",
+        lambda: (file for file in everything() if file.startswith(str(tmp_path))),
+    )
+
+
+def test_the_fastest_of_several_builds_is_taken(tmp_path: Path) -> None:
+    build(tmp_path / "slow", "echo 9")
+    build(tmp_path / "fast", "echo 0.000002")
+    faster = build(tmp_path / "faster", "echo 0.000001")
+
+    assert environment.fastest() == faster
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param("echo 9", id="slower"),
+        pytest.param("exit 1", id="without a module that is needed"),
+        pytest.param("echo who knows", id="talking"),
+        pytest.param("exec /nowhere", id="not there"),
+    ],
+)
+def test_no_other_build_is_taken_without_a_reason(tmp_path: Path, answer: str) -> None:
+    build(tmp_path / "broken", answer)
+
+    assert environment.fastest() == sys.executable
+
+
+def test_a_build_hardly_faster_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = build(tmp_path / "fast", "exit 1")
+    taken_s = {sys.executable: 1.0, other: environment.CLEARLY_FASTER}
+    monkeypatch.setattr(environment, "steps_s", taken_s.__getitem__)
+    assert environment.fastest() == sys.executable
+
+    taken_s[other] -= 0.001
+    assert environment.fastest() == other
+
+
+def test_the_steps_are_timed() -> None:
+    assert 0.0 < environment.steps_s(sys.executable) < environment.ANSWER_S
+
+
+def test_an_environment_works_and_is_of_the_chosen_build(tmp_path: Path) -> None:
+    folder = tmp_path / "env"
+    environment.make(sys.executable, str(folder))
+
+    told = "import sys; print(sys.prefix); print(sys.base_prefix); import pip"
+    done = subprocess.run(
+        [str(folder / "bin" / "python"), "-c", told], capture_output=True, check=True, text=True
+    )
+    assert done.stdout.split() == [str(folder), sys.base_prefix]
