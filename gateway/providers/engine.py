@@ -21,7 +21,12 @@ from gateway.pool.listening import check_address
 from gateway.ports import UpstreamCall, unwatched
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress, EgressReply, Route
-from gateway.providers.http_provider import HTTP_OK, HttpProvider, describe_status
+from gateway.providers.http_provider import (
+    COMPATIBLE_PATHS,
+    HTTP_OK,
+    HttpProvider,
+    describe_status,
+)
 from gateway.types import DialectName
 from policies.facts import SERVICE_TIERS
 
@@ -85,7 +90,7 @@ class EngineProvider(HttpProvider):
     """OpenAI-compatible HTTP that also tells its identity and whether it is ready."""
 
     path: ClassVar[str] = "/v1/chat/completions"
-    other_paths: ClassVar[Mapping[DialectName, str]] = {"openai_embeddings": "/v1/embeddings"}
+    other_paths: ClassVar[Mapping[DialectName, str]] = COMPATIBLE_PATHS
     needs_credential: ClassVar[bool] = False
     in_house: ClassVar[bool] = True
 
@@ -276,10 +281,13 @@ _REPORT = msgspec.msgpack.Decoder(CacheReport)
 _CHAIN = msgspec.msgpack.Decoder(CacheChain)
 
 
+_PROMPT_MAKERS: Final = frozenset({"model", "messages", "tools", "prompt"})
+
+
 def _conversation(call: UpstreamCall) -> bytes:
     """What of a call's body makes its prompt."""
     fields = split(call.body).items()
-    return join({key: value for key, value in fields if key in {"model", "messages", "tools"}})
+    return join({key: value for key, value in fields if key in _PROMPT_MAKERS})
 
 
 async def _unpacked(reply: EgressReply, decoder: msgspec.msgpack.Decoder[Told]) -> Told:

@@ -7,7 +7,16 @@ import msgspec
 
 from local_engine.model.errors import ModelRefused
 from local_engine.model.manifest import ModelFiles
-from local_engine.model.spec import LinearScaling, ModelSpec, MoeSpec, RopeScaling, check_spec
+from local_engine.model.spec import (
+    LinearScaling,
+    ModelSpec,
+    MoeSpec,
+    RopeScaling,
+    Scaling,
+    YarnScaling,
+    check_spec,
+)
+from local_engine.sampling_params import InvalidParameter, SamplingParams
 
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -100,7 +109,13 @@ def read_sampling_defaults(files: ModelFiles) -> SamplingDefaults:
     if config.do_sample is False:
         return SamplingDefaults(temperature=0.0)
     given = {"temperature": config.temperature, "top_p": config.top_p, "top_k": config.top_k}
-    return msgspec.convert({k: v for k, v in given.items() if v is not None}, SamplingDefaults)
+    wished = {name: value for name, value in given.items() if value is not None}
+    wish = msgspec.convert(wished, SamplingDefaults)
+    try:
+        SamplingParams(temperature=wish.temperature, top_p=wish.top_p, top_k=wish.top_k)
+    except InvalidParameter as error:
+        raise ModelRefused(f"generation_config.json: {error}") from error
+    return wish
 
 
 def _generation_config(files: ModelFiles) -> _GenerationConfig:
@@ -159,29 +174,52 @@ def _spec_of(config: HfConfig, eos_token_ids: tuple[int, ...]) -> ModelSpec:
 
 
 def _rope(config: HfConfig) -> _Extras:
-    given = config.rope_parameters or config.rope_scaling or {}
-    full, local = given.get("full_attention", given), given.get("sliding_attention", {})
-    theta = config.rope_theta if config.rope_theta is not None else full.get("rope_theta", 10000.0)
-    local_theta = local.get("rope_theta", config.rope_local_base_freq)
+    full, local = _rope_given(config, "full_attention"), _rope_given(config, "sliding_attention")
+    theta = config.rope_theta if config.rope_theta is not None else _theta_in(full)
+    local_theta = _theta_in(local) if local is not full else None
+    if local_theta is None:
+        local_theta = config.rope_local_base_freq
     return {
-        "rope_theta": float(theta),
-        "rope_scaling": _rope_scaling(full),
-        "local_rope_theta": None if local_theta is None else float(local_theta),
+        "rope_theta": 10000.0 if theta is None else theta,
+        "rope_scaling": _rope_scaling(full, config.max_position_embeddings),
+        "local_rope_theta": local_theta,
     }
 
 
-def _rope_scaling(rope: dict[str, Any]) -> RopeScaling | LinearScaling | None:
+def _rope_given(config: HfConfig, kind: str) -> dict[str, Any]:
+    """What is said of layers of a kind, or of all of them alike."""
+    given = config.rope_parameters or config.rope_scaling or {}
+    found = given.get(kind, given)
+    if not isinstance(found, dict):
+        raise ModelRefused(f"rope_parameters: {kind} must be an object")
+    return found
+
+
+def _theta_in(rope: dict[str, Any]) -> float | None:
+    theta = rope.get("rope_theta")
+    if theta is None:
+        return None
+    if isinstance(theta, bool) or not isinstance(theta, int | float):
+        raise ModelRefused("rope_theta must be a number")
+    return float(theta)
+
+
+def _rope_scaling(rope: dict[str, Any], context_window: int) -> Scaling | None:
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
         return None
-    kinds: dict[str, type[RopeScaling | LinearScaling]] = {
+    kinds: dict[str, type[Scaling]] = {
         "llama3": RopeScaling,
         "linear": LinearScaling,
+        "yarn": YarnScaling,
     }
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         raise ModelRefused(f"rope type {kind!r} is none of default, {', '.join(kinds)}")
+    given = {name: value for name, value in rope.items() if value is not None}
+    if kind == "yarn":
+        given = {"original_max_position_embeddings": context_window, **given}
     try:
-        return msgspec.convert(rope, kinds[kind], strict=False)
+        return msgspec.convert(given, kinds[kind], strict=False)
     except msgspec.ValidationError as error:
         raise ModelRefused(f"rope_scaling: {error}") from error
 

@@ -1,10 +1,10 @@
-"""Rotary position embeddings: plain, evenly stretched, and the `llama3` stretching."""
+"""Rotary position embeddings: plain, evenly stretched, `llama3` and `yarn`."""
 
 import math
 
 import torch
 
-from local_engine.model.spec import LinearScaling, Rope, RopeScaling
+from local_engine.model.spec import LinearScaling, Rope, RopeScaling, YarnScaling
 
 
 def inverse_frequencies(rope: Rope, head_dim: int) -> torch.Tensor:
@@ -13,6 +13,8 @@ def inverse_frequencies(rope: Rope, head_dim: int) -> torch.Tensor:
     plain = 1.0 / rope.theta**exponent
     if isinstance(rope.scaling, LinearScaling):
         return plain / rope.scaling.factor
+    if isinstance(rope.scaling, YarnScaling):
+        return _sloped(plain, rope.theta, rope.scaling)
     return plain if rope.scaling is None else _stretched(plain, rope.scaling)
 
 
@@ -26,6 +28,24 @@ def _stretched(plain: torch.Tensor, scaling: RopeScaling) -> torch.Tensor:
     return plain * share_kept + plain / scaling.factor * (1.0 - share_kept)
 
 
+def _sloped(plain: torch.Tensor, theta: float, scaling: YarnScaling) -> torch.Tensor:
+    """Channels that turn often in the original context stay, slow ones stretch; a slope between."""
+    num_pairs = plain.shape[0]
+
+    def channel(num_turns: float) -> float:
+        """The pair of channels that turns so often in the original context."""
+        length = scaling.original_max_position_embeddings / (num_turns * 2 * math.pi)
+        return num_pairs * math.log(length) / math.log(theta)
+
+    first, last = channel(scaling.beta_fast), channel(scaling.beta_slow)
+    if scaling.truncate:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, 2 * num_pairs - 1)
+    width = last - first or 0.001
+    share_stretched = ((torch.arange(num_pairs) - first) / width).clamp(0.0, 1.0)
+    return plain / scaling.factor * share_stretched + plain * (1.0 - share_stretched)
+
+
 def rotation_table(
     rope: Rope, head_dim: int, num_positions: int, device: torch.device, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -33,7 +53,8 @@ def rotation_table(
     positions = torch.arange(num_positions, dtype=torch.float32)
     angles = torch.outer(positions, inverse_frequencies(rope, head_dim))
     angles = torch.cat((angles, angles), dim=-1)
-    return angles.cos().to(device, dtype), angles.sin().to(device, dtype)
+    sharp = rope.scaling.sharpness if isinstance(rope.scaling, YarnScaling) else 1.0
+    return (angles.cos() * sharp).to(device, dtype), (angles.sin() * sharp).to(device, dtype)
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

@@ -1,10 +1,16 @@
 """What a decoder looks like: one frozen noun for all families, checked before it is used."""
 
 import math
+from typing import Final, TypeAlias
 
 import msgspec
 
 from local_engine.model.errors import ModelRefused
+
+
+MAX_SIZE: Final = 1 << 24
+MAX_LAYERS: Final = 4_096
+"""Far beyond any model there is: a mistaken size is refused before anything is made of it."""
 
 
 class RopeScaling(msgspec.Struct, frozen=True):
@@ -22,11 +28,39 @@ class LinearScaling(msgspec.Struct, frozen=True):
     factor: float
 
 
+class YarnScaling(msgspec.Struct, frozen=True):
+    """The `yarn` stretching: long waves slow down by `factor`, and scores grow sharper."""
+
+    factor: float
+    original_max_position_embeddings: int
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+    attention_factor: float | None = None
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+
+    @property
+    def sharpness(self) -> float:
+        """What cosines and sines are multiplied by."""
+        if self.attention_factor is not None:
+            return self.attention_factor
+        if self.mscale and self.mscale_all_dim:
+            return self._grown(self.mscale) / self._grown(self.mscale_all_dim)
+        return self._grown(1.0)
+
+    def _grown(self, scale: float) -> float:
+        return 1.0 if self.factor <= 1.0 else 0.1 * scale * math.log(self.factor) + 1.0
+
+
+Scaling: TypeAlias = RopeScaling | LinearScaling | YarnScaling
+
+
 class Rope(msgspec.Struct, frozen=True):
     """One way of turning positions into angles."""
 
     theta: float = 10000.0
-    scaling: RopeScaling | LinearScaling | None = None
+    scaling: Scaling | None = None
 
 
 class MoeSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +89,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     context_window: int
     rms_norm_eps: float = 1e-6
     rope_theta: float = 10000.0
-    rope_scaling: RopeScaling | LinearScaling | None = None
+    rope_scaling: Scaling | None = None
     local_rope_theta: float | None = None
     """Layers with a window turn by this base (Gemma 3)."""
     windows: tuple[int, ...] = ()
@@ -99,18 +133,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_spec(spec: ModelSpec) -> None:
     """Raise `ModelRefused` for sizes that do not belong together."""
-    sizes = (
-        spec.vocab_size,
-        spec.hidden_size,
-        spec.intermediate_size,
-        spec.num_layers,
-        spec.num_heads,
-        spec.num_kv_heads,
-        spec.head_dim,
-        spec.context_window,
-    )
-    if min(sizes) < 1:
-        raise ModelRefused("every size in config.json must be positive")
+    _check_sizes(spec)
     if spec.num_heads % spec.num_kv_heads:
         raise ModelRefused("num_attention_heads must be a multiple of num_key_value_heads")
     if spec.head_dim % 2:
@@ -121,3 +144,47 @@ def check_spec(spec: ModelSpec) -> None:
         raise ModelRefused("layer_types must name every layer once")
     if spec.moe is not None and not 1 <= spec.moe.num_chosen <= spec.moe.num_experts:
         raise ModelRefused("num_experts_per_tok must be between 1 and the number of experts")
+    if not 0.0 <= spec.rms_norm_eps < 1.0:
+        raise ModelRefused("rms_norm_eps must be 0 or more, and less than 1")
+    for rope in spec.ropes:
+        _check_rope(rope)
+
+
+def _check_sizes(spec: ModelSpec) -> None:
+    sizes = (
+        spec.vocab_size,
+        spec.hidden_size,
+        spec.intermediate_size,
+        spec.num_layers,
+        spec.num_heads,
+        spec.num_kv_heads,
+        spec.head_dim,
+        spec.context_window,
+        *(() if spec.moe is None else (spec.moe.num_experts, spec.moe.intermediate_size)),
+    )
+    if min(sizes) < 1:
+        raise ModelRefused("every size in config.json must be positive")
+    if max(sizes) > MAX_SIZE or spec.num_layers > MAX_LAYERS:
+        raise ModelRefused("a size in config.json is larger than that of any model")
+
+
+def _check_rope(rope: Rope) -> None:
+    """Angles that are no numbers would make every answer noise, and nobody would be told why."""
+    if not 1.0 < rope.theta < math.inf:
+        raise ModelRefused("rope_theta must be greater than 1")
+    scaling = rope.scaling
+    if scaling is None:
+        return
+    if not 1.0 <= scaling.factor < math.inf:
+        raise ModelRefused("rope_scaling: factor must be 1 or more")
+    if isinstance(scaling, LinearScaling):
+        return
+    if scaling.original_max_position_embeddings < 1:
+        raise ModelRefused("rope_scaling: original_max_position_embeddings must be positive")
+    if isinstance(scaling, RopeScaling):
+        if not 0.0 < scaling.low_freq_factor < scaling.high_freq_factor < math.inf:
+            raise ModelRefused("rope_scaling: low_freq_factor must be below high_freq_factor")
+    elif not (0.0 < scaling.beta_slow < scaling.beta_fast < math.inf):
+        raise ModelRefused("rope_scaling: beta_slow must be below beta_fast")
+    elif not 0.0 < scaling.sharpness < math.inf:
+        raise ModelRefused("rope_scaling: attention_factor must be positive")

@@ -146,14 +146,21 @@ def chat_tokenizer(tokenizer: bytes, config: bytes, template: bytes) -> ChatToke
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ModelRefused("the tokenizer's files cannot be read") from error
     names = {name: _token_text(values.get(name)) for name in _SPECIAL_NAMES}
-    return ChatTokenizer(Tokenizer.from_str(text), ChatTemplate(source, names), source)
+    return ChatTokenizer(_read_tokenizer(text), ChatTemplate(source, names), source)
+
+
+def _read_tokenizer(text: str) -> Tokenizer:
+    try:
+        return Tokenizer.from_str(text)
+    except Exception as error:  # The library raises nothing narrower.
+        raise ModelRefused(f"tokenizer.json cannot be read: {error}") from error
 
 
 def _template_in(config: dict[str, Any]) -> str:
     source = config.get("chat_template")
     if isinstance(source, list):
-        named = {entry.get("name"): entry.get("template") for entry in source}
-        source = named.get("default")
+        entries = [entry for entry in source if isinstance(entry, dict)]
+        source = next((e.get("template") for e in entries if e.get("name") == "default"), None)
     if not isinstance(source, str):
         raise ModelRefused("the model directory has no chat template")
     return source

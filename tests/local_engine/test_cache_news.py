@@ -81,6 +81,25 @@ async def test_what_is_cached_is_told_under_the_hashes_that_a_caller_is_told(
     assert (again.is_whole, again.news, again.next) == (False, b"", report.next)
 
 
+async def test_a_bare_prompt_has_hashes_of_its_own(client: httpx.AsyncClient) -> None:
+    """A text completion's prompt: no template stands around it."""
+    headers = caller("acme")
+    body = {"model": "tiny", "prompt": TEXT, "max_tokens": 1}
+    reply = await client.post("/v1/completions", json=body, headers=headers)
+    assert reply.status_code == 200, reply.text
+    told = await client.post("/cache/chain", json={"prompt": TEXT}, headers=headers)
+    found = msgspec.msgpack.decode(told.content)
+    hashes = [found["chain"][at : at + 8] for at in range(0, len(found["chain"]), 8)]
+
+    assert found["num_tokens"] == reply.json()["usage"]["prompt_tokens"]
+    assert len(hashes) > 3
+    assert set(hashes[:-1]) <= stored(await news(client))
+    assert set(hashes).isdisjoint(await chain(client, headers))
+    for asked in ({}, {"prompt": TEXT, "messages": []}, {"prompt": ""}):
+        refused = await client.post("/cache/chain", json=asked, headers=headers)
+        assert refused.status_code == 400
+
+
 async def test_no_two_groups_have_a_hash_in_common_and_those_of_one_are_told_none(
     client: httpx.AsyncClient,
 ) -> None:

@@ -16,6 +16,7 @@ from local_engine.model.errors import ModelRefused
 from local_engine.model.loader import load_model
 from local_engine.model.manifest import open_model, verify_directory, write_manifest
 from local_engine.model.spec import ModelSpec
+from local_engine.text.tokenizer import load_chat_tokenizer
 from tests.local_engine.models import LLAMA3_SCALING, tiny_spec, write_model_directory
 
 
@@ -35,6 +36,12 @@ def read_sampling_defaults(directory: Path) -> SamplingDefaults:
 def read_model_name(directory: Path) -> str:
     with open_model(directory) as files:
         return config.read_model_name(files, directory.name)
+
+
+def load_everything(directory: Path) -> None:
+    load_model(directory)
+    with open_model(directory) as files:
+        load_chat_tokenizer(files)
 
 
 def rewrite_config(directory: Path, **changes: Any) -> None:
@@ -117,7 +124,17 @@ def test_the_generation_config_decides_end_tokens_and_default_sampling(tiny_mode
         ({"torch_dtype": "float8"}, "dtype"),
         ({"hidden_act": "gelu"}, "activation"),
         ({"quantization_config": {"bits": 4}}, "quantised"),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope type"),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, "rope type"),
+        ({"rope_scaling": {"rope_type": 5}}, "rope type"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 0}}, "factor"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4, "beta_fast": 1}}, "beta_fast"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": "nan"}}, "factor"),
+        ({"rope_parameters": {"full_attention": 5}}, "full_attention"),
+        ({"rope_theta": None, "rope_parameters": {"rope_theta": "x"}}, "rope_theta"),
+        ({"rope_theta": 0}, "rope_theta"),
+        ({"rms_norm_eps": -1}, "rms_norm_eps"),
+        ({"num_hidden_layers": 1 << 31}, "larger"),
+        ({"hidden_size": 10**30}, "larger"),
         ({"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling"),
         ({"num_key_value_heads": 3}, "multiple"),
         ({"num_attention_heads": 0}, "positive"),
@@ -133,6 +150,15 @@ def test_a_configuration_we_cannot_compute_is_refused(
     rewrite_config(tiny_model, **changes)
     with pytest.raises(ModelRefused, match=reason):
         read_spec(tiny_model)
+
+
+@pytest.mark.parametrize("wish", [{"temperature": -1}, {"top_p": 0}, {"top_k": -7}])
+def test_a_wish_for_sampling_that_no_request_could_have_is_refused(
+    tiny_model: Path, wish: dict[str, Any]
+) -> None:
+    (tiny_model / "generation_config.json").write_text(json.dumps(wish))
+    with pytest.raises(ModelRefused, match=rf"generation_config\.json: {next(iter(wish))}"):
+        read_sampling_defaults(tiny_model)
 
 
 def truncate_weights(directory: Path) -> None:
@@ -174,6 +200,16 @@ def index_of_pickles(directory: Path) -> None:
     (directory / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
+def torn_tokenizer(directory: Path) -> None:
+    path = directory / "tokenizer.json"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def templates_without_names(directory: Path) -> None:
+    path = directory / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": [5]}))
+
+
 def no_config(directory: Path) -> None:
     (directory / "config.json").unlink()
 
@@ -190,6 +226,8 @@ def no_config(directory: Path) -> None:
         (index_outside, "which is no safetensors file"),
         (index_of_pickles, "which is no safetensors file"),
         (no_config, "config.json is missing"),
+        (torn_tokenizer, "tokenizer.json cannot be read"),
+        (templates_without_names, "no chat template"),
     ],
 )
 def test_a_damaged_directory_is_refused(
@@ -197,7 +235,7 @@ def test_a_damaged_directory_is_refused(
 ) -> None:
     damage(tiny_model)
     with pytest.raises(ModelRefused, match=re.escape(reason)):
-        load_model(tiny_model)
+        load_everything(tiny_model)
 
 
 def test_a_directory_that_matches_its_manifest_has_its_digest(tiny_model: Path) -> None:

@@ -31,11 +31,15 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}
+YARN_OF_QWEN = {**YARN, "original_max_position_embeddings": 48, "attention_factor": 0.9}
 MOE = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
 GEMMA = {"head_dim": 32, "sliding_window": 24, "query_pre_attn_scalar": 48}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),
     "llama, scaled rope": ("Llama", {"rope_parameters": LLAMA3, "attention_bias": True}),
+    "llama, yarn": ("Llama", {"rope_parameters": YARN}),
+    "qwen2, yarn": ("Qwen2", {"rope_parameters": {**YARN_OF_QWEN, "truncate": False}}),
     "qwen2": ("Qwen2", {"tie_word_embeddings": True}),
     "qwen3": ("Qwen3", {"head_dim": 32}),
     "mistral, window": ("Mistral", {"sliding_window": 24}),

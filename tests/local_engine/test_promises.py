@@ -11,7 +11,7 @@ import pytest
 HERE = Path(__file__).parent
 PROMISES = {
     # The same tokens, however they are computed.
-    "logits and greedy text equal transformers, eight configurations": (
+    "logits and greedy text equal transformers, ten configurations": (
         "test_parity::test_logits_and_greedy_texts_equal_those_of_transformers"
     ),
     "paged == contiguous, for every chunk size": (
