@@ -8,6 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from litestar import Litestar
+from litestar.datastructures import State
 
 from admin.access import AccessGuard, SignInRequired, require_declarations
 from admin.api import api_routes
@@ -33,6 +34,7 @@ from admin.overview.pages import overview_routes
 from admin.people.routes import people_routes
 from admin.policy_room.routes import policy_routes
 from admin.protection import (
+    ALWAYS_ENCRYPTED,
     add_security_headers,
     require_own_origin,
     require_storable_address,
@@ -126,6 +128,7 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
         openapi_config=None,
         logging_config=None,
         request_max_body_size=BODY_BYTES_MAX,
+        state=State({ALWAYS_ENCRYPTED: urlsplit(settings.admin_url).scheme == "https"}),
     )
     require_declarations(application)
     return application

@@ -4,16 +4,20 @@ Addresses come from the settings and from the provider's own discovery document.
 bounded, redirects are not followed, and only asymmetric signatures of the provider's published keys
 count. What was begun is kept here under a random name that only the beginner's browser has.
 
+Signing out there as well is offered only (RP-Initiated Logout 1.0): our own session has ended by
+then, so a provider that has no such address, or does not answer, holds nobody back.
+
 A provider that knows the browser vouches without asking anybody; so it has to say when it last
 asked, and that moment, not the sign-in's, is when people proved who they are.
 """
 
+import asyncio
 import base64
 import hashlib
 import hmac
 import secrets
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 import aiohttp
 import jwt
@@ -35,6 +39,9 @@ LEEWAY_S = 60
 ASKED_WITHIN_S = 12 * 3600
 """Who proved themselves to the provider longer ago is asked again; so long a session is at most."""
 TIMEOUT = aiohttp.ClientTimeout(total=10)
+END_WITHIN_S = 2.0
+"""So long a sign-out waits at most for the provider's address."""
+_END = "end_session_endpoint"
 _FAILED = "The identity provider did not vouch for this sign-in."
 
 
@@ -65,6 +72,7 @@ class OpenIdClient:
         self._secret = secret
         self._clock = clock
         self._redirect_url = redirect_url
+        self._ends_at: str | None = None
         self._begun: dict[str, _Begun] = {}
         self._session: aiohttp.ClientSession | None = None
 
@@ -128,6 +136,24 @@ class OpenIdClient:
         subject = f"{claims['iss']}|{claims['sub']}"
         return Vouched(subject, str(name)[:200], _proved_ago_s(claims))
 
+    async def end_url(self) -> str:
+        """Where the browser may end its session at the provider too; empty where there is none.
+
+        Who signs out is told by the browser's own session there: no token of theirs is kept for it.
+        """
+        if self._ends_at is None:
+            try:
+                async with asyncio.timeout(END_WITHIN_S):
+                    await self._discover()
+            except (Unauthenticated, TimeoutError):
+                return ""
+        if not self._ends_at:
+            return ""
+        back_to = urljoin(self._redirect_url, "/sign-in")
+        query = {"client_id": self._settings.client_id, "post_logout_redirect_uri": back_to}
+        joint = "&" if "?" in self._ends_at else "?"
+        return f"{self._ends_at}{joint}{urlencode(query)}"
+
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
@@ -165,6 +191,9 @@ class OpenIdClient:
         )
         if not is_whole:
             raise Unauthenticated(_FAILED)
+        ends_at = found.get(_END)
+        may_end = isinstance(ends_at, str) and self._may_call(ends_at)
+        self._ends_at = str(ends_at) if may_end and _is_address(str(ends_at)) else ""
         return {name: str(found[name]) for name in names}
 
     def _may_call(self, url: str) -> bool:
@@ -210,6 +239,15 @@ class OpenIdClient:
         }
         while len(self._begun) >= BEGUN_MAX:
             del self._begun[next(iter(self._begun))]
+
+
+def _is_address(url: str) -> bool:
+    """Of a page: a browser is sent there, so neither a script nor a part of ours."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("https", "http") and bool(parts.hostname)
 
 
 def _key_of(keys: jwt.PyJWKSet, key_id: str | None) -> jwt.PyJWK:

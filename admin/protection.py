@@ -33,6 +33,8 @@ SECURITY_HEADERS: Final = {
     "cache-control": "no-store",
 }
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+ALWAYS_ENCRYPTED: Final = "always_encrypted"
+"""In the application's state: that the settings say https, so that no cookie goes in plain."""
 INTEGER_MAX: Final = 2**31 - 1
 _NUMBERS: Final = {"sequence": 2**63 - 1}
 """How large what an address numbers may be; all else is an INTEGER of the database."""
@@ -52,10 +54,12 @@ async def add_security_headers(message: Message, _: Scope) -> None:
 def came_encrypted(connection: ASGIConnection[Any, Any, Any, Any]) -> bool:
     """Whether the browser speaks TLS to us or to a proxy before us.
 
-    Anybody may set the header; it only keeps the liar's own cookie off plain connections.
+    Where people reach us by https, as the settings say, it does, whatever a proxy tells or does not
+    tell. Anybody may set the header; it only keeps the liar's own cookie off plain connections.
     """
     forwarded = connection.headers.get("x-forwarded-proto", "")
-    return "https" in (connection.url.scheme, forwarded)
+    is_always = connection.app.state.get(ALWAYS_ENCRYPTED, False)
+    return bool(is_always) or "https" in (connection.url.scheme, forwarded)
 
 
 async def require_own_origin(

@@ -86,7 +86,8 @@ class Screens:
             logger().error(
                 Event.REQUEST_CRASHED,
                 component="admin",
-                endpoint=request.scope["path"],
+                # As it was declared: what stands in an address may be somebody's name.
+                endpoint=request.scope["path_template"],
                 error_class=type(error).__name__,
                 where=raised_at(error),
             )

@@ -1,7 +1,6 @@
 """Signing in and out: by password, by an OpenID provider, or with the token of the settings."""
 
 import hmac
-import re
 from collections import OrderedDict
 from typing import Annotated, Any, Final
 
@@ -27,6 +26,7 @@ from admin.protection import came_encrypted
 from admin.screens import Screens
 from gateway.clock import Clock
 from gateway.errors import Unauthenticated
+from gateway.oversight.access import PROVIDED
 from gateway.oversight.deeds import Deeds
 from gateway.secrets.secret import Secret
 from gateway.store.identity.people import PeopleStore
@@ -83,6 +83,11 @@ class Credentials:
         self._token = token
         self._brake = Brake(clock)
 
+    async def known(self, name: str) -> str:
+        """The name again where somebody is called so; empty where nobody is."""
+        is_known = name == TOKEN_PERSON.name or await self._people.facts(name) is not None
+        return name if is_known else ""
+
     async def person_of(self, form: SignIn) -> str | None:
         """The name of whoever the form proves."""
         # Nobody's name is longer, and the brake remembers what was tried.
@@ -109,7 +114,10 @@ def sign_in_routes(
     deeds: Deeds,
 ) -> list[Any]:
     """The routes that end with a session, or end one."""
-    routes = _form_routes(people, credentials, screens, deeds)
+    routes = [
+        *_form_routes(people, credentials, screens, deeds),
+        _ending_route(people, openid, screens, deeds),
+    ]
     if openid is None:
         return routes
     return [*routes, *_openid_routes(people, openid, screens, deeds)]
@@ -127,10 +135,9 @@ async def _refused(
     return screens.page("sign_in.html", 401, problem=WRONG, draft=draft, to=to)
 
 
-async def _note_refused(deeds: Deeds, name: str) -> None:
-    """What was typed as a name may be a password, so only a name that is one is written down."""
-    said = name if re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,62}", name) else "-"
-    await deeds.record(said, "session.refused", "", error="unauthenticated")
+async def _note_refused(deeds: Deeds, known: str) -> None:
+    """What was typed as a name may be a password: only of somebody there is it written down."""
+    await deeds.record(known or "-", "session.refused", "", error="unauthenticated")
     logger().warning(Event.ADMIN_REFUSED, component="admin")
 
 
@@ -163,8 +170,8 @@ def _form_routes(
         draft, to = carried_in(await request.body()), _own(data.to)
         name = await credentials.person_of(data)
         if name is None:
-            typed = data.name.strip()
-            return await _refused(screens, deeds, typed, draft=draft, to=to)
+            known = await credentials.known(data.name.strip())
+            return await _refused(screens, deeds, known, draft=draft, to=to)
         await deeds.record(name, "session.began", "")
         logger().info(Event.ADMIN_SIGNED_IN, component="admin")
         # Always a new id: one that somebody planted before signing in is worth nothing.
@@ -188,15 +195,31 @@ def _form_routes(
         await people.prove(session_id)
         return _onward(screens, draft, to, mark)
 
-    @post("/sign-out", opt=recording(SIGNED_IN, "session.ended"), status_code=SEE_OTHER)
-    async def sign_out(request: Request[Any, Any, Any]) -> Redirect:
-        await deeds.record(session_of(request).person.name, "session.ended", "")
+    return [sign_in_page, sign_in, prove]
+
+
+def _ending_route(
+    people: PeopleStore, openid: OpenIdClient | None, screens: Screens, deeds: Deeds
+) -> Any:
+    opt = recording(SIGNED_IN, "session.ended")
+
+    @post("/sign-out", opt=opt, media_type=MediaType.HTML, status_code=SEE_OTHER)
+    async def sign_out(request: Request[Any, Any, Any]) -> Response[Any]:
+        name = session_of(request).person.name
+        await deeds.record(name, "session.ended", "")
+        # First of all, and whatever the provider does: here they are signed out.
         await people.end(request.cookies.get(COOKIE, ""))
-        answer = Redirect("/sign-in", status_code=SEE_OTHER)
+        there = ""
+        if openid is not None and name.startswith(PROVIDED):
+            there = await openid.end_url()
+        answer: Response[Any] = Redirect("/sign-in", status_code=SEE_OTHER)
+        if there:
+            # A page, not a redirect: a form's own may not lead to another site.
+            answer = screens.page("signed_out.html", there=there)
         answer.delete_cookie(COOKIE)
         return answer
 
-    return [sign_in_page, sign_in, prove, sign_out]
+    return sign_out
 
 
 def _openid_routes(

@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 from admin.keys.lines import KeyLine
 from admin.services import Services
 from gateway.errors import GatewrightError, RequestInvalid
-from gateway.identity import KeyText, new_key_id
+from gateway.identity import KeyText, key_id_for, new_key_id
 from gateway.money.budgets import Limit, WindowKind
 from gateway.money.rates import RateLimit
 from gateway.oversight.access import Permission, Person, allows
@@ -43,7 +43,7 @@ class KeyOrder(Struct, frozen=True, forbid_unknown_fields=True):
     """None for what new keys of its team get, and if those get nothing, for never."""
     translation: Translation = "warn"
     key_id: str = ""
-    """So that a form that is sent twice issues one key; otherwise drawn."""
+    """A mark, so that what is sent twice issues one key; the key's own id is another one."""
     budget_microusd: int | None = None
     budget_window: WindowKind = "month"
     requests_per_minute: int | None = None
@@ -77,7 +77,7 @@ class KeyIssuer:
         team = await self._teams.team(organisation, order.workspace)
         if team is not None:
             order = with_defaults(order, team.defaults)
-        key_id = order.key_id or new_key_id()
+        key_id = key_id_for(organisation, order.key_id) if order.key_id else new_key_id()
         services = self._services
         expires_us = None
         if order.expires_days is not None:
@@ -149,7 +149,7 @@ class KeyIssuer:
             if not value.isprintable():
                 raise RequestInvalid("only characters that can be seen", parameter=name)
         if order.key_id and _KEY_ID.fullmatch(order.key_id) is None:
-            raise RequestInvalid("this is no key's id", parameter="key_id")
+            raise RequestInvalid("use 12 letters and digits", parameter="key_id")
         if (order.budget_microusd or 0) > LIMIT_MICROUSD_MAX:
             raise RequestInvalid("the limit is too large", parameter="budget_microusd")
         if any((number or 0) < 0 for number in (order.budget_microusd, *order.rates)):

@@ -9,7 +9,7 @@ from msgspec import Struct
 from admin.access import needs, session_of
 from admin.bodies import body_of
 from admin.keys.reader import KeyReader
-from admin.keys.scoping import ScopeImpact, ScopeKeeper, ScopeOrder, ScopeOutcome
+from admin.keys.scoping import KeyScopeOrder, ScopeImpact, ScopeKeeper, ScopeOutcome
 from admin.services import Services
 from gateway.oversight.access import Permission
 from gateway.store.identity.key_scopes import KeyProposal
@@ -47,7 +47,7 @@ def scope_api_routes(services: Services) -> list[Any]:
     async def change_key(
         request: Asked, organisation: FromPath[str], key_id: FromPath[str]
     ) -> ScopeOutcome:
-        order = await body_of(request, ScopeOrder)
+        order = await body_of(request, KeyScopeOrder)
         line = await reader.line(organisation, key_id)
         return await keeper.change(session_of(request).person, organisation, line, order)
 

@@ -13,7 +13,7 @@ from admin.access import needs, session_of
 from admin.forms import Form, form_of
 from admin.keys.lines import KeyLine
 from admin.keys.reader import KeyReader
-from admin.keys.scoping import ScopeKeeper, ScopeOrder, mark_of, scope_in
+from admin.keys.scoping import KeyScopeOrder, ScopeKeeper, mark_of, scope_in
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from gateway.errors import RequestInvalid
@@ -151,12 +151,12 @@ def _form_of(line: KeyLine) -> Form:
     return Form(fields | {"translation": [line.translation], "expires": [KEEP]})
 
 
-def _mark(order: ScopeOrder) -> str:
+def _mark(order: KeyScopeOrder) -> str:
     """The same for the same choices, whatever the reason and whenever it is asked."""
     return hashlib.sha256(json.encode(replace(order, reason=""))).hexdigest()
 
 
-def _order(form: Form) -> ScopeOrder:
+def _order(form: Form) -> KeyScopeOrder:
     """The form as an order.
 
     Raises:
@@ -172,7 +172,7 @@ def _order(form: Form) -> ScopeOrder:
         days = form.whole("expires_days", NUMBER_MAX)
         if days is None:
             raise RequestInvalid("in how many days?", parameter="expires_days")
-    return ScopeOrder(
+    return KeyScopeOrder(
         models=form.all("models") or None,
         expires_days=days,
         labels=tuple(dict.fromkeys(form.text("labels").replace(",", " ").split())),

@@ -40,7 +40,7 @@ ROLLUP_BATCHES: Final = 2
 MICRO: Final = 1_000_000
 
 
-class ScopeOrder(Struct, frozen=True, forbid_unknown_fields=True):
+class KeyScopeOrder(Struct, frozen=True, forbid_unknown_fields=True):
     """What a key may do from now on; what is left out stays as it is."""
 
     models: tuple[str, ...] | UnsetType | None = UNSET
@@ -94,7 +94,7 @@ class ScopeKeeper:
         self._impact = KeyImpact(services.database)
         self.scopes = KeyScopes(services.database, services.clock)
 
-    def wanted(self, line: KeyLine, order: ScopeOrder) -> KeyScope:
+    def wanted(self, line: KeyLine, order: KeyScopeOrder) -> KeyScope:
         """What a key would be allowed to do.
 
         Raises:
@@ -118,7 +118,7 @@ class ScopeKeeper:
         person: Person,
         organisation: str,
         line: KeyLine,
-        order: ScopeOrder,
+        order: KeyScopeOrder,
         was: str | None = None,
     ) -> ScopeOutcome:
         """Let a key do less now, or have somebody else decide whether it may do more.

@@ -20,6 +20,13 @@ PERCENTILE: Final = 0.95
 NOT_THEIRS: Final = range(400, 500)
 """Statuses that are the request's fault; too many requests (429) is a matter of the upstream."""
 TOO_MANY: Final = 429
+GIVEN_UP: Final = {
+    "hedged_away": "was given up: another target answered first",
+    "cascaded_away": "was given up: too long to be judged, so a dearer target was asked",
+    "taken_over": "was given up: another worker had taken the line over",
+    "client_gone": "was given up: the caller left",
+}
+"""Attempts that we ended ourselves, in words: nothing was wrong with their targets."""
 
 
 class Part(Struct, frozen=True):
@@ -94,7 +101,7 @@ def _part(name: str, kind: str, reason: str, tried: Sequence[tuple[Attempt, int]
 
 def is_failure(attempt: Attempt) -> bool:
     """Whether an attempt's end is to be held against its upstream."""
-    if not attempt.error:
+    if not attempt.error or attempt.error in GIVEN_UP:
         return False
     return attempt.status not in NOT_THEIRS or attempt.status == TOO_MANY
 

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from admin.policy_room.reader import PolicyReader
 from gateway.clock import Clock
-from gateway.configuration.sections import InspectionSettings
-from gateway.errors import RequestInvalid
+from gateway.configuration.settings import Settings
+from gateway.errors import ConfigurationInvalid, RequestInvalid
 from gateway.identity import accounts_of
 from gateway.supposing import Supposer
 from gateway.types import Principal
@@ -53,7 +53,7 @@ def fields_in_order() -> tuple[list[FactField], list[FactField]]:
 class Asker:
     """Makes facts of what somebody wants to know."""
 
-    def __init__(self, reader: PolicyReader, settings: InspectionSettings, clock: Clock) -> None:
+    def __init__(self, reader: PolicyReader, settings: Settings, clock: Clock) -> None:
         self._reader = reader
         self._settings = settings
         self._clock = clock
@@ -91,7 +91,11 @@ class Asker:
         asker = Principal(
             place.key_id, "example", organisation, workspace, project, place.labels, None, accounts
         )
-        supposer = Supposer(self._settings, self._clock)
+        try:
+            supposer = Supposer(self._settings, self._clock)
+        except ConfigurationInvalid as error:
+            message = "the tables that requests are inspected with cannot be read here"
+            raise RequestInvalid(message, parameter="body") from error
         try:
             supposed = await supposer.suppose(body.encode(), targets, asker)
         except (msgspec.DecodeError, RequestInvalid, RecursionError) as error:

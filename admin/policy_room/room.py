@@ -71,7 +71,7 @@ def open_room(services: Services) -> PolicyRoom:
         desk=Desk(reader, services.deeds),
         weigher=Weigher(reader, services.clock),
         outcomes=Outcomes(TrafficSpans(services.database, in_house), services.clock),
-        asker=Asker(reader, services.settings.inspection, services.clock),
+        asker=Asker(reader, services.settings, services.clock),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from admin.evidence import Evidence, EvidenceReader
+from admin.overview.health import GIVEN_UP
 from admin.services import Services
 from admin.traffic.bill import Bill, bill_of, prices_of
 from gateway.routing import decision_digest
@@ -140,6 +141,9 @@ def bars_of(intent: AuditRecord | None, outcome: AuditRecord | None) -> tuple[Ba
 
 def _attempt_bars(number: int, attempt: Attempt, start_us: int) -> list[Bar]:
     name = f"Attempt {number}: {attempt.target}"
+    if attempt.error in GIVEN_UP:
+        said = f"{name} {GIVEN_UP[attempt.error]}"
+        return [Bar(said, "waiting", start_us, attempt.duration_us)]
     if attempt.error:
         return [Bar(f"{name} failed: {attempt.error}", "failed", start_us, attempt.duration_us)]
     first_us = min(attempt.first_byte_us, attempt.duration_us)

@@ -81,9 +81,10 @@ class Deeds:
         *,
         before: object = None,
         after: object = None,
+        **detail: str,
     ) -> AsyncIterator[None]:
         """Around a deed: recorded before it begins, and again when it did not succeed."""
-        done = await self.record(actor, action, organisation, before=before, after=after)
+        done = await self.record(actor, action, organisation, before=before, after=after, **detail)
         try:
             yield
         except BaseException as error:

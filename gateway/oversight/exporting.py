@@ -23,7 +23,7 @@ _IN_STRUCTURED_DATA = ("organisation", "sequence", "stage", "request_id", "actio
 _SPAN_KIND_CLIENT = 3
 _STATUS_OK, _STATUS_ERROR = 1, 2
 _NS_PER_US = 1000
-_OPERATIONS = {"/v1/embeddings": "embeddings"}
+_OPERATIONS = {"/v1/embeddings": "embeddings", "/v1/completions": "text_completion"}
 _PROVIDERS = {"anthropic": "anthropic", "openai": "openai"}
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import html
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -16,8 +17,9 @@ import jwt
 import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from yarl import URL
 
-from admin.access import STEP_UP_S
+from admin.access import COOKIE, STEP_UP_S
 from admin.app import open_id_client
 from admin.oidc import BEGUN_FOR_S, LEEWAY_S, OpenIdClient, Vouched
 from gateway.clock import StoppedClock, SystemClock
@@ -90,6 +92,61 @@ async def test_a_person_signs_in_sees_nothing_and_then_what_the_role_shows(
         assert await again.is_signed_in()
     async with listener.database() as database:
         assert len(await PeopleStore(database, listener.clock).listed()) == 1
+
+
+async def test_signing_out_ends_the_session_here_and_leads_to_the_provider(
+    listener: Listener, browser: Browser, issuer: str
+) -> None:
+    await sign_in(browser, "ann")
+    session_id = browser.session_id
+    answer, page = await browser.send("POST", "/sign-out")
+    async with listener.database() as database:
+        kept = await PeopleStore(database, listener.clock).session(session_id)
+    (there,) = set(re.findall(r'(?:href|url)="?(http[^"]+)"', html.unescape(page)))
+    asked = parse_qs(urlsplit(there).query)
+
+    assert (answer.status, kept) == (200, None)
+    assert there.startswith(f"{issuer}/oauth2/end_session?")
+    assert asked == {
+        "client_id": [CLIENT],
+        "post_logout_redirect_uri": [f"{listener.url}/sign-in"],
+    }
+    assert 'gatewright_admin=""' in answer.headers["set-cookie"]
+    async with aiohttp.ClientSession() as session:
+        async with session.get(there) as form:
+            confirmed = re.search(r'action="([^"]+)"', text := await form.text())
+            assert (form.status, confirmed is not None) == (200, True), text
+        data = {"redirect_uri": asked["post_logout_redirect_uri"][0]}
+        url = f"{issuer}/oauth2/end_session/confirm"
+        async with session.post(url, data=data, allow_redirects=False) as back:
+            assert back.headers["location"] == f"{listener.url}/sign-in"
+
+
+async def test_a_provider_that_is_away_or_has_no_sign_out_holds_nobody_back(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    import oidc_provider_mock
+
+    secret = tmp_path / "oidc.secret"
+    secret.touch(mode=0o600)
+    secret.write_text(f"{CLIENT} and a half")
+    with oidc_provider_mock.run_server_in_thread(require_nonce=True) as server:
+        issuer = f"http://localhost:{server.server_port}"
+        more = f'[oidc]\nissuer = "{issuer}"\nclient_id = "{CLIENT}"\n'
+        more += 'client_secret = { file = "oidc.secret" }\n'
+        listener = Listener(tmp_path, sqlite_url, more)
+        async with listener, browsing(listener) as browser:
+            assert (await sign_in(browser, "ann"))[0] == 200
+            known = browser.session_id
+    # Another process, which never spoke with the provider, and cannot any more.
+    again = Listener(tmp_path, sqlite_url, more)
+    async with again, browsing(again) as browser:
+        browser.session.cookie_jar.update_cookies({COOKIE: known}, URL(again.url))
+        assert browser.session_id == known
+        answer, _ = await browser.send("POST", "/sign-out")
+        assert (answer.status, answer.headers["location"]) == (303, "/sign-in")
+        async with again.database() as database:
+            assert await PeopleStore(database, again.clock).session(known) is None
 
 
 async def test_what_the_provider_is_asked_holds_a_challenge_a_state_and_a_nonce(
@@ -172,6 +229,7 @@ class Liar:
         self.other_key = rsa.generate_private_key(65537, 2048)
         self.forge: Callable[[dict[str, Any]], str] = self.honest
         self.verifier = self.challenge = self.nonce = ""
+        self.more: dict[str, object] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.issuer = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -201,7 +259,7 @@ class Liar:
                 "authorization_endpoint": f"{self.issuer}/authorize",
                 "token_endpoint": f"{self.issuer}/token",
                 "jwks_uri": f"{self.issuer}/keys",
-            }
+            } | self.more
         if path == "/keys":
             public = jwt.algorithms.RSAAlgorithm.to_jwk(self.key.public_key(), as_dict=True)
             return {"keys": [{**public, "kid": "1", "use": "sig", "alg": "RS256"}]}
@@ -359,3 +417,16 @@ def test_a_provider_beyond_this_machine_is_spoken_to_over_tls_only(issuer: str) 
     )
     with pytest.raises(ConfigurationInvalid, match="must be https"):
         open_id_client(settings, StoppedClock())
+
+
+@pytest.mark.parametrize(
+    "ends_at", [None, "", 7, "javascript:alert(1)", "/here", "http://[", "ftp://x.example/"]
+)
+async def test_only_an_address_of_a_page_is_where_to_sign_out(liar: Liar, ends_at: object) -> None:
+    liar.more = {} if ends_at is None else {"end_session_endpoint": ends_at}
+    settings = OidcSettings(issuer=liar.issuer, client_id=CLIENT)
+    client = OpenIdClient(settings, None, StoppedClock(), "http://127.0.0.1/back")
+    try:
+        assert await client.end_url() == ""
+    finally:
+        await client.close()

@@ -6,10 +6,11 @@ from http.cookies import SimpleCookie
 import aiohttp
 import pytest
 from litestar import Litestar
+from msgspec.structs import replace
 
 from admin.access import COOKIE
-from admin.app import BODY_BYTES_MAX
-from admin.protection import SAFE_METHODS, SECURITY_HEADERS
+from admin.app import BODY_BYTES_MAX, build_application
+from admin.protection import ALWAYS_ENCRYPTED, SAFE_METHODS, SECURITY_HEADERS
 from admin.sign_in import Brake
 from gateway.store.identity.people import ABSOLUTE_S, IDLE_S
 from tests.admin.listener import Browser, Listener, browsing
@@ -123,6 +124,20 @@ async def test_behind_a_proxy_that_speaks_tls_the_cookie_is_secure(
 
     assert "secure" not in _cookie(plain).lower()
     assert "secure" in _cookie(proxied).lower()
+
+
+async def test_where_people_come_by_https_no_cookie_ever_goes_in_plain(
+    listener: Listener, browser: Browser
+) -> None:
+    """Whatever a proxy says of the connection, or does not say."""
+    settings = replace(listener.settings, admin_url="https://admin.gatewright.example")
+    encrypted = build_application(settings, listener.clock).state[ALWAYS_ENCRYPTED]
+    form, state = {"token": listener.token}, listener.application.state
+    assert (encrypted, state[ALWAYS_ENCRYPTED]) == (True, False)
+    state[ALWAYS_ENCRYPTED] = encrypted
+    for protocol in ("", "http", "https"):
+        answer, _ = await browser.send("POST", "/sign-in", form, x_forwarded_proto=protocol)
+        assert "secure" in _cookie(answer).lower(), protocol
 
 
 async def test_an_idle_session_ends(listener: Listener, browser: Browser) -> None:

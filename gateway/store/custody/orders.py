@@ -1,7 +1,8 @@
 """Custody of content: legal holds, break-glass reveals, erasures; two people, and a record.
 
 Every step is an admin record in the audit log before it takes effect; if it cannot be recorded, it
-does not happen. Who acts comes from whoever calls: the command line's user or a signed-in person.
+does not happen. Of two people who answer at the same moment one does; the other's deed is on record
+as one that failed. Who acts says whoever calls: the command line's user or a signed-in person.
 """
 
 import secrets
@@ -104,13 +105,15 @@ class Custody:
         if hold.released_by:
             raise CustodyRefused("the hold was released already")
         if not hold.release_by:
-            await self.record(actor, "hold.release_asked", hold.organisation, hold=hold_id)
-            await self._change(audit_holds, hold_id, release_by=actor)
+            async with self._deeds.doing(
+                actor, "hold.release_asked", hold.organisation, hold=hold_id
+            ):
+                await self._change(audit_holds, _as_was(hold), release_by=actor)
             return False
         if same_person(actor, hold.release_by):
             raise CustodyRefused("a hold is released by a second person")
-        await self.record(actor, "hold.released", hold.organisation, hold=hold_id)
-        await self._change(audit_holds, hold_id, released_by=actor)
+        async with self._deeds.doing(actor, "hold.released", hold.organisation, hold=hold_id):
+            await self._change(audit_holds, _as_was(hold), released_by=actor)
         return True
 
     async def keep_hold(self, actor: str, hold_id: str) -> None:
@@ -122,8 +125,10 @@ class Custody:
         hold = _one(await self._read(audit_holds, Hold, audit_holds.c.id == hold_id), "hold")
         if not hold.release_by or hold.released_by:
             raise CustodyRefused("nobody asks for the release of this hold")
-        await self.record(actor, "hold.release_declined", hold.organisation, hold=hold_id)
-        await self._change(audit_holds, hold_id, release_by="")
+        async with self._deeds.doing(
+            actor, "hold.release_declined", hold.organisation, hold=hold_id
+        ):
+            await self._change(audit_holds, _as_was(hold), release_by="")
 
     async def hold(self, organisation: str, hold_id: str) -> Hold | None:
         """One of an organisation's holds, released or not; None if it has no such hold."""
@@ -185,9 +190,11 @@ class Custody:
             raise CustodyRefused("the reveal was approved already")
         if same_person(actor, reveal.asked_by):
             raise CustodyRefused("a reveal is approved by a second person")
-        now_us = self._clock.utc_us()
-        await self.record(actor, "reveal.approved", reveal.organisation, reveal=reveal_id)
-        await self._change(audit_reveals, reveal_id, approved_by=actor, approved_us=now_us)
+        values = {"approved_by": actor, "approved_us": self._clock.utc_us()}
+        async with self._deeds.doing(
+            actor, "reveal.approved", reveal.organisation, reveal=reveal_id
+        ):
+            await self._change(audit_reveals, _as_answered(reveal), **values)
         return await self._reveal(reveal_id)
 
     async def end_reveal(self, actor: str, reveal_id: str) -> Reveal:
@@ -200,8 +207,8 @@ class Custody:
         if not reveal.is_waiting and not reveal.is_open(now_us):
             raise CustodyRefused("the reveal is over already")
         action = "reveal.declined" if reveal.is_waiting else "reveal.ended"
-        await self.record(actor, action, reveal.organisation, reveal=reveal_id)
-        await self._change(audit_reveals, reveal_id, ended_by=actor, ended_us=now_us)
+        async with self._deeds.doing(actor, action, reveal.organisation, reveal=reveal_id):
+            await self._change(audit_reveals, _as_answered(reveal), ended_by=actor, ended_us=now_us)
         return await self._reveal(reveal_id)
 
     async def use_reveal(self, actor: str, reveal_id: str) -> Reveal:
@@ -211,8 +218,8 @@ class Custody:
             CustodyRefused: it is not, or no longer, open, or another asked for it.
         """
         reveal = await self.require_open(actor, reveal_id)
-        await self.record(actor, "reveal.used", reveal.organisation, reveal=reveal_id)
-        await self._change(audit_reveals, reveal_id, used=audit_reveals.c.used + 1)
+        async with self._deeds.doing(actor, "reveal.used", reveal.organisation, reveal=reveal_id):
+            await self._change(audit_reveals, _as_answered(reveal), used=audit_reveals.c.used + 1)
         return reveal
 
     async def require_open(self, actor: str, reveal_id: str) -> Reveal:
@@ -265,9 +272,12 @@ class Custody:
         async with self._database.writing() as connection:
             await connection.execute(insert(table).values(values))
 
-    async def _change(self, table: Table, row_id: str, **values: Any) -> None:
+    async def _change(self, table: Table, as_was: ColumnElement[bool], **values: Any) -> None:
+        """Raises CustodyRefused where the row is not, or no longer, as whoever acts has seen it."""
         async with self._database.writing() as connection:
-            await connection.execute(update(table).where(table.c.id == row_id).values(**values))
+            done = await connection.execute(update(table).where(as_was).values(**values))
+        if done.rowcount != 1:
+            raise CustodyRefused("somebody else was faster; look at it again")
 
     async def _read(self, table: Table, kind: Any, where: ColumnElement[bool]) -> Any:
         async with self._database.reading() as connection:
@@ -306,6 +316,26 @@ async def is_known(database: Database, organisation: str) -> bool:
             if (await connection.execute(query)).first() is not None:
                 return True
     return False
+
+
+def _as_was(hold: Hold) -> ColumnElement[bool]:
+    """Of two who answer at the same moment the second one finds no such row any more."""
+    columns = audit_holds.c
+    return and_(
+        columns.id == hold.id,
+        columns.release_by == hold.release_by,
+        columns.released_by == hold.released_by,
+    )
+
+
+def _as_answered(reveal: Reveal) -> ColumnElement[bool]:
+    """The same of a reveal; how often it was used may differ."""
+    columns = audit_reveals.c
+    return and_(
+        columns.id == reveal.id,
+        columns.approved_by == reveal.approved_by,
+        columns.ended_by == reveal.ended_by,
+    )
 
 
 def _age(row: Any) -> int:

@@ -15,13 +15,20 @@ PLACE = ("acme", "research", "assistant")
 DAY_US = 86_400_000_000
 
 
-async def batch(listener: Listener, database: Database, key_id: str, lines: int = 3) -> str:
+async def batch(
+    listener: Listener,
+    database: Database,
+    key_id: str,
+    lines: int = 3,
+    *,
+    place: tuple[str, str, str] = PLACE,
+) -> str:
     """A batch of which nothing was sent yet; its id."""
     now_us, master = listener.clock.utc_us(), master_key(listener.settings)
     store = BatchStore(database, master, listener.clock)
     made = await store.make(
         Batch(
-            *("batch_", "messages", PLACE, key_id, "/v1/messages", "validating"),
+            *("batch_", "messages", place, key_id, "/v1/messages", "validating"),
             created_us=now_us,
             expires_us=now_us + DAY_US,
             keep_until_us=now_us + 30 * DAY_US,
@@ -44,10 +51,16 @@ async def end(listener: Listener, database: Database, batch_id: str, counts: Lin
     await store.end(structs.replace(led, ending="completed"), counts, keeps_lines=True)
 
 
-async def file(listener: Listener, database: Database, key_id: str) -> str:
+async def file(
+    listener: Listener,
+    database: Database,
+    key_id: str,
+    *,
+    place: tuple[str, str, str] = PLACE,
+) -> str:
     """A file of lines; its id."""
     files = FileStore(database, master_key(listener.settings), listener.clock)
-    writer = await files.begin(PLACE, key_id, "batch")
+    writer = await files.begin(place, key_id, "batch")
     await writer.write(b"secret words\n" * 200)
     until_us = listener.clock.utc_us() + 7 * DAY_US
     return (await writer.finish("secret-name.jsonl", until_us)).file_id

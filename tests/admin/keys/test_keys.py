@@ -8,7 +8,7 @@ import pytest
 from admin.access import STEP_UP_S
 from gateway.credentials import pepper
 from gateway.errors import Unauthenticated
-from gateway.identity import Peppers, authenticate
+from gateway.identity import Peppers, authenticate, key_id_for
 from gateway.store.identity.keys import KeyStore
 from tests.admin.listener import ON_BOTH, Browser, Listener
 from tests.admin.seeding import (
@@ -85,6 +85,11 @@ async def is_good(listener: Listener, key: str) -> bool:
     return True
 
 
+def named(mark: str) -> str:
+    """The id of the key that a form with this mark made."""
+    return key_id_for("acme", mark)
+
+
 async def test_a_key_is_shown_once_and_works_and_its_list_shows_it(
     listener: Listener, owner: Browser
 ) -> None:
@@ -95,7 +100,7 @@ async def test_a_key_is_shown_once_and_works_and_its_list_shows_it(
     assert await is_good(listener, key)
 
     listed = await see(owner, LIST)
-    shown = await see(owner, f"{LIST}/abcABC012345")
+    shown = await see(owner, f"{LIST}/{named('abcABC012345')}")
     assert "payroll assistant" in listed
     assert "people</a> / payroll" in listed
     assert "somebody else" not in listed
@@ -138,10 +143,10 @@ async def test_limits_of_a_key_are_for_who_may_set_budgets(
     limits = {"budget_microusd": "12.50", "requests_per_minute": "60", "key_id": "limited00000"}
     await send(owner, f"{LIST}/new", FORM | limits, 201)
 
-    page = await see(owner, f"{LIST}/limited00000")
+    page = await see(owner, f"{LIST}/{named('limited00000')}")
     assert "$12.50" in page
     assert re.search(r"requests a minute</dt><dd>60<", page)
-    _, text = await owner.send("GET", "/api/organisations/acme/keys/limited00000")
+    _, text = await owner.send("GET", f"/api/organisations/acme/keys/{named('limited00000')}")
     detail = msgspec.json.decode(text)
     assert detail["key"]["spendings"][0]["limit_microusd"] == 12_500_000
     assert detail["rate"]["requests_per_minute"] == 60
@@ -196,14 +201,14 @@ async def test_rotating_leaves_the_old_secret_good_for_its_overlap_and_no_longer
     listener: Listener, owner: Browser
 ) -> None:
     old = secret_in(await send(owner, f"{LIST}/new", FORM | {"key_id": "rotated00000"}, 201))
-    page = await send(owner, f"{LIST}/rotated00000/rotate", {"overlap_s": "3600"}, 201)
+    page = await send(owner, f"{LIST}/{named('rotated00000')}/rotate", {"overlap_s": "3600"}, 201)
     new = secret_in(page)
     assert old != new
     assert (await is_good(listener, old), await is_good(listener, new)) == (True, True)
-    shown = await see(owner, f"{LIST}/rotated00000")
+    shown = await see(owner, f"{LIST}/{named('rotated00000')}")
     assert "two secrets" in shown
     assert "1 hour" in shown
-    await send(owner, f"{LIST}/rotated00000/rotate", {"overlap_s": "x"}, 400)
+    await send(owner, f"{LIST}/{named('rotated00000')}/rotate", {"overlap_s": "x"}, 400)
     listener.clock.advance(3_601)
     assert (await is_good(listener, old), await is_good(listener, new)) == (False, True)
 
@@ -212,16 +217,16 @@ async def test_revoking_says_what_happens_and_then_ends_the_key(
     listener: Listener, owner: Browser
 ) -> None:
     key = secret_in(await send(owner, f"{LIST}/new", FORM | {"key_id": "ended0000000"}, 201))
-    page = await see(owner, f"{LIST}/ended0000000/revoke")
+    page = await see(owner, f"{LIST}/{named('ended0000000')}/revoke")
     assert "No request in the last hour" in page
     assert await is_good(listener, key)
-    answer, _ = await owner.send("POST", f"{LIST}/ended0000000/revoke", {})
+    answer, _ = await owner.send("POST", f"{LIST}/{named('ended0000000')}/revoke", {})
     assert answer.status == 303
     assert not await is_good(listener, key)
     shown = await see(owner, answer.headers["location"])
     assert "No worker reports, so nobody can be counted" in shown
     assert "Revoked" in shown
-    await send(owner, f"{LIST}/ended0000000/rotate", {"overlap_s": "0"}, 400)
+    await send(owner, f"{LIST}/{named('ended0000000')}/rotate", {"overlap_s": "0"}, 400)
 
 
 async def test_another_organisations_key_is_not_there(listener: Listener, owner: Browser) -> None:

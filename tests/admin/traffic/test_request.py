@@ -8,6 +8,7 @@ import pytest
 from anyio import run_process
 from msgspec.structs import replace
 
+from admin.overview.health import is_failure
 from admin.preferences import Preferences
 from admin.traffic.bill import bill_of
 from admin.traffic.story import Story, bars_of
@@ -185,6 +186,28 @@ def test_the_parts_of_a_bill_add_up_to_what_was_recorded_or_it_says_estimated() 
     assert estimated is not None
     assert not estimated.is_exact
     assert bill_of(record, None) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("hedged_away", "another target answered first"),
+        ("cascaded_away", "too long to be judged"),
+        ("taken_over", "another worker"),
+        ("client_gone", "the caller left"),
+    ],
+)
+def test_what_we_gave_up_is_no_failure_of_its_target(code: str, said: str) -> None:
+    attempt = Attempt("gpt", 200, code, 7_000, 90)
+    record = AuditRecord(
+        stage="outcome", request_id="r", organisation="o", utc_us=9_000, attempts=(attempt,)
+    )
+    bars = bars_of(replace(record, stage="intent"), record)
+    (bar,) = [each for each in bars if "Attempt 1" in each.name]
+    assert said in bar.name
+    assert (bar.kind, "failed" in bar.name) == ("waiting", False)
+    assert not is_failure(attempt)
+    assert is_failure(replace(attempt, error="upstream_failed"))
 
 
 def test_what_was_paid_beside_an_answer_stands_beside_its_parts() -> None:

@@ -1,5 +1,6 @@
 """Custody: two people for holds and reveals, a record before each step, an end to each leave."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from gateway.errors import AuditUnavailable
 from gateway.oversight.deeds import OPERATORS
 from gateway.store.custody.orders import Custody, CustodyRefused, Reveal
 from gateway.store.engine import open_database
+from gateway.types import AuditRecord, Receipt
 
 
 pytestmark = pytest.mark.anyio
@@ -145,3 +147,66 @@ async def test_unknown_ids_are_refused(office: Office, tmp_path: Path) -> None:
         await office.custody.release_hold("ann", "nothing")
     with pytest.raises(CustodyRefused, match="no such reveal"):
         await office.custody.use_reveal("ann", str(tmp_path))
+
+
+class TwoAtOnce(MemoryAuditLog):
+    """Lets nobody act before two have begun: both saw what was there before either changed it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = 0
+        self.both = asyncio.Event()
+
+    async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
+        if record.action in DECIDING and record.status == "ok":
+            self.begun += 1
+            if self.begun == 2:
+                self.both.set()
+            await self.both.wait()
+        return await super().append(record, content)
+
+
+DECIDING = ("reveal.approved", "hold.released", "hold.release_asked", "reveal.declined")
+
+
+@pytest.mark.parametrize("deed", ["approve", "decline", "ask", "release"])
+async def test_of_two_who_decide_at_the_same_moment_one_does(database_url: str, deed: str) -> None:
+    database, log = open_database(database_url), TwoAtOnce()
+    await log.start()
+    custody = Custody(database, log, StoppedClock())
+    reveal = await custody.ask_reveal("ann", "acme", "", reason="r", ticket="T-1", minutes=5)
+    hold = await custody.set_hold("ann", "acme", "", "a court")
+    if deed == "release":
+        log.both.set()
+        await custody.release_hold("ann", hold.id)
+        log.both.clear()
+        log.begun = 0
+    before = len(log.records)
+
+    async def act(name: str) -> str:
+        try:
+            if deed == "approve":
+                await custody.approve_reveal(name, reveal.id)
+            elif deed == "decline":
+                await custody.end_reveal(name, reveal.id)
+            else:
+                await custody.release_hold(name, hold.id)
+        except CustodyRefused:
+            return ""
+        return name
+
+    async with asyncio.timeout(30):
+        done = [name for name in await asyncio.gather(act("bob"), act("cy")) if name]
+    (kept,) = await custody.holds("acme") if deed == "ask" else [hold]
+    answered = await custody.reveal("acme", reveal.id)
+    released = await custody.hold("acme", hold.id)
+    await database.close()
+
+    assert len(done) == 1
+    assert answered is not None
+    assert released is not None
+    found = (answered.approved_by, answered.ended_by, kept.release_by, released.released_by)
+    assert found[("approve", "decline", "ask", "release").index(deed)] == done[0]
+    said = [(each.actor, each.status) for each in log.records[before:]]
+    loser = {"bob": "cy", "cy": "bob"}[done[0]]
+    assert sorted(said) == sorted([("bob", "ok"), ("cy", "ok"), (loser, "failed")])
