@@ -1,6 +1,8 @@
 """How often a worker does what it does beside requests, in seconds. Only numbers."""
 
 LOG_S = 0.1
+REVISIONS_S = 0.25
+"""How often the counter of changes is looked at; on PostgreSQL a bell rings besides."""
 FOLLOW_RETRY_S = 0.5
 PROBE_S = 0.5
 GUARD_S = 1.0
@@ -17,5 +19,12 @@ ANSWERS_S = 600.0
 OPEN_INTENTS_S = 30.0
 """How much of a log a start after a crash may have to read, in time."""
 GONE_WORKERS_S = 300.0
+BATCHES_S = 0.5
+PARCELS_S = 2.0
+BATCH_LEASES_S = 5.0
+"""A sixth of a lease: several renewals may fail."""
+LOOSE_ENDS_S = 20.0
+EXPIRED_FILES_S = 600.0
+CHECKUPS_S = 1.0
 CLOCK_S = 3600.0
 CLOCK_JUMPS_S = 0.5

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,10 +18,22 @@ class FileState(NamedTuple):
 class Disk:
     """The machine's disk. Every method blocks and raises OSError; for the writer's thread only."""
 
-    __slots__ = ()
+    __slots__ = ("_named",)
 
     def make_folder(self, path: Path) -> None:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """With those above it; what is new is in its parent for good before this returns."""
+        missing = [path, *path.parents]
+        while missing and missing[-1].is_dir():
+            missing.pop()
+        for folder in reversed(missing):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            try:
+                self.sync_folder(folder.parent)
+            except OSError:
+                # The next attempt would take it for one that cannot be lost.
+                with suppress(OSError):
+                    folder.rmdir()
+                raise
 
     def lock(self, path: Path, *, wait: bool = False) -> int:
         """A descriptor that holds a file's exclusive lock.
@@ -74,17 +87,37 @@ class Disk:
         return status.f_bavail * status.f_frsize
 
     def append_durably(self, path: Path, data: bytes) -> None:
-        """Add to a small file, made on first use, and wait until it cannot be lost."""
-        is_new = not path.exists()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        descriptor = os.open(path, flags, 0o600)
+        """Add to a small file, made on first use, and wait until it cannot be lost.
+
+        Its name is made durable too, unless this object has done that: whoever made the file may
+        have failed before it came to that.
+        """
+        descriptor = self.open_to_add(path)
         try:
             self.write(descriptor, data)
-            os.fsync(descriptor)
+            self.sync(descriptor)
+            found = os.fstat(descriptor)
         finally:
-            os.close(descriptor)
-        if is_new:
+            self.close(descriptor)
+        listed = self._known_names()
+        if listed.get(path) != (found.st_dev, found.st_ino):
             self.sync_folder(path.parent)
+            listed[path] = found.st_dev, found.st_ino
+
+    def open_to_add(self, path: Path) -> int:
+        """A small file, made where there is none."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        return os.open(path, flags, 0o600)
+
+    def replace(self, draft: Path, path: Path) -> None:
+        """Give a file another's name; that is durable when its folder is synced."""
+        draft.rename(path)
+
+    def _known_names(self) -> dict[Path, tuple[int, int]]:
+        """Which file each path is known to name for good; of this object alone."""
+        if not hasattr(self, "_named"):
+            self._named: dict[Path, tuple[int, int]] = {}
+        return self._named
 
     def close(self, descriptor: int) -> None:
         os.close(descriptor)

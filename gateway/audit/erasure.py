@@ -107,7 +107,7 @@ def _rewrite(folder: Path, ids: set[str], disk: Disk) -> int:
     old = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         length = os.fstat(old).st_size
-        draft.rename(path)
+        disk.replace(draft, path)
         disk.sync_folder(folder)
         os.pwrite(old, bytes(length), 0)
         os.fsync(old)

@@ -75,7 +75,9 @@ class TreeStore(Protocol):
         """The first that was signed for a log of at least this size."""
         ...
 
-    async def keep(self, checkpoints: Sequence[SignedCheckpoint]) -> None: ...
+    async def keep(self, checkpoints: Sequence[SignedCheckpoint]) -> Sequence[SignedCheckpoint]:
+        """Those that were kept: none that is behind what another worker has signed meanwhile."""
+        ...
 
 
 class CheckpointFiles:
@@ -92,7 +94,10 @@ class CheckpointFiles:
         self._disk.append_durably(self._path(checkpoint.organisation), line)
 
     def newest_of_all(self) -> dict[str, SignedCheckpoint]:
-        """The last whole line of each file, by organisation; raises OSError."""
+        """Of the last whole lines of each file the furthest, by organisation; raises OSError.
+
+        A worker that was stopped before it exported comes after others that signed more.
+        """
         if not self.directory.is_dir():
             return {}
         found = (_last_line(path) for path in sorted(self.directory.glob("*.jsonl")))
@@ -193,8 +198,8 @@ class Integrator:
         if tree is None or tree.size < size:
             return None
         known = {} if newest is None else {organisation: newest}
-        (signed,) = await self._sign_all({organisation: tree}, known)
-        return signed
+        signed = await self._sign_all({organisation: tree}, known)
+        return signed[0] if signed else await self._trees.covering(organisation, size)
 
     async def _sign_all(
         self, trees: Mapping[str, OpenTree], newest: Mapping[str, SignedCheckpoint]
@@ -210,10 +215,10 @@ class Integrator:
                 await self._require_unforked(organisation, tree, known, exported.get(organisation))
                 utc_us = max(self._clock.utc_us(), _after(known))
                 signed.append(self._sign(organisation, tree, utc_us))
-            await self._trees.keep(signed)
-            await asyncio.to_thread(self._export, signed)
-            self.signed_total += len(signed)
-            done += signed
+            kept = await self._trees.keep(signed)
+            await asyncio.to_thread(self._export, kept)
+            self.signed_total += len(kept)
+            done += kept
         return done
 
     async def _require_unforked(
@@ -283,7 +288,8 @@ def _last_line(path: Path) -> SignedCheckpoint | None:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _TAIL_BYTES))
         tail = file.read()
-    return next(filter(None, map(_decoded, reversed(tail.splitlines()))), None)
+    found = filter(None, map(_decoded, tail.splitlines()))
+    return max(found, key=lambda each: (each.size, each.signed_us), default=None)
 
 
 def _decoded(line: bytes) -> SignedCheckpoint | None:

@@ -116,7 +116,7 @@ def keep_mark(folder: Path, mark: OpenMark, disk: Disk) -> None:
     draft = path.with_suffix(".draft")
     disk.remove(draft)
     disk.append_durably(draft, msgspec.json.encode(mark))
-    draft.rename(path)
+    disk.replace(draft, path)
     disk.sync_folder(folder)
 
 

@@ -11,7 +11,8 @@ from gateway.clock import Clock
 from gateway.errors import UpstreamFailed, UpstreamRefused
 from gateway.oversight.deeds import Deeds
 from gateway.parcels import ParcelService
-from gateway.store.batching.parcels import ParcelRow, ParcelStore
+from gateway.store.batching.parcel_rows import ParcelRow
+from gateway.store.batching.parcels import ParcelStore
 from gateway.store.batching.vendor_copies import CopyEnd, VendorCopies
 
 
@@ -48,14 +49,12 @@ class Forgetting:
         deeds: Deeds,
         clock: Clock,
         *,
-        holder: str,
         poll_s: float,
     ) -> None:
         self._store = store
         self._copies = copies
         self._deeds = deeds
         self._clock = clock
-        self._holder = holder
         self._poll_s = poll_s
 
     async def step(self, row: ParcelRow, service: ParcelService | None) -> None:
@@ -76,7 +75,7 @@ class Forgetting:
         await self.end(row, state, note)
         # What was being sent when this step began, and was looked for in vain, was not refused.
         is_refused = state == "unsent" and row.state == "new"
-        await self._store.forget(row.parcel_id, is_refused=is_refused)
+        await self._store.forget(row.parcel_id, row.term, is_refused=is_refused)
 
     async def end(self, row: ParcelRow, state: CopyEnd, note: str = "") -> None:
         """Say what became of erased lines; raises AuditUnavailable, and may be called again."""
@@ -157,7 +156,7 @@ class Forgetting:
         await self._note(row, state=state, tries=0, due_us=due_us, **values)
 
     async def _note(self, row: ParcelRow, **values: str | int) -> None:
-        await self._store.note(row.parcel_id, self._holder, **values)
+        await self._store.note(row.parcel_id, row.term, **values)
 
     def _in_us(self, seconds: float) -> int:
         return self._clock.utc_us() + round(seconds * US_PER_S)

@@ -19,6 +19,7 @@ from gateway.store.batching.lines import LineStore
 from gateway.store.batching.unsent_lines import UnsentLines
 from gateway.store.evidence.retiring import Retiring
 from gateway.store.money.late_bookings import LateBookings
+from gateway.store.money.parked_money import ParkedMoney
 from gateway.types import AuditRecord
 
 
@@ -49,6 +50,7 @@ class LeftOpen:
         unsent: UnsentLines,
         *,
         late: LateBookings,
+        parked: ParkedMoney,
         audit: AuditLog,
         outcome_of: OutcomeOf,
         clock: Clock,
@@ -57,6 +59,7 @@ class LeftOpen:
         self._lines = lines
         self._unsent = unsent
         self._late = late
+        self._parked = parked
         self._audit = audit
         self._outcome_of = outcome_of
         self._clock = clock
@@ -95,10 +98,19 @@ class LeftOpen:
     async def _end(self, begun: AuditRecord, outcome: AuditRecord, worker: str) -> None:
         if await self._outcome_of(outcome.organisation, outcome.request_id) is None:
             if outcome.error == ERASED and begun.detail.get("path") == NATIVE:
-                # What it held is not written off with its worker's leases.
-                await self._late.book(late_cost(begun, outcome.cost_microusd))
+                await self._charge(begun, outcome.cost_microusd)
             detail = {**outcome.detail, OF_WORKER: worker}
             await self._audit.append(structs.replace(outcome, detail=detail))
+
+    async def _charge(self, begun: AuditRecord, cost_microusd: int) -> None:
+        """What a line held is not written off with its worker's leases.
+
+        Unless somebody was about to end it when they were stopped: that counted it as spent. It
+        stays noted, so that a crash before the outcome changes nothing.
+        """
+        paid = await self._parked.begin_ending([begun.request_id])
+        if cost_microusd and not paid:
+            await self._late.book(late_cost(begun, cost_microusd))
 
     async def _open(
         self, worker: str

@@ -5,7 +5,7 @@ What it meets (rates, inspection, policy, budgets, the audit log) is the same as
 service tier is `batch` whatever it asks for: others go first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -78,9 +78,18 @@ class LineJourneys:
         self._dialects = dialects
 
     async def send(
-        self, batch: Batch, line: Line, request_id: str, *, may_park: bool = False
+        self,
+        batch: Batch,
+        line: Line,
+        request_id: str,
+        *,
+        may_park: bool = False,
+        check_lease: Callable[[], None] | None = None,
     ) -> LineEnd | Later | Parked:
-        """The answer or the error of one line, or that it has to wait."""
+        """The answer or the error of one line, or that it has to wait.
+
+        `check_lease` raises where nothing may be sent for it any more.
+        """
         dialect = self._dialects[batch.endpoint]
 
         async def read_body() -> bytes:
@@ -89,7 +98,9 @@ class LineJourneys:
 
         try:
             until_us = batch.expires_us if may_park else 0
-            errand = Errand(batch.batch_id, line.number, batch.key_id, until_us)
+            errand = Errand(
+                *(batch.batch_id, line.number, batch.key_id, until_us), check_lease=check_lease
+            )
             arrival = self._arrival(batch, errand, request_id, self._clock.utc_us())
             passage = await self._pipeline.let_through(arrival, read_body)
             waiting = self._pipeline.parked(passage)
@@ -108,11 +119,10 @@ class LineJourneys:
         ticket: Ticket,
         reservation: Reservation,
         vendor_batch: str,
+        until_us: int,
     ) -> Passage:
         """The passage of a line that was parked, perhaps in another process."""
-        errand = Errand(
-            batch.batch_id, line.number, batch.key_id, is_parked=True, vendor_batch=vendor_batch
-        )
+        errand = errand_of(batch, line, vendor_batch, until_us)
         arrival = self._arrival(batch, errand, ticket.request_id, ticket.arrived_us)
         return resumed(ticket, arrival, line.body, reservation)
 
@@ -148,7 +158,7 @@ class LineJourneys:
         await self._pipeline.undelivered(passage, error)
 
     async def lost(
-        self, batch: Batch, line: Line, remnant: Remnant, vendor_batch: str, *, is_recorded: bool
+        self, batch: Batch, errand: Errand, remnant: Remnant, *, is_recorded: bool
     ) -> LineEnd:
         """The end of a line whose ticket this version cannot read; written down unless it was.
 
@@ -156,9 +166,6 @@ class LineJourneys:
             AuditUnavailable, NotReady: it is to be ended again.
         """
         error = GatewrightError("The gateway cannot read what it kept of this line.")
-        errand = Errand(
-            batch.batch_id, line.number, batch.key_id, is_parked=True, vendor_batch=vendor_batch
-        )
         arrived_us = remnant.arrived_us or self._clock.utc_us()
         arrival = self._arrival(batch, errand, remnant.request_id, arrived_us)
         if not is_recorded:
@@ -185,6 +192,16 @@ class LineJourneys:
         error = GatewrightError("The gateway failed to serve this request.")
         end = _errored(self._dialects[batch.endpoint], error, request_id)
         return Later(None, is_full=False, end=end)
+
+
+def errand_of(batch: Batch, line: Line, vendor_batch: str, until_us: int) -> Errand:
+    """The second half of a parked line's errand, whose outcome may be written until then."""
+    return Errand(
+        *(batch.batch_id, line.number, batch.key_id),
+        is_parked=True,
+        vendor_batch=vendor_batch,
+        ends_until_us=until_us,
+    )
 
 
 def _errored(dialect: Dialect, error: GatewrightError, request_id: str) -> LineEnd:

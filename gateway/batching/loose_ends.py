@@ -25,7 +25,6 @@ from gateway.telemetry import Event, logger
 from gateway.types import AuditRecord
 
 
-LOOK_S: Final = 20.0
 _UNDER_WAY: Final = frozenset({"running", "parked"})
 
 

@@ -37,7 +37,8 @@ from gateway.parcels import (
 )
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.batches import BatchStore
-from gateway.store.batching.parcels import Loose, ParcelRow, ParcelStore
+from gateway.store.batching.parcel_rows import Loose, ParcelRow, TermOver
+from gateway.store.batching.parcels import ParcelStore
 from gateway.telemetry import Event, logger
 
 
@@ -129,8 +130,9 @@ class ParcelRunner:
         for row in await self._store.due(self._holder, 2 * PARCELS_MAX):
             if row.parcel_id in self._moving or len(self._moving) >= PARCELS_MAX:
                 continue
-            if await self._store.take(row.parcel_id, self._holder):
-                self._moving.begin(row.parcel_id, row.batch_id, self._advance(row))
+            taken = await self._store.take(row.parcel_id, self._holder)
+            if taken is not None:
+                self._moving.begin(taken.parcel_id, taken.batch_id, self._lead(taken))
 
     async def keep(self) -> None:
         """Say that this worker is alive."""
@@ -154,8 +156,15 @@ class ParcelRunner:
         lines_max = self._share.lines_max
         await self._store.make(name, loose, self._holder, lines_max, PARCEL_BYTES_MAX)
 
+    async def _lead(self, row: ParcelRow) -> None:
+        """The next step of one parcel, as long as this worker is the one that takes it."""
+        try:
+            await self._advance(row)
+        except TermOver:
+            # This worker was away for longer than its lease: whoever took over goes on.
+            self._log.warning(Event.BATCH_TAKEN_OVER, batch=row.batch_id, count=row.lines)
+
     async def _advance(self, row: ParcelRow) -> None:
-        """The next step of one parcel."""
         batch = await self._batches.led(row.batch_id)
         key = await self._batches.content_key(batch) if batch is not None else None
         service = self._services(row.provider)
@@ -180,7 +189,7 @@ class ParcelRunner:
             await self._forgetting.drop(row, "unsent")
             return
         lines = await self._store.lines(row.batch_id, at.key, numbers)
-        held = await self._lines.hold(at.batch, at.key, row.vendor_id, lines)
+        held = await self._lines.hold(at.batch, at.key, row, lines)
         if not held:
             await self._forgetting.drop(row, "unsent")
             return
@@ -195,10 +204,14 @@ class ParcelRunner:
         )
         # From here on bytes may have left: whoever finds it so asks the vendor first.
         due_us, count = self._in_us(SUBMIT_S), len(held)
-        if not await self._store.begin_sending(name, self._holder, count, due_us):
+        if not await self._store.begin_sending(name, row.term, count, due_us):
             return
+        left_s = (due_us - self._clock.utc_us()) / US_PER_S
+        if left_s <= 0:
+            # This worker was away: another one may be looking for the parcel by now.
+            raise TermOver
         try:
-            vendor_id = await at.service.submit(parcel, SUBMIT_S)
+            vendor_id = await at.service.submit(parcel, min(left_s, SUBMIT_S))
         except UpstreamRefused as error:
             await self._refused(at, error)
         except SovereigntyViolation as error:
@@ -242,7 +255,7 @@ class ParcelRunner:
             await self._again(row)
         else:
             # Under a new name, so that two answers could never be taken for one.
-            await self._store.renamed(row.parcel_id, _new_name())
+            await self._store.renamed(row.parcel_id, _new_name(), row.term)
 
     async def _look(self, at: _At) -> None:
         row = at.row
@@ -296,10 +309,10 @@ class ParcelRunner:
                 group[number] = _said(at, result)
                 if len(group) >= ENDED_AT_ONCE:
                     ready, group = group, {}
-                    await self._lines.end(at.batch, at.key, row.vendor_id, ready)
+                    await self._lines.end(at.batch, at.key, row, ready)
         except UpstreamFailed:
             is_cut = True
-        await self._lines.end(at.batch, at.key, row.vendor_id, group)
+        await self._lines.end(at.batch, at.key, row, group)
         if (is_cut or left) and row.tries < READS_MAX:
             await self._again(row)
             return
@@ -315,14 +328,14 @@ class ParcelRunner:
         if batch.state != "in_progress":
             error = _UNWANTED
         for some in _chunks(numbers):
-            await self._lines.end(batch, key, row.vendor_id, dict.fromkeys(some, error))
+            await self._lines.end(batch, key, row, dict.fromkeys(some, error))
 
     async def _again(self, row: ParcelRow, state: str = "", after_s: float | None = None) -> None:
         due_us = self._in_us(max(rest_s(self._share.poll_s, row.tries), after_s or 0.0))
         await self._note(row, state=state or row.state, tries=row.tries + 1, due_us=due_us)
 
-    async def _note(self, row: ParcelRow, **values: Any) -> bool:
-        return await self._store.note(row.parcel_id, self._holder, **values)
+    async def _note(self, row: ParcelRow, **values: Any) -> None:
+        await self._store.note(row.parcel_id, row.term, **values)
 
     def _is_overdue(self, row: ParcelRow) -> bool:
         return row.made_us <= self._in_us(-OVERDUE_S)

@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 from msgspec import Struct, structs
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.batches import Batch, LineEnd
-from gateway.batching.lines import FAILURES_MAX, Later, LineJourneys, Parked
+from gateway.batching.lines import FAILURES_MAX, Later, LineJourneys, Parked, errand_of
 from gateway.batching.parking import (
     Remnant,
     Ticket,
@@ -31,10 +32,12 @@ from gateway.identity import accounts_of
 from gateway.metrics import Metrics
 from gateway.money.budgets import account_of_end_user
 from gateway.parcels import VendorResult
+from gateway.passage import Passage
 from gateway.ports import Ledger
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.lines import Claim
-from gateway.store.batching.parcels import ParcelStore, ParkedLine
+from gateway.store.batching.parcel_rows import ParcelRow, ParkedLine, TermOver
+from gateway.store.batching.parcels import ParcelStore
 from gateway.store.money.late_bookings import LateBookings, LateCost
 from gateway.store.money.parked_money import ParkedMoney, Stake
 from gateway.telemetry import Event, logger
@@ -54,6 +57,15 @@ class Purse(Struct, frozen=True):
     parked: ParkedMoney
     stake: Callable[[str, Reservation], Stake]
     """What a request's reservation holds."""
+
+
+class _Ending(Struct, frozen=True):
+    """What lines of one parcel that end together have in common."""
+
+    batch: Batch
+    vendor_id: str
+    until_us: int
+    """Until when their outcomes may be written."""
 
 
 class ParkedLines:
@@ -97,7 +109,7 @@ class ParkedLines:
             await self._journeys.undelivered(parked.passage, gone)
 
     async def hold(
-        self, batch: Batch, key: ContentKey, vendor_id: str, lines: Sequence[ParkedLine]
+        self, batch: Batch, key: ContentKey, row: ParcelRow, lines: Sequence[ParkedLine]
     ) -> list[tuple[ParkedLine, Ticket]]:
         """Lines with their tickets, whose money this worker now has set aside.
 
@@ -105,12 +117,13 @@ class ParkedLines:
 
         Raises:
             AuditUnavailable, NotReady: some are still to be ended; they may be given again.
+            TermOver: some are somebody else's to end.
         """
         held: list[tuple[ParkedLine, Ticket]] = []
         for line in lines:
             ticket = decode_ticket(line.ticket)
             if isinstance(ticket, Remnant):
-                await self._lose(batch, key, vendor_id, line, ticket)
+                await self._lose(batch, key, row, line, ticket)
                 continue
             held.append((line, ticket))
         await self._drop_lost([ticket.request_id for _, ticket in held])
@@ -124,25 +137,23 @@ class ParkedLines:
         return held
 
     async def end(
-        self, batch: Batch, key: ContentKey, vendor_id: str, said: Mapping[int, Said]
+        self, batch: Batch, key: ContentKey, row: ParcelRow, said: Mapping[int, Said]
     ) -> None:
         """Conclude lines of one parcel, and write down how each ended.
 
         Raises:
             AuditUnavailable, NotReady: some are still to be ended; they may be given again.
+            TermOver: somebody else leads the parcel by now, and ends them.
         """
         if not said:
             return
         numbers = list(said)
         lines = await self._store.lines(batch.batch_id, key, numbers)
-        held = await self.hold(batch, key, vendor_id, lines)
-        await self._store.begin_ending(batch.batch_id, numbers)
-        await self._begin_ending([ticket.request_id for _, ticket in held])
+        held = await self.hold(batch, key, row, lines)
+        requests = [ticket.request_id for _, ticket in held]
+        at = _Ending(batch, row.vendor_id, await self._begin_ending(row, numbers, requests))
         found = await asyncio.gather(
-            *(
-                self._ended(batch, vendor_id, line, ticket, said[line.line.number])
-                for line, ticket in held
-            ),
+            *(self._ended(at, line, ticket, said[line.line.number]) for line, ticket in held),
             return_exceptions=True,
         )
         ends: dict[int, LineEnd | tuple[int, int]] = {}
@@ -154,8 +165,13 @@ class ParkedLines:
             ends[line.line.number] = end
             if isinstance(end, LineEnd):
                 self._metrics.count_line(end.state)
-        await self._store.end(batch.batch_id, key, ends)
         ended = [ticket.request_id for line, ticket in held if line.line.number in ends]
+        try:
+            await self._store.end(row, key, ends)
+        except TermOver:
+            # They are on record, and paid: whoever took the parcel over finds that.
+            await self._purse.parked.forget(ended)
+            raise
         await self._purse.parked.forget(ended)
         if failure is not None:
             raise failure
@@ -206,15 +222,36 @@ class ParkedLines:
             for request_id in staked - await self._purse.parked.known(staked):
                 self._ledger.release(self._held.pop(request_id))
 
-    async def _begin_ending(self, request_ids: Sequence[str]) -> None:
-        """From here on a crash counts as spent what is set aside for these lines."""
-        for request_id in await self._purse.parked.begin_ending(request_ids):
-            # It crashed right here before: what was set aside then is spent.
+    async def _begin_ending(
+        self, row: ParcelRow, numbers: Sequence[int], request_ids: Sequence[str]
+    ) -> int:
+        """From here on a crash counts as spent what is set aside for these lines.
+
+        Until when their outcomes may be written; raises TermOver.
+        """
+        paid: set[str] = set()
+
+        async def settle_who_pays(connection: AsyncConnection) -> None:
+            paid.update(await self._purse.parked.beginning_to_end(connection, request_ids))
+
+        try:
+            until_us = await self._store.begin_ending(row, numbers, settle_who_pays)
+        except TermOver:
+            # Whoever leads it has set money aside for them as well.
+            for request_id in request_ids:
+                if (reservation := self._held.pop(request_id, None)) is not None:
+                    self._ledger.release(reservation)
+                self._paid.discard(request_id)
+            await self._purse.parked.forget(request_ids)
+            raise
+        for request_id in paid & self._held.keys():
+            # Somebody was stopped right here before: what was set aside then is spent.
             self._ledger.release(self._held[request_id])
             self._held[request_id] = await self._ledger.reserve((), 0)
+        return until_us
 
     async def _ended(
-        self, batch: Batch, vendor_id: str, line: ParkedLine, ticket: Ticket, said: Said
+        self, at: _Ending, line: ParkedLine, ticket: Ticket, said: Said
     ) -> LineEnd | tuple[int, int]:
         record = None
         organisation = ticket.principal.organisation
@@ -222,10 +259,12 @@ class ParkedLines:
             record = await self._outcome_of(organisation, ticket.request_id)
         reservation = self._held[ticket.request_id]
         try:
-            passage = self._journeys.resume(batch, line.line, ticket, reservation, vendor_id)
+            passage = self._journeys.resume(
+                at.batch, line.line, ticket, reservation, at.vendor_id, at.until_us
+            )
         except RequestInvalid:
             # Its body was understood by the version that parked it, and is not by this one.
-            return await self._lost(batch, vendor_id, line, remnant_of(ticket))
+            return await self._lost(at, line, remnant_of(ticket))
         del self._held[ticket.request_id]
         if record is not None:
             # It was settled by the process that wrote it.
@@ -233,7 +272,7 @@ class ParkedLines:
         failures = line.failures + 1
         if isinstance(said, GatewrightError):
             if record is None:
-                await self._journeys.undelivered(passage, said)
+                await self._undelivered(passage, ticket, said)
             return self._clock.utc_us(), failures
         try:
             end = await self._journeys.deliver(passage, ticket, said, record)
@@ -246,33 +285,37 @@ class ParkedLines:
             return end.end if is_last else (self._clock.utc_us(), failures)
         return end
 
+    async def _undelivered(self, passage: Passage, ticket: Ticket, said: GatewrightError) -> None:
+        try:
+            await self._journeys.undelivered(passage, said)
+        except AuditUnavailable:
+            self._paid.add(ticket.request_id)
+            raise
+        self._paid.discard(ticket.request_id)
+
     async def _lose(
-        self, batch: Batch, key: ContentKey, vendor_id: str, line: ParkedLine, remnant: Remnant
+        self, batch: Batch, key: ContentKey, row: ParcelRow, line: ParkedLine, remnant: Remnant
     ) -> None:
         """End a line alone whose ticket cannot be read."""
         number = line.line.number
         self._log.warning(Event.BATCH_FAILED, batch=batch.batch_id, error_class="TicketUnreadable")
-        await self._store.begin_ending(batch.batch_id, [number])
-        await self._purse.parked.begin_ending([remnant.request_id])
+        until_us = await self._begin_ending(row, [number], [remnant.request_id])
         if not remnant.request_id:
             now_us = self._clock.utc_us()
             remnant = structs.replace(remnant, request_id=self._new_request_id(now_us))
-        end = await self._lost(batch, vendor_id, line, remnant)
-        await self._store.end(batch.batch_id, key, {number: end})
+        end = await self._lost(_Ending(batch, row.vendor_id, until_us), line, remnant)
+        await self._store.end(row, key, {number: end})
         await self._purse.parked.forget([remnant.request_id])
         self._metrics.count_line(end.state)
 
-    async def _lost(
-        self, batch: Batch, vendor_id: str, line: ParkedLine, remnant: Remnant
-    ) -> LineEnd:
+    async def _lost(self, at: _Ending, line: ParkedLine, remnant: Remnant) -> LineEnd:
         """Its money is given back, and its outcome is on record."""
         record = None
         if line.is_ending:
-            record = await self._outcome_of(batch.project[0], remnant.request_id)
+            record = await self._outcome_of(at.batch.project[0], remnant.request_id)
+        errand = errand_of(at.batch, line.line, at.vendor_id, at.until_us)
         is_recorded = record is not None
-        end = await self._journeys.lost(
-            batch, line.line, remnant, vendor_id, is_recorded=is_recorded
-        )
+        end = await self._journeys.lost(at.batch, errand, remnant, is_recorded=is_recorded)
         reservation = self._held.pop(remnant.request_id, None)
         if reservation is not None:
             self._ledger.release(reservation)

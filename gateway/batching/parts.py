@@ -8,6 +8,7 @@ from typing import Any
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Struct
 
+from gateway import rhythm
 from gateway.api.batches import Desk, batch_routes
 from gateway.api.door import new_request_id
 from gateway.api.files import file_routes
@@ -21,7 +22,7 @@ from gateway.audit.writer import SegmentedAuditLog
 from gateway.batching.chores import BatchChores
 from gateway.batching.forgetting import Forgetting
 from gateway.batching.lines import LineJourneys
-from gateway.batching.loose_ends import LOOK_S, LeftByGone, LooseEnds
+from gateway.batching.loose_ends import LeftByGone, LooseEnds
 from gateway.batching.parcel_runner import ParcelRunner, ParcelShare
 from gateway.batching.parked_lines import OutcomeOf, ParkedLines, Purse
 from gateway.batching.pipeline import BatchPipeline
@@ -58,11 +59,6 @@ from gateway.types import Reservation
 from gateway.upkeep import Duty
 
 
-EXPIRY_PERIOD_S = 600.0
-TEND_PERIOD_S = 0.5
-PARCELS_PERIOD_S = 2.0
-LEASE_PERIOD_S = 5.0
-"""A sixth of a lease: several renewals may fail."""
 HEADERS = frozenset({b"anthropic-version", b"anthropic-beta"})
 
 
@@ -150,7 +146,6 @@ class Batches:
             VendorCopies(means.database, means.clock),
             means.deeds,
             means.clock,
-            holder=holder,
             poll_s=settings.native_poll_s,
         )
         return ParcelRunner(
@@ -231,23 +226,23 @@ class Batches:
     @property
     def duties(self) -> tuple[Duty, ...]:
         """What is kept is forgotten after its time, also where nothing new is taken in."""
-        forgetting = (
-            Duty("files", EXPIRY_PERIOD_S, self._files.forget_expired, Event.UPKEEP_FAILED),
-            Duty("old batches", EXPIRY_PERIOD_S, self._batches.forget_expired, Event.UPKEEP_FAILED),
+        forgetting = tuple(
+            Duty(name, rhythm.EXPIRED_FILES_S, store.forget_expired, Event.UPKEEP_FAILED)
+            for name, store in (("files", self._files), ("old batches", self._batches))
         )
         if not self._means.settings.batches.enabled:
             return forgetting
         runner, waiting, failed = self._runner, self._means.waiting, Event.BATCH_FAILED
-        lately = partial(waiting.batches_lately, 2 * LEASE_PERIOD_S)
+        lately = partial(waiting.batches_lately, 2 * rhythm.BATCH_LEASES_S)
         parcels = self._parcels
-        parcels_s = min(PARCELS_PERIOD_S, self._means.settings.batches.native_poll_s)
+        parcels_s = min(rhythm.PARCELS_S, self._means.settings.batches.native_poll_s)
         return (
             *forgetting,
-            Duty("batches", TEND_PERIOD_S, runner.tend, failed, runner.wake, waiting.batches),
-            Duty("batch leases", LEASE_PERIOD_S, runner.keep, failed, due=lately),
+            Duty("batches", rhythm.BATCHES_S, runner.tend, failed, runner.wake, waiting.batches),
+            Duty("batch leases", rhythm.BATCH_LEASES_S, runner.keep, failed, due=lately),
             Duty("parcels", parcels_s, parcels.tend, failed, parcels.wake, waiting.parcels),
-            Duty("loose ends", LOOK_S, self._loose_ends.tend, failed),
-            Duty("parcel leases", LEASE_PERIOD_S, parcels.keep, failed, due=waiting.parcels),
+            Duty("loose ends", rhythm.LOOSE_ENDS_S, self._loose_ends.tend, failed),
+            Duty("parcel leases", rhythm.BATCH_LEASES_S, parcels.keep, failed, due=waiting.parcels),
         )
 
     async def close(self) -> None:

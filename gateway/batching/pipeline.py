@@ -88,7 +88,10 @@ class BatchPipeline(Pipeline):
 
     async def complete(self, passage: Passage) -> WholeAnswer:
         """The second half of a journey that goes on at once."""
-        return await self._complete(passage)
+        errand = passage.arrival.errand
+        attempts = AttemptLog()
+        attempts.check_lease = errand.check_lease if errand is not None else None
+        return await self._end(passage, attempts, lambda: self._answers.complete(passage, attempts))
 
     async def deliver(
         self, passage: Passage, dialect: DialectName, result: VendorResult

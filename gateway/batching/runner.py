@@ -8,6 +8,7 @@ are there exactly once. Where everything is full a batch rests, longer each time
 import asyncio
 import secrets
 from collections.abc import Callable, Coroutine
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -19,7 +20,8 @@ from gateway.batching.lines import FAILURES_MAX, Later, LineJourneys, Parked
 from gateway.batching.parked_lines import ParkedLines
 from gateway.batching.steps import Steps
 from gateway.clock import Clock
-from gateway.errors import NotReady, Unauthenticated
+from gateway.dispatch.attempts import TAKEN_OVER
+from gateway.errors import LeaseOver, NotReady, Unauthenticated
 from gateway.metrics import Metrics
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.batches import BatchStore
@@ -83,6 +85,7 @@ class BatchRunner:
         self._sent = count()
         self._claims: dict[str, Claim] = {}
         """Of the lines that are being sent."""
+        self._kept_until_us = 0
         self._known: dict[str, tuple[Batch, ContentKey]] = {}
         self._recovering: set[str] = set()
         """Of those, who only put a line back at which something crashed: they get one chance."""
@@ -108,7 +111,8 @@ class BatchRunner:
 
     async def keep(self) -> None:
         """Say that this worker is alive, take over from those that are not, and count."""
-        await self._lines.keep(self._holder)
+        self._kept_until_us = await self._lines.keep(self._holder)
+        await self._break_off_lost()
         await self._turns.keep_tending(self._holder)
         await self._lines.free_lapsed()
         waiting = await self._lines.waiting()
@@ -203,7 +207,9 @@ class BatchRunner:
     async def _send(self, claim: Claim, key: ContentKey) -> None:
         request_id = self._new_request_id(self._clock.utc_us())
         outcome = await self._journeys.send(
-            claim.batch, claim.line, request_id, may_park=not claim.failures
+            *(claim.batch, claim.line, request_id),
+            may_park=not claim.failures,
+            check_lease=partial(self._check_lease, claim),
         )
         if isinstance(outcome, Parked):
             self._widen(claim.batch.batch_id)
@@ -213,6 +219,24 @@ class BatchRunner:
         else:
             self._widen(claim.batch.batch_id)
             await self._end(claim, key, outcome)
+
+    def _check_lease(self, claim: Claim) -> None:
+        """A worker that was stopped for a while sends nothing that another one has sent by then."""
+        if self._clock.utc_us() >= max(claim.leased_until_us, self._kept_until_us):
+            raise LeaseOver("The line may be another worker's by now.")
+
+    async def _break_off_lost(self) -> None:
+        """Lines that others took over are not waited for: they cost no more than so far."""
+        by_batch: dict[str, dict[int, str]] = {}
+        for name, claim in self._claims.items():
+            by_batch.setdefault(claim.batch.batch_id, {})[claim.line.number] = name
+        for batch_id, names in by_batch.items():
+            claims = {number: self._claims[name].claims for number, name in names.items()}
+            lost = await self._lines.lost(batch_id, claims)
+            for number in lost:
+                self._sending.break_off(names[number], TAKEN_OVER)
+            if lost:
+                self._log.warning(Event.BATCH_TAKEN_OVER, batch=batch_id, count=len(lost))
 
     async def _put_off(self, claim: Claim, key: ContentKey, later: Later) -> None:
         """A full gateway costs a line nothing but time; a failing upstream is tried again."""

@@ -47,6 +47,11 @@ class Steps:
             if has_crashed:
                 self.begin(name, batches[name], asyncio.sleep(CRASHED_REST_S))
 
+    def break_off(self, name: str, why: str) -> None:
+        """Of one, if it is not done."""
+        if name in self._tasks:
+            self._tasks[name].cancel(why)
+
     async def cancel(self) -> None:
         """Break all of it off."""
         for task in self._tasks.values():

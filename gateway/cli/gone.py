@@ -25,9 +25,13 @@ from gateway.store.evidence.retiring import Retiring
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.unended import UnendedReader
 from gateway.store.money.late_bookings import LateBookings
+from gateway.store.money.parked_money import ParkedMoney
+from gateway.store.money.slices import LeaseHolder
 from gateway.store.schema.version import require_newest_schema
 
 
+_NOBODY: Final = LeaseHolder("", "")
+"""Whoever types a command holds no money."""
 SETTLE_S: Final = 20.0
 """Until what another worker wrote about a line is in the database."""
 
@@ -70,6 +74,7 @@ async def gone_end(config_file: Path, worker: str, reason: str, *, yes: bool) ->
             left = LeftOpen(
                 *(retiring, *stores),
                 late=LateBookings(database, clock),
+                parked=ParkedMoney(database, clock, _NOBODY),
                 audit=log,
                 outcome_of=sink.outcome,
                 clock=clock,

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway import rhythm
 from gateway.clock import Clock
 from gateway.errors import NotReady
 from gateway.store.engine import Database, driver_of
@@ -22,7 +23,6 @@ from gateway.store.schema.tables import revisions
 from gateway.store.speech import cut_off
 
 
-POLL_S = 0.25
 _CHANNEL = "gatewright_revision"
 
 
@@ -51,10 +51,10 @@ async def current(database: Database) -> int:
 class RevisionWatcher:
     """Follows the counter of one database for one worker."""
 
-    def __init__(self, database: Database, clock: Clock, *, poll_s: float = POLL_S) -> None:
+    def __init__(self, database: Database, clock: Clock, *, poll_s: float = 0.0) -> None:
         self._database = database
         self._clock = clock
-        self._poll_s = poll_s
+        self._poll_s = poll_s or rhythm.REVISIONS_S
         self._question = question(database)
         self._lost = cut_off(database.kind)
         self._rung = asyncio.Event()

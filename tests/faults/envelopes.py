@@ -8,6 +8,7 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
+from gateway.audit.export import segment_rows
 from gateway.types import AuditRecord
 from tests.running_gateway import ENGINE_TARGET, RunningGateway, Upstreams
 
@@ -163,7 +164,12 @@ class Caller:
         reply = await self.post(style, body, headers)
         check_error(reply, style, code)
         assert self.key not in reply.body.decode()
-        return await only_outcome(self.gateway, reply.request_id, "refused", code)
+        outcome = await only_outcome(self.gateway, reply.request_id, "refused", code)
+        if outcome.key_id:
+            await check_evidence(self.gateway, reply, outcome)
+        else:
+            assert not any(name.startswith("x-gatewright-") for name in reply.headers)
+        return outcome
 
 
 async def read_to_end(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
@@ -216,6 +222,18 @@ async def only_outcome(
     intents = [record for record in records if record.stage == "intent"]
     assert len(intents) == (0 if status == "refused" else 1)
     return outcomes[0]
+
+
+async def check_evidence(gateway: RunningGateway, reply: Reply, outcome: AuditRecord) -> None:
+    """An error names its decision, its record and its cost, as an answer does."""
+    rows = [row.projected async for row in segment_rows(gateway.audit_folder)]
+    places = [row for row in rows if row.record == outcome]
+    assert len(places) == 1
+    place = f"{places[0].worker}.{places[0].segment}.{places[0].offset_bytes}."
+    assert reply.headers["x-gatewright-receipt"].startswith(place)
+    assert reply.headers.get("x-gatewright-decision", "") == outcome.decision
+    if outcome.status == "failed":
+        assert reply.headers["x-gatewright-cost-microusd"] == str(outcome.cost_microusd)
 
 
 def untouched(upstreams: Upstreams) -> bool:

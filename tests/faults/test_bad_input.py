@@ -338,7 +338,7 @@ async def test_another_method_is_refused_in_the_dialect_of_the_path(
     [
         "/",
         "/v1",
-        "/v1/completions",
+        "/v1/edits",
         "/v1/images/generations",
         "/v1/messages/other",
         "/v1/proxy/x",

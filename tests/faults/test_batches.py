@@ -13,6 +13,7 @@ import pytest
 from openai.types import Batch
 from sqlalchemy import select
 
+from gateway.batching.runner import BatchRunner
 from gateway.configuration.reading import load_settings
 from gateway.errors import NotReady
 from gateway.store.batching.files import kept_file_parts, kept_files
@@ -150,13 +151,18 @@ async def test_a_worker_that_fell_silent_cannot_end_a_line_that_was_taken_from_i
         has_counted.append(await ended_whole(self, claim, key, ending))
         return has_counted[-1]
 
-    async def fall_silent(self: LineStore, holder: str) -> None:
+    async def fall_silent(self: LineStore, holder: str) -> int:
         """No lease is renewed."""
+        return 0
+
+    async def notice_nothing(self: BatchRunner) -> None:
+        """Whoever saw that a line was taken from them would break it off before its answer came."""
 
     monkeypatch.setattr(LineStore, "end", end)
     monkeypatch.setattr(LineStore, "keep", fall_silent)
+    monkeypatch.setattr(BatchRunner, "_break_off_lost", notice_nothing)
     monkeypatch.setattr("gateway.store.batching.lines.LEASE_US", 500_000)
-    monkeypatch.setattr("gateway.batching.parts.LEASE_PERIOD_S", 0.2)
+    monkeypatch.setattr("gateway.rhythm.BATCH_LEASES_S", 0.2)
     late, newer = asyncio.Event(), asyncio.Event()
     own_upstreams.engine.answer_once(
         Answer(hold=late, text="too late"), Answer(hold=newer, text="newer")

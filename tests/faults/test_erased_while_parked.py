@@ -10,6 +10,7 @@ from sqlalchemy import select
 
 from gateway.audit.export import segment_rows
 from gateway.audit.reckoning import CRASHED, ERASED
+from gateway.batching.loose_ends import LooseEnds
 from gateway.clock import SystemClock
 from gateway.errors import NotReady, UpstreamRefused
 from gateway.money.budgets import Limit
@@ -46,7 +47,28 @@ async def upstreams() -> AsyncIterator[Upstreams]:
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.batching.parts.LOOK_S", 0.5)
+    monkeypatch.setattr("gateway.rhythm.LOOSE_ENDS_S", 0.1)
+    look = LooseEnds.tend
+
+    async def counted(ends: LooseEnds) -> None:
+        await look(ends)
+        Looks.count += 1
+
+    monkeypatch.setattr(LooseEnds, "tend", counted)
+
+
+class Looks:
+    """How often some worker looked whether lines were left without an end."""
+
+    count = 0
+
+    @classmethod
+    async def more(cls) -> None:
+        """Until it did so five times more; parcels and batches had their turns, too."""
+        wanted = cls.count + 5
+        async with asyncio.timeout(60):
+            while cls.count < wanted:
+                await asyncio.sleep(0.02)
 
 
 async def of_lines(gateway: RunningGateway, stage: str) -> list[AuditRecord]:
@@ -74,7 +96,7 @@ async def test_an_erased_line_that_waits_gets_an_outcome_that_says_why(
             await desk.until_ended()
             await ended(client, batch)
             outcomes = await until_answered(gateway, 3)
-            await asyncio.sleep(2.0)  # More looks: nothing is ended twice.
+            await Looks.more()  # More looks: nothing is ended twice.
             outcomes = await of_lines(gateway, "outcome")
             intents = {each.request_id: each for each in await of_lines(gateway, "intent")}
             spent = LIMIT - (gateway.plane.budget_left(("org:acme",)) or 0)
@@ -159,7 +181,7 @@ async def test_after_a_restart_the_end_user_pays_too_and_once(
 
 async def until_spent(gateway: RunningGateway, expected_microusd: int) -> int:
     """What the budget says, once nothing is set aside any more and the worker could be wrong."""
-    await asyncio.sleep(2.0)  # More looks: nothing is booked twice.
+    await Looks.more()  # More looks: nothing is booked twice.
     async with asyncio.timeout(20):
         while (left := gateway.plane.budget_left(("org:acme",))) != LIMIT - expected_microusd:
             await asyncio.sleep(0.1)
@@ -296,7 +318,7 @@ async def test_nor_does_one_that_was_being_sent_when_its_parcel_was_refused(
         batch = await make(client, asked("openai", "ann", "bob"))
         await sending.begun.wait()
         await Desk(gateway).erase("ann")
-        await asyncio.sleep(2.0)  # Some looks: while nobody knows, nothing is ended.
+        await Looks.more()  # Some looks: while nobody knows, nothing is ended.
         assert await of_lines(gateway, "outcome") == []
         sending.status = 503
         sending.goes_on.set()

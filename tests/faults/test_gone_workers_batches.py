@@ -1,7 +1,6 @@
 """A worker that was killed and never comes back: another one ends its batches, and its records."""
 
 import asyncio
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,7 +24,7 @@ from gateway.store.evidence.unended import Unended, UnendedReader
 from gateway.types import AuditRecord
 from tests.conformance.test_batches import ended, make
 from tests.faults.test_erased_at_vendors import Desk, asked
-from tests.faults.test_kills import configured, free_port, issued, until_ready
+from tests.faults.test_kills import configured, free_port, issued, serving
 from tests.faults.test_native_batches import (
     MORE,
     NATIVE,
@@ -36,19 +35,16 @@ from tests.faults.test_native_batches import (
     records_in,
     speaking,
 )
-from tests.running_gateway import RunningGateway, Upstreams
+from tests.running_gateway import BRISK_PROCESS, RunningGateway, Upstreams
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
-HASTY = """
-import sys
-import gateway.batching.parts, gateway.store.batching.lines, gateway.store.batching.parcels
-gateway.batching.parts.LEASE_PERIOD_S = 0.3
+HASTY = f"""{BRISK_PROCESS}
+import gateway.store.batching.lines, gateway.store.batching.parcels
+gateway.rhythm.BATCH_LEASES_S = 0.3
 gateway.store.batching.lines.LEASE_US = 3_000_000
 gateway.store.batching.parcels.TEND_US = 3_000_000
-from gateway.__main__ import main
-sys.exit(main())
 """
 """A data plane whose leases are short: whoever takes over need not wait for half a minute."""
 
@@ -64,25 +60,16 @@ async def upstreams() -> AsyncIterator[Upstreams]:
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.rhythm.GONE_WORKERS_S", 0.3)
     monkeypatch.setattr("gateway.store.evidence.gone_workers.GONE_AFTER_S", 1.0)
-    monkeypatch.setattr("gateway.batching.parts.LOOK_S", 0.3)
-    monkeypatch.setattr("gateway.batching.parts.LEASE_PERIOD_S", 0.3)
+    monkeypatch.setattr("gateway.rhythm.LOOSE_ENDS_S", 0.3)
+    monkeypatch.setattr("gateway.rhythm.BATCH_LEASES_S", 0.3)
     monkeypatch.setattr("gateway.batching.parcel_runner.GATHER_S", 3.0)
 
 
 @asynccontextmanager
 async def process(config_file: Path, url: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """A whole data plane of its own, killed at the end if it still lives."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", HASTY, "serve", "--config", str(config_file)),
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        await until_ready(process, url)
+    async with serving(config_file, url, HASTY) as process:
         yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
 
 
 class Killed:

@@ -24,11 +24,13 @@ from tests.conformance.test_batches import ended, make
 from tests.faults.test_erased_at_vendors import Desk, asked, handed_over, until_looked_at
 from tests.faults.test_kills import configured, free_port, issued, serving
 from tests.faults.test_native_batches import MORE, NATIVE, records_in, speaking
-from tests.running_gateway import Upstreams
+from tests.running_gateway import BRISK_PROCESS, Upstreams
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 LIMIT = 100_000_000
+HASTY = f"{BRISK_PROCESS}gateway.rhythm.LOOSE_ENDS_S = 1.0\n"
+"""Lines that were left without an end are looked for again and again."""
 ACCOUNTS = ("org:acme", "ws:acme/research")
 
 
@@ -118,7 +120,7 @@ async def test_lines_of_a_killed_worker_are_paid_once(
     key, url, books = await issued(settings), f"http://127.0.0.1:{port}", Books(settings)
     await books.limit()
     with handed_over(upstreams, "openai") as vendor:
-        async with serving(config, url) as process, speaking(url, key) as client:
+        async with serving(config, url, HASTY) as process, speaking(url, key) as client:
             batch = await make(client, asked("openai", "ann", "bob"))
             await until_looked_at(vendor)
             held = await books.until_only_parked_is_leased()
@@ -133,7 +135,7 @@ async def test_lines_of_a_killed_worker_are_paid_once(
         if who == "another worker":
             await by_another_worker(books)
             assert {row.spent_microusd for row in await books.table.budgets()} == {0}
-        async with serving(config, url), speaking(url, key) as client:
+        async with serving(config, url, HASTY), speaking(url, key) as client:
             await ended(client, await client.batches.retrieve(batch.id))
             # Of ann's line one; of bob's one that went back, and one that was answered alone.
             outcomes = await outcomes_in(settings, 3 if erases else 2)

@@ -42,6 +42,7 @@ from tests.running_gateway import CLAUDE_TARGET, CONFIG, DEMO, Upstreams
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(3600)]
 KILLS = int(os.environ.get("GATEWRIGHT_FAULT_SIGKILLS", "1"))
 CLIENTS = 64
+MAIN = "import sys, gateway.__main__; sys.exit(gateway.__main__.main())"
 MARK = re.compile(r"mark \d+ end")
 
 
@@ -85,10 +86,16 @@ class Clients:
 
 
 @asynccontextmanager
-async def serving(config_file: Path, url: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The data plane as a process of its own, ready; killed at the end if it still lives."""
+async def serving(
+    config_file: Path, url: str, more: str = ""
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The data plane as a process of its own, ready; killed at the end if it still lives.
+
+    `more` are statements that it obeys before it starts.
+    """
+    started = ("-c", f"{more}\n{MAIN}") if more else ("-m", "gateway")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway", "serve", "--config", str(config_file)),
+        *(sys.executable, *started, "serve", "--config", str(config_file)),
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:

@@ -218,6 +218,26 @@ COUNTED_RESPONSE = {
     name: RESPONSES[name]
     for name in ("model", "instructions", "input", "tools", "tool_choice", "text", "reasoning")
 }
+COMPLETIONS: Any = {
+    "model": ENGINE_TARGET,
+    "prompt": ["Once upon a time"],
+    "stream": False,
+    "stream_options": {"include_usage": True},
+    "max_tokens": 50,
+    "temperature": 0.5,
+    "top_p": 0.5,
+    "n": 1,
+    "best_of": 1,
+    "echo": False,
+    "suffix": None,
+    "logprobs": None,
+    "stop": ["END"],
+    "seed": 7,
+    "presence_penalty": 0.5,
+    "frequency_penalty": 0.5,
+    "logit_bias": {"5": 1},
+    "user": "ann",
+}
 ENDPOINTS: Mapping[str, Any] = {
     "/v1/chat/completions": CHAT,
     "/v1/messages": MESSAGES,
@@ -225,6 +245,7 @@ ENDPOINTS: Mapping[str, Any] = {
     "/v1/responses": RESPONSES,
     "/v1/responses/input_tokens": COUNTED_RESPONSE,
     "/v1/embeddings": EMBEDDINGS,
+    "/v1/completions": COMPLETIONS,
 }
 MODELS = (GPT_TARGET, CLAUDE_TARGET, ENGINE_TARGET, "auto")
 

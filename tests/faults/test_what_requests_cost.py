@@ -229,6 +229,7 @@ async def test_a_cheap_stream_that_is_too_long_is_paid_though_the_dear_one_fails
     outcome = await sent(asked, http, scoped["cascade"], "auto:cascade")
     assert (outcome.status, outcome.target) == ("failed", CHEAP_CLAUDE_TARGET)
     assert outcome.cost_microusd > 0
+    assert outcome.attempts[0].error == "cascaded_away"
 
 
 @pytest.mark.parametrize("end", MOMENTS)

@@ -30,6 +30,8 @@ class Claim(Struct, frozen=True):
     claims: int
     """How often it was claimed, with this time: an older claim can end nothing any more."""
     failures: int
+    leased_until_us: int = 0
+    """When it is free for others, unless it is kept."""
 
 
 class Waiting(Struct, frozen=True):
@@ -115,7 +117,7 @@ class LineStore:
                 )
             )
             await connection.execute(claimed)
-        return [_claim_of(row, batch, key, holder) for row in rows]
+        return [_claim_of(row, batch, key, holder, now_us + LEASE_US) for row in rows]
 
     async def end(self, claim: Claim, key: ContentKey, end: LineEnd) -> bool:
         """Write down how a line ended; False where it is not this claim's any more."""
@@ -150,12 +152,25 @@ class LineStore:
         async with self._database.reading() as connection:
             return (await connection.execute(query)).scalar_one_or_none() or 0
 
-    async def keep(self, holder: str) -> None:
-        """The lines that this worker has under way stay its own."""
+    async def keep(self, holder: str) -> int:
+        """The lines that this worker has under way stay its own; until when."""
         until_us = self._clock.utc_us() + LEASE_US
         mine = update(batch_lines).where(*_running(), batch_lines.c.holder == holder)
         async with self._database.writing() as connection:
             await connection.execute(mine.values(leased_until_us=until_us))
+        return until_us
+
+    async def lost(self, batch_id: str, claims: Mapping[int, int]) -> set[int]:
+        """Of lines that were claimed so often, those that wait again, or were claimed since."""
+        columns = batch_lines.c
+        query = select(columns.number, columns.state, columns.claims).where(
+            columns.batch_id == batch_id, columns.number.in_(claims)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return {
+            number for number, state, count in rows if state == "waiting" or count > claims[number]
+        }
 
     async def free_lapsed(self) -> int:
         """Lines whose worker has fallen silent wait again; how many."""
@@ -290,10 +305,10 @@ def ending_of(key: ContentKey, number: int, end: LineEnd) -> dict[str, Any]:
     return {"state": end.state, "holder": "", "sealed_end": sealed}
 
 
-def _claim_of(row: Any, batch: Batch, key: ContentKey, holder: str) -> Claim:
+def _claim_of(row: Any, batch: Batch, key: ContentKey, holder: str, until_us: int) -> Claim:
     line = Line(
         row.number,
         key.open(row.sealed_id, "id", row.number).decode(),
         key.open(row.sealed_body, "body", row.number),
     )
-    return Claim(batch, line, holder, row.claims + 1, row.failures)
+    return Claim(batch, line, holder, row.claims + 1, row.failures, until_us)

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
 from sqlalchemy import and_, delete, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -11,6 +10,16 @@ from gateway.batches import Line, LineEnd
 from gateway.clock import Clock
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.lines import Claim, ending_of, is_claimed
+from gateway.store.batching.parcel_rows import (
+    ROW,
+    Loose,
+    ParcelRow,
+    ParkedLine,
+    TermOver,
+    change,
+    of_term,
+    parcel_row,
+)
 from gateway.store.batching.unsent_lines import settle
 from gateway.store.engine import Database
 from gateway.store.schema.batches import batch_lines, batches
@@ -19,47 +28,9 @@ from gateway.store.schema.parcels import parcels, parked_lines, vendor_copies
 
 TEND_US = 60_000_000
 READ_AT_ONCE = 50
+WRITES_WITHIN = 2
+"""Of a term's time one part in so many is for outcomes: then nobody else has begun with them."""
 _LINES = parked_lines.c
-
-
-class Loose(Struct, frozen=True):
-    """Lines of one batch for one target that are in no parcel yet."""
-
-    batch_id: str
-    provider: str
-    target: str
-    count: int
-    size_bytes: int
-    oldest_us: int
-    is_all: bool
-    """Whether no line of the batch is on its way to join them."""
-
-
-class ParcelRow(Struct, frozen=True):
-    """A parcel, and where it is."""
-
-    parcel_id: str
-    batch_id: str
-    provider: str
-    state: str
-    vendor_id: str
-    lines: int
-    made_us: int
-    tries: int
-    is_erased: bool = False
-    """Whether an erasure took lines of it, and it is not to be waited for."""
-
-
-class ParkedLine(Struct, frozen=True):
-    """A line that waits for a vendor."""
-
-    line: Line
-    ticket: bytes
-    failures: int
-    is_ending: bool
-
-    def __repr__(self) -> str:
-        return f"ParkedLine({self.line.number})"  # The rest is content.
 
 
 class ParcelStore:
@@ -195,11 +166,7 @@ class ParcelStore:
         )
         is_unwanted = or_(is_over, columns.is_erased == 1)
         query = (
-            select(
-                *(columns.id, columns.batch_id, columns.provider, columns.state),
-                *(columns.vendor_id, columns.lines, columns.made_us, columns.tries),
-                columns.is_erased,
-            )
+            select(*ROW)
             .where(
                 or_(columns.due_us <= now_us, and_(columns.state == "submitted", is_unwanted)),
                 or_(columns.tender == holder, columns.tended_until_us <= now_us),
@@ -208,19 +175,21 @@ class ParcelStore:
             .limit(count_max)
         )
         async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).all()
-        return [ParcelRow(*row[:-1], is_erased=bool(row[-1])) for row in rows]
+            rows = (await connection.execute(query)).mappings().all()
+        return [parcel_row(row) for row in rows]
 
-    async def take(self, parcel_id: str, holder: str) -> bool:
-        """Whether this worker now leads a parcel."""
+    async def take(self, parcel_id: str, holder: str) -> ParcelRow | None:
+        """A parcel that this worker now leads, as it is now; None where somebody else does."""
         now_us = self._clock.utc_us()
         mine = update(parcels).where(
             parcels.c.id == parcel_id,
             or_(parcels.c.tender == holder, parcels.c.tended_until_us <= now_us),
         )
         values = {"tender": holder, "tended_until_us": now_us + TEND_US}
+        taken = mine.values(**values, term=parcels.c.term + 1).returning(*ROW)
         async with self._database.writing() as connection:
-            return bool((await connection.execute(mine.values(**values))).rowcount)
+            row = (await connection.execute(taken)).mappings().one_or_none()
+        return parcel_row(row) if row is not None else None
 
     async def keep(self, holder: str, *, is_leaving: bool = False) -> None:
         """What this worker leads, it goes on leading, or leaves to others."""
@@ -238,43 +207,52 @@ class ParcelStore:
             await connection.execute(update(parked_lines).where(parked).values(holder=holder))
             await connection.execute(update(parcels).where(tended).values(**mine))
 
-    async def note(self, parcel_id: str, holder: str, **values: Any) -> bool:
-        """Write down where a parcel is; False where it is not this worker's any more."""
-        mine = update(parcels).where(parcels.c.id == parcel_id, parcels.c.tender == holder)
+    async def note(self, parcel_id: str, term: int, **values: Any) -> None:
+        """Write down where a parcel is; raises TermOver."""
         async with self._database.writing() as connection:
-            is_mine = bool((await connection.execute(mine.values(**values))).rowcount)
+            await change(connection, parcel_id, term, **values)
             state = values.get("state", "submitting")
-            if is_mine and state != "submitting":
+            if state != "submitting":
                 # A parcel that is new again was refused; in any other state the vendor has it.
                 await settle(connection, parcel_id, is_refused=state == "new")
-        return is_mine
 
-    async def begin_sending(self, parcel_id: str, holder: str, lines: int, due_us: int) -> bool:
-        """From here on bytes may leave; False where lines were erased since they were read."""
-        mine = update(parcels).where(
-            parcels.c.id == parcel_id, parcels.c.tender == holder, parcels.c.is_erased == 0
-        )
+    async def begin_sending(self, parcel_id: str, term: int, lines: int, due_us: int) -> bool:
+        """From here on bytes may leave; False where lines were erased since they were read.
+
+        Raises:
+            TermOver: somebody else sends it, or has.
+        """
+        mine = of_term(parcel_id, term).where(parcels.c.is_erased == 0)
+        until_us = self._clock.utc_us() + TEND_US
         values = {"state": "submitting", "tries": 0, "lines": lines, "due_us": due_us}
         async with self._database.writing() as connection:
-            return bool((await connection.execute(mine.values(**values))).rowcount)
+            sent = await connection.execute(mine.values(**values, tended_until_us=until_us))
+            if not sent.rowcount:
+                await change(connection, parcel_id, term, due_us=parcels.c.due_us)
+            return bool(sent.rowcount)
 
-    async def renamed(self, parcel_id: str, new_id: str) -> None:
-        """A parcel that the vendor never got is sent under another name."""
+    async def renamed(self, parcel_id: str, new_id: str, term: int) -> None:
+        """A parcel that the vendor never got is sent under another name; raises TermOver."""
         async with self._database.writing() as connection:
             # Lines before parcels, as in an erasure: two never wait for each other.
             lines = update(parked_lines).where(_LINES.parcel == parcel_id)
             await connection.execute(lines.values(parcel=new_id))
-            parcel = update(parcels).where(parcels.c.id == parcel_id)
             fresh = {"id": new_id, "state": "new", "tries": 1, "is_doubtful": 1}
-            await connection.execute(parcel.values(**fresh))
+            await change(connection, parcel_id, term, **fresh)
             await settle(connection, parcel_id, is_refused=False)
             copies = update(vendor_copies).where(vendor_copies.c.parcel == parcel_id)
             await connection.execute(copies.values(parcel=new_id))
 
-    async def forget(self, parcel_id: str, *, is_refused: bool) -> None:
-        """There is no such parcel any more; its vendor may never have accepted it."""
+    async def forget(self, parcel_id: str, term: int, *, is_refused: bool) -> None:
+        """There is no such parcel any more; its vendor may never have accepted it.
+
+        Raises:
+            TermOver
+        """
+        gone = delete(parcels).where(parcels.c.id == parcel_id, parcels.c.term == term)
         async with self._database.writing() as connection:
-            await connection.execute(delete(parcels).where(parcels.c.id == parcel_id))
+            if not (await connection.execute(gone)).rowcount:
+                raise TermOver
             await settle(connection, parcel_id, is_refused=is_refused)
 
     async def numbers(self, parcel_id: str) -> dict[int, bool]:
@@ -304,22 +282,42 @@ class ParcelStore:
             rows = (await connection.execute(query)).all()
         return [_parked_line(row, key) for row in rows]
 
-    async def begin_ending(self, batch_id: str, numbers: Sequence[int]) -> None:
-        """Outcomes of these lines are about to be written."""
-        which = and_(_LINES.batch_id == batch_id, _LINES.number.in_(numbers))
+    async def begin_ending(
+        self,
+        row: ParcelRow,
+        numbers: Sequence[int],
+        also: Callable[[AsyncConnection], Awaitable[None]],
+    ) -> int:
+        """Outcomes of these lines are about to be written; until when they may be.
+
+        `also` is done in the same transaction: who pays is settled with who ends. Raises TermOver.
+        """
+        now_us = self._clock.utc_us()
+        which = and_(_LINES.batch_id == row.batch_id, _LINES.number.in_(numbers))
         async with self._database.writing() as connection:
+            # Lines before parcels, as everywhere.
             await connection.execute(update(parked_lines).where(which).values(is_ending=1))
+            until_us = now_us + TEND_US
+            await change(connection, row.parcel_id, row.term, tended_until_us=until_us)
+            await also(connection)
+        return now_us + TEND_US // WRITES_WITHIN
 
     async def end(
-        self, batch_id: str, key: ContentKey, ends: Mapping[int, LineEnd | tuple[int, int]]
+        self, row: ParcelRow, key: ContentKey, ends: Mapping[int, LineEnd | tuple[int, int]]
     ) -> None:
-        """Parked lines have ended, or wait again: until when, and after how many failures."""
+        """Parked lines have ended, or wait again: until when, and after how many failures.
+
+        Raises:
+            TermOver: somebody else ends them, or has.
+        """
+        batch_id = row.batch_id
         async with self._database.writing() as connection:
             # Batch before lines, as everywhere: two workers never wait for each other.
             mine = update(batches).where(batches.c.id == batch_id)
             await connection.execute(mine.values(served_us=batches.c.served_us))
             for number, end in ends.items():
                 await _end(connection, batch_id, key, number, end)
+            await change(connection, row.parcel_id, row.term, due_us=parcels.c.due_us)
 
 
 async def _end(

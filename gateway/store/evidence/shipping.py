@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from msgspec import structs
-from sqlalchemy import insert, or_, select, update
+from sqlalchemy import Update, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from gateway.audit.export import export_line
@@ -78,9 +78,9 @@ class Shipper:
         for name, sink in self._sinks.items():
             if not await self._has_more(name, sizes):
                 continue
-            async with self._leased(name) as is_mine:
-                if is_mine:
-                    taken += await self._ship(name, sink)
+            async with self._leased(name) as term:
+                if term:
+                    taken += await self._ship(name, sink, term)
         return taken
 
     async def _has_more(self, name: str, sizes: Mapping[str, int]) -> bool:
@@ -100,7 +100,7 @@ class Shipper:
         self._looked_s[name] = now_s
         return True
 
-    async def _ship(self, name: str, sink: Sink) -> int:
+    async def _ship(self, name: str, sink: Sink, term: int) -> int:
         taken = 0
         kinds = (_RECORDS, _CHECKPOINTS) if sink.takes_checkpoints else (_RECORDS,)
         for organisation in sorted(await self._trees.trees()):
@@ -110,13 +110,15 @@ class Shipper:
                     lines, cursor = await self._next(kind, organisation, here)
                     if not lines:
                         break
+                    if not await self._goes_on(name, term):
+                        return taken  # Another worker is further by now.
                     if not await sink.deliver(lines):
                         await self._refused(name, sink.problem)
                         return taken
                     taken += len(lines)
                     self._note(name, failing=False)
                     count = len(lines) if kind == _RECORDS else 0
-                    if not await self._move((name, kind, organisation), here, cursor, count):
+                    if not await self._move((name, kind, organisation), term, here, cursor, count):
                         break  # Somebody sent it back meanwhile: the next round begins there.
         return taken
 
@@ -148,9 +150,13 @@ class Shipper:
             return int((await connection.execute(query)).scalar_one_or_none() or 0)
 
     async def _move(
-        self, place: tuple[str, str, str], here: int, position: int, records: int
+        self, place: tuple[str, str, str], term: int, here: int, position: int, records: int
     ) -> bool:
-        """Move a cursor on and note the delivery; false where it is not where it was any more."""
+        """Move a cursor on and note the delivery; false where it is not where it was any more.
+
+        Likewise where another worker has begun to deliver, or had: what it was sent back to, and
+        what it then delivered, is not skipped.
+        """
         sink, kind, organisation = place
         columns = audit_cursors.c
         own = (
@@ -158,6 +164,8 @@ class Shipper:
         )
         now_us = self._clock.utc_us()
         async with self._database.writing() as connection:
+            if not (await connection.execute(self._kept(sink, term))).rowcount:
+                return False
             change = update(audit_cursors).where(own, columns.position == here)
             if not (await connection.execute(change.values(position=position))).rowcount:
                 known = await connection.execute(select(columns.position).where(own))
@@ -180,16 +188,27 @@ class Shipper:
         async with self._database.writing() as connection:
             await note(connection, run)
 
-    @asynccontextmanager
-    async def _leased(self, name: str) -> AsyncIterator[bool]:
-        is_mine = await self._take_lease(name)
-        try:
-            yield is_mine
-        finally:
-            if is_mine:
-                await self._give_lease(name)
+    def _kept(self, sink: str, term: int) -> Update:
+        """Goes on for as long again, unless another worker has begun since."""
+        mine = (audit_shippers.c.sink == sink) & (audit_shippers.c.term == term)
+        return update(audit_shippers).where(mine).values(until_us=self._clock.utc_us() + LEASE_US)
 
-    async def _take_lease(self, name: str) -> bool:
+    async def _goes_on(self, sink: str, term: int) -> bool:
+        """Before a delivery: a worker that was stopped meanwhile delivers nothing old."""
+        async with self._database.writing() as connection:
+            return bool((await connection.execute(self._kept(sink, term))).rowcount)
+
+    @asynccontextmanager
+    async def _leased(self, name: str) -> AsyncIterator[int]:
+        """The number of this turn at the sink; 0 where another worker has its turn."""
+        term = await self._take_lease(name)
+        try:
+            yield term
+        finally:
+            if term:
+                await self._give_lease(name, term)
+
+    async def _take_lease(self, name: str) -> int:
         now_us = self._clock.utc_us()
         columns = audit_shippers.c
         values = {"holder": self._holder, "until_us": now_us + LEASE_US}
@@ -204,15 +223,17 @@ class Shipper:
         try:
             async with self._database.writing() as connection:
                 if known:
-                    return bool((await connection.execute(take.values(**values))).rowcount)
-                await connection.execute(insert(audit_shippers).values(sink=name, **values))
+                    took = take.values(**values, term=columns.term + 1).returning(columns.term)
+                    return (await connection.execute(took)).scalar_one_or_none() or 0
+                first = insert(audit_shippers).values(sink=name, **values, term=1)
+                await connection.execute(first)
         except IntegrityError:
-            return False  # Another worker was faster.
-        return True
+            return 0  # Another worker was faster.
+        return 1
 
-    async def _give_lease(self, name: str) -> None:
+    async def _give_lease(self, name: str, term: int) -> None:
         columns = audit_shippers.c
-        mine = (columns.sink == name) & (columns.holder == self._holder)
+        mine = (columns.sink == name) & (columns.term == term)
         async with self._database.writing() as connection:
             await connection.execute(update(audit_shippers).where(mine).values(until_us=0))
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, and_, func, insert, select, tuple_, update
+from sqlalchemy import ColumnElement, Select, and_, func, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.audit.integrator import Question, SignedCheckpoint, TreeDamaged
@@ -116,19 +116,8 @@ class DatabaseAuditTrees:
             return [SignedCheckpoint(*row) for row in rows]
 
     async def newest_of_all(self) -> dict[str, SignedCheckpoint]:
-        columns, other = audit_checkpoints.c, audit_checkpoints.alias()
-        # One look into the index for each log; a log that was ever signed has a sequence, or had.
-        last = (
-            select(func.max(other.c.signed_us))
-            .where(other.c.organisation == audit_sequences.c.organisation)
-            .scalar_subquery()
-        )
-        query = select(audit_checkpoints).join(
-            audit_sequences,
-            and_(columns.organisation == audit_sequences.c.organisation, columns.signed_us == last),
-        )
         async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).all()
+            rows = (await connection.execute(_newest_of_all())).all()
         return {row.organisation: SignedCheckpoint(*row) for row in rows}
 
     async def between(
@@ -174,14 +163,54 @@ class DatabaseAuditTrees:
             ).one_or_none()
         return SignedCheckpoint(*row) if row else None
 
-    async def keep(self, checkpoints: Sequence[SignedCheckpoint]) -> None:
-        if checkpoints:
-            rows = [
-                {name: getattr(checkpoint, name) for name in checkpoint.__struct_fields__}
-                for checkpoint in checkpoints
-            ]
-            async with self._database.writing() as connection:
+    async def keep(self, checkpoints: Sequence[SignedCheckpoint]) -> list[SignedCheckpoint]:
+        """Those that were kept; not what was made of a log that another worker signed further on.
+
+        The maker was stopped in between. Kept, it would be the newest, and prove less than before.
+        """
+        if not checkpoints:
+            return []
+        columns = audit_checkpoints.c
+        names = sorted({each.organisation for each in checkpoints})
+        # Whoever numbers or signs waits: the sizes stay as they are until the end.
+        held = (
+            select(audit_sequences.c.organisation)
+            .where(audit_sequences.c.organisation.in_(names))
+            .order_by(audit_sequences.c.organisation)
+            .with_for_update()
+        )
+        query = _newest_of_all().where(columns.organisation.in_(names))
+        async with self._database.writing() as connection:
+            await connection.execute(held)
+            found = (await connection.execute(query)).all()
+            newest = {row.organisation: (row.size, row.signed_us) for row in found}
+            kept = [each for each in checkpoints if _goes_on(each, newest.get(each.organisation))]
+            rows = [{name: getattr(each, name) for name in each.__struct_fields__} for each in kept]
+            if rows:
                 await connection.execute(insert(audit_checkpoints), rows)
+        return kept
+
+
+def _newest_of_all() -> Select[Any]:
+    columns, other = audit_checkpoints.c, audit_checkpoints.alias()
+    # One look into the index for each log; a log that was ever signed has a sequence, or had.
+    last = (
+        select(func.max(other.c.signed_us))
+        .where(other.c.organisation == audit_sequences.c.organisation)
+        .scalar_subquery()
+    )
+    return select(audit_checkpoints).join(
+        audit_sequences,
+        and_(columns.organisation == audit_sequences.c.organisation, columns.signed_us == last),
+    )
+
+
+def _goes_on(checkpoint: SignedCheckpoint, newest: tuple[int, int] | None) -> bool:
+    """Whether it covers no less than the newest, given as its size and moment, and is later."""
+    if newest is None:
+        return True
+    size, signed_us = newest
+    return checkpoint.size >= size and checkpoint.signed_us > signed_us
 
 
 def _signed(organisation: str, since_us: int, until_us: int) -> ColumnElement[bool]:

@@ -66,15 +66,21 @@ class ParkedMoney:
         Raises:
             NotReady: the database does not answer.
         """
+        async with self._database.writing() as connection:
+            return await self.beginning_to_end(connection, request_ids)
+
+    async def beginning_to_end(
+        self, connection: AsyncConnection, request_ids: Collection[str]
+    ) -> set[str]:
+        """The same in a transaction of somebody else's."""
         theirs = select(_MONEY.request_id).where(
             _MONEY.request_id.in_(request_ids),
             _MONEY.incarnation != self.holder.incarnation,
             _MONEY.is_ending == 1,
         )
-        async with self._database.writing() as connection:
-            change = update(parked_money).where(self._mine(request_ids))
-            await connection.execute(change.values(is_ending=1))
-            return set((await connection.execute(theirs)).scalars())
+        change = update(parked_money).where(self._mine(request_ids))
+        await connection.execute(change.values(is_ending=1))
+        return set((await connection.execute(theirs)).scalars())
 
     async def forget(self, request_ids: Collection[str]) -> None:
         """They have ended, and are booked; raises NotReady.

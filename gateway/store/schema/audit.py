@@ -168,8 +168,10 @@ audit_shippers = Table(
     Column("sink", String(63), primary_key=True),
     Column("holder", Text, nullable=False),
     Column("until_us", BigInteger, nullable=False),
+    Column("term", BigInteger, nullable=False, server_default="0"),
 )
-"""Which worker delivers to a sink now."""
+"""Which worker delivers to a sink now. `term` counts how often somebody began to: who began earlier
+moves no cursor any more."""
 
 gone_workers = Table(
     "gone_workers",

@@ -31,13 +31,15 @@ parcels = Table(
     Column("tended_until_us", BigInteger, nullable=False),
     Column("is_erased", Integer, nullable=False, server_default="0"),
     Column("is_doubtful", Integer, nullable=False, server_default="0"),
+    Column("term", BigInteger, nullable=False, server_default="0"),
     Index(None, "due_us"),
 )
 """`state` is `new`, `submitting` (bytes may have left), `submitted`, `cancelling` or `collected`;
 a parcel that the vendor has forgotten is forgotten here. `tries` counts since the last change of
 state; `tender` is the worker that leads it, until `tended_until_us`. `is_erased` is 1 where lines
 of it were erased: a `new` one is put together again, any other is not waited for. `is_doubtful` is
-1 where it was sent before under a name that its vendor never showed: it may be working on that."""
+1 where it was sent before under a name that its vendor never showed: it may be working on that.
+`term` counts how often it was taken: what an earlier taker wants to write is refused."""
 
 parked_lines = Table(
     "parked_lines",

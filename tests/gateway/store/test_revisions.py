@@ -7,11 +7,12 @@ from contextlib import aclosing
 
 import pytest
 
+from gateway import rhythm
 from gateway.clock import StoppedClock, SystemClock
 from gateway.identity import Peppers
 from gateway.store.engine import Database, open_database
 from gateway.store.identity.keys import KeyStore, NewKey, Place
-from gateway.store.revisions import POLL_S, RevisionWatcher, bump, current
+from gateway.store.revisions import RevisionWatcher, bump, current
 
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +47,7 @@ async def change_heard(
 
 
 def test_the_poll_alone_is_fast_enough_for_a_revoked_key() -> None:
-    assert POLL_S <= 0.3
+    assert rhythm.REVISIONS_S <= 0.3
 
 
 async def test_a_watcher_hears_a_change_by_polling(database: Database) -> None:

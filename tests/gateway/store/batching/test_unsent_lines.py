@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import delete, select
 
 from gateway.clock import StoppedClock
-from gateway.store.batching.parcels import Loose, ParcelStore
+from gateway.store.batching.parcel_rows import Loose, TermOver
+from gateway.store.batching.parcels import ParcelStore
 from gateway.store.batching.unsent_lines import KEPT_US, UnsentLines
 from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.engine import Database, open_database
@@ -83,9 +84,10 @@ async def test_of_a_parcel_that_was_being_sent_the_vendors_word_decides(
 ) -> None:
     await erase(database, SENDING)
     store = ParcelStore(database, StoppedClock())
-    assert not await store.note("submitting", "another worker", state="new")
+    with pytest.raises(TermOver):
+        await store.note("submitting", 7, state="new")
     assert await debt(database) == "unknown"
-    assert await store.note("submitting", "", state=becomes, tries=1)
+    await store.note("submitting", 0, state=becomes, tries=1)
     assert await debt(database) == expected
 
 
@@ -94,7 +96,7 @@ async def test_one_that_is_let_go_of_was_refused_or_not(
     database: Database, *, is_refused: bool
 ) -> None:
     await erase(database, SENDING)
-    await ParcelStore(database, StoppedClock()).forget("submitting", is_refused=is_refused)
+    await ParcelStore(database, StoppedClock()).forget("submitting", 0, is_refused=is_refused)
     assert await debt(database) == ("none" if is_refused else "owed")
 
 
@@ -104,7 +106,7 @@ async def test_whether_it_is_refused_is_never_missed(database: Database) -> None
 
     async def refuse() -> None:
         await asyncio.sleep(0.1)
-        assert await store.note("submitting", "", state="new", tries=1)
+        await store.note("submitting", 0, state="new", tries=1)
 
     await asyncio.gather(refuse(), erase(database, SENDING, pause_s=0.5))
     assert await debt(database) == "none"
@@ -117,8 +119,8 @@ async def test_a_line_that_is_not_erased_is_not_noted(database: Database) -> Non
 
 async def test_a_parcel_that_was_looked_for_in_vain_may_have_been_sent(database: Database) -> None:
     store = ParcelStore(database, StoppedClock())
-    await store.renamed("submitting", "another")
-    assert await store.note("another", "", state="new", tries=2)  # Refused besides.
+    await store.renamed("submitting", "another", 0)
+    await store.note("another", 0, state="new", tries=2)  # Refused besides.
     await erase(database, SENDING)
     assert await debt(database) == "owed"
 
@@ -127,7 +129,7 @@ async def test_nor_is_it_unsent_when_it_was_erased_before_it_was_looked_for(
     database: Database,
 ) -> None:
     await erase(database, SENDING)
-    await ParcelStore(database, StoppedClock()).renamed("submitting", "another")
+    await ParcelStore(database, StoppedClock()).renamed("submitting", "another", 0)
     assert await debt(database) == "owed"
 
 
@@ -139,7 +141,7 @@ async def test_a_line_is_noted_or_sent_and_never_both(database: Database) -> Non
     async def send() -> tuple[int, bool]:
         await asyncio.sleep(0.1)
         count = await store.make("fresh", loose, "w", 9, 9)
-        return count, await store.begin_sending("new", "", 1, 0)
+        return count, await store.begin_sending("new", 0, 1, 0)
 
     (made, is_sent), _ = await asyncio.gather(send(), erase(database, 1, 2, pause_s=0.5))
     async with database.reading() as connection:

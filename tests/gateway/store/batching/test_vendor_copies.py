@@ -80,15 +80,15 @@ async def test_a_parcel_is_not_sent_with_lines_that_were_just_erased(database: D
     await with_parcels(database, {"fresh": (1, 2)}, made=2)
     store = ParcelStore(database, StoppedClock())
     await ordered(database, frozenset({1}), cancels=False)
-    assert not await store.begin_sending("fresh", "", 2, 0)
-    assert await store.note("fresh", "", is_erased=0)
-    assert await store.begin_sending("fresh", "", 1, 0)
+    assert not await store.begin_sending("fresh", 0, 2, 0)
+    await store.note("fresh", 0, is_erased=0)
+    assert await store.begin_sending("fresh", 0, 1, 0)
 
 
 async def test_a_parcel_that_gets_another_name_keeps_its_orders(database: Database) -> None:
     await with_parcels(database, {"one": (1, 2)}, made=2)
     await ordered(database, frozenset({1}), cancels=True)
-    await ParcelStore(database, StoppedClock()).renamed("one", "another")
+    await ParcelStore(database, StoppedClock()).renamed("one", "another", 0)
     copies = VendorCopies(database, StoppedClock())
     (open_one,) = await copies.open_of("another")
     assert (open_one.case_id, open_one.parcel_state, open_one.is_left) == ("case", "new", True)

@@ -23,6 +23,8 @@ from gateway.store.evidence.second_device import DatabaseDevice
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.evidence.unended import UnendedReader
 from gateway.store.money.late_bookings import LateBookings
+from gateway.store.money.parked_money import ParkedMoney
+from gateway.store.money.slices import LeaseHolder
 from gateway.store.schema.audit import gone_workers
 from gateway.store.schema.batches import batch_lines, batches
 from gateway.store.workers import WorkerTable, workers
@@ -93,6 +95,7 @@ class Lost:
                 *(self.retiring, LineStore(self.database, clock)),
                 UnsentLines(self.database, clock),
                 late=LateBookings(self.database, clock),
+                parked=ParkedMoney(self.database, clock, LeaseHolder("", "")),
                 audit=log,
                 outcome_of=self.sink.outcome,
                 clock=clock,

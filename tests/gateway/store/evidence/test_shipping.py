@@ -23,7 +23,7 @@ from gateway.providers.egress import Egress
 from gateway.providers.sinks import FileSink, HttpSink, SyslogSink
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database, open_database
-from gateway.store.evidence.shipping import Shipper, Sink
+from gateway.store.evidence.shipping import LEASE_US, Shipper, Sink
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.tree import DatabaseAuditTrees
 from tests.gateway.audit.samples import KEYS, journeys, running
@@ -59,13 +59,22 @@ class ListSink:
         return [line["sequence"] for line in lines if "sequence" in line]
 
 
+class Ahead(SystemClock):
+    """A clock that can be set ahead."""
+
+    ahead_us = 0
+
+    def utc_us(self) -> int:
+        return super().utc_us() + self.ahead_us
+
+
 class Log:
     """A log with some records, its database, and a signer."""
 
     def __init__(self, folder: Path, database: Database) -> None:
         self.folder, self.database = folder, database
         self.records = DatabaseAuditSink(database, folder)
-        self.clock = SystemClock()
+        self.clock = Ahead()
 
     async def add(self, first: int, count: int) -> None:
         async with running(self.folder) as log:
@@ -110,6 +119,39 @@ async def test_a_sink_that_was_away_gets_the_back_log_in_order_and_the_checkpoin
     notes = [line for line in sink.lines if "note" in line]
     assert {line["organisation"] for line in notes} == {"acme", "globex"}
     assert await shipper.perform() == 0
+
+
+class SleepingSink(ListSink):
+    """Of a worker that is stopped while it delivers, until another has had its turn."""
+
+    def __init__(self, log: Log, other: Shipper) -> None:
+        super().__init__()
+        self._log, self._other = log, other
+
+    async def deliver(self, lines: Sequence[Any]) -> bool:
+        self._log.clock.ahead_us += 2 * LEASE_US
+        while await self._other.perform():
+            pass
+        return await super().deliver(lines)
+
+
+async def test_a_worker_that_was_stopped_delivers_nothing_more_and_moves_nothing(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.store.evidence.shipping.BATCH_LINES", BATCH_LINES)
+    await log.add(0, BATCH_LINES)
+    await log.sign()
+    theirs = ListSink()
+    other = log.shipper("w1", siem=theirs)
+    sink = SleepingSink(log, other)
+    await log.shipper("w0", siem=sink).perform()
+    # What was under way came twice; what follows was the other's already.
+    assert sink.deliveries == 1
+    assert theirs.numbers("acme") == list(range(1, len(theirs.numbers("acme")) + 1))
+    assert sink.numbers("acme") == theirs.numbers("acme")[:BATCH_LINES]
+    taken = len(theirs.lines)
+    assert await other.perform() == 0
+    assert len(theirs.lines) == taken
 
 
 async def test_checkpoints_are_read_a_delivery_at_a_time(

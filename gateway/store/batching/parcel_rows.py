@@ -1,0 +1,83 @@
+"""A parcel as a row, led for a term: whoever was overtaken changes nothing of it any more."""
+
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import RowMapping, Update, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.batches import Line
+from gateway.store.schema.parcels import parcels
+
+
+ROW = (
+    *(
+        parcels.c.id.label("parcel_id"),
+        parcels.c.batch_id,
+        parcels.c.provider,
+        parcels.c.state,
+        parcels.c.vendor_id,
+    ),
+    *(parcels.c.lines, parcels.c.made_us, parcels.c.tries, parcels.c.is_erased, parcels.c.term),
+)
+
+
+class TermOver(Exception):
+    """Somebody else leads this parcel by now: nothing of this term is written any more."""
+
+
+class Loose(Struct, frozen=True):
+    """Lines of one batch for one target that are in no parcel yet."""
+
+    batch_id: str
+    provider: str
+    target: str
+    count: int
+    size_bytes: int
+    oldest_us: int
+    is_all: bool
+    """Whether no line of the batch is on its way to join them."""
+
+
+class ParcelRow(Struct, frozen=True):
+    """A parcel, and where it is."""
+
+    parcel_id: str
+    batch_id: str
+    provider: str
+    state: str
+    vendor_id: str
+    lines: int
+    made_us: int
+    tries: int
+    is_erased: bool = False
+    """Whether an erasure took lines of it, and it is not to be waited for."""
+    term: int = 0
+    """How often it was taken, with this time."""
+
+
+class ParkedLine(Struct, frozen=True):
+    """A line that waits for a vendor."""
+
+    line: Line
+    ticket: bytes
+    failures: int
+    is_ending: bool
+
+    def __repr__(self) -> str:
+        return f"ParkedLine({self.line.number})"  # The rest is content.
+
+
+def of_term(parcel_id: str, term: int) -> Update:
+    return update(parcels).where(parcels.c.id == parcel_id, parcels.c.term == term)
+
+
+async def change(connection: AsyncConnection, parcel_id: str, term: int, **values: Any) -> None:
+    """Change a parcel, unless it was taken again since; then all of the transaction is undone."""
+    changed = await connection.execute(of_term(parcel_id, term).values(**values))
+    if not changed.rowcount:
+        raise TermOver
+
+
+def parcel_row(row: RowMapping) -> ParcelRow:
+    return ParcelRow(**{**row, "is_erased": bool(row["is_erased"])})

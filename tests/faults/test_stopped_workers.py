@@ -1,0 +1,294 @@
+"""A worker that is stopped, loses what it had taken to another one, and goes on as if nothing was.
+
+It is a real process, stopped by SIGSTOP at a given step and woken by SIGCONT: what it wants to
+write or send then is refused, each line has one outcome and one end, and is paid once.
+"""
+
+import asyncio
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.configuration.reading import load_settings
+from gateway.errors import LeaseOver
+from tests.conformance.test_batches import make
+from tests.faults.test_gone_workers_batches import HASTY, Killed, check_whole, running
+from tests.faults.test_killed_while_parked import Books, by_another_worker
+from tests.faults.test_kills import MAIN, configured, free_port, issued, until_ready
+from tests.faults.test_native_batches import (
+    MORE,
+    NATIVE,
+    TOKENS,
+    asking,
+    live_calls,
+    records_in,
+    speaking,
+)
+from tests.running_gateway import Upstreams
+
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+
+STOPS = """
+import asyncio, os, pathlib, signal
+from gateway.batching import lines, parcel_runner, pipeline, runner
+from gateway.store.batching import parcels
+point, step, told = {point!r}, {step!r}, pathlib.Path({told!r})
+has_stopped = []
+
+def stopping(owner, name):
+    call = getattr(owner, name)
+    async def stops(*given, **named):
+        if not has_stopped:
+            has_stopped.append(name)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return await call(*given, **named)
+    setattr(owner, name, stops)
+
+def telling(owner, name):
+    call = getattr(owner, name)
+    async def tells(*given, **named):
+        try:
+            return await call(*given, **named)
+        finally:
+            if has_stopped:
+                told.touch()
+    setattr(owner, name, tells)
+
+def found(path):
+    module, owner, name = path.split(":")
+    return getattr(globals()[module], owner), name
+
+stopping(*found(point))
+telling(*found(step))
+"""
+"""A data plane that stops itself at a step, and tells when what it was about is over."""
+LEADS = "parcel_runner:ParcelRunner:_lead"
+SENDS = "runner:BatchRunner:_send"
+
+
+class Stopped:
+    """A worker that has stopped itself."""
+
+    def __init__(self, process: asyncio.subprocess.Process, told: Path, url: str) -> None:
+        self._process = process
+        self._told = told
+        self._database_url = url
+
+    async def until_stopped(self) -> None:
+        """And holds no lock of a database whose locks are its own."""
+        async with asyncio.timeout(60):
+            while True:
+                while not self._is_stopped():
+                    assert self._process.returncode is None
+                    await asyncio.sleep(0.02)
+                if self._leaves_the_database_alone():
+                    return
+                self._process.send_signal(signal.SIGCONT)
+                await asyncio.sleep(0.01)
+                self._process.send_signal(signal.SIGSTOP)
+
+    async def wake(self) -> None:
+        """Until what it was about is over for it."""
+        self._process.send_signal(signal.SIGCONT)
+        async with asyncio.timeout(60):
+            while not self._told.exists():
+                assert self._process.returncode is None
+                await asyncio.sleep(0.02)
+
+    async def leave(self) -> None:
+        """In good order, and with all that it has to say in the database."""
+        self._process.terminate()
+        assert await asyncio.wait_for(self._process.wait(), 60) in {0, -signal.SIGTERM}
+
+    def _is_stopped(self) -> bool:
+        status = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="utf-8")
+        return status.rpartition(")")[2].split()[0] == "T"
+
+    def _leaves_the_database_alone(self) -> bool:
+        if not self._database_url.startswith("sqlite"):
+            return True
+        path = self._database_url.partition("///")[2]
+        with closing(sqlite3.connect(path, timeout=0.2)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+            connection.rollback()
+        return True
+
+
+@asynccontextmanager
+async def stopping(
+    config_file: Path, url: str, told: Path, point: str, step: str
+) -> AsyncIterator[Stopped]:
+    code = HASTY + STOPS.format(point=point, step=step, told=str(told)) + MAIN
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", code, "serve", "--config", str(config_file)),
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        await until_ready(process, url)
+        database_url = load_settings(config_file).database_url
+        yield Stopped(process, told, database_url)
+    finally:
+        if process.returncode is None:
+            os.kill(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+@pytest.fixture
+async def upstreams() -> AsyncIterator[Upstreams]:
+    async with Upstreams() as upstreams:
+        upstreams.openai.answer(TOKENS)
+        yield upstreams
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.rhythm.BATCH_LEASES_S", 0.3)
+    monkeypatch.setattr("gateway.batching.parcel_runner.GATHER_S", 3.0)
+
+
+class World:
+    """Two workers on one database, of which the first stops itself."""
+
+    def __init__(self, folder: Path, config_file: Path, upstreams: Upstreams, managed: str) -> None:
+        self.folder = folder
+        self.config_file = config_file
+        self.settings = load_settings(config_file)
+        self.upstreams = upstreams
+        self.managed = managed
+        self.books = Books(self.settings)
+        self.leased_microusd = self.staked_microusd = 0
+        """What the first had of the account when its leases were written off, and for lines."""
+
+    async def taken_over(
+        self, url: str, point: str, step: str, count: int, *, written_off: bool = False
+    ) -> tuple[Any, dict[str, Any], Killed]:
+        """The first stops at a point, the second ends the batch, then the first goes on."""
+        key = await issued(self.settings)
+        await self.books.limit()
+        told = self.folder / "told"
+        async with stopping(self.config_file, url, told, point, step) as first:
+            async with speaking(url, key) as client:
+                batch = await make(client, asking(count))
+                await first.until_stopped()
+            left = Killed(self.config_file, key, batch.id)
+            if written_off:
+                budgets = await self.books.budgets()
+                self.leased_microusd = budgets["org:acme"].leased_microusd
+                _, self.staked_microusd = await self.books.parked()
+                await by_another_worker(self.books)
+            database_url = self.settings.database_url
+            second = running(self.folder, database_url, self.upstreams, managed=self.managed)
+            async with second as gateway:
+                batch, found = await left.ended(gateway)
+                await first.wake()
+                await first.leave()
+        return batch, found, left
+
+    async def spent(self) -> int:
+        """Of one account; nothing is leased any more."""
+        found = await self.books.budgets()
+        assert {row.leased_microusd for row in found.values()} == {0}
+        return found["org:acme"].spent_microusd
+
+
+async def world(
+    folder: Path, database_url: str, upstreams: Upstreams, managed: str
+) -> tuple[World, str]:
+    port = free_port()
+    more = MORE.partition("30.0")[2]
+    config_file = await configured(
+        folder, database_url, upstreams, port, more=more, managed=managed
+    )
+    return World(folder, config_file, upstreams, managed), f"http://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize(
+    ("point", "written_off"),
+    [
+        ("parcels:ParcelStore:begin_ending", False),
+        ("parcels:ParcelStore:begin_ending", True),
+        ("lines:LineJourneys:deliver", False),
+        ("lines:LineJourneys:deliver", True),
+        ("parcels:ParcelStore:end", False),
+    ],
+)
+async def test_a_parcel_that_was_taken_over_is_ended_once(
+    tmp_path: Path, database_url: str, upstreams: Upstreams, point: str, written_off: bool
+) -> None:
+    two, url = await world(tmp_path, database_url, upstreams, NATIVE)
+    batch, found, left = await two.taken_over(url, point, LEADS, 4, written_off=written_off)
+    assert (batch.status, len(found)) == ("completed", 4)
+    assert (upstreams.openai.batches.made, live_calls(upstreams)) == (1, [])
+    ends = await left.until_all_have_ended()
+    assert [each.error for each in ends.values()] == [""] * 4
+    told = {wire["response"]["request_id"]: wire["gatewright"] for wire in found.values()}
+    costs = {name: each.cost_microusd for name, each in ends.items()}
+    assert {name: each["cost_microusd"] for name, each in told.items()} == costs
+    spent = sum(costs.values())
+    if written_off:
+        # What it held idle counts as spent, and of its lines what it had just begun to end.
+        is_ending = point == "lines:LineJourneys:deliver"
+        spent = two.leased_microusd + (0 if is_ending else spent - two.staked_microusd)
+    assert await two.spent() == spent > 0
+    check_whole(left)
+
+
+async def test_a_parcel_that_was_taken_over_goes_to_its_vendor_once(
+    tmp_path: Path, database_url: str, upstreams: Upstreams
+) -> None:
+    vendor, point = upstreams.openai.batches, "parcels:ParcelStore:begin_sending"
+    two, url = await world(tmp_path, database_url, upstreams, NATIVE)
+    batch, found, left = await two.taken_over(url, point, LEADS, 3)
+    assert (batch.status, len(found)) == ("completed", 3)
+    assert (vendor.made, live_calls(upstreams)) == (1, [])
+    ends = await left.until_all_have_ended()
+    assert await two.spent() == sum(each.cost_microusd for each in ends.values()) > 0
+    check_whole(left)
+
+
+async def test_a_line_that_was_taken_over_before_it_was_sent_is_sent_once(
+    tmp_path: Path, database_url: str, upstreams: Upstreams
+) -> None:
+    two, url = await world(tmp_path, database_url, upstreams, "")
+    point = "pipeline:BatchPipeline:complete"
+    batch, found, left = await two.taken_over(url, point, SENDS, 1)
+    assert (batch.status, len(found)) == ("completed", 1)
+    assert len(live_calls(upstreams)) == 1
+    ends = await left.until_all_have_ended()
+    by_code = {each.error: each for each in ends.values()}
+    assert set(by_code) == {"", LeaseOver.code}
+    assert by_code[LeaseOver.code].cost_microusd == 0
+    (wire,) = found.values()
+    assert wire["response"]["request_id"] == by_code[""].request_id
+    assert await two.spent() == by_code[""].cost_microusd > 0
+    check_whole(left)
+
+
+async def test_a_line_that_was_taken_over_while_it_was_sent_ends_once(
+    tmp_path: Path, database_url: str, upstreams: Upstreams
+) -> None:
+    """Its vendor had it twice, and charges for both: the call that was given up says so."""
+    upstreams.openai.answer_once(TOKENS)
+    two, url = await world(tmp_path, database_url, upstreams, "")
+    point = "runner:BatchRunner:_end"
+    batch, found, left = await two.taken_over(url, point, SENDS, 1)
+    assert (batch.status, len(found)) == ("completed", 1)
+    assert len(live_calls(upstreams)) == 2
+    ends = await left.until_all_have_ended()
+    assert [each.status for each in ends.values()] == ["ok", "ok"]
+    (wire,) = found.values()
+    assert wire["response"]["request_id"] in ends
+    assert await two.spent() == sum(each.cost_microusd for each in ends.values()) > 0
+    assert len(await records_in(two.settings.path(two.settings.audit.directory))) >= 4
+    check_whole(left)
