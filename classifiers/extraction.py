@@ -147,9 +147,9 @@ def extract(document: object) -> Extraction:
                 begin = len(walk.segments)
                 walk.value(value, "system", 1, 0)
                 walk.system.extend(range(begin, len(walk.segments)))
-            elif key == "input" and isinstance(value, str):
+            elif (asked := _asked(key, value, document)) is not None:
                 begin = len(walk.segments)
-                walk.string(value, "user", 1, 0)
+                walk.string(asked, "user", 1, 0)
                 walk.newest_user = range(begin, len(walk.segments))
             elif key not in FIELDS or not is_name(value):
                 if key not in WIRE_WORDS:
@@ -170,6 +170,15 @@ def extract(document: object) -> Extraction:
         tuple(sorted(walk.reasons)),
         tuple(walk.starts),
     )
+
+
+def _asked(key: str, value: object, document: dict[str, object]) -> str | None:
+    """The text of a request whose question is one bare text; None for anything else."""
+    if key == "prompt" and "messages" not in document:
+        value = value[0] if isinstance(value, list) and len(value) == 1 else value
+    elif key != "input":
+        return None
+    return value if isinstance(value, str) else None
 
 
 class _Walk:

@@ -1,12 +1,11 @@
 """The verdict on one unit of a request, usually one message: pure, so that it can be kept.
 
-A conversation repeats its history with every turn. Whoever keeps verdicts by `digest` pays for a
-message once; `merged` makes one result of them. Nothing of the text is in a verdict.
+A conversation repeats its history with every turn. Equal units have equal verdicts: whoever keeps
+them pays for a message once. Nothing of the text is in a verdict.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from hashlib import blake2b
 
 from msgspec import Struct
 
@@ -32,12 +31,6 @@ class Verdict(Struct, frozen=True):
 
 
 CLEAN = Verdict((), (), DataClass.S0, ())
-
-
-def digest(unit: Unit) -> bytes:
-    """Names a unit: equal units have equal verdicts."""
-    data = f"{unit.lead}{SEAM}{unit.text}".encode("utf-8", "surrogatepass")
-    return blake2b(data, digest_size=16).digest()
 
 
 def judge(unit: Unit, scanner: Scanner, expired: Callable[[], bool] = never) -> Verdict:

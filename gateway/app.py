@@ -9,8 +9,6 @@ from contextlib import AsyncExitStack
 from functools import cached_property, partial
 from pathlib import Path
 
-from classifiers.complexity.model import load as load_complexity
-from classifiers.pii.scanner import load as load_scanner
 from gateway.api.application import Application, build_application
 from gateway.api.door import Door, Load
 from gateway.api.front import Front
@@ -45,7 +43,7 @@ from gateway.dispatch.cascading import Cascade
 from gateway.dispatch.dispatcher import Dispatcher
 from gateway.dispatch.health import TargetHealth
 from gateway.identity import Peppers
-from gateway.inspection import Inspector, load_calibration, load_model_ability
+from gateway.inspection import make_inspector
 from gateway.metrics import Metrics
 from gateway.money.calibration import Calibration
 from gateway.oversight.deeds import Deeds
@@ -85,6 +83,7 @@ ENDPOINTS: Mapping[str, DialectName] = {
     "/v1/messages": "anthropic_messages",
     "/v1/responses": "openai_responses",
     "/v1/embeddings": "openai_embeddings",
+    "/v1/completions": "openai_completions",
 }
 COUNTS: Mapping[str, Dialect] = {
     "/v1/messages/count_tokens": AnthropicTokenCount(),
@@ -141,13 +140,7 @@ class DataPlane:
         self._rates = make_rates(settings, clock)
         self._alerting = make_alerting(settings, self._egress, self._database, clock)
         self._rotation = self._make_rotation()
-        table = settings.inspection.calibration_file
-        calibration = load_calibration(settings.path(table) if table else None)
-        scorer, abilities = load_complexity(), settings.inspection.ability_file
-        ability = load_model_ability(settings.path(abilities) if abilities else None, scorer)
-        self._inspector = Inspector(
-            settings.inspection, scorer, clock, load_scanner(), calibration, ability
-        )
+        self._inspector = make_inspector(settings, clock)
         self._calibration = Calibration(count_input_tokens)
         self._threads = make_threads(settings, self._database, clock)
         self._presence = self._make_presence()

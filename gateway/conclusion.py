@@ -13,7 +13,7 @@ from gateway import evidence
 from gateway.answers import UNUSUAL
 from gateway.clock import Clock
 from gateway.dispatch.attempts import AttemptLog
-from gateway.errors import ClientGone, GatewrightError
+from gateway.errors import ClientGone, GatewrightError, LeaseOver
 from gateway.evidence import Ending
 from gateway.metrics import Metrics
 from gateway.money.bills import charged
@@ -259,7 +259,14 @@ class Conclusion:
         now_us = self._clock.utc_us()
         record = evidence.lost(arrival, principal, intent, error, utc_us=now_us)
         self._metrics.requests.add(("", "failed", "", ""), arrival.lasted_us(now_us))
+        self._require_lease(arrival)
         return await self._audit.append(record)
+
+    def _require_lease(self, arrival: Arrival) -> None:
+        """The last thing before an outcome is written: is it still this worker's to write?"""
+        errand = arrival.errand
+        if errand is not None and 0 < errand.ends_until_us <= self._clock.utc_us():
+            raise LeaseOver("The line may be another worker's by now.")
 
     async def _conclude(
         self,
@@ -280,6 +287,7 @@ class Conclusion:
         is_of_today = ending.status != "cancelled" and not ending.repeats
         if is_of_today and (tried := on_trial(passage)) is not None:
             self._try(tried, ending, unsound(tried.checks), duration_us)
+        self._require_lease(passage.arrival)
         if content and passage.ruling.plan.audit_content == "redacted":
             # Whoever leaves meanwhile leaves an outcome all the same.
             receipt = await asyncio.shield(self._record_less(passage, record, content))

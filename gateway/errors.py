@@ -45,6 +45,7 @@ from typing import ClassVar
 
 
 NO_RATE_LIMITS: Mapping[str, str] = {}
+NO_EVIDENCE: Mapping[str, str] = {}
 
 
 class GatewrightError(Exception):
@@ -65,6 +66,8 @@ class GatewrightError(Exception):
         """The path of the field that is wrong, where it is one that the caller sent."""
         self.rate_limits: Mapping[str, str] = NO_RATE_LIMITS
         """The upstream's own headers about its limits, where it refused."""
+        self.evidence: Mapping[str, str] = NO_EVIDENCE
+        """What its answer says of the decision, the record and the cost (`gateway.heads`)."""
         self.denial: object = None
         """The decision behind a refusal of policy, for the record (`routing.Denial`)."""
 
@@ -183,6 +186,12 @@ class NoTargetAvailable(Unavailable):
 
 class AuditUnavailable(Unavailable):
     code = "audit_unavailable"
+
+
+class LeaseOver(AuditUnavailable):
+    """What is to be written, or sent, may be another worker's to do by now."""
+
+    code = "lease_over"
 
 
 class NotReady(Unavailable):

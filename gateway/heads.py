@@ -8,7 +8,8 @@ from gateway.passage import Passage
 from gateway.pings import Write
 from gateway.ports import StreamEncoder
 from gateway.relay import Direct
-from gateway.types import Receipt, Target
+from gateway.routing import Denial, decision_digest
+from gateway.types import Principal, Receipt, Target
 
 
 Begin = Callable[[Mapping[str, str]], Write]
@@ -30,6 +31,18 @@ async def fail_late(passage: Passage, error: GatewrightError, write: Write, _: D
     return not encoder.is_cut_on_failure
 
 
+def refusal_headers(
+    error: GatewrightError, record: Receipt, principal: Principal | None
+) -> dict[str, str]:
+    """What is said of a request that was not let through, to a caller who is somebody."""
+    if principal is None:
+        return {}
+    headers = {"x-gatewright-receipt": str(record)}
+    if isinstance(error.denial, Denial):
+        headers["x-gatewright-decision"] = decision_digest(error.denial.decision)
+    return headers
+
+
 def unsourced(passage: Passage) -> StreamEncoder:
     """An encoder for what is said to a caller while no target has said anything."""
     dialect = passage.arrival.dialect
@@ -42,7 +55,7 @@ def answer_headers(
     dropped: tuple[str, ...] = (),
     concluded: Concluded | None = None,
 ) -> dict[str, str]:
-    """What every answer says about itself; a stream announces its intent's receipt."""
+    """What every answer and failure says about itself; a stream tells its intent's receipt."""
     receipt: Receipt = concluded.receipt if concluded else passage.intent
     headers = {
         "x-gatewright-decision": passage.ruling.plan.decision_digest,

@@ -6,6 +6,7 @@ stored is HMAC-SHA256 of the whole text under a versioned pepper; a slow hash wo
 against 256 random bits. Nothing is cached by any part of a key.
 """
 
+import hashlib
 import hmac
 import re
 import secrets
@@ -139,6 +140,15 @@ def issue_key(random_bytes: Callable[[int], bytes], key_id: str = "") -> KeyText
 def new_key_id(random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> str:
     """The part of a key that may be known to everybody."""
     return _random_text(random_bytes, _ID_LENGTH)
+
+
+def key_id_for(organisation: str, mark: str) -> str:
+    """The id of the key that an order with this mark makes: the same mark makes one key.
+
+    It depends on the organisation, so that no mark tells whether another one has such a key.
+    """
+    digest = hashlib.shake_256(f"{organisation}\n{mark}".encode())
+    return _random_text(digest.digest, _ID_LENGTH)
 
 
 def accounts_of(organisation: str, workspace: str, project: str, key_id: str) -> tuple[str, ...]:

@@ -8,8 +8,8 @@ import asyncio
 import hashlib
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
-from math import inf
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Thread
 
@@ -21,23 +21,22 @@ from classifiers.calibration.table import (
     Scope,
     load_table,
 )
-from classifiers.complexity.ability import Ability, load_ability, with_ability
+from classifiers.complexity.ability import Ability, load_ability
 from classifiers.complexity.cascade import judge as judge_answer
 from classifiers.complexity.model import Complexity, ComplexityModel
+from classifiers.complexity.model import load as load_complexity
 from classifiers.extraction import extract
-from classifiers.injection.model import InjectionModel
-from classifiers.injection.model import load as load_injection
 from classifiers.injection.untrusted import untrusted_texts
 from classifiers.inspection import inspect_extraction
 from classifiers.pii.labels import SOFT, DataClass
 from classifiers.pii.scanner import PATTERNS_ONLY, Scanner
-from classifiers.units import Unit
-from classifiers.verdicts import Verdict, digest, judge
+from classifiers.pii.scanner import load as load_scanner
 from gateway.clock import Clock
 from gateway.configuration.sections import InspectionSettings
+from gateway.configuration.settings import Settings
 from gateway.errors import ClosedByPolicy, ConfigurationInvalid
-from gateway.remembered import Remembered
 from gateway.telemetry import Event, logger, raised_at
+from gateway.text_reader import Reading, TextReader, TooMuchUnread, injection_model
 from gateway.types import ChatRequest, Inspection, Tier
 from gateway.veiling.output_scan import OutputScan
 from gateway.veiling.redaction import pseudonyms, replaced, still_said
@@ -48,6 +47,9 @@ from policies.facts import DATA_CLASSES
 MOST_SENSITIVE = "S4"
 TIERS: Mapping[str, Tier] = {"light": "cheap", "standard": "mid", "demanding": "frontier"}
 INJECTION_FACTS = frozenset({"injection", "injection_suspected"})
+LOOKED_UP_BYTES_MAX = 128 * 1024
+"""Shorter bodies are taken apart on the loop: mostly all but their last message is known."""
+
 US_PER_S = 1e6
 BYTES_PER_MIB = 1 << 20
 
@@ -63,17 +65,8 @@ def load_calibration(file: Path | None) -> CalibrationTable:
     try:
         return load_table(file.read_bytes())
     except (OSError, msgspec.DecodeError) as error:
-        raise ConfigurationInvalid(str(file), "", f"not a calibration table: {error}") from error
-
-
-@cache
-def injection_model() -> InjectionModel:
-    """Read when somebody first asks for it: most installations do not."""
-    return load_injection()
-
-
-def _digest_of(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        key = "inspection.calibration_file"
+        raise ConfigurationInvalid(str(file), key, f"not a calibration table: {error}") from error
 
 
 def load_model_ability(file: Path | None, scorer: ComplexityModel) -> Ability | None:
@@ -87,11 +80,25 @@ def load_model_ability(file: Path | None, scorer: ComplexityModel) -> Ability | 
     try:
         ability = load_ability(file.read_bytes())
     except (OSError, msgspec.DecodeError) as error:
-        raise ConfigurationInvalid(str(file), "", f"not a model's abilities: {error}") from error
+        key = "inspection.ability_file"
+        raise ConfigurationInvalid(str(file), key, f"not a model's abilities: {error}") from error
     if ability.classifier_version != scorer.version:
         reason = f"made with {ability.classifier_version}, and this is {scorer.version}"
-        raise ConfigurationInvalid(str(file), "", reason)
+        raise ConfigurationInvalid(str(file), "inspection.ability_file", reason)
     return ability
+
+
+def make_inspector(settings: Settings, clock: Clock) -> "Inspector":
+    """The inspector of a configuration: of whoever serves, and of whoever explains.
+
+    Raises:
+        ConfigurationInvalid
+    """
+    table, abilities = settings.inspection.calibration_file, settings.inspection.ability_file
+    scorer = load_complexity()
+    calibration = load_calibration(settings.path(table) if table else None)
+    ability = load_model_ability(settings.path(abilities) if abilities else None, scorer)
+    return Inspector(settings.inspection, scorer, clock, load_scanner(), calibration, ability)
 
 
 class Inspector:
@@ -106,7 +113,6 @@ class Inspector:
         calibration: CalibrationTable = NOTHING_PROMISED,
         ability: Ability | None = None,
     ) -> None:
-        self._ability = ability
         self._tolerated = frozenset(settings.tolerated_opaque)
         self._deadline_s = settings.deadline_s
         self._deadline_s_per_byte = settings.deadline_s_per_mib / BYTES_PER_MIB
@@ -115,10 +121,8 @@ class Inspector:
         self._scorer = scorer
         self._scanner = scanner
         self._calibration = self._table = calibration
-        self._verdicts: Remembered[Verdict] = Remembered(settings.verdicts_kept)
+        self._reader = TextReader(scanner, scorer, ability, settings.verdicts_kept, clock)
         self._reads_injection = settings.injection
-        self._injections: Remembered[float] = Remembered(settings.verdicts_kept)
-        self._scores: Remembered[Complexity] = Remembered(settings.verdicts_kept)
         self._clock = clock
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="inspection")
         self._log = logger()
@@ -132,24 +136,18 @@ class Inspector:
         result: what this organisation has sent before is known by its digest and not read again.
         """
         started_s = self._clock.monotonic_s()
+        classify = partial(self._classify, request, facts_read, started_s)
+        length_bytes = len(request.raw)
         try:
-            if len(request.raw) <= self._inline_bytes_max:
-                inspection = self._classify(request, organisation, started_s)
-                return self._with_injection(inspection, request, organisation, facts_read)
-            loop = asyncio.get_running_loop()
-            limit_s = self._deadline_s + len(request.raw) * self._deadline_s_per_byte
+            if length_bytes <= self._inline_bytes_max:
+                return classify(Reading(organisation))
+            if self._inline_bytes_max and length_bytes <= LOOKED_UP_BYTES_MAX:
+                with suppress(TooMuchUnread):
+                    return classify(Reading(organisation, unread_max=self._inline_bytes_max))
+            limit_s = self._deadline_s + length_bytes * self._deadline_s_per_byte
             async with asyncio.timeout(limit_s):
-                due_s = started_s + limit_s
-                inspection = await loop.run_in_executor(
-                    self._threads, self._classify, request, organisation, started_s, due_s
-                )
-                return await loop.run_in_executor(
-                    self._threads,
-                    self._with_injection,
-                    inspection,
-                    request,
-                    organisation,
-                    facts_read,
+                return await asyncio.get_running_loop().run_in_executor(
+                    self._threads, classify, Reading(organisation, started_s + limit_s)
                 )
         except TimeoutError:
             return self._unknown("deadline", started_s)
@@ -211,7 +209,7 @@ class Inspector:
     def _found(self, tree: object, organisation: str) -> tuple[tuple[str, str], ...]:
         extraction = extract(tree)
         result = inspect_extraction(
-            extraction, self._tolerated, partial(self._verdict, organisation, inf)
+            extraction, self._tolerated, partial(self._reader.verdict, Reading(organisation))
         )
         if not result.complete:
             raise ClosedByPolicy("What cannot be read cannot be given pseudonyms.")
@@ -243,7 +241,7 @@ class Inspector:
         self, request: ChatRequest, organisation: str, answer: str, *, calls_tools: bool
     ) -> float:
         prompt = extract(request.tree).newest_user_text()
-        complexity = self._score(prompt, organisation)
+        complexity = self._reader.complexity(Reading(organisation), prompt)
         if calls_tools:
             # What a call says is not for the gate: only the prompt speaks.
             return 1.0 - complexity.weak_suffices
@@ -252,7 +250,9 @@ class Inspector:
     def promised(self, organisation: str, route: str) -> str:
         """Names what the table of the settings promises of a route; empty where it is nothing."""
         found = self._table.promised(Scope(organisation, route))
-        return "" if found is None else _digest_of(msgspec.json.encode(found).decode()).hex()
+        if found is None:
+            return ""
+        return hashlib.blake2b(msgspec.json.encode(found), digest_size=16).hexdigest()
 
     def withdraw(self, routes: Collection[tuple[str, str]]) -> None:
         """Promise nothing of these routes of organisations, and all that is promised of others."""
@@ -270,14 +270,19 @@ class Inspector:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _classify(
-        self, request: ChatRequest, organisation: str, started_s: float, due_s: float = inf
+        self,
+        request: ChatRequest,
+        facts_read: Collection[str],
+        started_s: float,
+        reading: Reading,
     ) -> Inspection:
         extraction = extract(request.tree)
         result = inspect_extraction(
-            extraction, self._tolerated, partial(self._verdict, organisation, due_s)
+            extraction, self._tolerated, partial(self._reader.verdict, reading)
         )
-        complexity = self._score(extraction.newest_user_text(), organisation)
-        tier, promise = self._tier(complexity, Scope(organisation, request.model))
+        complexity = self._reader.complexity(reading, extraction.newest_user_text())
+        tier, promise = self._tier(complexity, Scope(reading.organisation, request.model))
+        injection = self._worst_injection(request, reading, facts_read)
         return Inspection(
             data_class=DATA_CLASSES[result.data_class],
             findings=result.counts,
@@ -289,35 +294,18 @@ class Inspector:
             duration_us=self._elapsed_us(started_s),
             complexity_parts=complexity.parts,
             calibration=promise,
+            injection=round(injection, 4),
+            injection_suspected=injection > 0.0 and injection >= injection_model().threshold,
         )
 
-    def _with_injection(
-        self,
-        inspection: Inspection,
-        request: ChatRequest,
-        organisation: str,
-        facts_read: Collection[str],
-    ) -> Inspection:
+    def _worst_injection(
+        self, request: ChatRequest, reading: Reading, facts_read: Collection[str]
+    ) -> float:
         """The score of the worst untrusted text, where a policy or a setting asks. Advice only."""
         if not self._reads_injection and INJECTION_FACTS.isdisjoint(facts_read):
-            return inspection
-        worst = max(
-            (self._injection_score(text, organisation) for text in untrusted_texts(request.tree)),
-            default=0.0,
-        )
-        return msgspec.structs.replace(
-            inspection,
-            injection=round(worst, 4),
-            injection_suspected=worst >= injection_model().threshold,
-        )
-
-    def _injection_score(self, text: str, organisation: str) -> float:
-        name = _digest_of(text)
-        score = self._injections.get(organisation, name)
-        if score is None:
-            score = injection_model().score(text)
-            self._injections.keep(organisation, name, score)
-        return score
+            return 0.0
+        texts = untrusted_texts(request.tree)
+        return max((self._reader.injection(reading, text) for text in texts), default=0.0)
 
     def _tier(self, complexity: Complexity, scope: Scope) -> tuple[Tier, str]:
         """The smallest tier that is probably enough; by a guarantee where one was asked for."""
@@ -330,26 +318,6 @@ class Inspector:
         if verdict is None:
             return TIERS.get(complexity.tier, "frontier"), ""
         return ("cheap" if verdict.cheap else "frontier"), verdict.reason
-
-    def _verdict(self, organisation: str, due_s: float, unit: Unit) -> Verdict:
-        name = digest(unit)
-        verdict = self._verdicts.get(organisation, name)
-        if verdict is None:
-            verdict = judge(unit, self._scanner, lambda: self._clock.monotonic_s() >= due_s)
-            if not verdict.reasons:
-                # What could not be finished this time may be finished next time.
-                self._verdicts.keep(organisation, name, verdict)
-        return verdict
-
-    def _score(self, text: str, organisation: str) -> Complexity:
-        name = _digest_of(text)
-        score = self._scores.get(organisation, name)
-        if score is None:
-            score = self._scorer.assess(text)
-            if self._ability is not None:
-                score = with_ability(score, self._ability)
-            self._scores.keep(organisation, name, score)
-        return score
 
     def _unknown(self, reason: str, started_s: float) -> Inspection:
         return Inspection(

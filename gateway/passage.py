@@ -3,7 +3,7 @@
 Both are frozen and only point at the nouns of `gateway.types`; they add none of their own.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
@@ -42,6 +42,10 @@ class Errand(Struct, frozen=True):
     is_parked: bool = False
     """Whether it does; it was decided and written down like any other before."""
     vendor_batch: str = ""
+    ends_until_us: int = 0
+    """Until when this worker may write its outcome, afterwards another may; 0 where it is alone."""
+    check_lease: Callable[[], None] | None = None
+    """Raises where the line may be another worker's by now: nothing is sent for it then."""
 
 
 class Arrival(Struct, frozen=True):

@@ -22,7 +22,14 @@ from gateway.configuration.settings import Settings
 from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.dispatcher import Answered, Dispatcher
 from gateway.errors import ClientGone, ClosedByPolicy, GatewrightError
-from gateway.heads import Begin, answer_headers, begin_early, fail_late, ping_early
+from gateway.heads import (
+    Begin,
+    answer_headers,
+    begin_early,
+    fail_late,
+    ping_early,
+    refusal_headers,
+)
 from gateway.identity import Peppers, authenticate
 from gateway.inspection import Inspector
 from gateway.money.budgets import end_user_account, end_user_reference, end_user_subject
@@ -149,7 +156,8 @@ class Pipeline:
             )
         except GatewrightError as error:
             self._rates.take_back(permit)
-            await self._conclusion.refused(arrival, principal, request, inspection, error)
+            record = await self._conclusion.refused(arrival, principal, request, inspection, error)
+            error.evidence = refusal_headers(error, record, principal)
             raise
         except BaseException as error:
             self._rates.take_back(permit)
@@ -293,7 +301,8 @@ class Pipeline:
             answered = await answer()
             completion, body = self._encoded(passage, answered)
         except GatewrightError as error:
-            await self._conclusion.failed(passage, attempts, error)
+            concluded = await self._conclusion.failed(passage, attempts, error)
+            error.evidence = answer_headers(passage, None, concluded=concluded)
             raise
         except BaseException as error:
             await asyncio.shield(self._break_off(passage, attempts, error))
@@ -344,10 +353,11 @@ class Pipeline:
         except GatewrightError as error:
             # On record before a ping is waited for: its caller may be about to leave.
             try:
-                await self._conclusion.failed(passage, attempts, error)
+                concluded = await self._conclusion.failed(passage, attempts, error)
             finally:
                 await pings.stop()
             if not pings.have_begun:
+                error.evidence = answer_headers(passage, None, concluded=concluded)
                 raise
             return StreamedAnswer({}, partial(fail_late, passage, error))
         except BaseException as error:

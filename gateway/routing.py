@@ -325,13 +325,15 @@ def _candidate(
         cap = obliged
     choices = request.tree.get("n")
     output_tokens = cap * choices if isinstance(choices, int) and choices > 1 else cap
-    writes_for_1h = b'"1h"' in request.raw
+    price = target.price
+    is_1h_dearer = price.cache_write_1h_microusd_per_mtok > price.cache_write_microusd_per_mtok
+    writes_for_1h = is_1h_dearer and b'"1h"' in request.raw
     most = max(request.input_tokens_most, input_tokens)
-    worst = worst_cost(target.price, most, output_tokens, writes_for_1h=writes_for_1h)
+    worst = worst_cost(price, most, output_tokens, writes_for_1h=writes_for_1h)
     tier = request.tree.get("service_tier")
     if isinstance(tier, str):
         # What is asked for may cost more than the standard tier, and that is what is reserved.
-        worst = -(-worst * max(target.price.percent_of(paid_tier(tier)), PERCENT) // PERCENT)
+        worst = -(-worst * max(price.percent_of(paid_tier(tier)), PERCENT) // PERCENT)
     return Candidate(target, cap, worst)
 
 

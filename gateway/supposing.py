@@ -5,14 +5,13 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from classifiers.complexity.model import load as load_complexity
-from classifiers.pii.scanner import load as load_scanner
 from gateway import routing
 from gateway.clock import Clock
-from gateway.configuration.sections import InspectionSettings
+from gateway.configuration.settings import Settings
 from gateway.dialects.registry import DIALECTS
-from gateway.inspection import Inspector
-from gateway.types import DialectName, Inspection, Principal
+from gateway.errors import RequestInvalid
+from gateway.inspection import INJECTION_FACTS, make_inspector
+from gateway.types import ChatRequest, DialectName, Inspection, Principal
 from policies.facts import Facts, TargetFacts
 
 
@@ -41,38 +40,71 @@ class Supposed(Struct, frozen=True):
 
 
 class Supposer:
-    """Decodes and inspects bodies as when they are served; to be closed."""
+    """Decodes and inspects bodies as when they are served; to be closed.
 
-    def __init__(self, settings: InspectionSettings, clock: Clock) -> None:
+    Raises:
+        ConfigurationInvalid: what the settings name for the inspection cannot be read.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
         self._clock = clock
-        self._inspector = Inspector(settings, load_complexity(), clock, load_scanner())
+        self._inspector = make_inspector(settings, clock)
 
     async def suppose(
         self,
         body: bytes,
         targets: tuple[TargetFacts, ...],
         asker: Principal = EXAMPLE_PRINCIPAL,
+        dialect: DialectName | None = None,
     ) -> Supposed:
-        """What would be known of this body now, among these targets.
+        """What would be known of this body now, among these targets; without a dialect by its look.
 
         Raises:
-            RequestInvalid: it is no request of a dialect with `messages`.
+            RequestInvalid: it is no request, or one that goes on from an answer that is kept.
             msgspec.DecodeError: it is no JSON object.
         """
-        dialect = dialect_of(msgspec.json.decode(body, type=dict[str, object]))
+        tree = msgspec.json.decode(body, type=dict[str, object])
+        dialect = dialect or dialect_of(tree, targets)
         request = DIALECTS[dialect].decode_request(body, "req_supposed")
-        inspection = await self._inspector.inspect(request, asker.organisation)
+        if request.thread is not None and request.thread.previous_id:
+            raise RequestInvalid("what it goes on from is not at hand", parameter="input")
+        inspection = await self._inspector.inspect(request, asker.organisation, INJECTION_FACTS)
         facts = routing.gather(request, asker, inspection, None, self._clock.utc_us(), NOTHING)
-        return Supposed(msgspec.structs.replace(facts, targets=targets), inspection)
+        asked = _asked(targets, request)
+        return Supposed(msgspec.structs.replace(facts, targets=asked), inspection)
 
     def close(self) -> None:
         self._inspector.close()
 
 
-def dialect_of(tree: Mapping[str, object]) -> DialectName:
-    """Both dialects have `messages`; these words only Anthropic's has, at the top or in tools."""
+def is_body(example: Mapping[str, object]) -> bool:
+    """Whether an object is a request's body, and not a list of facts."""
+    return not {"messages", "input", "prompt"}.isdisjoint(example)
+
+
+def dialect_of(tree: Mapping[str, object], targets: tuple[TargetFacts, ...] = ()) -> DialectName:
+    """By words that only one dialect has, at the top or in tools, and by what the model makes."""
+    if "prompt" in tree and not isinstance(tree["prompt"], dict):
+        return "openai_completions"
+    if "messages" not in tree:
+        return "openai_embeddings" if _asks_for_vectors(tree, targets) else "openai_responses"
     words = {"system", "stop_sequences", "thinking", "top_k"}
     tools = tree.get("tools")
     first = tools[0] if isinstance(tools, list) and tools else None
     is_anthropic = not words.isdisjoint(tree) or (isinstance(first, dict) and "name" in first)
     return "anthropic_messages" if is_anthropic else "openai_chat"
+
+
+def _asks_for_vectors(tree: Mapping[str, object], targets: tuple[TargetFacts, ...]) -> bool:
+    given = tree.get("input")
+    if isinstance(given, list) and given and not isinstance(given[0], dict):
+        return True
+    makers = {target.name for target in targets if target.vectors}
+    return tree.get("model") in makers or not {"encoding_format", "dimensions"}.isdisjoint(tree)
+
+
+def _asked(targets: tuple[TargetFacts, ...], request: ChatRequest) -> tuple[TargetFacts, ...]:
+    """Those that make what is asked for, as a board gives them to who serves."""
+    if request.purpose != "embedding":
+        return tuple(target for target in targets if not target.vectors)
+    return routing.comparable(tuple(each for each in targets if each.vectors), request.model)

@@ -3,6 +3,8 @@
 It knows no price and no dialect.
 """
 
+import math
+
 import msgspec
 
 from gateway.types import Completion, StreamEvent, Usage
@@ -12,12 +14,18 @@ BYTES_PER_TOKEN = 4
 """The usual rough figure for English text in today's tokenizers; only for flagged estimates."""
 
 
+TOKENS_PER_BYTE_BEYOND = 0.3
+"""Of UTF-8 beyond ASCII: between the published vocabularies, which differ by up to three times."""
+CHARACTERS_PER_TOKEN_OF_CALLS = 3
+"""Arguments of calls are JSON, whose marks and digits are tokens of their own."""
+
+
 class Tally:
     """What a stream has amounted to so far."""
 
     __slots__ = (
         *("_content_bytes", "_is_counted", "_kept", "_kept_bytes", "_kept_bytes_max", "_said"),
-        *("_usage", "stop_reason"),
+        *("_more_tokens", "_usage", "stop_reason"),
     )
 
     def __init__(self, kept_bytes_max: int, *, by_channel: bool = False) -> None:
@@ -26,6 +34,8 @@ class Tally:
         self._is_counted = False
         """Whether a usage came with or after the reason why the answer ended: it is the last."""
         self._content_bytes = 0
+        self._more_tokens = 0.0
+        """Beyond four characters to a token: what arguments of calls and other scripts take."""
         self.stop_reason = ""
         """Why the answer ended, as the upstream said it; empty before."""
         self._kept: list[bytes] = []
@@ -43,6 +53,8 @@ class Tally:
                     has_usage = True
                 if delta.text:
                     self._content_bytes += len(delta.text)
+                    if delta.kind != "text" or not delta.text.isascii():
+                        self._more_tokens += _tokens_beyond(delta.text, delta.kind)
                 elif delta.stop_reason:
                     self.stop_reason = delta.stop_reason
                 if self._said is not None and (delta.text or delta.name):
@@ -79,6 +91,7 @@ class Tally:
         more = Tally(0)
         more._usage, more._is_counted = self._usage, self._is_counted
         more._content_bytes, more.stop_reason = self._content_bytes, self.stop_reason
+        more._more_tokens = self._more_tokens
         more.add(events)
         return more
 
@@ -91,7 +104,7 @@ class Tally:
 
     def usage_so_far(self, input_tokens_estimate: int) -> Usage:
         """The same for a stream that did not end: what it opened with is not all it sent."""
-        output_tokens = tokens_of(self._content_bytes)
+        output_tokens = tokens_of(self._content_bytes) + math.ceil(self._more_tokens)
         if self._usage is None:
             return Usage(
                 input_tokens=input_tokens_estimate, output_tokens=output_tokens, estimated=True
@@ -131,6 +144,16 @@ def with_estimates(usage: Usage, input_tokens_estimate: int, content_bytes: int 
         estimated=True,
     )
     return add_usage(usage, missing)
+
+
+def _tokens_beyond(text: str, kind: str) -> float:
+    """How many tokens more a text is about than four characters to each."""
+    raw = text.encode("utf-8", "replace")
+    plain = len(raw.decode("ascii", "ignore"))
+    more = (len(raw) - plain) * TOKENS_PER_BYTE_BEYOND - (len(text) - plain) / BYTES_PER_TOKEN
+    if kind == "tool_arguments":
+        more += plain / CHARACTERS_PER_TOKEN_OF_CALLS - plain / BYTES_PER_TOKEN
+    return more
 
 
 def tokens_of(length_bytes: int) -> int:

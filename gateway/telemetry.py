@@ -83,6 +83,7 @@ class Event(StrEnum):
     BATCH_FAILED = "batch:failed"
     BATCH_HANDED = "batch:handed"
     BATCH_FETCHED = "batch:fetched"
+    BATCH_TAKEN_OVER = "batch:taken_over"
     AUDIT_ERASED_AGAIN = "audit:erased_again"
     AUDIT_CHECKPOINT_FAILED = "audit:checkpoint_failed"
     AUDIT_CHECK_FAILED = "audit:check_failed"

@@ -14,10 +14,10 @@ from msgspec import Struct
 from gateway.price import Price
 
 
-DialectName = Literal["openai_chat", "anthropic_messages", "openai_responses", "openai_embeddings"]
+Conversing = Literal["openai_chat", "anthropic_messages", "openai_responses"]
+DialectName = Literal[Conversing, "openai_embeddings", "openai_completions"]
 Purpose = Literal["answer", "embedding"]
-PURPOSES: Mapping[str, Purpose] = {"openai_embeddings": "embedding"}
-"""What a dialect's requests ask for; all others ask for answers."""
+PURPOSES: Mapping[str, Purpose] = {"openai_embeddings": "embedding"}  # All others ask for answers.
 Tier = Literal["cheap", "mid", "frontier"]
 Stage = Literal["intent", "outcome", "admin"]
 Translation = Literal["strict", "warn", "lenient"]

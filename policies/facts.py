@@ -14,6 +14,9 @@ TIERS: Final = ("cheap", "mid", "frontier")
 # From the first to be served to the first to be turned away.
 SERVICE_TIERS: Final = ("priority", "standard", "batch")
 
+BARE_TEXT: Final = "openai_completions"
+"""The dialect whose prompts are continued as they are: not every model's upstream does that."""
+
 AUTO: Final = "auto"
 ROUTE_PREFIX: Final = "auto:"
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from policies.decision import Decision, Exclusion, ExclusionKind, Obligations
 from policies.document import AuditContent, OutputScanning
-from policies.facts import Facts, TargetFacts
+from policies.facts import BARE_TEXT, Facts, TargetFacts
 from policies.ordering import Ordering, Prepared
 from policies.program import ConstraintStep, PolicyDocument
 
@@ -140,9 +140,8 @@ class Matched:
 
     def sieve(self, facts: Facts) -> Sieve:
         """What is left of the request's targets."""
-        needs = (
-            facts.has_tools | facts.has_images << 1 | facts.has_documents << 2 | facts.stream << 3
-        )
+        needs = facts.has_tools | facts.has_images << 1 | facts.has_documents << 2
+        needs |= facts.stream << 3 | (facts.dialect == BARE_TEXT) << 4
         key = (id(facts.targets), needs)
         known = self.sieves.get(key)
         # An id may be given again; the sieve keeps its targets, so that the same object is meant.
@@ -186,6 +185,8 @@ def capabilities_needed(facts: Facts) -> list[str]:
         needed.append("documents")
     if facts.stream:
         needed.append("streaming")
+    if facts.dialect == BARE_TEXT:
+        needed.append("completions")
     return needed
 
 

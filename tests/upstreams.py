@@ -18,12 +18,14 @@ import socket
 import ssl
 import struct
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import Literal, Self
 
 import msgspec
 from msgspec import Struct
 
+from tests.upstream_completions import text_completion, text_completion_events, words_of
 from tests.upstream_responses import openai_response, openai_response_events
 from tests.vendor_batches import VendorBatches
 
@@ -45,7 +47,7 @@ Fault = Literal[
 
 
 _ENDPOINTS = (
-    *("/chat/completions", "/messages", "/messages/count_tokens"),
+    *("/completions", "/messages", "/messages/count_tokens"),
     *("/responses", "/responses/input_tokens", "/embeddings", "/tokenize"),
 )
 
@@ -71,6 +73,10 @@ class Answer(Struct, frozen=True, kw_only=True):
     """A pause before each event."""
     hold: asyncio.Event | None = None
     """The answer waits for it after its first event, or before a whole body."""
+
+
+MakeWhole = Callable[[Answer, object], dict[str, object]]
+MakeEvents = Callable[[Answer, dict[str, object]], list[bytes]]
 
 
 class RecordedRequest(Struct, frozen=True):
@@ -238,9 +244,7 @@ class RecordingUpstream:
 
     def _answer_to(self, path: str, body: dict[str, object]) -> dict[str, object]:
         """What a line of a batch gets: what it would have got by itself."""
-        make = _anthropic_message if path.endswith("/messages") else _openai_completion
-        if path.endswith("/responses"):
-            make = openai_response
+        make, _ = _makers(path)
         return make(self._standing, body.get("model", ""))
 
     def _look_up(self, path: str) -> tuple[int, object]:
@@ -275,6 +279,7 @@ class _Reply:
         path = request.path.partition("?")[0]
         self._is_count = path.endswith("/count_tokens")
         self._is_anthropic = self._is_count or path.endswith("/messages")
+        self._make, self._make_events = _makers(path)
         self._is_responses = path.endswith("/responses")
         self._is_response_count = path.endswith("/responses/input_tokens")
 
@@ -334,10 +339,7 @@ class _Reply:
             counted = {"object": "response.input_tokens", "input_tokens": answer.input_tokens}
             return msgspec.json.encode(counted)
         model = self._request.json.get("model", "")
-        tree = _anthropic_message if self._is_anthropic else _openai_completion
-        if self._is_responses:
-            tree = openai_response
-        return msgspec.json.encode(tree(answer, model))
+        return msgspec.json.encode(self._make(answer, model))
 
     async def _stream(self) -> None:
         answer = self._answer
@@ -363,10 +365,7 @@ class _Reply:
         answer = self._answer
         if answer.events is not None:
             return list(answer.events)
-        make = _anthropic_events if self._is_anthropic else _openai_events
-        if self._is_responses:
-            make = openai_response_events
-        events = make(answer, self._request.json)
+        events = self._make_events(answer, self._request.json)
         half = max(1, len(events) // 2)
         if answer.fault == "truncated":
             del events[-1]
@@ -488,6 +487,17 @@ def reply_of(answer: Answer, model: str, dialect: str) -> dict[str, object]:
     return make(answer, model)
 
 
+def _makers(path: str) -> tuple[MakeWhole, MakeEvents]:
+    """What makes good answers at a path."""
+    if path.endswith("/messages"):
+        return _anthropic_message, _anthropic_events
+    if path.endswith("/responses"):
+        return openai_response, openai_response_events
+    if path.endswith("/v1/completions"):
+        return text_completion, text_completion_events
+    return _openai_completion, _openai_events
+
+
 def _openai_usage(answer: Answer) -> dict[str, object]:
     return {
         "prompt_tokens": answer.input_tokens,
@@ -525,7 +535,7 @@ def _openai_events(answer: Answer, request: dict[str, object]) -> list[bytes]:
         return b"data: " + msgspec.json.encode({**shell, "choices": [choice]}) + b"\n\n"
 
     events = [event({"role": "assistant", "content": ""})]
-    events += [event({"content": piece}) for piece in _pieces(answer.text)]
+    events += [event({"content": piece}) for piece in words_of(answer.text)]
     events.append(event({}, answer.stop or "stop"))
     options = request.get("stream_options")
     if isinstance(options, dict) and options.get("include_usage"):
@@ -573,7 +583,7 @@ def _anthropic_events(answer: Answer, request: dict[str, object]) -> list[bytes]
                 "index": 0,
                 "delta": {"type": "text_delta", "text": piece},
             }
-            for piece in _pieces(answer.text)
+            for piece in words_of(answer.text)
         ),
         {"type": "content_block_stop", "index": 0},
         {
@@ -587,9 +597,3 @@ def _anthropic_events(answer: Answer, request: dict[str, object]) -> list[bytes]
         b"event: %b\ndata: %b\n\n" % (str(tree["type"]).encode(), msgspec.json.encode(tree))
         for tree in trees
     ]
-
-
-def _pieces(text: str) -> list[str]:
-    """The text word by word, spaces kept, so that joining gives it back."""
-    words = text.split(" ")
-    return [word if i == 0 else " " + word for i, word in enumerate(words)]

@@ -11,17 +11,13 @@ from gateway.types import ChatRequest
 
 
 ANTHROPIC, OPENAI = "anthropic_messages", "openai_responses"
-_SIGNED, _REDACTED, _ENCRYPTED = b'"signature"', b'"redacted_thinking"', b'"encrypted_content"'
-"""One of them stands in every body that carries sealed reasoning; most bodies have none."""
 
 
 def sealed_in(request: ChatRequest) -> str:
     """In which dialect the newest sealed reasoning of a request was sealed; empty for none."""
-    raw = request.raw
-    if not (_SIGNED in raw or _REDACTED in raw or _ENCRYPTED in raw):
-        return ""
-    found = _of_blocks(request) if request.dialect == ANTHROPIC else _of_items(request)
-    return next(found, "")
+    if request.dialect == ANTHROPIC:
+        return next(_of_blocks(request), "")
+    return next(_of_items(request), "") if request.dialect == OPENAI else ""
 
 
 def _of_blocks(request: ChatRequest) -> Iterator[str]:

@@ -5,17 +5,18 @@ Model calls go from the server to their doors; Litestar has the small routes and
 """
 
 from collections.abc import Awaitable, Sequence
-from functools import partial
 from typing import Any, cast
+from urllib.parse import quote
 
 from litestar import Litestar, MediaType, Request, Response, asgi, get
 from litestar.enums import ScopeType
 from litestar.handlers import ASGIRouteHandler, HTTPRouteHandler
 from litestar.params import FromPath
 from litestar.status_codes import HTTP_204_NO_CONTENT
-from litestar.types import LifespanHook, Receive, Scope, Send
+from litestar.types import HTTPScope, LifespanHook, Receive, Scope, Send
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from gateway.api.azure import PREFIX, address_of, endpoint_hint
 from gateway.api.decisions import explain_decision
 from gateway.api.door import Door
 from gateway.api.front import Front
@@ -46,6 +47,15 @@ class Application:
         door = self._doors.get(scope["path"])
         if door is not None:
             return door.call(scope, receive, send)
+        if scope["path"].startswith(PREFIX) and (address := address_of(scope)) is not None:
+            door = self._doors.get(address.path)
+            if door is not None:
+                return door.call(scope, receive, send, address)
+            path = address.path
+            scope = cast("HTTPScope", {**scope, "path": path, "raw_path": quote(path).encode()})
+        return self._small(scope, receive, send)
+
+    def _small(self, scope: HTTPScope, receive: Receive, send: Send) -> Awaitable[None]:
         method = scope["method"]
         if method == HEAD:
             # The server knows what was asked, and leaves the body out.
@@ -73,7 +83,14 @@ def build_application(
     # The doors are routes as well: for their paths in the forms that only a router knows.
     small = [*_small_routes(front), *more_routes]
     methods = Methods(small)
-    hint = partial(base_url_hint, frozenset(door.endpoint for door in doors))
+    endpoints = frozenset(door.endpoint for door in doors)
+
+    def is_ours(path: str) -> bool:
+        return path in endpoints or bool(methods.at(path))
+
+    def hint(path: str) -> str:
+        return base_url_hint(is_ours, path) or endpoint_hint(path)
+
     others = PlainLitestar(
         route_handlers=[*map(_door_route, doors), *small],
         on_startup=on_startup,

@@ -7,9 +7,11 @@ caller gets an error in the dialect it speaks, with a request id and nothing of 
 import asyncio
 import secrets
 from collections.abc import Mapping
+from functools import partial
 
 from litestar.types import Receive, Scope, Send
 
+from gateway.api.azure import Address
 from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import Bounds, Exchange
 from gateway.clock import Clock
@@ -67,8 +69,10 @@ class Door:
         self._load = load
         self._log = logger()
 
-    async def call(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One ASGI call, whatever comes of it."""
+    async def call(
+        self, scope: Scope, receive: Receive, send: Send, address: Address | None = None
+    ) -> None:
+        """One ASGI call, whatever comes of it; `address` where it came by another vendor's path."""
         exchange = Exchange(scope, receive, send, self._bounds)
         arrived_us = self._clock.utc_us()
         request_id = new_request_id(arrived_us)
@@ -76,7 +80,7 @@ class Door:
             if exchange.method != "POST":
                 raise MethodRefused("Send a POST request.", allowed="POST")
             with self._load:
-                await self._serve(exchange, request_id, arrived_us)
+                await self._serve(exchange, request_id, arrived_us, address)
         except GatewrightError as error:
             await self._refuse(exchange, request_id, error)
         except asyncio.CancelledError:
@@ -96,7 +100,9 @@ class Door:
         finally:
             exchange.close()
 
-    async def _serve(self, exchange: Exchange, request_id: str, arrived_us: int) -> None:
+    async def _serve(
+        self, exchange: Exchange, request_id: str, arrived_us: int, address: Address | None
+    ) -> None:
         arrival = Arrival(
             request_id=request_id,
             endpoint=self.endpoint,
@@ -110,7 +116,10 @@ class Door:
             exchange.begin_stream({**STREAM_HEADERS, "x-request-id": request_id, **headers})
             return exchange.write
 
-        answer = await self._pipeline.serve(arrival, exchange.read_body, begin)
+        read = exchange.read_body
+        if address is not None:
+            read = partial(address.body, exchange.read_body)
+        answer = await self._pipeline.serve(arrival, read, begin)
         if isinstance(answer, StreamedAnswer):
             if not exchange.started:
                 begin(answer.headers)
@@ -130,6 +139,7 @@ class Door:
         headers = {
             **error.rate_limits,
             **error.headers,
+            **error.evidence,
             **JSON_HEADERS,
             "x-request-id": request_id,
             "request-id": request_id,

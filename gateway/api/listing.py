@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from gateway.dialects.strict_json import MODEL_LENGTH_MAX
 from gateway.errors import ModelUnknown
 from gateway.money.catalogue import PARAMETERS
 from gateway.routing import TargetBoard
@@ -28,7 +29,8 @@ def find_model(board: TargetBoard, principal: Principal, name: str) -> bytes:
     for entry in _entries(board, principal):
         if entry["id"] == name:
             return msgspec.json.encode(entry)
-    raise ModelUnknown(f"There is no model `{name}` for this key.", parameter="model")
+    named = f" `{name}`" if len(name) <= MODEL_LENGTH_MAX else ""
+    raise ModelUnknown(f"There is no model{named} for this key.", parameter="model")
 
 
 def _listing(board: TargetBoard, principal: Principal) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """What can be said of a path by itself: which methods it takes, and whose mistake it looks like."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from litestar.handlers import HTTPRouteHandler
 
@@ -40,11 +40,14 @@ class Methods:
 _VERSION = "/v1"
 
 
-def base_url_hint(endpoints: Collection[str], path: str) -> str:
-    """What a client's base URL lacks, or has twice; empty where that is not why it got here."""
+def base_url_hint(is_ours: Callable[[str], bool], path: str) -> str:
+    """What a client's base URL lacks, or has twice; empty where that is not why it got here.
+
+    `is_ours` says whether something is at a path.
+    """
     plain = path.rstrip("/")
-    if _VERSION + plain in endpoints:
+    if is_ours(_VERSION + plain):
         return " The base URL of OpenAI's clients ends with /v1 here."
-    if plain.startswith(2 * _VERSION) and plain.removeprefix(_VERSION) in endpoints:
+    if plain.startswith(2 * _VERSION) and is_ours(plain.removeprefix(_VERSION)):
         return " The path has /v1 twice: the base URL of Anthropic's clients ends without it."
     return ""

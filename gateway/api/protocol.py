@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
+import msgspec
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -39,6 +40,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _is_head_complete = False
     _is_read_short = False
     _head_timer: asyncio.TimerHandle | None = None
+    _refusal = "This is not a request in HTTP/1.1 that could be read."
     fixed_of: list[tuple[bytes, bytes]] | None = None
     """The server's own headers that `fixed` holds as they are sent."""
     fixed = b""
@@ -63,6 +65,22 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > self.limits.header_bytes_max + READ_BYTES:
                 self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """As uvicorn's, in words and in an envelope that both vendors' clients read."""
+        del msg
+        error = {"type": "invalid_request_error", "message": self._refusal, "param": None}
+        tree = {"type": "error", "error": {**error, "code": "invalid_request"}}
+        body = msgspec.json.encode(tree)
+        said = (
+            *self.server_state.default_headers,
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        )
+        head = b"".join([b"%b: %b\r\n" % header for header in said])
+        self.transport.write(b"%b%b\r\n%b" % (STATUS_LINE[400], head, body))
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         """As uvicorn's, but for the timer."""
@@ -100,6 +118,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """Count the head: it came in several reads, or in one that is longer than it may be."""
         head = sum(len(name) + len(value) for name, value in self.headers)
         if head > self.limits.header_bytes_max:
+            most = self.limits.header_bytes_max
+            self._refusal = f"The request's headers are longer than {most} bytes."
             # httptools turns this into the parse error that uvicorn answers with 400.
             raise ValueError("the request's head is too long")
 

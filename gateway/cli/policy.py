@@ -14,11 +14,12 @@ from gateway.cli.rollout import COMMANDS
 from gateway.cli.scheduling import COMMANDS as SCHEDULING
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
-from gateway.configuration.sections import InspectionSettings
 from gateway.configuration.settings import Settings
 from gateway.credentials import provider_credential
+from gateway.dialects.registry import DIALECTS
 from gateway.errors import RequestInvalid
-from gateway.supposing import Supposer
+from gateway.supposing import Supposer, is_body
+from gateway.types import DialectName
 from gateway.worker.pricing import configured_targets
 from policies.check import check
 from policies.examples import EXAMPLE_TARGETS, facts_from_example
@@ -29,6 +30,7 @@ from policies.program import PolicyDocument
 from policies.render import render_explanation, render_report
 
 
+NO_SETTINGS = Settings(source="", folder="")
 document_argument = click.argument(
     "file", type=click.Path(path_type=Path, exists=True, dir_okay=False)
 )
@@ -64,7 +66,7 @@ def check_document(file: Path, config_file: Path | None) -> None:
     "--request",
     "request_json",
     required=True,
-    help="Facts, or a chat request's body (it has `messages`), as JSON or @FILE.",
+    help="Facts, or a request's body (it has `messages`, `input` or `prompt`), as JSON or @FILE.",
 )
 @click.option(
     "--config",
@@ -72,7 +74,14 @@ def check_document(file: Path, config_file: Path | None) -> None:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Decide among the targets of this configuration instead of example ones.",
 )
-def explain_decision(file: Path, request_json: str, config_file: Path | None) -> None:
+@click.option(
+    "--dialect",
+    type=click.Choice(sorted(DIALECTS)),
+    help="Of the body; without it the body's words tell, where any is one dialect's alone.",
+)
+def explain_decision(
+    file: Path, request_json: str, config_file: Path | None, dialect: DialectName | None
+) -> None:
     """Print a decision with every rule that matched and every target that fell, and why."""
     report = check(read_text(file), str(file))
     if report.document is None:
@@ -84,9 +93,10 @@ def explain_decision(file: Path, request_json: str, config_file: Path | None) ->
     targets = _targets(report.document, settings)
     try:
         example = msgspec.json.decode(request_json, type=dict[str, object])
-        if "messages" in example:
-            inspection_settings = settings.inspection if settings else InspectionSettings()
-            facts = asyncio.run(_facts_of_body(request_json, targets, inspection_settings))
+        if is_body(example):
+            facts = asyncio.run(
+                _facts_of_body(request_json, targets, settings or NO_SETTINGS, dialect)
+            )
         else:
             facts = facts_from_example(example, targets)
     except (msgspec.DecodeError, PolicyError, RequestInvalid, RecursionError) as error:
@@ -100,12 +110,12 @@ for _command in (*COMMANDS, *SCHEDULING):
 
 
 async def _facts_of_body(
-    body: str, targets: tuple[TargetFacts, ...], settings: InspectionSettings
+    body: str, targets: tuple[TargetFacts, ...], settings: Settings, dialect: DialectName | None
 ) -> Facts:
     """What the gateway would know about this body: decoded and inspected as when it serves."""
     supposer = Supposer(settings, SystemClock())
     try:
-        supposed = await supposer.suppose(body.encode(), targets)
+        supposed = await supposer.suppose(body.encode(), targets, dialect=dialect)
     finally:
         supposer.close()
     click.echo(f"request: {supposed}")

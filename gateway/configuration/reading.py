@@ -9,7 +9,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 from msgspec import Struct
 
+from gateway.configuration.database_urls import refused_password
 from gateway.configuration.sections import EXPLORATION_MAX, WINDOW_LEAST
 from gateway.configuration.settings import ProviderSettings, Settings, TargetSettings
 from gateway.errors import ConfigurationInvalid
@@ -68,6 +69,8 @@ def parse_settings(
     for reserved in ("source", "folder"):
         if reserved in tree:
             raise ConfigurationInvalid(source, reserved, "is not a setting")
+    if key := _with_nul(tree):
+        raise ConfigurationInvalid(source, key, "has a NUL in it, which no name or file has")
     _apply_environment(tree, environment, source)
     tree |= {"source": source, "folder": str(folder)}
     try:
@@ -77,12 +80,28 @@ def parse_settings(
         key = _key_of(tree, where.rstrip("`"), reason)
         raise ConfigurationInvalid(source, key, reason) from error
     _check(settings)
+    _check_database(settings, environment)
     return settings
 
 
 def read_environment(name: str) -> str | None:
     """A variable that a setting names, e.g. a provider's key; None when it is unset or empty."""
     return os.environ.get(name) or None
+
+
+def _with_nul(value: object) -> str:
+    """The key of the first text with a NUL; empty where there is none."""
+    items: Iterable[tuple[str, object]] = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = ((f"[{index}]", each) for index, each in enumerate(value))
+    for key, each in items:
+        if isinstance(each, str) and "\0" in each:
+            return key
+        if below := _with_nul(each):
+            return f"{key}.{below}"
+    return ""
 
 
 def _key_of(tree: Mapping[str, Any], where: str, reason: str) -> str:
@@ -132,9 +151,6 @@ def _check(settings: Settings) -> None:
         if not 0 <= listener.port <= 65535:  # noqa: PLR2004
             raise ConfigurationInvalid(source, f"{name}.port", "must be between 0 and 65535")
     _check_numbers(settings)
-    if not settings.database.url.startswith(("sqlite+aiosqlite:///", "postgresql+asyncpg://")):
-        reason = "must start with sqlite+aiosqlite:/// or postgresql+asyncpg://"
-        raise ConfigurationInvalid(source, "database.url", reason)
     if not re.fullmatch(r"[a-z0-9-]{1,32}", settings.audit.worker):
         reason = "must be 1 to 32 lower-case letters, digits or dashes"
         raise ConfigurationInvalid(source, "audit.worker", reason)
@@ -152,6 +168,19 @@ def _check(settings: Settings) -> None:
     _check_currencies(settings)
     _check_targets(settings)
     _check_retention(settings)
+
+
+def _check_database(settings: Settings, environment: Mapping[str, str]) -> None:
+    reason, url = "", settings.database.url
+    if not url.startswith(("sqlite+aiosqlite:///", "postgresql+asyncpg://")):
+        reason = "must start with sqlite+aiosqlite:/// or postgresql+asyncpg://"
+    elif url.startswith("postgresql"):
+        try:
+            reason = refused_password(url, environment)
+        except ValueError:
+            reason = "is no address"
+    if reason:
+        raise ConfigurationInvalid(settings.source, "database.url", reason)
 
 
 def _check_retention(settings: Settings) -> None:

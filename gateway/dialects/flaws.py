@@ -37,7 +37,15 @@ _WORDS = frozenset(
         *("output_config", "effort", "thinking", "budget_tokens", "reasoning", "reasoning_effort"),
         *("image_url", "url", "detail", "source", "media_type", "data", "file", "file_data"),
         *("metadata", "user", "user_id", "store", "include", "service_tier", "output", "call_id"),
-        *("presence_penalty", "frequency_penalty", "dimensions", "encoding_format"),
+        *(
+            "presence_penalty",
+            "frequency_penalty",
+            "prompt",
+            "suffix",
+            "echo",
+            "dimensions",
+            "encoding_format",
+        ),
         *("prediction", "verbosity", "modalities", "prompt_cache_key", "safety_identifier"),
         *("parallel_tool_calls", "disable_parallel_tool_use", "max_tool_calls", "truncation"),
         *(

@@ -19,6 +19,13 @@ _FIELD = re.compile(r"\A[A-Za-z0-9_.\-]{1,64}\Z")
 _OPAQUE = re.compile(r"\A[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12,44}\Z")
 
 
+_PLACES: Mapping[str, str] = {
+    "data_sources": "A request cannot name a place for an upstream to search",
+    "kv_transfer_params": "A request cannot name a place for an upstream to read its cache from",
+}
+"""Azure's own data, and what vLLM's replicas tell each other: hosts, ports and credentials."""
+
+
 class Losses:
     """Names in the order they were lost, each once."""
 
@@ -62,6 +69,17 @@ def unsupported(place: str, reason: str, rule: int) -> FeatureUnsupported:
     `rule` is the one of the contract in docs/api.md that says so.
     """
     return FeatureUnsupported(f"{place}: {reason} (rule {rule}).", parameter=place)
+
+
+def check_no_places(tree: Mapping[str, object]) -> None:
+    """Refuse fields in which an upstream that knows them would be told where to connect to.
+
+    Raises:
+        FeatureUnsupported
+    """
+    for name, reason in _PLACES.items():
+        if name in tree:
+            raise unsupported(name, reason, 56)
 
 
 def check_schema_wanted(target: Target, *, is_wanted: bool) -> None:

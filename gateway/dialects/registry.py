@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from gateway.dialects.anthropic_messages.dialect import AnthropicMessages
 from gateway.dialects.openai_chat.dialect import OpenAIChat
+from gateway.dialects.openai_completions import OpenAICompletions
 from gateway.dialects.openai_embeddings import OpenAIEmbeddings
 from gateway.dialects.openai_responses.dialect import OpenAIResponses
 from gateway.ports import Dialect
@@ -15,4 +16,5 @@ DIALECTS: Mapping[DialectName, Dialect] = {
     "anthropic_messages": AnthropicMessages(),
     "openai_responses": OpenAIResponses(),
     "openai_embeddings": OpenAIEmbeddings(),
+    "openai_completions": OpenAICompletions(),
 }

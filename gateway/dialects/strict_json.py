@@ -35,6 +35,8 @@ Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 Wire = TypeVar("Wire")
 
+_BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+"""Shells and editors of Windows write them, and nobody sees them."""
 _CONTAINERS = frozenset({dict, list})
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`\Z")
@@ -80,7 +82,7 @@ def decode_object(raw: bytes) -> dict[str, object]:
         tree = _read_strictly(raw)
         if b"\\" in raw and _ESCAPED_SURROGATE.search(raw) is not None:
             _check_surrogates(tree)
-    if raw.count(b"{") + raw.count(b"[") > DEPTH_MAX:
+    if _opens_more(raw, DEPTH_MAX):
         _check_depth(tree)
     return tree
 
@@ -101,6 +103,8 @@ def _canonical(raw: bytes) -> dict[str, object] | None:
 def _read_strictly(raw: bytes) -> dict[str, object]:
     if not raw.strip():
         raise RequestInvalid("The body is empty: send a JSON object.")
+    if raw.startswith(_BYTE_ORDER_MARKS):
+        raise RequestInvalid("The body begins with a byte order mark: send UTF-8 without one.")
     try:
         tree: object = _DECODER.decode(raw.decode())
     except UnicodeDecodeError as error:
@@ -127,6 +131,21 @@ def _read_strictly(raw: bytes) -> dict[str, object]:
 def _broken(what: str, at: str, place: str) -> RequestInvalid:
     where = f"{place}: " if place else ""
     return RequestInvalid(f"{where}The body is not {what}: error at {at}.", parameter=place or None)
+
+
+def _opens_more(raw: bytes, most: int) -> bool:
+    """Whether it has more brackets than that, in texts or outside.
+
+    Looking for the next one skips a long text as a whole; counting looks at each byte.
+    """
+    for bracket in (b"{", b"["):
+        at = raw.find(bracket)
+        while at >= 0:
+            if not most:
+                return True
+            most -= 1
+            at = raw.find(bracket, at + 1)
+    return False
 
 
 def _check_depth(tree: object) -> None:

@@ -17,6 +17,12 @@ from gateway.types import Attempt, Target, Usage
 
 HEDGED_CODE = "hedged_away"
 """Another attempt of the same request answered first."""
+CASCADED_CODE = "cascaded_away"
+"""A cheap answer that was too long to be judged was given up for a dearer one."""
+TAKEN_OVER_CODE = "taken_over"
+"""The line of a batch became another worker's while it was being sent."""
+CASCADE = "cascade"
+TAKEN_OVER = "taken over"
 NO_ANSWER = -1
 HTTP_ERROR_MIN = 400
 
@@ -24,7 +30,7 @@ HTTP_ERROR_MIN = 400
 class AttemptLog:
     """The attempts of one request, in the order of their ends; append-only."""
 
-    __slots__ = ("_begun", "_entries", "answer", "cascade", "repeats", "told")
+    __slots__ = ("_begun", "_entries", "answer", "cascade", "check_lease", "repeats", "told")
 
     def __init__(self) -> None:
         self._begun = 0
@@ -37,6 +43,8 @@ class AttemptLog:
         """What the record says of an answer given before; empty where somebody was asked."""
         self.told: Mapping[str, str] = {}
         """What the caller is told in headers of where the answer comes from."""
+        self.check_lease: Callable[[], None] | None = None
+        """Raises where nothing may be sent for this request any more."""
 
     def begin(self) -> int:
         """The number of an attempt that begins."""
@@ -107,7 +115,9 @@ class RunningAttempt:
         self.started_s = self._first_byte_s = clock.monotonic_s()
 
     def leaves(self) -> None:
-        """From here on its bytes may have left, and may be charged for."""
+        """From here on its bytes may have left, and may be charged for; raises if they must not."""
+        if self._log is not None and self._log.check_lease is not None:
+            self._log.check_lease()
         self._has_left = True
 
     def heard(self, status: int) -> None:
@@ -141,10 +151,13 @@ class RunningAttempt:
         return Usage(input_tokens=self.input_tokens, estimated=True)
 
 
+_CAUSES = {HEDGE: HEDGED_CODE, CASCADE: CASCADED_CODE, TAKEN_OVER: TAKEN_OVER_CODE}
+
+
 def end_code(error: BaseException) -> str:
-    """Why something was broken off: a cancellation is the caller's leaving, all else is ours."""
+    """Why something was broken off: a cancellation without a cause is the caller's leaving."""
     if isinstance(error, GatewrightError):
         return error.code
     if isinstance(error, asyncio.CancelledError):
-        return HEDGED_CODE if HEDGE in error.args else ClientGone.code
+        return next((_CAUSES[each] for each in error.args if each in _CAUSES), ClientGone.code)
     return GatewrightError.code

@@ -6,6 +6,7 @@ answer counts. Now and then an answer that would do is asked for again: such pai
 that thresholds are checked with, and their odds are recorded.
 """
 
+import asyncio
 from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from typing import Protocol
@@ -15,7 +16,7 @@ from msgspec import Struct, structs
 from classifiers.calibration.learning import choose
 from classifiers.complexity.answers import agreement, final_answer
 from gateway.clock import Clock
-from gateway.dispatch.attempts import AttemptLog
+from gateway.dispatch.attempts import CASCADE, AttemptLog
 from gateway.dispatch.dispatcher import Answered, Dispatcher, LiveStream
 from gateway.errors import FeatureUnsupported, NoTargetAvailable, UpstreamFailed, UpstreamRefused
 from gateway.tally import Tally
@@ -203,7 +204,7 @@ class Cascade:
             return cheap
         if not seen.is_whole:
             # It cannot be shown any more, and every token that it goes on with would be paid.
-            await cheap.close()
+            await cheap.close(asyncio.CancelledError(CASCADE))
         try:
             dear = await self._dispatcher.open_stream(
                 asked.request, asked.dear_leg, log, asked.rewriting

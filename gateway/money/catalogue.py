@@ -6,6 +6,7 @@ Pure functions; money is integer micro-dollars, exact until one final rounding u
 import re
 import tomllib
 from collections.abc import Mapping
+from datetime import date
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -23,6 +24,7 @@ from gateway.types import Target, Tier, Usage
 CAPABILITIES = frozenset(
     {
         "cache_breakpoints",
+        "completions",
         "documents",
         "effort",
         "embeddings",
@@ -322,10 +324,17 @@ def _check(entry: Entry, source: str, key: str) -> None:
 
 
 def _check_source(file: str, prefix: str, source: str, as_of: str) -> None:
-    if not _DATE.fullmatch(as_of):
+    if not _is_date(as_of):
         raise ConfigurationInvalid(file, f"{prefix}as_of", "is not a date like 2026-11-21")
     if not source:
         raise ConfigurationInvalid(file, f"{prefix}source", "is empty")
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return _DATE.fullmatch(text) is not None and date.fromisoformat(text) is not None
+    except ValueError:
+        return False
 
 
 def _rounded_up(numerator: int, denominator: int) -> int:

@@ -43,6 +43,8 @@ class Capability(Struct, frozen=True):
     """Isolates prefixes per tenant when the request carries a salt."""
     priority: bool = False
     """Takes a priority with the request."""
+    bare_text: bool = False
+    """Continues the prompt of a text completion as it is: it puts no template around it."""
 
 
 ENGINES: Final[Mapping[str, Capability]] = {
@@ -74,6 +76,7 @@ ENGINES: Final[Mapping[str, Capability]] = {
         exact=True,
         cache_salt=True,
         priority=True,
+        bare_text=True,
     ),
     "vllm": Capability(
         waiting_metric="vllm:num_requests_waiting",
@@ -89,6 +92,7 @@ ENGINES: Final[Mapping[str, Capability]] = {
         events=True,
         cache_salt=True,
         priority=True,
+        bare_text=True,
     ),
     "sglang": Capability(
         waiting_metric="sglang:num_queue_reqs",
@@ -97,6 +101,7 @@ ENGINES: Final[Mapping[str, Capability]] = {
         memory_metrics={"kv_tokens": "sglang:max_total_num_tokens"},
         read_metric="sglang:prompt_tokens_total",
         generated_metric="sglang:generation_tokens_total",
+        bare_text=True,
     ),
     "tensorrt-llm": Capability(
         waiting_metric="trtllm_num_requests_waiting",

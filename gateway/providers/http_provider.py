@@ -12,6 +12,11 @@ from gateway.types import ChatRequest, DialectName, Target
 
 
 HTTP_OK = 200
+COMPATIBLE_PATHS: Mapping[DialectName, str] = {
+    "openai_embeddings": "/v1/embeddings",
+    "openai_completions": "/v1/completions",
+}
+"""What servers that are compatible with OpenAI's speak beside chat; not every one does."""
 
 
 class HttpProvider:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from gateway.providers.http_provider import HttpProvider
+from gateway.providers.http_provider import COMPATIBLE_PATHS, HttpProvider
 from gateway.types import DialectName
 
 
@@ -11,5 +11,5 @@ class OpenAICompatibleProvider(HttpProvider):
     """A configured address; the credential is optional."""
 
     path: ClassVar[str] = "/v1/chat/completions"
-    other_paths: ClassVar[Mapping[DialectName, str]] = {"openai_embeddings": "/v1/embeddings"}
+    other_paths: ClassVar[Mapping[DialectName, str]] = COMPATIBLE_PATHS
     needs_credential: ClassVar[bool] = False

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from gateway import rhythm
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key
@@ -29,7 +30,6 @@ from gateway.telemetry import Event
 from gateway.upkeep import Duty
 
 
-PERIOD_S: Final = 1.0
 MISSING: Final = (
     *skipped("not_tried", "name", "connection"),
     Step("credential", "bad", "missing"),
@@ -62,7 +62,7 @@ def connection_tests(
         audit=audit,
         clock=clock,
     )
-    return Duty("connections", PERIOD_S, tests.perform, Event.UPKEEP_FAILED, due=due)
+    return Duty("connections", rhythm.CHECKUPS_S, tests.perform, Event.UPKEEP_FAILED, due=due)
 
 
 class ConnectionTests:

@@ -14,6 +14,7 @@ from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
 from gateway.money.catalogue import build_targets
 from gateway.money.price_file import PriceText, configured_prices, prices_of
+from gateway.pool.capabilities import ENGINES
 from gateway.providers.registry import place
 from gateway.store.engine import Database
 from gateway.store.money.price_files import CONFIGURED, NEVER, PriceFiles
@@ -121,9 +122,28 @@ def _targets(settings: Settings, prices: PriceText) -> tuple[Target, ...]:
         for name, provider in settings.providers.items()
     }
     targets = build_targets(settings.targets, places, prices.catalogue, settings.source)
-    if settings.requests.prompt_cache:
-        return targets
     return tuple(
-        structs.replace(target, capabilities=target.capabilities - {"prompt_cache"})
-        for target in targets
+        structs.replace(target, capabilities=_capabilities(target, settings)) for target in targets
     )
+
+
+def _capabilities(target: Target, settings: Settings) -> frozenset[str]:
+    """What the model can do, by its entry, its engine and the settings."""
+    able = target.capabilities
+    if not settings.requests.prompt_cache:
+        able -= {"prompt_cache"}
+    if target.in_house and target.purpose == "answer":
+        # Only engines of our own say what kind they are of.
+        able |= {"completions"} if _continues_text(target.provider, settings) else frozenset()
+    return able
+
+
+def _continues_text(provider: str, settings: Settings) -> bool:
+    """Whether an engine continues bare text, or each of a pool's members does."""
+    setting = settings.providers.get(provider)
+    if setting is None:
+        return False
+    if setting.members:
+        return all(_continues_text(member, settings) for member in setting.members)
+    engine = ENGINES.get(setting.engine)
+    return engine is not None and engine.bare_text

@@ -203,6 +203,11 @@ def test_the_newest_user_turn_and_the_system_prompt_are_pointed_at() -> None:
     assert extraction.tool_count == 1
     assert extraction.turn_count == 2
     assert extract({"input": "hi", "instructions": "short"}).newest_user_text() == "hi"
+    assert extract({"prompt": "hi", "suffix": "x"}).newest_user_text() == "hi"
+    assert extract({"prompt": ["hi"]}).newest_user_text() == "hi"
+    beside = extract({"messages": [{"role": "user", "content": "hello"}], "prompt": "hi"})
+    assert beside.newest_user_text() == "hello"
+    assert "hi" in [segment.text for segment in beside.segments]
 
 
 def test_nothing_of_the_request_shows_in_a_repr() -> None:

@@ -30,6 +30,7 @@ ENDPOINTS: Mapping[str, tuple[dict[str, object], str]] = {
         "input[0].content[0].text",
     ),
     "/v1/embeddings": ({"input": ["a", {}]}, "input[1]"),
+    "/v1/completions": ({"prompt": "a", "stop": [7]}, "stop[0]"),
     "/v1/messages": ({"max_tokens": 9, "messages": TURNS}, "messages[0].content[0].text"),
     "/v1/messages/count_tokens": ({"messages": TURNS}, "messages[0].content[0].text"),
 }

@@ -111,6 +111,12 @@ async def test_clients_with_the_others_base_url_are_told_so(
             await gpt.chat.completions.create(model=ENGINE_TARGET, messages=QUESTION)
         with pytest.raises(openai.NotFoundError, match="ends with /v1"):
             await gpt.responses.input_tokens.count(model=ENGINE_TARGET, input="Hi")
+        with pytest.raises(openai.NotFoundError, match="ends with /v1"):
+            await gpt.models.list()
+        with pytest.raises(openai.NotFoundError, match="ends with /v1"):
+            await gpt.responses.retrieve("resp_1")
+        with pytest.raises(anthropic.NotFoundError, match="/v1 twice"):
+            await claude.models.list()
         with pytest.raises(anthropic.NotFoundError, match="/v1 twice"):
             await claude.messages.create(model=ENGINE_TARGET, max_tokens=9, messages=QUESTION)
         with pytest.raises(openai.NotFoundError) as other:
@@ -130,3 +136,56 @@ async def test_an_empty_body_is_called_empty(
         assert refused.status == 400
         tree: Any = msgspec.json.decode(await refused.read())
         assert tree["error"]["message"] == "The body is empty: send a JSON object."
+
+
+@pytest.mark.parametrize("mark", ["utf-8-sig", "utf-16"])
+async def test_a_byte_order_mark_is_called_by_its_name(
+    caller: Caller, http: aiohttp.ClientSession, mark: str
+) -> None:
+    """Nobody sees it in an editor, and "no JSON at column 1" helps nobody."""
+    url, headers = caller.gateway.url + "/v1/chat/completions", caller.headers("openai")
+    async with http.post(url, data='{"model":"auto"}'.encode(mark), headers=headers) as refused:
+        tree: Any = msgspec.json.decode(await refused.read())
+    assert refused.status == 400
+    assert "byte order mark" in tree["error"]["message"]
+
+
+async def test_a_long_name_of_a_model_is_not_told_again(
+    caller: Caller, http: aiohttp.ClientSession
+) -> None:
+    url, headers = f"{caller.gateway.url}/v1/models/{'a' * 20_000}", caller.headers("openai")
+    async with http.get(url, headers=headers) as refused:
+        raw = await refused.read()
+    assert refused.status == 404
+    assert len(raw) < 500
+
+
+async def sent(gateway: RunningGateway, raw: bytes) -> tuple[bytes, Any]:
+    """The status line and the tree of what comes back for these bytes."""
+    reader, writer = await asyncio.open_connection(*gateway._socket.getsockname())
+    writer.write(raw)
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+    assert b"content-type: application/json" in head
+    return head.split(b"\r\n")[0], msgspec.json.decode(body)
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        (b"GET / HTTP/3.0\r\nhost: x\r\n\r\n", "HTTP/1.1"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"a" * 50, "HTTP/1.1"),
+        (b"POST /v1/messages HTTP/1.1\r\ngarbage\r\n\r\n", "HTTP/1.1"),
+        (b"GET / HTTP/1.1\r\nx-a: " + b"a" * 70_000 + b"\r\n\r\n", "longer than 16384 bytes"),
+        (b"GET /v1/models/" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", "HTTP/1.1"),
+    ],
+)
+async def test_what_is_no_request_is_told_so_that_clients_can_show_it(
+    gateway: RunningGateway, raw: bytes, told: str
+) -> None:
+    status, tree = await sent(gateway, raw)
+
+    assert status == b"HTTP/1.1 400 Bad Request"
+    assert told in tree["error"]["message"]
+    assert (tree["type"], tree["error"]["type"]) == ("error", "invalid_request_error")

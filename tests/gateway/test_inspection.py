@@ -47,10 +47,12 @@ class Counting(Scanner):
     def __init__(self) -> None:
         super().__init__(None)
         self.read: list[str] = []
+        self.on_loop: list[bool] = []
         self.is_complete = True
 
     def scan(self, text: str, expired: Callable[[], bool] = lambda: False) -> Scan:
         self.read.append(text)
+        self.on_loop.append(threading.current_thread() is threading.main_thread())
         scanned = super().scan(text, expired)
         return scanned if self.is_complete else Scan(scanned.findings, complete=False)
 
@@ -175,6 +177,48 @@ async def test_a_conversation_s_history_is_read_once_and_keeps_its_class() -> No
     assert later.findings == first.findings
     assert len(scanner.read) == 2
     assert not any(text.endswith(number) for text in scanner.read)
+
+
+async def test_what_was_read_as_a_lead_is_not_known_as_a_text() -> None:
+    """The same characters in a row, but in the first request a part of the message before."""
+    inspector = make()
+    number = card(3)
+    await inspector.inspect(conversation(f"x\x1f{number}", "y"), ORG)
+    seen = await inspector.inspect(conversation("x", f"{number}\x1fy"), ORG)
+    inspector.close()
+
+    assert seen.findings == {"CREDIT_CARD": 1}
+
+
+async def test_of_a_long_conversation_only_what_is_new_is_read_and_on_the_loop() -> None:
+    scanner = Counting()
+    inspector = Inspector(InspectionSettings(deadline_s=30.0), load(), SystemClock(), scanner)
+    history = (f"mine is {aadhaar(7)} " + "and so on " * 3000, "Thanks.")
+    first = await inspector.inspect(conversation(*history), ORG)
+    assert not any(scanner.on_loop[-1:])
+    scanner.read.clear()
+    scanner.on_loop.clear()
+
+    later = await inspector.inspect(conversation(*history, f"or {card(3)}"), ORG)
+    inspector.close()
+
+    assert (len(scanner.read), all(scanner.on_loop)) == (1, True)
+    assert later.findings == {**first.findings, "CREDIT_CARD": 1}
+
+
+async def test_a_long_text_behind_a_known_history_is_read_in_the_thread() -> None:
+    scanner = Counting()
+    inspector = Inspector(InspectionSettings(deadline_s=30.0), load(), SystemClock(), scanner)
+    long = "and so on " * 3000
+    await inspector.inspect(conversation(long, "Thanks."), ORG)
+    scanner.on_loop.clear()
+
+    seen = await inspector.inspect(conversation(long, "Thanks.", f"{long} {aadhaar(7)}"), ORG)
+    inspector.close()
+
+    assert scanner.on_loop
+    assert not any(scanner.on_loop)
+    assert seen.data_class >= "S3"
 
 
 async def test_the_question_before_an_answer_still_counts() -> None:

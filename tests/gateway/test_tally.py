@@ -1,10 +1,15 @@
 """Usage is never less than what came, never zero for content, and says when it is a guess."""
 
+import random
+import sys
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.tally import Tally, add_usage, with_estimates
 from gateway.types import Delta, StreamEvent, Usage
+from tests.gateway.dialects.test_estimate import COUNTED
 
 
 counts = st.integers(0, 10**7)
@@ -93,3 +98,29 @@ def test_only_what_was_left_at_zero_is_guessed(said: Usage, input_tokens: int) -
 
     guess = with_estimates(Usage(output_tokens=5, estimated=True), input_tokens)
     assert guess == Usage(input_tokens=input_tokens, output_tokens=5, estimated=True)
+
+
+@pytest.mark.parametrize("language", COUNTED)
+def test_a_stream_that_breaks_is_booked_near_what_was_generated(
+    language: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The texts' true counts are known; a broken part of one is charged as its share of them."""
+    text, *counted = COUNTED[language]
+    draw, whole, ratios = random.Random(language), text * 20, []
+    is_call = language == "JSON"
+    for _ in range(50):
+        cut = draw.randint(len(text), len(whole))
+        pieces, at = [], 0
+        while at < cut:
+            step = min(draw.randint(1, 6), cut - at)
+            piece = whole[at : at + step]
+            pieces.append(Delta("tool_arguments" if is_call else "text", text=piece))
+            at += step
+        booked = tally_of(*pieces).usage_so_far(1).output_tokens
+        # Between both vocabularies, whose counts differ by up to three times.
+        ratios.append(booked / (sum(counted) / 2 * cut / len(text)))
+    mean = sum(ratios) / len(ratios)
+    with capsys.disabled():
+        sys.stdout.write(f"\nbooked of what was generated, {language}: {mean:.2f}")
+    assert 0.6 <= mean <= 1.5
+    assert min(ratios) >= 0.5

@@ -1,10 +1,17 @@
 """Chat requests in, and same-dialect requests out by patching bytes."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from gateway.dialects import body
 from gateway.dialects.estimate import estimate_input_tokens
-from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
+from gateway.dialects.loss import (
+    check_no_places,
+    check_schema_wanted,
+    check_tier_priced,
+    unsupported,
+)
 from gateway.dialects.openai_chat.wire import ChatBody, ChatMessage, ContentPart, Link
 from gateway.dialects.parameters import (
     CHAT_WORDS,
@@ -29,6 +36,7 @@ def decode_request(raw: bytes, request_id: str) -> ChatRequest:
         FeatureUnsupported: it names something that the upstream holds; nobody could inspect it.
     """
     tree = decode_object(raw)
+    check_no_places(tree)
     wire = checked(tree, ChatBody)
     _check(wire)
     destinations: list[tuple[str, str]] = []
@@ -124,7 +132,8 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     asked = request.max_output_tokens
     is_within = asked is not None and asked <= output_tokens_cap
     lacks_usage = request.stream and not request.wants_stream_usage
-    has_thinking = b'"thinking_blocks"' in request.raw
+    messages = request.tree["messages"]
+    has_thinking = isinstance(messages, list) and any("thinking_blocks" in m for m in messages)
     effort = request.tree.get("reasoning_effort")
     left_out = unfit(request.tree, target, CHAT_WORDS, reasons=reasons_at(target, effort))
     is_restless = cannot_rest(target, effort)
@@ -138,7 +147,7 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     if not is_within:
         fields[_limit_field(request, target)] = b"%d" % output_tokens_cap
     if lacks_usage:
-        fields["stream_options"] = _with_usage(fields.get("stream_options"))
+        fields["stream_options"] = with_usage_asked(fields)
     dropped = left_out.dropped
     if is_restless:
         fields["reasoning_effort"] = msgspec.json.encode(LEAST_EFFORT)
@@ -174,7 +183,13 @@ def limit_field(target: Target) -> str:
     return newer if newer in target.capabilities else "max_tokens"
 
 
-def _with_usage(options: msgspec.Raw | bytes | None) -> bytes:
+def with_usage_asked(fields: Mapping[str, msgspec.Raw | bytes]) -> bytes:
+    """The stream's options as they are to be sent, so that its tokens are counted.
+
+    Raises:
+        RequestInvalid: they are no object.
+    """
+    options = fields.get("stream_options")
     if options is None or bytes(options) == b"null":
         return INCLUDE_USAGE
     try:

@@ -50,6 +50,8 @@ WRONG: dict[str, tuple[str, str]] = {
     "[database]\nurl = 'mysql://x'": ("database.url", "must start with"),
     "[secrets.pepper]\nenv = 'A'\nfile = 'b'": ("secrets.pepper", "exactly one"),
     "[secrets.master_key]": ("secrets.master_key", "exactly one"),
+    '[policy]\nfile = "a\\u0000b"': ("policy.file", "has a NUL in it"),
+    '[policy]\nheaders = ["x", "\\u0000"]': ("policy.headers.[1]", "has a NUL in it"),
     "source = 'me'": ("source", "is not a setting"),
     "folder = '/'": ("folder", "is not a setting"),
     "log_level = 'chatty'": ("log_level", "Invalid enum value"),
@@ -164,3 +166,47 @@ def test_a_limit_is_a_finite_number_above_zero_or_refused(key: str, value: str) 
     else:
         assert 0 < getattr(settings.limits, key) < float("inf")
     assert refused_key in ("", f"limits.{key}")
+
+
+URL = "postgresql+asyncpg://"
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        *("postgres:postgres@localhost/gatewright", "gatewright:gatewright@127.0.0.1/other"),
+        *("gate:password@db.example/gatewright", "gate:P%61ssword1@db.example/gatewright"),
+        *("gate:gate@db.example/gatewright", "gate:gatewright1@db.example/gatewright"),
+        *("gate:12345678@db.example/gatewright", "gate:short1@db.example/gatewright"),
+        *("gate:@db.example/gatewright", "gate:@/gatewright?host=db.example"),
+        *("gate@db.example/n?password=postgres", "gate:aaaaaaaaaaaa@localhost/n"),
+    ],
+)
+def test_a_password_of_the_database_that_anybody_would_try_stops_the_start(rest: str) -> None:
+    with pytest.raises(ConfigurationInvalid) as refused:
+        parse(f'[database]\nurl = "{URL}{rest}"\n')
+    with pytest.raises(ConfigurationInvalid) as by_environment:
+        parse("", GATEWRIGHT_DATABASE__URL=f"{URL}{rest}")
+
+    assert (refused.value.key, by_environment.value.key) == ("database.url", "database.url")
+    assert "password" in refused.value.reason
+    assert rest.split("@", maxsplit=1)[0] not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        *("gate:tyGq0-vXw2_Kd@db.example/gatewright", "gate@db.example/gatewright"),
+        *("postgres:@/postgres?host=/var/run/postgresql", "postgres@localhost/gatewright"),
+        "postgres:@127.0.0.1:5432/gatewright",
+    ],
+)
+def test_a_database_without_a_default_password_may_be_used(rest: str) -> None:
+    assert parse(f'[database]\nurl = "{URL}{rest}"\n').database_url == f"{URL}{rest}"
+
+
+def test_a_default_password_that_the_driver_would_find_by_itself_stops_the_start() -> None:
+    url = f"{URL}gate@db.example/gatewright"
+    with pytest.raises(ConfigurationInvalid):
+        parse("", GATEWRIGHT_DATABASE__URL=url, PGPASSWORD="postgres")
+    parse("", GATEWRIGHT_DATABASE__URL=url, PGPASSWORD="tyGq0-vXw2_Kd")

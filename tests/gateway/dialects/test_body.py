@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,3 +96,16 @@ def test_the_callers_other_stream_options_are_kept() -> None:
         upstream = OPENAI.encode_request(request, target(), 7)
         assert json.loads(upstream.body)["stream_options"] == sent
         assert not request.wants_stream_usage
+
+
+@pytest.mark.parametrize("key", [b"thinking_blocks", b"thinking\\u005fblocks"])
+def test_another_vendor_s_signed_thinking_stays_behind_however_it_is_spelt(key: bytes) -> None:
+    block = b'[{"type":"thinking","thinking":"Hm.","signature":"c2lnbmVk"}]'
+    raw = (
+        b'{"model":"m","messages":[{"role":"user","content":"a"},'
+        b'{"role":"assistant","content":"b","' + key + b'":' + block + b"}]}"
+    )
+    upstream = OPENAI.encode_request(OPENAI.decode_request(raw, ""), target(), 7)
+
+    assert "thinking_blocks" not in json.loads(upstream.body)["messages"][1]
+    assert upstream.dropped == ("messages.thinking_blocks",)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dialects.strict_json import _canonical, _read_strictly
+from gateway.dialects.strict_json import DEPTH_MAX, _canonical, _read_strictly, decode_object
 from gateway.errors import RequestInvalid
 
 
@@ -79,3 +79,19 @@ def test_bodies_of_the_official_clients_take_the_short_way() -> None:
     raw = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
     assert _canonical(raw) == body
+
+
+@given(st.integers(DEPTH_MAX - 3, DEPTH_MAX + 3), st.data())
+def test_a_body_is_too_deep_from_one_level_on(depth: int, data: st.DataObject) -> None:
+    """Objects and lists count alike, in whatever order, and brackets in texts do not."""
+    inner = data.draw(st.sampled_from(["1", '"{[{["', '"' + "[{" * DEPTH_MAX + '"']))
+    kinds = data.draw(st.lists(st.booleans(), min_size=depth - 1, max_size=depth - 1))
+    for is_list in kinds:
+        inner = f"[{inner}]" if is_list else f'{{"a":{inner}}}'
+    raw = f'{{"a":{inner}}}'.encode()
+
+    if depth > DEPTH_MAX:
+        with pytest.raises(RequestInvalid, match="nested more than"):
+            decode_object(raw)
+    else:
+        decode_object(raw)

@@ -192,6 +192,7 @@ def test_all_three_tiers_are_on_offer_from_both_vendors() -> None:
         ("output_tokens_max = 10", "output_tokens_max = 0", "models.m.output_tokens_max"),
         ('["streaming"]', '["flying"]', "models.m.capabilities"),
         ('as_of = "2026-11-21"', 'as_of = "yesterday"', "models.m.as_of"),
+        ('as_of = "2026-11-21"', 'as_of = "2026-11-31"', "models.m.as_of"),
         ('source = "somewhere"', 'source = ""', "models.m.source"),
         ('vendor = "v"', 'vendor = "v"\nparameters = { speed = "yes" }', "models.m.parameters"),
         ('vendor = "v"', 'vendor = "v"\nparameters = { n = "some" }', "models[...].parameters"),

@@ -1,0 +1,22 @@
+"""Texts are known again by names that tell nothing and that nobody can foresee."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.text_reader import namer
+
+
+texts = st.text(st.characters(codec=None), max_size=200)
+
+
+@given(st.lists(texts, unique=True, max_size=30))
+def test_different_texts_have_different_names_and_equal_ones_the_same(said: list[str]) -> None:
+    name = namer()
+
+    assert len({name(text) for text in said}) == len(said)
+    assert all(name(text) == name(str(text)) for text in said)
+
+
+@given(texts)
+def test_another_process_gives_other_names(text: str) -> None:
+    assert namer()(text) != namer()(text)
