@@ -39,11 +39,12 @@ class PostgresServer:
     def __init__(self, url: URL) -> None:
         self._url = url.set(drivername="postgresql+asyncpg")
         self._template = ""
+        self._copying = ""
 
     def create(self, template: str = "") -> str:
         """The URL of a new database, empty or a copy of `template`."""
         name = f"gw_test_{secrets.token_hex(6)}"
-        clause = f' TEMPLATE "{template}"' if template else ""
+        clause = f' TEMPLATE "{template}"{self._copying}' if template else ""
         self._execute(f'CREATE DATABASE "{name}"{clause}')
         return self._url.set(database=name).render_as_string(hide_password=False)
 
@@ -70,6 +71,8 @@ class PostgresServer:
             "SELECT pg_reload_conf()",
         ):
             self._execute(statement)
+        # Without syncs copied files are cheaper than a copy through the log: 113 to 132 ms.
+        self._copying = " STRATEGY FILE_COPY"
 
     def _execute(self, statement: str) -> None:
         async def execute() -> None:
