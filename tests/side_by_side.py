@@ -7,9 +7,11 @@ docs/decisions/0032.
 """
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -29,17 +31,26 @@ BESIDE: Final = (
     ADMIN,
     ("tests/conformance", "tests/contracts", "tests/faults", "tests/journeys"),
 )
-"""All that is not named here is the last part, also what comes new."""
+REST: Final = ("tests", *(f"--ignore={folder}" for part in BESIDE for folder in part))
+"""The last part is all that is not named above, also what comes new."""
 ASKED_AGAIN_MAX: Final = 3
 """More failures than that have a reason in common, and the second answer would say nothing."""
 FAILED: Final = 1
 """pytest's exit status where tests failed and nothing else went wrong."""
+BROKEN_OFF: Final = 3
+"""The status of a part that says that tests failed, and does not say which."""
+STUCK_S: Final = 420
+"""More than any test may take with its clearing up: then its part ends, and says where it stood."""
+PART_S: Final = 45 * 60
+STUCK: Final = (
+    f"--override-ini=faulthandler_timeout={STUCK_S}",
+    "--override-ini=faulthandler_exit_on_timeout=true",
+)
 
 
 def main(more: list[str]) -> int:
     """Run all parts; the exit status is the worst of them. `more` is handed to each pytest."""
-    pytest = [sys.executable, "-m", "pytest", *more]
-    rest = ["tests", *(f"--ignore={folder}" for part in BESIDE for folder in part)]
+    pytest = [sys.executable, "-m", "pytest", *STUCK, *more]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         caches = [folder / str(number) for number in range(len(BESIDE) + 1)]
@@ -51,17 +62,34 @@ def main(more: list[str]) -> int:
             process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
             stack.callback(process.kill)
             running.append((process, said))
-        statuses = [subprocess.run([*pytest, remembering[-1], *rest], check=False).returncode]
+        begun_s = time.monotonic()
+        last = subprocess.Popen([*pytest, remembering[-1], *REST])
+        stack.callback(last.kill)
+        statuses = [ended(last, begun_s)]
         for process, said in running:
-            statuses.append(process.wait())
+            statuses.append(ended(process, begun_s))
             said.seek(0)
             sys.stdout.flush()
             sys.stdout.buffer.write(said.read())
+        # In the order of the caches: the last part was the first to be waited for.
+        statuses = [*statuses[1:], statuses[0]]
+        for at, cache in enumerate(caches):
+            if statuses[at] == FAILED and not failures(cache):
+                statuses[at] = BROKEN_OFF
         failed = sorted(test for cache in caches for test in failures(cache))
     worst = max(abs(status) for status in statuses)  # negative where a signal ended it
     if worst != FAILED or not 1 <= len(failed) <= ASKED_AGAIN_MAX:
         return worst
     return asked_again(pytest, failed)
+
+
+def ended(process: subprocess.Popen[bytes], begun_s: float) -> int:
+    """A part's exit status; one that takes too long says where each thread is, and is ended."""
+    try:
+        return process.wait(max(1.0, begun_s + PART_S - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)  # pytest's handler prints all stacks
+        return process.wait()
 
 
 def failures(cache: Path) -> list[str]:

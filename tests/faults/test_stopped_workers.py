@@ -40,7 +40,7 @@ STOPS = """
 import asyncio, os, pathlib, signal
 from gateway.batching import lines, parcel_runner, pipeline, runner
 from gateway.store.batching import parcels
-point, step, told = {point!r}, {step!r}, pathlib.Path({told!r})
+point, step, told, go = {point!r}, {step!r}, pathlib.Path({told!r}), pathlib.Path({go!r})
 has_stopped = []
 
 def stopping(owner, name):
@@ -48,7 +48,10 @@ def stopping(owner, name):
     async def stops(*given, **named):
         if not has_stopped:
             has_stopped.append(name)
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # Woken only to let go of a lock, it goes no step further.
+            while not go.exists():
+                os.kill(os.getpid(), signal.SIGSTOP)
+                await asyncio.sleep(0.01)
         return await call(*given, **named)
     setattr(owner, name, stops)
 
@@ -77,9 +80,10 @@ SENDS = "runner:BatchRunner:_send"
 class Stopped:
     """A worker that has stopped itself."""
 
-    def __init__(self, process: asyncio.subprocess.Process, told: Path, url: str) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, told: Path, go: Path, url: str) -> None:
         self._process = process
         self._told = told
+        self._go = go
         self._database_url = url
 
     async def until_stopped(self) -> None:
@@ -92,11 +96,10 @@ class Stopped:
                 if self._leaves_the_database_alone():
                     return
                 self._process.send_signal(signal.SIGCONT)
-                await asyncio.sleep(0.01)
-                self._process.send_signal(signal.SIGSTOP)
 
     async def wake(self) -> None:
         """Until what it was about is over for it."""
+        self._go.touch()
         self._process.send_signal(signal.SIGCONT)
         async with asyncio.timeout(60):
             while not self._told.exists():
@@ -129,7 +132,8 @@ class Stopped:
 async def stopping(
     config_file: Path, url: str, told: Path, point: str, step: str
 ) -> AsyncIterator[Stopped]:
-    code = HASTY + STOPS.format(point=point, step=step, told=str(told)) + MAIN
+    go = told.with_name("go")
+    code = HASTY + STOPS.format(point=point, step=step, told=str(told), go=str(go)) + MAIN
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", code, "serve", "--config", str(config_file)),
         stderr=asyncio.subprocess.DEVNULL,
@@ -137,7 +141,7 @@ async def stopping(
     try:
         await until_ready(process, url)
         database_url = load_settings(config_file).database_url
-        yield Stopped(process, told, database_url)
+        yield Stopped(process, told, go, database_url)
     finally:
         if process.returncode is None:
             os.kill(process.pid, signal.SIGKILL)

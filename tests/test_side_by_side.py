@@ -1,0 +1,64 @@
+"""The suite's own runner: a part that is stuck or dies is a failure, and is not asked again."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import side_by_side
+
+
+STUCK = """
+import threading
+def test_it_never_ends(): threading.Event().wait()
+"""
+FAILS = "def test_it_fails(): assert False\n"
+PASSES = "def test_it_passes(): pass\n"
+ONCE = """
+from pathlib import Path
+def test_it_fails_once():
+    seen = Path(__file__).with_name("seen")
+    if not seen.exists():
+        seen.touch()
+        assert False
+"""
+
+
+def status_of(monkeypatch: pytest.MonkeyPatch, folder: Path, beside: str, last: str) -> int:
+    """What a run of two small parts comes to."""
+    for name, text in (("beside", beside), ("last", last)):
+        (folder / name).mkdir()
+        (folder / name / f"test_{name}.py").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(side_by_side, "BESIDE", ((str(folder / "beside"),),))
+    monkeypatch.setattr(side_by_side, "REST", (str(folder / "last"),))
+    monkeypatch.chdir(folder)
+    return side_by_side.main([])
+
+
+def test_what_passes_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert status_of(monkeypatch, tmp_path, PASSES, PASSES) == 0
+
+
+def test_what_fails_twice_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert status_of(monkeypatch, tmp_path, PASSES, FAILS) == side_by_side.FAILED
+
+
+def test_what_failed_once_is_asked_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert status_of(monkeypatch, tmp_path, ONCE, PASSES) == 0
+
+
+@pytest.mark.parametrize("other", [PASSES, ONCE])
+def test_a_part_that_is_stuck_fails_whatever_the_others_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, other: str
+) -> None:
+    stuck = tuple(each.replace("420", "1") for each in side_by_side.STUCK)
+    monkeypatch.setattr(side_by_side, "STUCK", stuck)
+    assert status_of(monkeypatch, tmp_path, STUCK, other) == side_by_side.BROKEN_OFF
+
+
+def test_a_part_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_by_side, "PART_S", 0.0)
+    sleeping = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    assert side_by_side.ended(sleeping, time.monotonic()) < 0
