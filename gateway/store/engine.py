@@ -29,13 +29,16 @@ _DRIVERS = {
 }
 # SQLSTATEs after which a connection is of no more use: the server went away, or a failover
 # made it read-only.
-_LOST_CONNECTION = ("08", "57P01", "57P02", "57P03", "25006")
+_LOST_CONNECTION = ("08", "57P01", "57P02", "57P03", "25006", "25P03")
 _SQLITE_BUSY_MS = 10_000
 _WAIT_S = 1.5
 """Whoever waits for a connection, or to write, is refused after that: no caller hangs for long."""
 _WAITS_MS = "gatewright_waits_ms"
 _RECYCLE_S = 600
 _COMMAND_S = 30.0
+_IDLE_TRANSACTION_S = 10.0
+"""A worker whose machine is paused within a transaction holds its locks no longer: PostgreSQL ends
+it. Less than a command may take, so that whoever waits for those locks gets them."""
 
 
 class Database:
@@ -263,6 +266,8 @@ def open_database(
         event.listen(engine.sync_engine, "begin", _begin_sqlite)
     else:
         event.listen(engine.sync_engine, "handle_error", _note_lost_connection)
+        if pooled:
+            event.listen(engine.sync_engine, "connect", _prepare_postgresql)
     return Database(parsed, engine, is_patient=not pooled)
 
 
@@ -285,6 +290,15 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     ):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+def _prepare_postgresql(connection: Any, _record: object) -> None:
+    """By a statement: a pooler between may refuse a start with parameters it does not know."""
+    cursor = connection.cursor()
+    limit_ms = round(_IDLE_TRANSACTION_S * 1000)
+    cursor.execute(f"SET idle_in_transaction_session_timeout = {limit_ms}")
+    cursor.close()
+    connection.commit()
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from gateway.configuration.reading import load_settings
@@ -73,6 +74,11 @@ stopping(*found(point))
 telling(*found(step))
 """
 """A data plane that stops itself at a step, and tells when what it was about is over."""
+WITHIN = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
+"""
+"""Sessions that are in a transaction: who is stopped there may hold what others need."""
 LEADS = "parcel_runner:ParcelRunner:_lead"
 SENDS = "runner:BatchRunner:_send"
 
@@ -93,7 +99,7 @@ class Stopped:
                 while not self._is_stopped():
                     assert self._process.returncode is None
                     await asyncio.sleep(0.02)
-                if self._leaves_the_database_alone():
+                if await self._leaves_the_database_alone():
                     return
                 self._process.send_signal(signal.SIGCONT)
 
@@ -115,9 +121,13 @@ class Stopped:
         status = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="utf-8")
         return status.rpartition(")")[2].split()[0] == "T"
 
-    def _leaves_the_database_alone(self) -> bool:
+    async def _leaves_the_database_alone(self) -> bool:
         if not self._database_url.startswith("sqlite"):
-            return True
+            connection = await asyncpg.connect(self._database_url.replace("+asyncpg", ""))
+            try:
+                return not await connection.fetchval(WITHIN)
+            finally:
+                await connection.close()
         path = self._database_url.partition("///")[2]
         with closing(sqlite3.connect(path, timeout=0.2)) as connection:
             try:

@@ -196,6 +196,37 @@ async def refused(database: Database) -> float:
     return time.monotonic() - begun_s
 
 
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+async def test_who_is_paused_within_a_transaction_holds_nobody_up_for_long(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a machine is stopped: what it holds is given up for it, and it is told so."""
+    monkeypatch.setattr(engine, "_IDLE_TRANSACTION_S", 0.3)
+    paused, other = open_database(database_url), open_database(database_url)
+    more = update(revisions).values(revision=revisions.c.revision + 100)
+
+    async def is_paused() -> None:
+        async with paused.writing() as connection:
+            await connection.execute(more)
+            await asyncio.wait_for(bump(other), 20.0)
+            await connection.execute(more)
+
+    with pytest.raises(NotReady):
+        await is_paused()
+    assert await revision(other) == 2
+    # It goes on, on another connection.
+    await bump(paused)
+    assert await revision(other) == 3
+    # A command of an operator may take its time between two steps.
+    command = open_database(database_url, pooled=False)
+    async with command.writing() as connection:
+        await connection.execute(update(revisions).values(revision=revisions.c.revision + 1))
+        await asyncio.sleep(0.6)
+    assert await revision(other) == 4
+    for each in (paused, other, command):
+        await each.close()
+
+
 async def patient(database: Database) -> None:
     with patience():
         await bump(database)
