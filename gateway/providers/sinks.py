@@ -30,8 +30,9 @@ class FileSink:
 
     takes_checkpoints = True
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, disk: Disk | None = None) -> None:
         self._path = path
+        self._disk = disk or Disk()
         self.problem = ""
 
     async def deliver(self, lines: Sequence[Line]) -> bool:
@@ -39,16 +40,10 @@ class FileSink:
 
     def _append(self, lines: Sequence[Line]) -> bool:
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            is_new, is_cut = not self._path.exists(), _is_cut(self._path)
-            with os.fdopen(os.open(self._path, flags, 0o600), "wb") as file:
-                # A kill or a full disk left half a line: what comes again is not glued to it.
-                file.write((b"\n" if is_cut else b"") + as_json_lines(lines))
-                file.flush()
-                os.fsync(file.fileno())
-            if is_new:
-                Disk().sync_folder(self._path.parent)
+            self._disk.make_folder(self._path.parent)
+            # A kill or a full disk left half a line: what comes again is not glued to it.
+            start = b"\n" if _is_cut(self._path) else b""
+            self._disk.append_durably(self._path, start + as_json_lines(lines))
         except OSError as error:
             self.problem = error.strerror or "it cannot be written"
             return False

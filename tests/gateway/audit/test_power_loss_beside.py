@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 
 from gateway.audit.checkpoints import open_signer, read_signers
@@ -20,6 +21,7 @@ from gateway.audit.integrator import CheckpointFiles, SignedCheckpoint
 from gateway.audit.keys import DataKeys, read_keys
 from gateway.audit.open_intents import OpenMark, keep_mark, read_mark
 from gateway.clock import SystemClock
+from gateway.providers.sinks import FileSink
 from tests.gateway.audit.samples import KEYS
 
 
@@ -135,6 +137,8 @@ class Life:
         self.signers: set[str] = set()
         self.exported: list[SignedCheckpoint] = []
         self.marks: list[OpenMark] = []
+        self.delivered: list[str] = []
+        self.sink = FileSink(root / "exports" / "audit.jsonl", self.disk)
         self.done = 0
         """How much was acknowledged."""
 
@@ -149,7 +153,8 @@ class Life:
             self.disk.lose()
 
     def _steps(self) -> tuple[Callable[[], None], ...]:
-        return (self._seal, self._sign, self._export, self._seal, self._mark, self._erase)
+        evidence = (self._seal, self._sign, self._export, self._seal, self._mark, self._erase)
+        return (*evidence, self._deliver)
 
     def _seal(self) -> None:
         keys = DataKeys(self.worker, KEYS, SystemClock(), self.disk)
@@ -170,6 +175,13 @@ class Life:
         mark = OpenMark(1, self.done, {})
         keep_mark(self.worker, mark, self.disk)
         self.marks.append(mark)
+
+    def _deliver(self) -> None:
+        """As after a failure that it says: the next round delivers the same again."""
+        line = f"line-{self.done}"
+        if not self.sink._append([{"line": line}]):
+            raise PowerLost
+        self.delivered.append(line)
 
     def _erase(self) -> None:
         audit = self.worker.parent
@@ -199,6 +211,10 @@ def test_nothing_that_was_acknowledged_is_lost_and_nothing_erased_comes_back(
         found = read_mark(life.worker)
         assert found is not None
         assert found.offset_bytes >= life.marks[-1].offset_bytes
+    exported = tmp_path / "root" / "exports" / "audit.jsonl"
+    lines = exported.read_bytes().splitlines() if exported.exists() else []
+    whole = [msgspec.json.decode(line)["line"] for line in lines[: len(life.delivered)]]
+    assert whole == life.delivered
     # The next start goes on, where it left off.
     Disk().make_folder(life.worker)
     key, _ = DataKeys(life.worker, KEYS, SystemClock(), Disk()).seal("acme", "new", b"", b"")
