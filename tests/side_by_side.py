@@ -73,8 +73,8 @@ def main(more: list[str]) -> int:
             sys.stdout.buffer.write(said.read())
         # In the order of the caches: the last part was the first to be waited for.
         statuses = [*statuses[1:], statuses[0]]
-        for at, cache in enumerate(caches):
-            if statuses[at] == FAILED and not failures(cache):
+        for at, where in enumerate(caches):
+            if statuses[at] == FAILED and not failures(where):
                 statuses[at] = BROKEN_OFF
         failed = sorted(test for cache in caches for test in failures(cache))
     worst = max(abs(status) for status in statuses)  # negative where a signal ended it
