@@ -149,7 +149,8 @@ class LogChecker:
             chosen = with_newest(some, await trees.latest(organisation, 1))
             chosen += self._exported(organisation)
             sink = DatabaseAuditSink(database, directory)
-            rows = self._counted(sink.records(AuditQuery(organisation=organisation)))
+            query = AuditQuery(organisation=organisation)
+            rows = self._counted(sink.records(query, strict=True))
             keys = verifier_keys(directory)
             count, bad = await check_log(organisation, rows, chosen, trees, keys)
         finally:

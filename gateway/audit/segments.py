@@ -176,18 +176,22 @@ class SegmentReader:
         return read_frame(self._file, offset_bytes, self.limit_bytes)
 
 
-def read_entries(directory: Path, places: Iterable[Place]) -> dict[Place, bytes]:
+def read_entries(
+    directory: Path, places: Iterable[Place], *, strict: bool = False
+) -> dict[Place, bytes]:
     """The JSON of records by their places, each segment opened once.
 
-    What is missing or damaged is left out: one bad record must not hide the others.
+    What is missing or damaged is left out: one bad record must not hide the others. So is what
+    cannot be read at this moment, unless it must not pass for lost: with `strict` that is OSError.
     """
+    passing = (FileNotFoundError,) if strict else (OSError,)
     entries: dict[Place, bytes] = {}
     by_segment: dict[tuple[str, int], list[int]] = {}
     for worker, segment, offset in places:
         by_segment.setdefault((worker, segment), []).append(offset)
     for (worker, segment), offsets in by_segment.items():
         with (
-            suppress(BadFrame, OSError),
+            suppress(BadFrame, *passing),
             SegmentReader(segment_path(directory / worker, segment)) as reader,
         ):
             for offset in sorted(offsets):

@@ -137,7 +137,7 @@ async def fsck(config_file: Path) -> None:
             signed = SignedRoots(organisation, keys)
             await _add_numbered(parts, signed)
             kept, unread = _add_exported(parts, signed)
-            rows = parts.sink.records(AuditQuery(organisation=organisation))
+            rows = parts.sink.records(AuditQuery(organisation=organisation), strict=True)
             count, bad = await check_signed(signed, rows, parts.trees)
             is_whole = is_whole and bad is None
             numbers = f"{count} records, {signed.count - kept} checkpoints, {kept} outside"

@@ -192,7 +192,7 @@ class Erasures:
             until_us=(days[-1] + 2) * DAY_US,
         )
         looked_at = 0
-        async for row in self._parts.sink.records(query):
+        async for row in self._parts.sink.records(query, strict=True):
             if looked_at >= LOOKED_AT_MAX:
                 return found, looked_at, False
             looked_at += 1

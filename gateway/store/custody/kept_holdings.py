@@ -210,10 +210,13 @@ class Reader:
             until_us=batch.ended_us + 1,
         )
         looked_at = 0
-        async for row in self._sink.records(query):
+        async for row in self._sink.records(query, strict=True):
             looked_at += 1
             if looked_at > RECORDS_MAX:
                 return
+            if not row.projected.raw_json:
+                search.is_whole = False  # Whose line it was cannot be told any more.
+                continue
             record = row.projected.record
             if record.detail.get("batch") != batch.batch_id:
                 continue

@@ -72,7 +72,12 @@ class Shipper:
         self._looked_s: dict[str, float] = {}
 
     async def perform(self) -> int:
-        """One round for each sink; how many lines were taken in all."""
+        """One round for each sink; how many lines were taken in all.
+
+        Raises:
+            NotReady: the database is away.
+            OSError: a segment cannot be read at this moment; the next round tries again.
+        """
         taken = 0
         sizes = {name: tree.size for name, tree in (await self._trees.trees()).items()}
         for name, sink in self._sinks.items():
@@ -131,7 +136,9 @@ class Shipper:
             found = [structs.asdict(each) | {"root": each.root.hex()} for each in signed]
             return found, signed[-1].signed_us if signed else here
         lines: list[dict[str, Any]] = []
-        rows = self._records.records(AuditQuery(organisation=organisation), after=here)
+        # What cannot be read now is delivered when it can: past the cursor nothing comes again.
+        query = AuditQuery(organisation=organisation)
+        rows = self._records.records(query, after=here, strict=True)
         async for row in rows:
             lines.append(export_line(row))
             here = row.sequence

@@ -161,10 +161,14 @@ class DatabaseAuditSink:
             return False
         return True
 
-    async def records(self, query: AuditQuery, after: int = 0) -> AsyncIterator[SequencedRecord]:
+    async def records(
+        self, query: AuditQuery, after: int = 0, *, strict: bool = False
+    ) -> AsyncIterator[SequencedRecord]:
         """Matching records by organisation and number; with one organisation, those past `after`.
 
         Read page by page, so that an export of any length holds neither memory nor a transaction.
+        `strict` is for who would act on what is missing: a segment that cannot be read at this
+        moment is an OSError then, and no record without its bytes.
         """
         place: tuple[str, int] = (query.organisation or "", after)
         key = tuple_(audit_records.c.organisation, audit_records.c.sequence)
@@ -173,7 +177,7 @@ class DatabaseAuditSink:
             page = page.order_by(audit_records.c.organisation, audit_records.c.sequence)
             async with self._database.reading() as connection:
                 rows = (await connection.execute(page)).mappings().all()
-            for record in await self._records_of(rows):
+            for record in await self._records_of(rows, strict=strict):
                 yield record
             if len(rows) < _PAGE:
                 return
@@ -252,13 +256,15 @@ class DatabaseAuditSink:
         found = await self.newest(query, 1)
         return found[0].projected.record if found else None
 
-    async def _records_of(self, rows: Sequence[RowMapping]) -> list[SequencedRecord]:
+    async def _records_of(
+        self, rows: Sequence[RowMapping], *, strict: bool = False
+    ) -> list[SequencedRecord]:
         """A record that is damaged or not in its segment any more comes without its bytes."""
         lacking = [row for row in rows if row["raw"] is None]
         entries: dict[Place, bytes] = {}
         if lacking and self._directory is not None:
             places = [(row["worker"], row["segment"], row["offset_bytes"]) for row in lacking]
-            entries = await asyncio.to_thread(read_entries, self._directory, places)
+            entries = await asyncio.to_thread(read_entries, self._directory, places, strict=strict)
         return [_record_of(row, entries) for row in rows]
 
     async def _move(

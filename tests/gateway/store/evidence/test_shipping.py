@@ -239,6 +239,30 @@ async def test_a_line_that_a_kill_or_a_full_disk_cut_off_comes_again_whole(
     assert taken == [every[0], *every]
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_what_cannot_be_read_at_this_moment_is_delivered_later_and_not_called_lost(
+    log: Log,
+) -> None:
+    """A record whose bytes are in the segments alone; too many open files are enough for it."""
+    await log.add(0, 3)
+    sink = ListSink()
+    (segment,) = log.folder.glob("w0/*.log")
+    aside = segment.rename(segment.with_name("aside"))
+    segment.mkdir()
+    with pytest.raises(IsADirectoryError):
+        await log.shipper(siem=sink).perform()
+    segment.rmdir()
+    aside.rename(segment)
+    assert sink.lines == []
+    await log.shipper(siem=sink).perform()
+    assert len([line for line in sink.lines if line.get("stage")]) == 6
+    # What is gone for good is said, and holds nothing up.
+    segment.unlink()
+    gone = ListSink()
+    await log.shipper(other=gone).perform()
+    assert len([line for line in gone.lines if "record_error" in line]) == 6
+
+
 async def test_a_syslog_server_gets_framed_messages_of_rfc_5424(log: Log) -> None:
     got = bytearray()
 
