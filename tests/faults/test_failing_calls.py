@@ -1,4 +1,4 @@
-"""Each system call of the audit log fails in turn, for real: nothing acknowledged is lost.
+"""Each system call of the audit log, its signer and a file sink fails in turn: nothing is lost.
 
 Row 5 of the fault matrix. The calls fail below the interpreter, in the C library's place. `make
 faults` tries more errors.
@@ -12,10 +12,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
-from tests.faults.syscall_victim import CALLS, RECORDS
+from tests.faults import syscall_beside, syscall_victim
+from tests.faults.syscall_victim import RECORDS
 
 
 SOURCE = Path(__file__).with_name("failing_calls.c")
@@ -30,9 +32,8 @@ pytestmark = [
 ]
 
 
-def test_whichever_system_call_fails_the_log_is_whole_and_nothing_acknowledged_is_lost(
-    tmp_path: Path,
-) -> None:
+def cases_of(victim: str, tmp_path: Path) -> list[dict[str, Any]]:
+    """What a victim, a process of its own, says about each call that failed."""
     shim = tmp_path / "failing.so"
     assert COMPILER is not None
     flags = ("-shared", "-fPIC", "-O1", "-w", "-o", str(shim), str(SOURCE), "-ldl")
@@ -40,7 +41,7 @@ def test_whichever_system_call_fails_the_log_is_whole_and_nothing_acknowledged_i
     # In memory where that can be had: what fails is decided by the shim, and syncs take no time.
     with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else tmp_path) as folder:
         done = subprocess.run(
-            [sys.executable, "-m", "tests.faults.syscall_victim", folder, str(shim), *ERRORS],
+            [sys.executable, "-m", victim, folder, str(shim), *ERRORS],
             env=os.environ | {"LD_PRELOAD": str(shim)},
             capture_output=True,
             text=True,
@@ -49,7 +50,13 @@ def test_whichever_system_call_fails_the_log_is_whole_and_nothing_acknowledged_i
         )
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"call"')]
-    cases = [json.loads(line) for line in lines]
+    return [json.loads(line) for line in lines]
+
+
+def test_whichever_system_call_fails_the_log_is_whole_and_nothing_acknowledged_is_lost(
+    tmp_path: Path,
+) -> None:
+    cases = cases_of(syscall_victim.__name__, tmp_path)
     failed = [case for case in cases if case["hit"]]
 
     assert [case for case in cases if case["wrong"]] == []
@@ -59,8 +66,19 @@ def test_whichever_system_call_fails_the_log_is_whole_and_nothing_acknowledged_i
         assert case["acknowledged"] + starts == RECORDS + 1, case
         assert case["refused"] <= 1, case
     reached = Counter(case["call"] for case in failed)
-    assert set(reached) == set(CALLS)
+    assert set(reached) == set(syscall_victim.CALLS)
     assert any(case["refused"] for case in failed if case["call"] == "fdatasync")
     print(  # noqa: T201 - the figures of `make faults`
         f"\n{len(failed)} failing system calls ({dict(reached)}): lost 0, damaged logs 0"
     )
+
+
+def test_whichever_system_call_fails_checkpoints_and_exports_get_out_whole(tmp_path: Path) -> None:
+    cases = cases_of(syscall_beside.__name__, tmp_path)
+    failed = [case for case in cases if case["hit"]]
+    assert [case for case in cases if case["wrong"]] == []
+    # One failing call is one round that is made again, or one start.
+    assert {case["failed"] for case in failed} == {0, 1}
+    reached = Counter(case["call"] for case in failed)
+    assert set(reached) == set(syscall_beside.CALLS)
+    print(f"\n{len(failed)} failing calls of signer and sink ({dict(reached)}): lost 0")  # noqa: T201
