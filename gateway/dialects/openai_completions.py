@@ -10,16 +10,15 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.dialects import body, sse, upstream_errors
-from gateway.dialects.allowances import openai_headers
+from gateway.dialects import body, sse
 from gateway.dialects.estimate import estimate_input_tokens, estimate_output_tokens
 from gateway.dialects.loss import check_no_places, check_tier_priced, unsupported
-from gateway.dialects.openai_chat.errors import encode_error
 from gateway.dialects.openai_chat.reply import STOP_REASONS, usage_of, with_usage
 from gateway.dialects.openai_chat.request import with_usage_asked
 from gateway.dialects.openai_chat.stream_in import error_type
 from gateway.dialects.openai_chat.stream_out import ChatPassThrough
 from gateway.dialects.openai_chat.wire import STOPS_MAX, StreamOptions, UsageWire
+from gateway.dialects.openai_errors import OpenAIEnvelope
 from gateway.dialects.parameters import unfit
 from gateway.dialects.strict_json import (
     Fraction,
@@ -28,8 +27,8 @@ from gateway.dialects.strict_json import (
     checked,
     decode_object,
 )
-from gateway.errors import GatewrightError, UpstreamMalformed
-from gateway.ports import Standing, StreamDecoder, StreamEncoder, UpstreamBody
+from gateway.errors import UpstreamMalformed
+from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody
 from gateway.types import (
     ChatRequest,
     Completion,
@@ -127,7 +126,7 @@ _PIECE = msgspec.json.Decoder(Piece)
 _NOT_A_PIECE = "The upstream sent something that is not a piece of a text completion."
 
 
-class OpenAICompletions:
+class OpenAICompletions(OpenAIEnvelope):
     """Stateless; one object serves every request."""
 
     name: DialectName = "openai_completions"
@@ -180,11 +179,6 @@ class OpenAICompletions:
             changes["stream_options"] = with_usage_asked(body.split(request.raw))
         return UpstreamBody(body.patch(request.raw, changes), left_out.dropped)
 
-    def mend_request(self, body: bytes, error: GatewrightError) -> UpstreamBody | None:
-        """Its requests hold nothing that only one upstream can read."""
-        del body, error
-        return None
-
     def decode_reply(self, raw: bytes) -> Completion:
         try:
             wire = _REPLY.decode(raw)
@@ -216,16 +210,6 @@ class OpenAICompletions:
         """No word of this dialect asks for a format; what an engine calls so it keeps itself."""
         del request, text
         return ""
-
-    def decode_error(self, status: int, raw: bytes, retry_after_s: float | None) -> GatewrightError:
-        return upstream_errors.decode_error(status, raw, retry_after_s)
-
-    def encode_error(self, error: GatewrightError, request_id: str) -> tuple[int, bytes]:
-        return encode_error(error, request_id)
-
-    def encode_standing(self, standing: Standing, utc_us: int) -> dict[str, str]:
-        del utc_us
-        return openai_headers(standing)
 
     def stream_decoder(self) -> StreamDecoder:
         return CompletionStreamDecoder()

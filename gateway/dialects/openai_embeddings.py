@@ -11,16 +11,15 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.dialects import body, upstream_errors
-from gateway.dialects.allowances import openai_headers
+from gateway.dialects import body
 from gateway.dialects.estimate import estimate_input_tokens
 from gateway.dialects.loss import unsupported
-from gateway.dialects.openai_chat.errors import encode_error
 from gateway.dialects.openai_chat.stream_in import ChatStreamDecoder
 from gateway.dialects.openai_chat.stream_out import ChatPassThrough
+from gateway.dialects.openai_errors import OpenAIEnvelope
 from gateway.dialects.strict_json import Count, ModelName, PositiveInt, checked, decode_object
-from gateway.errors import GatewrightError, UpstreamMalformed
-from gateway.ports import Standing, StreamDecoder, StreamEncoder, UpstreamBody
+from gateway.errors import UpstreamMalformed
+from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody
 from gateway.types import ChatRequest, Completion, DialectName, Target, Usage
 
 
@@ -57,7 +56,7 @@ class Reply(Struct):
 _REPLY = msgspec.json.Decoder(Reply)
 
 
-class OpenAIEmbeddings:
+class OpenAIEmbeddings(OpenAIEnvelope):
     """Stateless; one object serves every request."""
 
     name: DialectName = "openai_embeddings"
@@ -101,11 +100,6 @@ class OpenAIEmbeddings:
             raise unsupported("model", "This model makes embeddings only", 59)
         return UpstreamBody(body.patch(request.raw, {"model": msgspec.json.encode(target.model)}))
 
-    def mend_request(self, body: bytes, error: GatewrightError) -> UpstreamBody | None:
-        """Its requests hold nothing that only one upstream can read."""
-        del body, error
-        return None
-
     def decode_reply(self, raw: bytes) -> Completion:
         try:
             wire = _REPLY.decode(raw)
@@ -145,16 +139,6 @@ class OpenAIEmbeddings:
         """Vectors have no schema."""
         del request, text
         return ""
-
-    def decode_error(self, status: int, raw: bytes, retry_after_s: float | None) -> GatewrightError:
-        return upstream_errors.decode_error(status, raw, retry_after_s)
-
-    def encode_error(self, error: GatewrightError, request_id: str) -> tuple[int, bytes]:
-        return encode_error(error, request_id)
-
-    def encode_standing(self, standing: Standing, utc_us: int) -> dict[str, str]:
-        del utc_us
-        return openai_headers(standing)
 
     def stream_decoder(self) -> StreamDecoder:
         """Never asked for: no request of this dialect is a stream."""

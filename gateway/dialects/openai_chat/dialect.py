@@ -2,19 +2,18 @@
 
 from collections.abc import Sequence
 
-from gateway.dialects import hub, upstream_errors
-from gateway.dialects.allowances import openai_headers
+from gateway.dialects import hub
 from gateway.dialects.naming import renamed_tools
-from gateway.dialects.openai_chat import errors, reply, writer
+from gateway.dialects.openai_chat import reply, writer
 from gateway.dialects.openai_chat import request as requests
 from gateway.dialects.openai_chat.stream_in import ChatStreamDecoder
 from gateway.dialects.openai_chat.stream_out import ChatPassThrough, ChatStreamEncoder
-from gateway.errors import GatewrightError
-from gateway.ports import Standing, StreamDecoder, StreamEncoder, UpstreamBody
+from gateway.dialects.openai_errors import OpenAIEnvelope
+from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody
 from gateway.types import ChatRequest, Completion, DialectName, Target
 
 
-class OpenAIChat:
+class OpenAIChat(OpenAIEnvelope):
     """Stateless; one object serves every request."""
 
     name: DialectName = "openai_chat"
@@ -33,11 +32,6 @@ class OpenAIChat:
         talk = hub.read_conversation(request)
         return writer.write_request(talk, target, output_tokens_cap)
 
-    def mend_request(self, body: bytes, error: GatewrightError) -> UpstreamBody | None:
-        """Its requests hold nothing that only one upstream can read."""
-        del body, error
-        return None
-
     def decode_reply(self, raw: bytes) -> Completion:
         return reply.decode_reply(raw)
 
@@ -50,16 +44,6 @@ class OpenAIChat:
 
     def unmet(self, request: ChatRequest, text: str) -> str:
         return hub.unmet(request, text)
-
-    def decode_error(self, status: int, raw: bytes, retry_after_s: float | None) -> GatewrightError:
-        return upstream_errors.decode_error(status, raw, retry_after_s)
-
-    def encode_error(self, error: GatewrightError, request_id: str) -> tuple[int, bytes]:
-        return errors.encode_error(error, request_id)
-
-    def encode_standing(self, standing: Standing, utc_us: int) -> dict[str, str]:
-        del utc_us
-        return openai_headers(standing)
 
     def stream_decoder(self) -> StreamDecoder:
         return ChatStreamDecoder()

@@ -4,7 +4,6 @@ import msgspec
 
 from gateway.dialects import body, sse
 from gateway.dialects.naming import message_id, renamed_tools
-from gateway.dialects.openai_chat.errors import encode_error
 from gateway.dialects.openai_chat.reply import (
     CREATED,
     FINISH_REASONS,
@@ -12,6 +11,7 @@ from gateway.dialects.openai_chat.reply import (
     thinking_block,
     told_tier,
 )
+from gateway.dialects.openai_errors import encode_error
 from gateway.errors import GatewrightError
 from gateway.types import ChatRequest, Delta, StreamEvent, Usage
 

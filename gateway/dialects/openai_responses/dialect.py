@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from gateway.dialects import hub, upstream_errors
-from gateway.dialects.allowances import openai_headers
+from gateway.dialects import hub
 from gateway.dialects.naming import renamed_tools
-from gateway.dialects.openai_chat.errors import encode_error
+from gateway.dialects.openai_errors import OpenAIEnvelope
 from gateway.dialects.openai_responses import reply, writer
 from gateway.dialects.openai_responses import request as requests
 from gateway.dialects.openai_responses.request import UNREADABLE, without_sealed
@@ -15,11 +14,11 @@ from gateway.dialects.openai_responses.stream_out import (
     ResponseStreamEncoder,
 )
 from gateway.errors import GatewrightError, UpstreamRefused
-from gateway.ports import Standing, StreamDecoder, StreamEncoder, UpstreamBody
+from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody
 from gateway.types import ChatRequest, Completion, DialectName, Target
 
 
-class OpenAIResponses:
+class OpenAIResponses(OpenAIEnvelope):
     """Stateless; one object serves every request."""
 
     name: DialectName = "openai_responses"
@@ -55,16 +54,6 @@ class OpenAIResponses:
 
     def unmet(self, request: ChatRequest, text: str) -> str:
         return hub.unmet(request, text)
-
-    def decode_error(self, status: int, raw: bytes, retry_after_s: float | None) -> GatewrightError:
-        return upstream_errors.decode_error(status, raw, retry_after_s)
-
-    def encode_error(self, error: GatewrightError, request_id: str) -> tuple[int, bytes]:
-        return encode_error(error, request_id)
-
-    def encode_standing(self, standing: Standing, utc_us: int) -> dict[str, str]:
-        del utc_us
-        return openai_headers(standing)
 
     def stream_decoder(self) -> StreamDecoder:
         return ResponseStreamDecoder()

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from gateway.dialects.openai_chat.errors import encode_error
+from gateway.dialects.openai_errors import encode_error
 from gateway.errors import GatewrightError
 
 

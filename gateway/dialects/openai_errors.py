@@ -2,7 +2,10 @@
 
 import msgspec
 
+from gateway.dialects import upstream_errors
+from gateway.dialects.allowances import openai_headers
 from gateway.errors import BudgetExhausted, GatewrightError, UpstreamRefused
+from gateway.ports import Standing, UpstreamBody
 
 
 _TYPES = {
@@ -19,6 +22,25 @@ _STATUS = {529: 503}
 """Statuses that only another vendor's clients know."""
 
 _SERVER_ERROR_MIN = 500
+
+
+class OpenAIEnvelope:
+    """What all of the vendor's endpoints have in common: see `ports.Dialect`."""
+
+    def mend_request(self, body: bytes, error: GatewrightError) -> UpstreamBody | None:
+        """Requests hold nothing that only one upstream can read."""
+        del body, error
+        return None
+
+    def decode_error(self, status: int, raw: bytes, retry_after_s: float | None) -> GatewrightError:
+        return upstream_errors.decode_error(status, raw, retry_after_s)
+
+    def encode_error(self, error: GatewrightError, request_id: str) -> tuple[int, bytes]:
+        return encode_error(error, request_id)
+
+    def encode_standing(self, standing: Standing, utc_us: int) -> dict[str, str]:
+        del utc_us
+        return openai_headers(standing)
 
 
 def encode_error(error: GatewrightError, request_id: str) -> tuple[int, bytes]:
