@@ -207,7 +207,8 @@ async def test_results_follow_the_lines_that_they_answer(archive: Archive) -> No
     )
 
 
-async def test_the_log_says_whose_results_are_where_the_lines_are_gone(archive: Archive) -> None:
+async def results_without_lines(archive: Archive) -> tuple[Batch, Path]:
+    """Of ann, bob and somebody unknown, whose lines are gone; and the log that says so."""
     batch = await archive.batch(kind="file", input_file_id="file-gone")
     now_us = archive.clock.utc_us()
     answered = b"".join(result(batch, number) for number in (1, 2, 3))
@@ -227,10 +228,37 @@ async def test_the_log_says_whose_results_are_where_the_lines_are_gone(archive: 
             )
             await log.append(record, None)
     await Projector(directory, DatabaseAuditSink(archive.database, directory)).catch_up()
+    return batch, directory
+
+
+async def test_the_log_says_whose_results_are_where_the_lines_are_gone(archive: Archive) -> None:
+    batch, _ = await results_without_lines(archive)
     found = await archive.kept.find("acme", archive.subject("ann"))
     assert (found.numbers.file_lines, found.numbers.unnamed_lines) == (1, 1)
     await archive.kept.destroy(found, "acme")
     assert await archive.content() == [result(batch, 2) + result(batch, 3)]
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_a_log_that_cannot_be_read_says_of_nobody_that_nothing_is_theirs(
+    archive: Archive,
+) -> None:
+    """Where the records' bytes are in segments alone: one that is away now, and one for good."""
+    _, directory = await results_without_lines(archive)
+    whose = archive.subject("ann")
+    (segment,) = directory.glob("w0/*.log")
+    aside = segment.rename(segment.with_name("aside"))
+    segment.mkdir()
+    with pytest.raises(IsADirectoryError):
+        await archive.kept.find("acme", whose)
+    segment.rmdir()
+    lost = await archive.kept.find("acme", whose)
+    assert (lost.numbers.file_lines, lost.numbers.unnamed_lines) == (0, 3)
+    assert not lost.numbers.is_whole
+    aside.rename(segment)
+    found = await archive.kept.find("acme", whose)
+    assert (found.numbers.file_lines, found.numbers.unnamed_lines) == (1, 1)
+    assert found.numbers.is_whole
 
 
 async def test_answers_go_with_those_that_continue_them(archive: Archive) -> None:
