@@ -41,6 +41,7 @@ print(min(taken_s() for _ in range(7)))
 """
 NEEDED = "import bz2, ctypes, lzma, sqlite3, ssl, venv, zlib"
 CLEARLY_FASTER = 0.9
+ROUNDS = 3
 ANSWER_S = 30.0
 
 
@@ -66,10 +67,18 @@ def steps_s(interpreter: str) -> float:
 
 
 def fastest() -> str:
-    """This interpreter, or another build of it that is clearly faster."""
-    limit_s = steps_s(sys.executable) * CLEARLY_FASTER
-    found_s, found = min(((steps_s(build), build) for build in builds()), default=(limit_s, ""))
-    return found if found_s < limit_s else sys.executable
+    """This interpreter, or another build of it that is clearly faster.
+
+    They take turns, and the least time of each counts: something else that starts or ends between
+    two of them must not decide.
+    """
+    candidates = [sys.executable, *builds()]
+    if len(candidates) == 1:
+        return sys.executable
+    rounds = [[steps_s(build) for build in candidates] for _ in range(ROUNDS)]
+    ours_s, *others_s = (min(times) for times in zip(*rounds, strict=True))
+    found_s, found = min(zip(others_s, candidates[1:], strict=True))
+    return found if found_s < ours_s * CLEARLY_FASTER else sys.executable
 
 
 def source_of_pip() -> list[str]:
