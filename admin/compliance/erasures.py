@@ -109,16 +109,12 @@ def _case_routes(services: Services, office: Office) -> list[Any]:
         actor = session_of(request).person.name
         if data.scope == "user" and not data.user.strip():
             return await showing(request, organisation, data, problem="Whose content is it?")
-        if data.deed != OPEN:
-            if data.scope == "user":
-                subject, numbers = await office.search(actor, organisation, data.user)
-            else:
-                numbers = await office.erasures.consequences(organisation, None)
-                subject = ""
-            return await showing(request, organisation, data, Found(subject, numbers))
-        subject = office.subject_of(organisation, data.user) if data.scope == "user" else ""
         try:
             with in_words():
+                if data.deed != OPEN:
+                    found = await _searched(office, actor, organisation, data)
+                    return await showing(request, organisation, data, found)
+                subject = office.subject_of(organisation, data.user) if data.scope == "user" else ""
                 case = await office.erasures.cases.open(
                     actor, organisation, subject, data.law, data.ticket.strip()
                 )
@@ -129,6 +125,12 @@ def _case_routes(services: Services, office: Office) -> list[Any]:
     return [list_cases, search_or_open]
 
 
+async def _searched(office: Office, actor: str, organisation: str, data: CaseForm) -> Found:
+    if data.scope == "user":
+        return Found(*await office.search(actor, organisation, data.user))
+    return Found("", await office.erasures.consequences(organisation, None))
+
+
 Showing = Callable[..., Awaitable[Response[str]]]
 
 
@@ -137,7 +139,12 @@ def _one_shown(services: Services, office: Office) -> Showing:
         request: Asked, organisation: str, case_id: str, problem: str = "", status: int = 200
     ) -> Response[str]:
         case = await office.case(organisation, case_id)
-        numbers = await office.consequences(case) if case.state == "open" else None
+        numbers = None
+        try:
+            with in_words():
+                numbers = await office.consequences(case) if case.state == "open" else None
+        except RequestInvalid as error:
+            problem = problem or error.message
         certificate = json.decode(case.certificate) if case.certificate else None
         values = {"case": case, "numbers": numbers, "certificate": certificate}
         values |= {"copy_states": COPY_STATES, "parcel_states": PARCEL_STATES}

@@ -23,7 +23,7 @@ from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.key_scope import ScopeChange
 from gateway.store.custody.erasing import Consequences
 from gateway.store.custody.erasure_cases import ErasureCase
-from gateway.store.custody.orders import Custody
+from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.identity.key_scopes import KeyProposal
 from policies.difference import Amendment, amendments
 
@@ -56,7 +56,7 @@ class Matter(Struct, frozen=True):
     prices: PriceDiff | None = None
     """What a price file changes; None where it would be refused by now."""
     problem: str = ""
-    """Why a price file would be refused."""
+    """Why a price file would be refused, or an erasure be now."""
     days: int = DAYS
     """Of so many days before, what they would have cost is told."""
     widening: KeyProposal | None = None
@@ -191,9 +191,12 @@ class Inbox:
         found = []
         may_look = allows(person, Permission.AUDIT_READ, organisation)
         for place, case in enumerate(await self.erasures.cases.asked(organisation)):
-            erased = None
-            if place < WEIGHED_MAX:
-                erased = await self.erasures.consequences(organisation, case.subject or None)
+            erased, problem = None, ""
+            try:
+                if place < WEIGHED_MAX:
+                    erased = await self.erasures.consequences(organisation, case.subject or None)
+            except CustodyRefused as error:
+                problem = str(error)
             at = f"/o/{organisation}/compliance/erasures/{case.id}"
             found.append(
                 Matter(
@@ -207,6 +210,7 @@ class Inbox:
                     refused=refused_erasure(person, case),
                     case=case,
                     erased=erased,
+                    problem=problem,
                 )
             )
         return found

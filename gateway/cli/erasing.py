@@ -75,6 +75,8 @@ async def erase(
         told = await erasures.consequences(organisation, subject)
         click.echo(in_words(told.kept))
         click.echo(f"{told.keys} keys would be destroyed")
+        if told.unreadable:
+            click.echo(_untold(told.unreadable))
         if not yes:
             click.echo("nothing was done without --yes")
             return
@@ -112,6 +114,9 @@ async def erasure_approve(config_file: Path, case_id: str, comment: str) -> None
         case = await erasures.cases.found(case_id)
         done: ErasureCase = await erasures.approve(actor(), case, comment)
     click.echo(f"{done.keys} keys destroyed")
+    unreadable = msgspec.json.decode(done.certificate)["records_unreadable"]
+    if unreadable:
+        click.echo(_untold(unreadable))
     if done.copies:
         click.echo("`gatewright audit copies` says what has become of vendors' copies")
 
@@ -143,6 +148,13 @@ async def vendor_copies(config_file: Path, organisation: str) -> None:
             click.echo(msgspec.json.encode(each).decode())
     finally:
         await database.close()
+
+
+def _untold(unreadable: int) -> str:
+    return (
+        f"{unreadable} records of these days are damaged or gone: whether these keys open their"
+        " content nobody can tell"
+    )
 
 
 def in_words(kept: Holdings) -> str:

@@ -394,6 +394,24 @@ def test_erasure_waits_for_holds_and_then_leaves_proofs_but_no_words(
     assert operator.config("audit", "fsck").status == 0
 
 
+def test_erasure_counts_records_of_which_nobody_can_tell_whose_words_they_have(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    today = replace(INTENT, utc_us=StoppedClock().utc_us())
+    monkeypatch.setattr("tests.cli.test_audit.INTENT", today)
+    receipts = asyncio.run(_record(operator.config_file, 3))
+    operator.config("audit", "export")
+    _flip(_segment(operator), receipts[4].offset_bytes + 60)
+    _as(monkeypatch, "ann")
+    asked = operator.config(
+        *("audit", "erase", "--organisation", "acme", "--ticket", "T-2", "--yes")
+    )
+    _as(monkeypatch, "bob")
+    agree = ("audit", "erasure", "approve", asked.last_line, "--comment", "agreed")
+    for each in (asked, operator.config(*agree)):
+        assert "\n1 records of these days are damaged or gone: whether" in each.output
+
+
 @pytest.mark.usefixtures("receipts")
 def test_erasing_one_user_leaves_the_words_of_others(
     operator: Operator, monkeypatch: pytest.MonkeyPatch

@@ -4,7 +4,8 @@ Records and their proofs outlive the content. The certificate says so of each re
 its content cannot be opened any more, and it is still in the signed log.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -53,11 +54,29 @@ class Consequences(Struct, frozen=True):
     """Records whose content these keys open, among those looked at."""
     looked_at: int
     is_whole: bool
-    """Whether every record of these days was looked at."""
+    """Whether of every record of these days it is known which key its content has."""
     holds: tuple[str, ...]
     """What forbids it."""
     kept: Holdings = Holdings()
     """What files, batches and kept answers hold."""
+    unreadable: int = 0
+    """Records of these days that are damaged or gone: which key their content has is unknown."""
+    is_cut: bool = False
+    """Whether there are more records of these days than are looked at."""
+
+
+class _Found(Struct, frozen=True):
+    """Records of the days of some keys."""
+
+    rows: list[SequencedRecord]
+    """Those whose content the keys seal."""
+    looked_at: int
+    unreadable: int = 0
+    is_cut: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        return not (self.is_cut or self.unreadable)
 
 
 class Erasures:
@@ -82,9 +101,15 @@ class Erasures:
         self._clock = clock
 
     async def consequences(self, organisation: str, subject: str | None) -> Consequences:
-        """What erasing would destroy; `subject` None is the whole organisation."""
-        keys = await content_keys(self._settings, self._database, organisation, subject)
-        rows, looked_at, is_whole = await self._rows(organisation, keys)
+        """What erasing would destroy; `subject` None is the whole organisation.
+
+        Raises:
+            CustodyRefused: what has to be read for it cannot be, at this moment.
+        """
+        with _reading():
+            keys = await content_keys(self._settings, self._database, organisation, subject)
+            found = await self._rows(organisation, keys)
+            kept = (await self._kept.find(organisation, subject)).numbers
         holds = [
             hold.id
             for hold in await self._custody.holds(organisation)
@@ -95,11 +120,13 @@ class Erasures:
             keys=len(keys),
             first_day=min(days, default=-1),
             last_day=max(days, default=-1),
-            records=len(rows),
-            looked_at=looked_at,
-            is_whole=is_whole,
+            records=len(found.rows),
+            looked_at=found.looked_at,
+            is_whole=found.is_whole,
             holds=tuple(holds),
-            kept=(await self._kept.find(organisation, subject)).numbers,
+            kept=kept,
+            unreadable=found.unreadable,
+            is_cut=found.is_cut,
         )
 
     async def require_no_hold(self, organisation: str, subject: str | None) -> None:
@@ -110,7 +137,8 @@ class Erasures:
         """Want a case carried out, which somebody else agrees to; its numbers are on record.
 
         Raises:
-            CustodyRefused: it is not open, asked for already, or a hold forbids it.
+            CustodyRefused: it is not open, asked for already, a hold forbids it, or the log cannot
+                be read at this moment.
         """
         require_open(case)
         await self._custody.require_no_hold(case.organisation, case.subject or None)
@@ -123,7 +151,8 @@ class Erasures:
 
         Raises:
             CustodyRefused: nobody else asked for it, its notice still runs, a hold forbids it, a
-                batch is on its way from one place to another, or somebody else is at it.
+                batch is on its way from one place to another, somebody else is at it, or the log
+                cannot be read at this moment.
             AuditUnavailable: it cannot be recorded, so nothing is destroyed.
             NotReady: not all of it could be destroyed; the case stays open, and does it again.
         """
@@ -143,10 +172,11 @@ class Erasures:
     async def _destroyed(self, actor: str, case: ErasureCase, comment: str) -> dict[str, object]:
         """How many keys are gone, and the certificate of it."""
         subject = case.subject or None
-        keys = await content_keys(self._settings, self._database, case.organisation, subject)
-        kept = await self._kept.find(case.organisation, subject, bytes_max=None)
-        require_settled(kept.numbers)
-        rows, looked_at, is_whole = await self._rows(case.organisation, keys)
+        with _reading():
+            keys = await content_keys(self._settings, self._database, case.organisation, subject)
+            kept = await self._kept.find(case.organisation, subject, bytes_max=None)
+            require_settled(kept.numbers)
+            found = await self._rows(case.organisation, keys)
         detail = {"case": case.id, "ticket": case.ticket, "subject": case.subject}
         detail |= {"asked_by": case.asked_by, "comment": comment}
         detail |= {"keys": str(len(keys))} | in_numbers(kept.numbers)
@@ -167,23 +197,22 @@ class Erasures:
             "erased_by": actor,
             "erased_us": now_us,
             "keys_destroyed": [key.key for key in keys],
-            "records_looked_at": looked_at,
-            "all_looked_at": is_whole,
+            "records_looked_at": found.looked_at,
+            "records_unreadable": found.unreadable,
+            "all_looked_at": found.is_whole,
             "kept": kept.numbers,
             "kept_left": left.numbers.things,
-            **await self._checked(case.organisation, rows),
+            **await self._checked(case.organisation, found.rows),
         }
         return {"keys": len(keys), "certificate": msgspec.json.encode(said).decode()}
 
-    async def _rows(
-        self, organisation: str, keys: Sequence[WrappedKey]
-    ) -> tuple[list[SequencedRecord], int, bool]:
+    async def _rows(self, organisation: str, keys: Sequence[WrappedKey]) -> _Found:
         """The records whose content these keys seal, by the days that the keys are of."""
         if not keys:
-            return [], 0, True
+            return _Found([], 0)
         await self._parts.projector.catch_up()
         ids = {key.key for key in keys}
-        found: list[SequencedRecord] = []
+        rows: list[SequencedRecord] = []
         days = sorted(key.day for key in keys)
         # A record's own time may be a moment before the key's day, or after it.
         query = AuditQuery(
@@ -191,14 +220,17 @@ class Erasures:
             since_us=(days[0] - 1) * DAY_US,
             until_us=(days[-1] + 2) * DAY_US,
         )
-        looked_at = 0
+        looked_at = unreadable = 0
         async for row in self._parts.sink.records(query, strict=True):
             if looked_at >= LOOKED_AT_MAX:
-                return found, looked_at, False
+                return _Found(rows, looked_at, unreadable, is_cut=True)
             looked_at += 1
-            content = row.projected.content if row.projected.raw_json else None
-            found += [row] if content is not None and content.key in ids else []
-        return found, looked_at, True
+            if not row.projected.raw_json:
+                unreadable += 1  # Its content may be of these keys, or of another one.
+                continue
+            content = row.projected.content
+            rows += [row] if content is not None and content.key in ids else []
+        return _Found(rows, looked_at, unreadable)
 
     async def _checked(self, organisation: str, rows: Sequence[SequencedRecord]) -> dict[str, Any]:
         """Of each record: is its content shut, does its proof hold."""
@@ -244,6 +276,18 @@ class Erasures:
             "checkpoint": covering.note,
             "keys": keys,
         }
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """What cannot be read at this moment is waited for: it must not pass for nothing there."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise CustodyRefused(
+            f"the audit log cannot be read at this moment ({reason}): nothing was destroyed"
+        ) from error
 
 
 async def _each(rows: Sequence[SequencedRecord]) -> AsyncIterator[SequencedRecord]:

@@ -57,7 +57,7 @@ async def test_what_is_erased_is_gone_and_the_proofs_hold(listener: Listener) ->
         form = {"scope": "user", "user": "ann", "deed": "search", "law": "gdpr", "ticket": ""}
         _, found = await cora.send("POST", AT, form)
         assert "1 key would be destroyed" in found
-        assert "content of 1 records" in found
+        assert "content of 1 record." in found
         one = await opened(cora)
         _, page = await cora.send("GET", one)
         assert "due in 4 weeks" in page or "due in 1 month" in page
@@ -221,3 +221,54 @@ async def test_a_case_shows_what_vendors_hold_of_it_until_they_have_deleted_it(
 
 async def certificate(browser: Browser, one: str) -> str:
     return (await browser.send("GET", f"{one}/certificate"))[1]
+
+
+async def test_a_record_that_cannot_be_read_leaves_a_certificate_that_is_not_of_all(
+    listener: Listener,
+) -> None:
+    await converse(listener, ["ann", "bob", "cyd"])
+    (segment,) = listener.settings.path(listener.settings.audit.directory).glob("t0-acme/*.log")
+    raw = segment.read_bytes()
+    at = raw.index(b'"req_acme_bob_0"')
+    segment.write_bytes(raw[:at] + b"X" + raw[at + 1 :])
+    async with person(listener, "cora") as cora, person(listener, "anton", "approver") as anton:
+        form = {"scope": "user", "user": "ann", "deed": "search", "law": "gdpr", "ticket": ""}
+        _, found = await cora.send("POST", AT, form)
+        not_told = "1 record of these days cannot be read, and nobody can tell whose content it has"
+        assert f"content of 1 record or more ({not_told})" in found
+        one = await opened(cora)
+        assert not_told in (await cora.send("GET", one))[1]
+        assert await asked(cora, one) == 303
+        assert (await decided(anton, one))[0] == 303
+        _, page = await cora.send("GET", one)
+        said = msgspec.json.decode(await certificate(cora, one))
+    numbers = {name: said[name] for name in ("records", "records_unreadable", "all_looked_at")}
+    assert numbers == {"records": 1, "records_unreadable": 1, "all_looked_at": False}
+    assert "Of 1 record of these days nobody can tell" in page
+    assert "1 or more" in page
+
+
+async def test_nothing_is_erased_while_a_segment_cannot_be_read_at_this_moment(
+    listener: Listener,
+) -> None:
+    (ann,) = await converse(listener, ["ann"])
+    (segment,) = listener.settings.path(listener.settings.audit.directory).glob("t0-acme/*.log")
+    async with person(listener, "cora") as cora, person(listener, "dan") as dan:
+        one = await opened(cora)
+        assert await asked(cora, one) == 303
+        aside = segment.rename(segment.with_name("aside"))
+        segment.mkdir()
+        status, page = await decided(dan, one)
+        assert (status, "cannot be read at this moment" in page) == (409, True)
+        answer, page = await cora.send("GET", one)
+        assert (answer.status, "cannot be read at this moment" in page) == (200, True)
+        form = {"scope": "user", "user": "ann", "deed": "search", "law": "gdpr", "ticket": ""}
+        answer, page = await cora.send("POST", AT, form)
+        assert (answer.status, "cannot be read at this moment" in page) == (400, True)
+        segment.rmdir()
+        aside.rename(segment)
+        assert f"{SAID}ann" in await content_of(listener, ann)
+        assert (await decided(dan, one))[0] == 303
+        said = msgspec.json.decode(await certificate(cora, one))
+    assert (said["records"], said["all_looked_at"]) == (1, True)
+    assert f"{SAID}ann" not in await content_of(listener, ann)
