@@ -274,6 +274,34 @@ if SERVER:
         for worker in workers:
             await worker.close()
 
+    async def test_a_debt_is_remembered_until_it_is_paid(server: Server) -> None:
+        """A key that ran out of memory after a minute would forgive what a long answer took."""
+        await server.start()
+        rates = SharedRates(server.url, SystemClock(), timeout_s=20.0)
+        rates.publish([RateLimit("org:acme", tokens_per_minute=1000)])
+        rates.release(await rates.admit(PATH, 1), 3_000)
+        await settled(rates)
+        assert await rates._redis.ttl("gatewright:rates:bucket:{org:acme}") in range(170, 182)
+        await rates.close()
+
+    async def test_an_answer_that_outlives_its_bucket_is_charged_all_the_same(
+        server: Server,
+    ) -> None:
+        await server.start()
+        rates = SharedRates(server.url, SystemClock(), timeout_s=20.0)
+        rates.publish([RateLimit("org:acme", tokens_per_minute=1000)])
+        permit, other = await rates.admit(PATH, 1), await rates.admit(PATH, 1)
+        await rates._redis.delete("gatewright:rates:bucket:{org:acme}")
+        rates.release(other, 0)
+        await settled(rates)
+        assert not await rates._redis.exists("gatewright:rates:bucket:{org:acme}")
+
+        rates.release(permit, 3_001)
+        await settled(rates)
+
+        assert (await refusal(rates, 1)).retry_after_s in range(118, 122)
+        await rates.close()
+
     async def test_permits_of_a_worker_that_died_run_out(server: Server) -> None:
         await server.start()
         dead = SharedRates(server.url, SystemClock(), permit_lease_s=0.05, timeout_s=20.0)

@@ -116,13 +116,24 @@ return told
 """
 # ARGV: permit, requests and tokens to give back, then tokens per minute of each account. A bucket
 # that ran out of memory meanwhile was full; what was given back too much is cut at the next look.
+# An answer longer than was thought takes tokens, and that debt is remembered until it is paid.
 _GIVE_BACK = """
+local t = redis.call('TIME')
+local now = t[1] + t[2] / 1000000
+local tokens = tonumber(ARGV[3])
 for i = 1, #KEYS / 2 do
-  local hash, set = KEYS[2 * i - 1], KEYS[2 * i]
+  local hash, set, tpm = KEYS[2 * i - 1], KEYS[2 * i], tonumber(ARGV[3 + i])
   if redis.call('HEXISTS', hash, 'r') == 1 and tonumber(ARGV[2]) ~= 0 then
     redis.call('HINCRBYFLOAT', hash, 'r', ARGV[2])
   end
-  if redis.call('HEXISTS', hash, 't') == 1 and tonumber(ARGV[3]) ~= 0 then
+  if tokens < 0 and tpm > 0 then
+    if redis.call('HEXISTS', hash, 't') == 0 then
+      redis.call('HSET', hash, 't', tostring(tpm), 'ts', tostring(now))
+    end
+    local left = tonumber(redis.call('HINCRBYFLOAT', hash, 't', ARGV[3]))
+    local full = math.ceil((tpm - left) * 60 / tpm) + 1
+    if full > redis.call('TTL', hash) then redis.call('EXPIRE', hash, full) end
+  elseif tokens > 0 and redis.call('HEXISTS', hash, 't') == 1 then
     redis.call('HINCRBYFLOAT', hash, 't', ARGV[3])
   end
   redis.call('ZREM', set, ARGV[1])
@@ -237,7 +248,8 @@ class SharedRates:
 
     async def _returned(self, permit: Permit, requests: int, tokens: int) -> None:
         with suppress(*_FAILED):
-            arguments = [permit.permit_id, requests, tokens]
+            per_minute = [_given(limit.tokens_per_minute) for limit in permit.limits]
+            arguments = [permit.permit_id, requests, tokens, *per_minute]
             await self._run(self._give_back(_keys(permit.limits), arguments))
 
     async def _run(self, script: Awaitable[Any]) -> Any:
@@ -275,7 +287,7 @@ def _standing(
 
 def _numbers(limits: Sequence[RateLimit]) -> list[int]:
     return [
-        _NONE if number is None else number
+        _given(number)
         for limit in limits
         for number in (
             limit.requests_per_minute,
@@ -283,3 +295,7 @@ def _numbers(limits: Sequence[RateLimit]) -> list[int]:
             limit.concurrent_requests,
         )
     ]
+
+
+def _given(number: int | None) -> int:
+    return _NONE if number is None else number
