@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 import msgspec
 from msgspec import Struct
 
+from gateway.admission.bounds import CHOICES
 from gateway.admission.sealing import sealed_in
 from gateway.configuration.settings import Limits
 from gateway.errors import (
@@ -50,6 +51,8 @@ NO_HEADERS: Mapping[str, str] = {}
 HEADER_CHARACTERS_MAX = 128
 PERCENT = 100
 NAMES_TOLD_MAX = 10
+_FOR_1H = (b'"1h"', b'"\\u0031h"', b'"1\\u0068"', b'"\\u0031\\u0068"')
+"""A long life in the cache, in every way that JSON can spell it."""
 
 
 Scope = frozenset[str] | None
@@ -222,6 +225,8 @@ def service_tier(asked: object, labels: Sequence[str]) -> str:
     for tier in (PRIORITY, BATCH):
         if f"tier:{tier}" in labels:
             entitled = tier
+    if not isinstance(asked, str):  # Not every dialect says what it may be.
+        return entitled
     if asked in {"flex", BATCH}:
         return BATCH
     if asked in {"default", "standard_only", STANDARD} and entitled == PRIORITY:
@@ -323,18 +328,22 @@ def _candidate(
     obliged = decision.obligations.output_tokens_cap
     if obliged is not None and obliged < cap:
         cap = obliged
-    choices = request.tree.get("n")
-    output_tokens = cap * choices if isinstance(choices, int) and choices > 1 else cap
     price = target.price
     is_1h_dearer = price.cache_write_1h_microusd_per_mtok > price.cache_write_microusd_per_mtok
-    writes_for_1h = is_1h_dearer and b'"1h"' in request.raw
+    writes_for_1h = is_1h_dearer and any(written in request.raw for written in _FOR_1H)
     most = max(request.input_tokens_most, input_tokens)
-    worst = worst_cost(price, most, output_tokens, writes_for_1h=writes_for_1h)
+    worst = worst_cost(price, most, cap * _answers_of(request), writes_for_1h=writes_for_1h)
     tier = request.tree.get("service_tier")
     if isinstance(tier, str):
         # What is asked for may cost more than the standard tier, and that is what is reserved.
         worst = -(-worst * max(price.percent_of(paid_tier(tier)), PERCENT) // PERCENT)
     return Candidate(target, cap, worst)
+
+
+def _answers_of(request: ChatRequest) -> int:
+    """How many answers are made, and so paid for: of `best_of` the caller sees but the best."""
+    counts = [request.tree.get(name) for name in CHOICES]
+    return max([1, *(count for count in counts if isinstance(count, int))])
 
 
 def _plan(

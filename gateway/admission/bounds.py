@@ -14,7 +14,7 @@ MEMBER_BYTES = 5
 """`"":1` and what separates it from the next."""
 
 _TURNS = ("messages", "input")
-_CHOICES = ("n", "best_of")
+CHOICES = ("n", "best_of")
 """How many answers are made; compatible servers know the second one."""
 _ATTACHED = frozenset(
     {
@@ -37,7 +37,7 @@ def check_bounds(request: ChatRequest, limits: Limits) -> None:
             _check_length(name, tree[name], limits.messages_max)
     if request.has_tools:
         _check_length("tools", tree.get("tools"), limits.tools_max)
-    for name in _CHOICES:
+    for name in CHOICES:
         choices = tree.get(name)
         if isinstance(choices, int) and choices > limits.choices_max:
             raise _too_many(name, limits.choices_max)

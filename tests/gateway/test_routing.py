@@ -18,15 +18,15 @@ from gateway.errors import (
     PolicyDenied,
 )
 from gateway.identity import accounts_of
-from gateway.routing import Ruling, TargetBoard, check_model, gather, rule
-from gateway.types import ChatRequest, Inspection, Principal, Target
+from gateway.routing import Ruling, TargetBoard, check_model, gather, rule, service_tier
+from gateway.types import Candidate, ChatRequest, Inspection, Principal, Target
 from policies.program import PolicyDocument
 from tests.gateway.providers.samples import make_target
 from tests.policies.worlds import document
 
 
 def target(name: str, **changes: object) -> Target:
-    return structs.replace(make_target(name), context_window_tokens=10_000, **changes)
+    return structs.replace(make_target(name), **{"context_window_tokens": 10_000, **changes})
 
 
 HOUSE = target("house", jurisdiction="in-house", in_house=True)
@@ -135,6 +135,121 @@ def test_a_candidate_never_answers_more_than_any_limit_and_costs_it_at_worst(
         assert 1 <= cap <= min(asked or cap, candidate.target.output_tokens_max)
         price = candidate.target.price.output_microusd_per_mtok
         assert candidate.worst_cost_microusd >= cap * choices * price // 10**6
+
+
+def candidate(asked: ChatRequest, *constraints: dict[str, object], **changes: object) -> Candidate:
+    """What one target may answer: a token in costs 1, one kept for an hour 2, a token out 5."""
+    board = TargetBoard({"house": target("house", **changes)}, {})
+    facts = gather(asked, PRINCIPAL, INSPECTION, None, THURSDAY_NOON_US, board)
+    return rule(document(*constraints), facts, asked, board, Limits()).plan.candidates[0]
+
+
+@pytest.mark.parametrize(("field", "answers"), [("n", 8), ("best_of", 8), ("best_of", 1)])
+def test_every_answer_that_is_made_is_reserved_for_also_those_nobody_gets_to_see(
+    field: str, answers: int
+) -> None:
+    one = candidate(request(max_tokens=100)).worst_cost_microusd
+    several = candidate(request(max_tokens=100, **{field: answers})).worst_cost_microusd
+
+    assert several - one in range((answers - 1) * 500, (answers - 1) * 500 + 50)
+
+
+def test_the_larger_of_both_counts_of_answers_is_reserved_for() -> None:
+    both = [request(max_tokens=100, n=n, best_of=12 - n) for n in (3, 9)]
+    costs = [candidate(asked).worst_cost_microusd for asked in both]
+
+    assert min(costs) >= 9 * 500
+    assert max(costs) < 10 * 500
+
+
+@pytest.mark.parametrize("spelling", ["1h", "\\u0031h", "1\\u0068", "\\u0031\\u0068", "5m"])
+def test_a_long_life_in_the_cache_is_reserved_for_however_json_spells_it(spelling: str) -> None:
+    text = '{"type": "text", "text": "' + "word " * 2000 + '", "cache_control": {"ttl": "%s"}}'
+    raw = '{"model": "auto", "max_tokens": 1, "messages": [{"role": "user", "content": [%s]}]}'
+    body = (raw % (text % spelling)).encode()
+    asked = DIALECTS["anthropic_messages"].decode_request(body, "req_1")
+
+    cost = candidate(asked).worst_cost_microusd
+
+    per_token = 1.25 if spelling == "5m" else 2.0
+    assert cost == pytest.approx(asked.input_tokens_most * per_token + 5, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("tier", "percent"),
+    [("priority", 250), ("fast", 250), ("flex", 100), ("batch", 100), ("scale", 100), (None, 100)],
+)
+def test_a_dearer_tier_is_reserved_for_and_a_cheaper_one_only_booked_when_it_served(
+    tier: str | None, percent: int
+) -> None:
+    price = structs.replace(HOUSE.price, priority_percent=250, flex_percent=50)
+    plain = candidate(request(max_tokens=100), price=price).worst_cost_microusd
+    asked = structs.replace(request(max_tokens=100), tree={"service_tier": tier})
+
+    assert candidate(asked, price=price).worst_cost_microusd == -(-plain * percent // 100)
+
+
+def test_what_input_takes_at_most_is_reserved_for_not_what_it_probably_takes() -> None:
+    asked = structs.replace(request(), input_tokens_estimate=10, input_tokens_most=5000)
+
+    assert candidate(asked).worst_cost_microusd >= 5000
+    fewer = structs.replace(asked, input_tokens_most=0, input_tokens_estimate=4000)
+    assert candidate(fewer).worst_cost_microusd >= 4000
+
+
+@pytest.mark.parametrize(
+    ("limits", "cap"), [((20, 100, 10_000), 20), ((200, 100, 10_000), 100), ((200, 100, 60), 50)]
+)
+def test_the_lowest_of_policy_model_and_window_caps_an_answer(
+    limits: tuple[int, int, int], cap: int
+) -> None:
+    obliged, model, window = limits
+    asked = structs.replace(request(max_tokens=500), input_tokens_estimate=10)
+    rule_of_policy: dict[str, object] = {"name": "short", "cap_output_tokens": obliged}
+
+    found = candidate(asked, rule_of_policy, output_tokens_max=model, context_window_tokens=window)
+
+    assert found.output_tokens_cap == cap
+
+
+def test_a_plan_carries_what_the_decision_obliges_to() -> None:
+    hedged = ({"name": "p", "order": ["cheapest"], "hedge_after_ms": 1500},)
+    doubted = ({"name": "p", "order": ["cheapest"], "cascade_above_percent": 40},)
+    silent = {"name": "quiet", "audit_content": "none"}
+
+    plain = ruled().plan
+    assert (plain.hedge_after_s, plain.cascade_above) == (None, None)
+    assert (plain.audit_content, plain.tenant, plain.data_class) == ("encrypted", "acme", "S0")
+    assert ruled(policy=document(preferences=hedged)).plan.hedge_after_s == 1.5
+    assert ruled(policy=document(preferences=doubted)).plan.cascade_above == 0.4
+    assert ruled(policy=document(silent)).plan.audit_content == "none"
+
+
+TIERS_OF_LABELS: list[tuple[object, tuple[str, ...], str]] = [
+    (None, (), "standard"),
+    (None, ("tier:priority",), "priority"),
+    (None, ("tier:batch",), "batch"),
+    (None, ("tier:priority", "tier:batch"), "batch"),
+    ("priority", (), "standard"),
+    ("priority", ("tier:batch",), "batch"),
+    ("priority", ("tier:priority",), "priority"),
+    ("flex", ("tier:priority",), "batch"),
+    ("batch", (), "batch"),
+    ("default", ("tier:priority",), "standard"),
+    ("standard_only", ("tier:priority",), "standard"),
+    ("standard", ("tier:priority",), "standard"),
+    ("auto", ("tier:priority",), "priority"),
+    ("default", ("tier:batch",), "batch"),
+    (["priority"], (), "standard"),
+    ({}, ("tier:batch",), "batch"),
+]
+
+
+@pytest.mark.parametrize(("asked", "labels", "tier"), TIERS_OF_LABELS)
+def test_anybody_may_ask_for_a_lower_tier_and_only_labelled_keys_have_the_highest(
+    asked: object, labels: tuple[str, ...], tier: str
+) -> None:
+    assert service_tier(asked, labels) == tier
 
 
 @pytest.mark.parametrize("model", ["auto", "house", "cloud"])

@@ -229,6 +229,27 @@ def test_a_long_request_after_a_short_one_is_measured_by_itself() -> None:
     assert decide(policy, short).effect == "allow"
 
 
+@pytest.mark.parametrize(
+    ("asked", "capability"),
+    [
+        ({"has_tools": True}, "tools"),
+        ({"has_images": True}, "images"),
+        ({"has_documents": True}, "documents"),
+        ({"stream": True}, "streaming"),
+        ({"dialect": "openai_completions"}, "completions"),
+    ],
+)
+def test_each_thing_that_is_asked_for_needs_its_own_ability(
+    asked: dict[str, object], capability: str
+) -> None:
+    every = frozenset({"tools", "images", "documents", "streaming", "completions"})
+    able = target("managed-mid", capabilities=frozenset({capability}))
+    lacking = target("in-house", capabilities=every - {capability})
+    decision = _decide(targets=(lacking, able), asked=asked)
+    assert decision.candidates == ("managed-mid",)
+    assert [each.reason for each in decision.excluded] == [f"it lacks {capability}"]
+
+
 def test_a_fitting_request_is_not_too_long() -> None:
     targets = _with("managed-mid", context_window_tokens=501)
     decision = _decide(targets=targets, model_requested="managed-mid", input_tokens_estimate=500)
@@ -302,6 +323,7 @@ def test_the_lowest_cap_wins() -> None:
     rules = [{"cap_output_tokens": cap, "cap_input_tokens": cap * 2} for cap in (900, 300, 600)]
     defaults = {"output_tokens_max": 500}
     decision = _decide(*rules, defaults=defaults, input_tokens_estimate=600)
+    assert decision.effect == "allow", "at the cap it still fits"
     assert decision.obligations.output_tokens_cap == 300
     assert decision.obligations.input_tokens_cap == 600
     assert _decide(defaults=defaults).obligations.output_tokens_cap == 500

@@ -42,6 +42,9 @@ def test_without_sealed_reasoning_or_its_vendor_nothing_changes() -> None:
     plain = decided(facts(""))
     assert plain.candidates[0] == "in-house"
     assert decided(facts("openai_responses")) == plain
+    dearest = {"order": ["frontier", "mid"]}
+    decision = decide(document(preferences=(dearest,)), facts(""))
+    assert decision.candidates[0] == "managed-frontier", "nobody is better for sealing nothing"
 
 
 def test_what_policy_closes_stays_closed() -> None:

@@ -51,6 +51,10 @@ def test_it_stays_only_where_it_may_and_the_price_is_known(change: dict[str, Any
     assert chosen(STAYS, 19_000, dear) == "managed-cheap"
 
 
+def test_it_stays_nowhere_when_the_preference_that_asks_for_it_does_not_match() -> None:
+    assert chosen({**STAYS, "when": "stream"}, 19_000) == "managed-cheap"
+
+
 def test_no_cache_opens_what_a_constraint_closed() -> None:
     closed: dict[str, object] = {"forbid": {"targets": ["managed-mid"]}}
     assert chosen(STAYS, 19_000, closed=closed) == "managed-cheap"
