@@ -202,8 +202,7 @@ class Usage(Struct, frozen=True):
     cache_write_tokens: int = 0
     cache_write_1h_tokens: int = 0
     reasoning_tokens: int = 0
-    estimated: bool = False
-    """True when the upstream sent no usage and we counted characters instead."""
+    estimated: bool = False  # The upstream sent no usage, so we counted characters instead.
     service_tier: str = ""
     """The tier that served it: `default`, `priority`, `flex`, `batch`; empty where none is said."""
 
@@ -213,8 +212,7 @@ class Attempt(Struct, frozen=True, omit_defaults=True):
 
     target: str
     status: int  # The upstream's over HTTP; 0 when none arrived.
-    error: str
-    """Code of our error tree; empty on success."""
+    error: str  # Code of our error tree; empty on success.
     duration_us: int
     first_byte_us: int
     cost_microusd: int = 0
@@ -272,6 +270,8 @@ class StreamEvent(Struct, frozen=True):
     """Whether the caller sees part of the answer in it: after that, no other target is tried."""
     is_closing: bool = False
     """Says why the answer stopped: held back until the terminal event shows that it is whole."""
+    settles: tuple[int, ...] | None = None
+    """Of several answers those it goes on with or ends; None where it may be the end of all."""
 
 
 class Completion(Struct, frozen=True):

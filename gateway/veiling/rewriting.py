@@ -94,12 +94,16 @@ class StreamRewriter:
         self._last: dict[tuple[str, int], StreamEvent] = {}
 
     def events(self, events: Iterable[StreamEvent]) -> list[StreamEvent]:
-        """The events rewritten; one that is complete comes after all that was held back."""
+        """The events rewritten; one that is complete comes after all that was held back.
+
+        Of several answers each is held back by itself: their pieces take turns, and what is cut
+        short at each turn is neither recognised nor put back.
+        """
         out: list[StreamEvent] = []
         for event in events:
             channels = {channel_of(d) for d in event.deltas if d.kind in CONTENT and d.text}
             if not _is_ping(event):
-                out += self._flushed(keep=frozenset(channels))
+                out += self._flushed(event, keep=channels)
             out.append(self._lifted(event))
         return out
 
@@ -143,19 +147,29 @@ class StreamRewriter:
                 lines[at] = _DATA + b" " + msgspec.json.encode(rewritten)
         return msgspec.structs.replace(event, raw=b"\n".join(lines))
 
-    def _flushed(self, keep: frozenset[tuple[str, int]]) -> list[StreamEvent]:
-        """What other channels held back, each as an event like their last one."""
+    def _flushed(self, before: StreamEvent, keep: set[tuple[str, int]]) -> list[StreamEvent]:
+        """What other channels held back of the answers that an event settles, like their last."""
         out = []
         for channel in [c for c in self._channels if c not in keep]:
+            event = self._last[channel]
+            if not _goes_on_with(before, event):
+                continue
             text = self._channels.pop(channel).flush()
-            event = self._last.pop(channel, None)
-            if not text or event is None:
+            del self._last[channel]
+            if not text:
                 continue
             old = next(d for d in event.deltas if channel_of(d) == channel and d.text)
             delta = msgspec.structs.replace(old, text=text)
             raw = _with_texts(event.raw, {old.text: text})
             out.append(msgspec.structs.replace(event, raw=raw, deltas=(delta,)))
         return out
+
+
+def _goes_on_with(event: StreamEvent, earlier: StreamEvent) -> bool:
+    """Whether an event says more of an answer that the earlier one spoke of, or ends it."""
+    if event.settles is None or earlier.settles is None:
+        return True
+    return not set(event.settles).isdisjoint(earlier.settles)
 
 
 def _is_ping(event: StreamEvent) -> bool:

@@ -34,7 +34,7 @@ class ChatStreamDecoder:
         self._started = False
         self._ended = False
         self._message_id = ""
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[tuple[int, int], _Call] = {}
         self._calls_count = 0
 
     def feed(self, data: bytes) -> list[StreamEvent]:
@@ -53,7 +53,7 @@ class ChatStreamDecoder:
 
     def _read(self, raw: bytes, name: bytes, data: bytes | None) -> StreamEvent:
         if data is None:
-            return StreamEvent(raw, ())
+            return StreamEvent(raw, (), settles=())
         if data == b"[DONE]":
             self._ended = True
             return StreamEvent(raw, (), is_terminal=True)
@@ -70,7 +70,8 @@ class ChatStreamDecoder:
             choice = choices[0]
             if choice.finish_reason is None and (text := _only_text(choice.delta)):
                 # One piece of text, which is what nearly every event of a stream is.
-                return StreamEvent(raw, (Delta("text", text, choice.index),), has_content=True)
+                delta = Delta("text", text, choice.index)
+                return StreamEvent(raw, (delta,), has_content=True, settles=(choice.index,))
         return self._chunk(raw, chunk, choices)
 
     def _chunk(self, raw: bytes, chunk: Chunk, choices: list[ChunkChoice]) -> StreamEvent:
@@ -80,23 +81,33 @@ class ChatStreamDecoder:
             self._message_id = chunk.id or ""
             deltas.append(Delta("start", message_id=self._message_id, model=chunk.model or ""))
         has_content = is_closing = False
+        settles: list[int] = []
         for choice in choices:
+            before = len(deltas)
             has_content |= self._choice(choice, deltas)
             is_closing |= choice.finish_reason is not None
+            if len(deltas) > before or choice.finish_reason is not None:
+                settles.append(choice.index)
         if (
             chunk.usage is not None
             and (usage := usage_of(chunk.usage, chunk.service_tier)) is not None
         ):
             deltas.append(Delta("usage", usage=usage))
-            only = not choices
             return StreamEvent(
                 raw,
                 tuple(deltas),
-                is_usage_only=only,
+                is_usage_only=not choices,
                 has_content=has_content,
                 is_closing=is_closing,
+                settles=tuple(settles) if choices else None,
             )
-        return StreamEvent(raw, tuple(deltas), has_content=has_content, is_closing=is_closing)
+        return StreamEvent(
+            raw,
+            tuple(deltas),
+            has_content=has_content,
+            is_closing=is_closing,
+            settles=tuple(settles),
+        )
 
     def _choice(self, choice: ChunkChoice, deltas: list[Delta]) -> bool:
         """Append what one choice says; whether the caller sees part of the answer in it."""
@@ -107,7 +118,7 @@ class ChatStreamDecoder:
                 deltas.append(Delta("text", piece.content, choice.index))
                 has_content = True
             if piece.tool_calls or piece.reasoning_content or piece.reasoning or piece.refusal:
-                self._rare(piece, deltas)
+                self._rare(piece, choice.index, deltas)
                 has_content = True
         if choice.finish_reason is not None and choice.index == 0:
             reason = STOP_REASONS.get(choice.finish_reason, "end")
@@ -119,15 +130,16 @@ class ChatStreamDecoder:
             deltas.append(Delta("stop", stop_reason=reason, stop_sequence=stop_sequence))
         return has_content
 
-    def _rare(self, piece: ReplyMessage, deltas: list[Delta]) -> None:
+    def _rare(self, piece: ReplyMessage, answer: int, deltas: list[Delta]) -> None:
         if reasoning := piece.reasoning_content or piece.reasoning:
-            deltas.append(Delta("thinking", reasoning))
+            deltas.append(Delta("thinking", reasoning, answer))
         if piece.refusal:
-            deltas.append(Delta("refusal", piece.refusal))
+            deltas.append(Delta("refusal", piece.refusal, answer))
         for position, call in enumerate(piece.tool_calls or ()):
-            self._tool_call(call, position if call.index is None else call.index, deltas)
+            slot = position if call.index is None else call.index
+            self._tool_call(call, (answer, slot), deltas)
 
-    def _tool_call(self, call: ReplyToolCall, slot: int, deltas: list[Delta]) -> None:
+    def _tool_call(self, call: ReplyToolCall, slot: tuple[int, int], deltas: list[Delta]) -> None:
         """Some upstreams number every call 0: a new id with a name is a new call."""
         known = self._calls.get(slot)
         name = call.function.name if call.function is not None else None

@@ -1,0 +1,129 @@
+"""Of several answers in one stream each is read by itself, however their pieces take turns."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.dialects.registry import DIALECTS
+from gateway.types import StreamEvent
+from gateway.veiling.rewriting import Lift
+from tests.gateway.veiling.test_output_scan import VALUES, in_pieces, output_scan
+from tests.gateway.veiling.test_veil import veil_of
+
+
+CARD, IBAN = VALUES["CREDIT_CARD"], VALUES["IBAN"]
+TEXTS = (f"It is {CARD} , he said.", f"Pay to {IBAN} please, and at once.")
+SHOWN = ("It is [REDACTED:CREDIT_CARD] , he said.", "Pay to [REDACTED:IBAN] please, and at once.")
+FIELDS = ("content", "reasoning_content", "refusal", "tool_calls")
+
+
+def delta(field: str, text: str) -> dict[str, Any]:
+    is_call = field == "tool_calls"
+    return {field: [{"index": 0, "function": {"arguments": text}}] if is_call else text}
+
+
+def chunk(*choices: dict[str, Any]) -> bytes:
+    body = {"id": "c", "object": "chat.completion.chunk", "model": "m", "choices": choices}
+    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+
+def opening(field: str) -> Iterable[bytes]:
+    if field == "tool_calls":
+        for answer in (0, 1):
+            call = {"index": 0, "id": f"call_{answer}", "function": {"name": f"f{answer}"}}
+            yield chunk({"index": answer, "delta": {"tool_calls": [call]}})
+
+
+def said(events: Iterable[StreamEvent], field: str) -> tuple[str, str]:
+    """What each answer says in the bytes of a stream."""
+    found = {0: "", 1: ""}
+    for event in events:
+        line = event.raw.partition(b"data:")[2].strip()
+        if not line or line == b"[DONE]":
+            continue
+        for choice in msgspec.json.decode(line)["choices"]:
+            piece = choice["delta"].get(field) or ""
+            if isinstance(piece, list):
+                piece = piece[0]["function"].get("arguments", "")
+            found[choice["index"]] += piece
+    return found[0], found[1]
+
+
+def lifted(lift: Lift, raw: Iterable[bytes]) -> list[StreamEvent]:
+    decoder = DIALECTS["openai_chat"].stream_decoder()
+    return [made for each in raw for event in decoder.feed(each) for made in lift.events([event])]
+
+
+def in_turns(
+    texts: tuple[str, str], field: str, turns: list[bool], cuts: list[int], empty: list[bool]
+) -> list[bytes]:
+    """Both texts in pieces that take turns, with chunks between that say nothing."""
+    left = [list(in_pieces(text, [cut for cut in cuts if cut < len(text)])) for text in texts]
+    chunks = [*opening(field)]
+    for turn, says_nothing in zip(turns, empty, strict=True):
+        answer = int(turn) if left[turn] else 1 - turn
+        if says_nothing:
+            chunks.append(chunk({"index": answer, "delta": {}, "finish_reason": None}))
+        if left[answer]:
+            chunks.append(chunk({"index": answer, "delta": delta(field, left[answer].pop(0))}))
+            if not left[answer]:
+                chunks.append(chunk({"index": answer, "delta": {}, "finish_reason": "stop"}))
+    for answer in (0, 1):
+        if left[answer]:
+            rest = delta(field, "".join(left[answer]))
+            chunks += [chunk({"index": answer, "delta": rest}), chunk()]
+            chunks.append(chunk({"index": answer, "delta": {}, "finish_reason": "stop"}))
+    return [*chunks, b"data: [DONE]\n\n"]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_what_is_masked_does_not_depend_on_whose_turn_it_is(
+    field: str, data: st.DataObject
+) -> None:
+    size = data.draw(st.integers(2, 40))
+    flags = st.lists(st.booleans(), min_size=size, max_size=size)
+    cuts = data.draw(st.lists(st.integers(1, 40), max_size=20))
+    raw = in_turns(TEXTS, field, data.draw(flags), cuts, data.draw(flags))
+    output = output_scan()
+
+    assert said(lifted(output.lifted(), raw), field) == SHOWN
+    assert output.found == {"CREDIT_CARD": 1, "IBAN": 1}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_letter_by_letter_in_turns_both_are_masked_and_both_get_their_values_back(
+    field: str,
+) -> None:
+    def every(one: str, other: str) -> list[bytes]:
+        turns, empty = [False, True] * 80, [True, False] * 80
+        return in_turns((one, other), field, turns, list(range(1, 80)), empty)
+
+    assert said(lifted(output_scan().lifted(), every(*TEXTS)), field) == SHOWN
+
+    veil = veil_of("openai_chat")
+    person = veil.names.replacements["Ingrid Halvorsen"]
+    both = lifted(veil.lifted(), every(f"Dear {person}, hello", f"To {person}: good morning"))
+    assert said(both, field) == (
+        "Dear Ingrid Halvorsen, hello",
+        "To Ingrid Halvorsen: good morning",
+    )
+
+
+def test_calls_in_two_answers_are_two_calls_though_both_are_their_answers_first() -> None:
+    raw = in_turns(
+        ('{"a": 1}', '{"b": 2}'), "tool_calls", [False, True] * 8, [2, 4, 6], [False] * 16
+    )
+    decoder = DIALECTS["openai_chat"].stream_decoder()
+    deltas = [piece for each in raw for event in decoder.feed(each) for piece in event.deltas]
+
+    for index, arguments in enumerate(('{"a": 1}', '{"b": 2}')):
+        mine = [each for each in deltas if each.index == index]
+        assert [each.name for each in mine if each.kind == "tool_start"] == [f"f{index}"]
+        pieces = [each.text for each in mine if each.kind == "tool_arguments"]
+        assert "".join(pieces) == arguments
