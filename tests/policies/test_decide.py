@@ -250,6 +250,31 @@ def test_each_thing_that_is_asked_for_needs_its_own_ability(
     assert [each.reason for each in decision.excluded] == [f"it lacks {capability}"]
 
 
+def test_a_short_request_after_a_long_one_is_measured_by_itself() -> None:
+    policy = document()
+    long = request(input_tokens_estimate=10**6)
+    assert decide(policy, long).refusal == "context_too_long"
+    assert decide(policy, msgspec.structs.replace(long, input_tokens_estimate=9)).effect == "allow"
+
+
+def test_a_request_of_middle_length_after_a_short_one_goes_only_where_it_fits() -> None:
+    policy = document()
+    targets = _with("managed-mid", context_window_tokens=1000)
+    short = msgspec.structs.replace(request(input_tokens_estimate=999), targets=targets)
+    assert "managed-mid" in decide(policy, short).candidates
+    middle = msgspec.structs.replace(short, input_tokens_estimate=1000)
+    assert "managed-mid" not in decide(policy, middle).candidates
+    assert "managed-mid" in decide(policy, short).candidates
+
+
+def test_answers_are_scanned_as_thoroughly_as_any_rule_asks() -> None:
+    count, mask = {"scan_output": "count"}, {"scan_output": "mask"}
+    assert _decide().obligations.scan_output is None
+    assert _decide(count, {"no_cache": True}).obligations.scan_output == "count"
+    for rules in ((count, mask), (mask, count), (mask,)):
+        assert _decide(*rules).obligations.scan_output == "mask"
+
+
 def test_a_fitting_request_is_not_too_long() -> None:
     targets = _with("managed-mid", context_window_tokens=501)
     decision = _decide(targets=targets, model_requested="managed-mid", input_tokens_estimate=500)
