@@ -77,6 +77,7 @@ class Event(StrEnum):
     CLOCK_JUMPED = "clock:jumped"
     AUDIT_CUT_OFF = "audit:cut_off"
     AUDIT_SEGMENT_DAMAGED = "audit:segment_damaged"
+    AUDIT_NOT_RECKONED = "audit:not_reckoned"
     RESPONSE_NOT_KEPT = "response:not_kept"
     BATCH_ENDED = "batch:ended"
     BATCH_STOPPED = "batch:stopped"

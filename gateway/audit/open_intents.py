@@ -74,12 +74,15 @@ class OpenIntents:
         """It is seen to."""
         self._refused.pop(request_id, None)
 
-    def adopt(self, lines: Mapping[str, OpenLine]) -> None:
-        """What earlier processes left open and is not closed yet; from now on it can be marked."""
+    def adopt(self, lines: Mapping[str, OpenLine], *, is_whole: bool = True) -> None:
+        """What earlier processes left open and is not closed yet.
+
+        From now on it can be marked, unless that is not all of it.
+        """
         for request_id, each in lines.items():
             detail = {"batch": each.batch, "line": str(each.line)}
             self._open[request_id] = (*each.spot, detail)
-        self._is_whole = True
+        self._is_whole |= is_whole
 
     def close(self, request_id: str) -> None:
         """Its outcome is durable; perhaps in another worker's log, or on the second device."""

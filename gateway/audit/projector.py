@@ -14,6 +14,7 @@ from gateway.audit.recent import RecentRecords
 from gateway.audit.segments import (
     SegmentReader,
     StoredRecord,
+    cause_of,
     declared_end,
     list_segments,
     list_workers,
@@ -90,7 +91,8 @@ class Projector:
         and then for what has come since.
 
         Raises:
-            ProjectionBroken: a worker's segments are damaged or do not fit the sink's position.
+            ProjectionBroken: a worker's segments are damaged, cannot be read at this moment, or do
+                not fit the sink's position.
         """
         async with self._moving:
             return await self._catch_up()
@@ -150,6 +152,9 @@ class Projector:
             raise ProjectionBroken(f"worker {worker} at {here}: {error}") from error
         except FileNotFoundError as error:
             reason = "a segment is missing"
+            raise ProjectionBroken(f"worker {worker} at {here}: {reason}") from error
+        except OSError as error:
+            reason = f"it cannot be read at this moment ({cause_of(error)})"
             raise ProjectionBroken(f"worker {worker} at {here}: {reason}") from error
 
     async def _store(

@@ -67,6 +67,9 @@ class Reckoned(Struct, frozen=True):
     requests: list[OpenIntent]
     lines: dict[str, OpenLine]
     """Lines of batches by request: some wait for a vendor for a day, and are not cut off."""
+    unread: tuple[int, ...] = ()
+    """Segments that cannot be read at this moment. What began in them or before is not in here:
+    it may have ended there."""
 
 
 def open_intents(folder: Path, below: int) -> Reckoned:
@@ -74,17 +77,25 @@ def open_intents(folder: Path, below: int) -> Reckoned:
 
     Reads what follows the place that the last process marked, or everything where there is no
     such mark. In memory are the places of what is open, however long the log is.
+
+    Raises:
+        OSError: the folder cannot be read.
     """
     begin, found = _marked(folder, below)
+    unread: list[int] = []
     for number in list_segments(folder):
         if begin[0] <= number < below:
-            with suppress(BadFrame, OSError, msgspec.MsgspecError):
-                _read(folder, number, begin[1] if number == begin[0] else 0, found)
-    return _looked_up(folder, found)
+            try:
+                with suppress(BadFrame, FileNotFoundError, msgspec.MsgspecError):
+                    _read(folder, number, begin[1] if number == begin[0] else 0, found)
+            except OSError:
+                unread.append(number)
+    known = {name: spot for name, spot in found.items() if spot[0] > max(unread, default=0)}
+    return _looked_up(folder, known, unread)
 
 
 def unread_bytes(folder: Path, below: int) -> int:
-    """How much `open_intents` would have to read."""
+    """How much `open_intents` would have to read; raises OSError where that cannot be told."""
     (segment, offset), _ = _marked(folder, below)
     length = -offset
     for number in list_segments(folder):
@@ -102,27 +113,34 @@ def _marked(folder: Path, below: int) -> tuple[Spot, dict[str, Spot]]:
     return (mark.segment, mark.offset_bytes), dict(mark.open)
 
 
-def read_intents(folder: Path, spots: Iterable[Spot]) -> Iterator[tuple[Spot, OpenIntent]]:
-    """Intents at these places of a worker's segments; what cannot be read is left out."""
+def read_intents(
+    folder: Path, spots: Iterable[Spot], away: dict[tuple[str, int], OSError]
+) -> Iterator[tuple[Spot, OpenIntent]]:
+    """Intents at these places of a worker's segments, without what is damaged or gone.
+
+    `away` takes what cannot be read at this moment.
+    """
     left = iter(spots)
     while some := list(islice(left, _READ_AT_ONCE)):
-        raw = read_entries(folder.parent, [(folder.name, *spot) for spot in some])
+        raw = read_entries(folder.parent, [(folder.name, *spot) for spot in some], away=away)
         for (_, segment, offset), entry in raw.items():
             with suppress(msgspec.MsgspecError):
                 intent = OpenIntent(decode_entry(entry).record, leaf_hash(entry).hex())
                 yield (segment, offset), intent
 
 
-def _looked_up(folder: Path, found: dict[str, Spot]) -> Reckoned:
-    reckoned = Reckoned([], {})
-    for spot, intent in read_intents(folder, found.values()):
+def _looked_up(folder: Path, found: dict[str, Spot], unread: list[int]) -> Reckoned:
+    requests: list[OpenIntent] = []
+    lines: dict[str, OpenLine] = {}
+    away: dict[tuple[str, int], OSError] = {}
+    for spot, intent in read_intents(folder, found.values(), away):
         detail = intent.record.detail
         if "batch" in detail:
             line = OpenLine(spot, detail["batch"], int(detail.get("line", "0")))
-            reckoned.lines[intent.record.request_id] = line
+            lines[intent.record.request_id] = line
         else:
-            reckoned.requests.append(intent)
-    return reckoned
+            requests.append(intent)
+    return Reckoned(requests, lines, tuple(sorted({*unread, *(number for _, number in away)})))
 
 
 def _is_inside(folder: Path, mark: OpenMark, below: int) -> bool:

@@ -177,27 +177,40 @@ class SegmentReader:
 
 
 def read_entries(
-    directory: Path, places: Iterable[Place], *, strict: bool = False
+    directory: Path,
+    places: Iterable[Place],
+    *,
+    strict: bool = False,
+    away: dict[tuple[str, int], OSError] | None = None,
 ) -> dict[Place, bytes]:
     """The JSON of records by their places, each segment opened once.
 
     What is missing or damaged is left out: one bad record must not hide the others. So is what
-    cannot be read at this moment, unless it must not pass for lost: with `strict` that is OSError.
+    cannot be read at this moment, unless it must not pass for lost: with `strict` that is OSError;
+    `away` takes it by worker and segment, and the others are read.
     """
-    passing = (FileNotFoundError,) if strict else (OSError,)
     entries: dict[Place, bytes] = {}
     by_segment: dict[tuple[str, int], list[int]] = {}
     for worker, segment, offset in places:
         by_segment.setdefault((worker, segment), []).append(offset)
     for (worker, segment), offsets in by_segment.items():
-        with (
-            suppress(BadFrame, *passing),
-            SegmentReader(segment_path(directory / worker, segment)) as reader,
-        ):
-            for offset in sorted(offsets):
-                with suppress(BadFrame):
-                    entries[worker, segment, offset] = reader.record_at(offset).raw
+        path = segment_path(directory / worker, segment)
+        try:
+            with suppress(BadFrame, FileNotFoundError), SegmentReader(path) as reader:
+                for offset in sorted(offsets):
+                    with suppress(BadFrame):
+                        entries[worker, segment, offset] = reader.record_at(offset).raw
+        except OSError as error:
+            if strict:
+                raise
+            if away is not None:
+                away[worker, segment] = error
     return entries
+
+
+def cause_of(error: OSError) -> str:
+    """Why a file cannot be read at this moment, without its path."""
+    return error.strerror or type(error).__name__
 
 
 def declared_end(folder: Path, number: int) -> int | None:

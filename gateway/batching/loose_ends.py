@@ -66,13 +66,14 @@ class LooseEnds:
         into its log is in the database only a moment later.
 
         Raises:
-            AuditUnavailable, NotReady: some are still to be ended.
+            AuditUnavailable, NotReady, OSError: some are still to be ended.
         """
         opened = self._intents.lines()
         loose = await self._loose(opened)
         due = {name: why for name, why in loose.items() if self._suspects.get(name) == why}
         self._suspects = loose
-        found = await asyncio.to_thread(self._read, [opened[name] for name in due])
+        away: dict[tuple[str, int], OSError] = {}
+        found = await asyncio.to_thread(self._read, [opened[name] for name in due], away)
         ended = 0
         for intent in found:
             request_id, organisation = intent.record.request_id, intent.record.organisation
@@ -83,10 +84,15 @@ class LooseEnds:
             self._intents.close(request_id)
         if ended:
             self._log.warning(Event.AUDIT_CUT_OFF, worker=self._folder.name, count=ended)
+        for error in away.values():
+            raise error
         return ended
 
-    def _read(self, lines: list[OpenLine]) -> list[OpenIntent]:
-        return [intent for _, intent in read_intents(self._folder, [each.spot for each in lines])]
+    def _read(
+        self, lines: list[OpenLine], away: dict[tuple[str, int], OSError]
+    ) -> list[OpenIntent]:
+        spots = [each.spot for each in lines]
+        return [intent for _, intent in read_intents(self._folder, spots, away)]
 
     async def _loose(self, opened: Mapping[str, OpenLine]) -> dict[str, str]:
         """Requests whose line is gone, or goes on without them; and why."""

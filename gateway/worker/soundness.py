@@ -37,7 +37,7 @@ class Soundness:
     def problems(self) -> tuple[str, ...]:
         """What people who look after an installation should know of this worker."""
         reports = "" if self._ledger.is_reporting else "What was spent cannot be reported."
-        return tuple(filter(None, (self.audit_reason(), reports)))
+        return tuple(filter(None, (self.audit_reason(), reports, *self._integration.not_reckoned)))
 
     async def report(self) -> None:
         """Once a second: tend the audit log, and tell metrics and log how both are."""

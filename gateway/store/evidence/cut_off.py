@@ -1,17 +1,27 @@
 """Ends what earlier runs of a worker left open: before it serves, or while it does.
 
 Each is ended once: what has an outcome in the database is left alone, and an outcome whose writing
-was not seen to end is waited for before it would be written again.
+was not seen to end is waited for before it would be written again. A segment that cannot be read
+holds no start up: what it may hold is looked for again while the worker serves, ever less often.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from gateway.audit.disk import Disk
-from gateway.audit.open_intents import OpenLine, keep_mark
-from gateway.audit.reckoning import OpenIntent, closing, open_intents, refused, unread_bytes
+from gateway.audit.open_intents import keep_mark
+from gateway.audit.projector import ProjectionBroken
+from gateway.audit.reckoning import (
+    OpenIntent,
+    Reckoned,
+    closing,
+    open_intents,
+    refused,
+    unread_bytes,
+)
+from gateway.audit.segments import cause_of
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.errors import AuditUnavailable
@@ -22,6 +32,10 @@ from gateway.telemetry import Event, logger
 
 READ_FIRST_BYTES: Final = 64 * 1024 * 1024
 """A longer log is searched while the worker serves: the disk gives so much in about a second."""
+AGAIN_S: Final = 20.0
+AGAIN_MAX_S: Final = 900.0
+"""So long after a look at segments that cannot be read is the next one; twice as long each time."""
+_NAMED_MAX: Final = 5
 
 
 class CutOff:
@@ -48,6 +62,9 @@ class CutOff:
         self._below = 0
         """The first segment of this run; 0 when all before it is done."""
         self._carried: list[OpenIntent] = []
+        self.problem = ""
+        """Why not all is known that a crash cut off; empty where it is."""
+        self._again_s = self._pause_s = 0.0
         self._failed_s = 0.0
         """When the log last refused an outcome, which it may have written all the same."""
 
@@ -59,7 +76,11 @@ class CutOff:
         self._below = self._log.position[0]
         # What is open there now is of an earlier run; later it need not be.
         self._carried = await open_in_second(self._second, self._sink, self._worker)
-        length = await asyncio.to_thread(unread_bytes, self._folder, self._below)
+        try:
+            length = await asyncio.to_thread(unread_bytes, self._folder, self._below)
+        except OSError as error:
+            self._put_off(cause_of(error))
+            return
         if is_current and length <= READ_FIRST_BYTES:
             await self._end_all()
 
@@ -69,11 +90,14 @@ class CutOff:
         Raises:
             OSError: it could not be kept, and is to be done again.
             AuditUnavailable: a refused request could not be ended.
-            ProjectionBroken: what is open cannot be known yet.
+            ProjectionBroken: whether a refused request went on cannot be known yet.
         """
-        if self._below:
-            await self._catch_up()
-            await self._end_all()
+        if self._below and self._clock.monotonic_s() >= self._again_s:
+            try:
+                await self._catch_up()
+                await self._end_all()
+            except ProjectionBroken as error:
+                self._put_off(str(error))
         if self._log.open.refused():
             await self._catch_up()
             await self._end_refused()
@@ -102,7 +126,11 @@ class CutOff:
         """Write the outcomes that are missing, those of lines of batches apart."""
         if self._may_be_written():
             return
-        left = await asyncio.to_thread(open_intents, self._folder, self._below)
+        try:
+            left = await asyncio.to_thread(open_intents, self._folder, self._below)
+        except OSError as error:
+            self._put_off(cause_of(error))
+            return
         # A disk that hung may have kept an intent that the database then took as well.
         found = {each.record.request_id: each for each in (*self._carried, *left.requests)}
         cut_off = [each for each in found.values() if await is_open(self._sink, each)]
@@ -114,14 +142,23 @@ class CutOff:
             event = Event.AUDIT_WRITE_FAILED
             logger().error(event, worker=self._worker, reason=error.message)
             return
-        self._adopt(left.lines)
+        self._adopt(left)
         if cut_off:
             logger().warning(Event.AUDIT_CUT_OFF, worker=self._worker, count=len(cut_off))
             await self._catch_up()
 
-    def _adopt(self, lines: dict[str, OpenLine]) -> None:
-        self._log.open.adopt(lines)
-        self._below = 0
+    def _adopt(self, left: Reckoned) -> None:
+        self._log.open.adopt(left.lines, is_whole=not left.unread)
+        if left.unread:
+            self._put_off(in_words(left.unread))
+        else:
+            self._below, self.problem = 0, ""
+
+    def _put_off(self, reason: str) -> None:
+        """Look again later: what is unknown is neither ended nor forgotten."""
+        self._pause_s = min(max(self._pause_s * 2, AGAIN_S), AGAIN_MAX_S)
+        self._again_s = self._clock.monotonic_s() + self._pause_s
+        self.problem = not_reckoned(self._worker, reason)
 
     def _may_be_written(self) -> bool:
         """Whether the log is still busy with what it was given before it refused something."""
@@ -129,6 +166,21 @@ class CutOff:
             return False
         begun_s = asyncio.get_running_loop().time() - self._log.stats().oldest_pending_s
         return begun_s <= self._failed_s
+
+
+def in_words(segments: Sequence[int]) -> str:
+    """Which segments cannot be read, or where they end."""
+    more = f" and {len(segments) - _NAMED_MAX} more" if len(segments) > _NAMED_MAX else ""
+    return f"segments {', '.join(map(str, segments[:_NAMED_MAX]))}{more}"
+
+
+def not_reckoned(worker: str, reason: str) -> str:
+    """Say, also in the log, that requests may have no outcome yet."""
+    logger().warning(Event.AUDIT_NOT_RECKONED, worker=worker, reason=reason)
+    return (
+        f"What a crash of worker {worker} cut off is not all known: its log cannot be read"
+        f" at this moment ({reason})."
+    )
 
 
 async def is_open(sink: DatabaseAuditSink, intent: OpenIntent) -> bool:

@@ -24,7 +24,7 @@ from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.errors import AuditUnavailable
 from gateway.ports import AuditLog
-from gateway.store.evidence.cut_off import is_open, open_in_second
+from gateway.store.evidence.cut_off import in_words, is_open, not_reckoned, open_in_second
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.workers import WorkerTable
@@ -57,6 +57,8 @@ class _Left(Struct, frozen=True):
     place: _Place
     intents: OpenIntents
     ends: LineEnds | None
+    unread: tuple[int, ...] = ()
+    """Segments that cannot be read at this moment: it is looked at again."""
 
 
 class GoneWorkers:
@@ -96,6 +98,12 @@ class GoneWorkers:
         """Whether something was, under that lock: the database has to know of it first."""
         self._failed_s = 0.0
         """When our log last refused one, which it may have written all the same."""
+        self._problems: dict[str, str] = {}
+
+    @property
+    def problem(self) -> str:
+        """Of whom not all is known that was cut off, and why; empty where it is."""
+        return " ".join(self._problems[worker] for worker in sorted(self._problems))
 
     async def tend(self) -> int:
         """End what is open of workers that are gone; how many requests that were.
@@ -107,16 +115,28 @@ class GoneWorkers:
         ended = 0
         known = {each.worker: each.seen_us for each in await self._workers.all()}
         positions = await self._sink.positions()
+        failed: OSError | None = None
         for worker in await asyncio.to_thread(list_workers, self._directory):
-            here = await asyncio.to_thread(_end_of, self._directory / worker)
-            if worker == self._log.worker or here is None or self._seen.get(worker) == here[:2]:
+            # Whoever retired one ended what was known of it.
+            if worker == self._log.worker or positions.get(worker) == RETIRED:
                 continue
-            if positions.get(worker) == RETIRED:
-                continue  # Whoever retired it ended what was known of it.
-            last_us = max(known.get(worker, 0), here[2])
-            if self._clock.utc_us() - last_us > GONE_AFTER_S * 1e6:
-                ended += await self._end(worker)
+            try:
+                ended += await self._look_at(worker, known.get(worker, 0))
+            except OSError as error:
+                # It holds the others up only while outcomes under its lock are not known.
+                failed = failed or error
+                if self._held:
+                    break
+        if failed is not None:
+            raise failed
         return ended
+
+    async def _look_at(self, worker: str, heard_us: int) -> int:
+        here = await asyncio.to_thread(_end_of, self._directory / worker)
+        if here is None or self._seen.get(worker) == here[:2]:
+            return 0
+        silent_us = self._clock.utc_us() - max(heard_us, here[2])
+        return await self._end(worker) if silent_us > GONE_AFTER_S * 1e6 else 0
 
     async def close(self) -> None:
         """Give back every lock; whoever starts next reads what is in our log."""
@@ -138,6 +158,7 @@ class GoneWorkers:
             descriptor = await asyncio.to_thread(Disk().lock, folder / LOCK_NAME)
         except BlockingIOError:
             self._left.pop(worker, None)
+            self._problems.pop(worker, None)
             return 0  # It lives, whatever it says or does not say.
         self._held[worker], self._has_written = descriptor, False
         try:
@@ -151,8 +172,8 @@ class GoneWorkers:
         here = (await asyncio.to_thread(_end_of, folder) or _NOWHERE)[:2]
         await self._catch_up()
         left, ended = self._left.get(worker), 0
-        if left is None or left.place != here:
-            cut_off, left = await self._found(worker, here)
+        if left is None or left.place != here or left.unread:
+            cut_off, left = await self._found(worker, here, left)
             now_us, ended = self._clock.utc_us(), len(cut_off)
             await asyncio.gather(*(self.append(closing(each, now_us, GONE)) for each in cut_off))
             self._left[worker] = left
@@ -162,23 +183,34 @@ class GoneWorkers:
         if ended:
             await self._catch_up()
         await self.close()
-        if left.ends is None or not len(left.intents):
+        if not left.unread and (left.ends is None or not len(left.intents)):
             del self._left[worker]
             self._seen[worker] = here
         return ended
 
-    async def _found(self, worker: str, here: _Place) -> tuple[list[OpenIntent], _Left]:
-        """Open requests of a worker whose lock is held, and its lines, to be looked after."""
+    async def _found(
+        self, worker: str, here: _Place, before: _Left | None
+    ) -> tuple[list[OpenIntent], _Left]:
+        """Open requests of a worker whose lock is held, and its lines, to be looked after.
+
+        `before` is what was found when not all could be read.
+        """
         folder = self._directory / worker
         reckoned = await asyncio.to_thread(open_intents, folder, _ALL)
-        intents = OpenIntents()
+        self._problems.pop(worker, None)
+        if reckoned.unread:
+            self._problems[worker] = not_reckoned(worker, in_words(reckoned.unread))
+        if before is None or before.place != here or before.ends is None:
+            before = None
+        intents = before.intents if before is not None else OpenIntents()
         intents.adopt(reckoned.lines)
-        makes = self._lines if reckoned.lines else None
-        ends = makes(intents, folder, self) if makes is not None else None
+        ends = before.ends if before is not None else None
+        if ends is None and reckoned.lines and self._lines is not None:
+            ends = self._lines(intents, folder, self)
         carried = await open_in_second(self._second, self._sink, worker)
         found = {each.record.request_id: each for each in (*carried, *reckoned.requests)}
         cut_off = [each for each in found.values() if await is_open(self._sink, each)]
-        return cut_off, _Left(here, intents, ends)
+        return cut_off, _Left(here, intents, ends, reckoned.unread)
 
     async def _let_go(self) -> None:
         """Give back a lock that was kept, when all that was written under it is known."""

@@ -96,6 +96,12 @@ class Integration:
         return self._integrator.problem if self._integrator else ""
 
     @property
+    def not_reckoned(self) -> tuple[str, ...]:
+        """Of what crashes cut off, why it is not all known yet; empty while it is."""
+        parts = (part.problem for part in (self._cut_off, self._gone) if part is not None)
+        return tuple(filter(None, parts))
+
+    @property
     def is_retired(self) -> bool:
         """Whether somebody retired this worker's name: nobody reads what it writes any more."""
         return self.projector.is_retired

@@ -1,5 +1,7 @@
 """What a crash left without an outcome is found in the last segments, and nothing else is."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -59,6 +61,55 @@ async def test_a_damaged_segment_hides_no_other(tmp_path: Path) -> None:
     left = found(tmp_path, below)
     assert {"req_1", "req_12"} <= set(left)
     assert len(left) < 12
+
+
+@contextmanager
+def away(segment: Path) -> Iterator[None]:
+    """A segment that cannot be read at this moment: neither gone nor damaged."""
+    aside = segment.rename(segment.with_name("aside"))
+    segment.mkdir()
+    yield
+    segment.rmdir()
+    aside.rename(segment)
+
+
+async def test_of_what_began_before_a_segment_that_cannot_be_read_nothing_is_told_yet(
+    tmp_path: Path,
+) -> None:
+    """It may have ended there: what is unknown is not taken for open, nor for ended."""
+    below = await written(tmp_path, 30, {1, 4, 7, 8, 12, 25})
+    folder = tmp_path / "w0"
+    everything = found(tmp_path, below)
+    with away(segment_path(folder, 3)):
+        left = open_intents(folder, below)
+    certain = sorted(int(each.record.request_id.removeprefix("req_")) for each in left.requests)
+    assert left.unread == (2, 3), "where the one before ends is not known either"
+    numbers = sorted(int(name.removeprefix("req_")) for name in everything)
+    assert 1 < len(certain) < len(numbers)
+    assert certain == [number for number in numbers if number >= certain[0]]
+    assert found(tmp_path, below) == everything
+    assert open_intents(folder, below).unread == ()
+    # What is gone for good is waited for by nobody.
+    segment_path(folder, 3).unlink()
+    assert open_intents(folder, below).unread == ()
+
+
+async def test_an_intent_that_is_marked_and_cannot_be_read_is_waited_for(tmp_path: Path) -> None:
+    async with running(tmp_path, limits=SHORT) as log:
+        log.open.adopt({})
+        await log.append(record(1))
+        for number in range(2, 20):
+            receipt = await log.append(record(number), b"content")
+            await log.append(record(number, "outcome", receipt.leaf_hash))
+        mark(log, tmp_path)
+        await log.append(record(20))
+        below = log.position[0] + 1
+    folder = tmp_path / "w0"
+    with away(segment_path(folder, 1)):
+        left = open_intents(folder, below)
+        assert [each.record.request_id for each in left.requests] == ["req_20"]
+        assert left.unread == (1,)
+    assert found(tmp_path, below) == ["req_1", "req_20"]
 
 
 def mark(log: SegmentedAuditLog, folder: Path) -> None:

@@ -8,21 +8,22 @@ import msgspec
 import pytest
 
 from gateway.audit.open_intents import OPEN_NAME
-from gateway.audit.projector import Projector
+from gateway.audit.projector import ProjectionBroken, Projector
 from gateway.audit.reckoning import CRASHED
 from gateway.audit.segments import list_segments, segment_path
 from gateway.audit.verify import verify_directory
 from gateway.audit.writer import SegmentedAuditLog
-from gateway.clock import SystemClock
+from gateway.clock import Clock, StoppedClock, SystemClock
 from gateway.errors import AuditUnavailable
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence import cut_off
-from gateway.store.evidence.cut_off import CutOff
+from gateway.store.evidence.cut_off import AGAIN_S, CutOff
 from gateway.store.evidence.second_device import DatabaseDevice
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.types import AuditRecord
 from tests.gateway.audit.samples import KEYS, LIMITS, journeys, record, running, until
+from tests.gateway.audit.test_reckoning import away
 from tests.gateway.store.evidence.test_second_device import HASTY, StuckDisk, two_devices
 
 
@@ -38,19 +39,27 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 @asynccontextmanager
 async def started(
-    folder: Path, database: Database, log: SegmentedAuditLog
+    folder: Path, database: Database, log: SegmentedAuditLog, clock: Clock | None = None
 ) -> AsyncIterator[CutOff]:
     sink = DatabaseAuditSink(database, folder)
     projector = Projector(folder, sink, durable=lambda: {log.worker: log.position})
-    parts = CutOff(
-        *(folder, log, sink, SecondContents(database)),
-        clock=SystemClock(),
-        catch_up=projector.catch_up,
-    )
+    parts = parts_of(folder, database, log, clock)
     await projector.catch_up()
     await parts.open()
     yield parts
     await projector.catch_up()
+
+
+def parts_of(
+    folder: Path, database: Database, log: SegmentedAuditLog, clock: Clock | None = None
+) -> CutOff:
+    sink = DatabaseAuditSink(database, folder)
+    projector = Projector(folder, sink, durable=lambda: {log.worker: log.position})
+    return CutOff(
+        *(folder, log, sink, SecondContents(database)),
+        clock=clock or SystemClock(),
+        catch_up=projector.catch_up,
+    )
 
 
 async def crashed(folder: Path, database: Database) -> list[AuditRecord]:
@@ -98,6 +107,64 @@ async def test_a_long_one_while_it_serves_and_nothing_of_this_run_is_touched(
     async with running(tmp_path) as log, started(tmp_path, database, log):
         # What was kept says where to begin, so that this start is short again.
         assert await ids(tmp_path, database) == ["req_4", "req_6"]
+
+
+async def test_a_segment_that_cannot_be_read_holds_no_start_up_and_is_looked_at_again(
+    tmp_path: Path, database: Database
+) -> None:
+    """Before its outcomes are known nothing is marked: the next start would begin behind it."""
+    clock, folder = StoppedClock(), tmp_path / "w0"
+    for number in (1, 2, 3):
+        async with running(tmp_path) as log:
+            await log.append(record(number))
+            if number == 3:
+                await log.append(record(1, "outcome"))
+    async with running(tmp_path) as log:
+        await Projector(tmp_path, DatabaseAuditSink(database, tmp_path)).catch_up()
+        with away(segment_path(folder, 2)):
+            async with started(tmp_path, database, log, clock) as parts:
+                assert await ids(tmp_path, database) == ["req_3"]
+                assert "worker w0 cut off is not all known" in parts.problem
+                assert "(segments 1, 2)" in parts.problem
+                clock.advance(AGAIN_S - 1)
+                await parts.tend()
+                assert not (folder / OPEN_NAME).exists()
+                clock.advance(1)
+                await parts.tend()
+        clock.advance(2 * AGAIN_S - 1)
+        await parts.tend()
+        assert parts.problem, "it is looked at ever less often"
+        clock.advance(1)
+        for _ in range(2):
+            await parts.tend()
+        assert (parts.problem, (folder / OPEN_NAME).exists()) == ("", True)
+        await parts.tend()
+        assert await ids(tmp_path, database) == ["req_2", "req_3"]
+
+
+async def test_a_log_whose_projection_is_broken_holds_no_start_up_either(
+    tmp_path: Path, database: Database
+) -> None:
+    """Of a worker beside: its log may say how one of ours ended."""
+    clock = StoppedClock()
+    async with running(tmp_path) as log:
+        await log.append(record(1))
+    async with running(tmp_path, "w1") as log:
+        await log.append(record(2))
+    async with running(tmp_path) as log:
+        projector = Projector(tmp_path, DatabaseAuditSink(database, tmp_path))
+        parts = parts_of(tmp_path, database, log, clock)
+        with away(segment_path(tmp_path / "w1", 1)):
+            with pytest.raises(ProjectionBroken, match="cannot be read at this moment"):
+                await projector.catch_up()
+            await parts.open(is_current=False)
+            await parts.tend()
+            assert "worker w1 at" in parts.problem
+        clock.advance(AGAIN_S)
+        await parts.tend()
+        assert parts.problem == ""
+        await projector.catch_up()
+        assert await ids(tmp_path, database) == ["req_1"]
 
 
 async def test_an_outcome_that_was_refused_but_written_is_not_written_again(

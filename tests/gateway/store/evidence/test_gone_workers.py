@@ -11,6 +11,7 @@ import pytest
 
 from gateway.audit.projector import Projector
 from gateway.audit.reckoning import GONE
+from gateway.audit.segments import segment_path
 from gateway.audit.verify import verify_directory
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock
@@ -25,6 +26,7 @@ from gateway.store.evidence.unended import UnendedReader
 from gateway.store.workers import WorkerTable
 from gateway.types import AuditRecord
 from tests.gateway.audit.samples import KEYS, LIMITS, journeys, make_log, record, running
+from tests.gateway.audit.test_reckoning import away
 from tests.gateway.store.evidence.test_cut_off import started
 from tests.gateway.store.evidence.test_second_device import HASTY, StuckDisk
 
@@ -66,13 +68,14 @@ def looking(
     )
 
 
-async def left_open(folder: Path, worker: str = "w2") -> None:
+async def left_open(folder: Path, worker: str = "w2", first: int = 1) -> None:
     """It answered two requests, and then ended for good in the middle of two, and of a line."""
     async with running(folder, worker) as log:
-        await journeys(log, 1, 2)
-        for number in (3, 4):
+        await journeys(log, first, 2)
+        for number in (first + 2, first + 3):
             await log.append(msgspec.structs.replace(record(number), reserved_microusd=77))
-        await log.append(msgspec.structs.replace(record(5), detail={"batch": "b", "line": "7"}))
+        line = msgspec.structs.replace(record(first + 4), detail={"batch": "b", "line": "7"})
+        await log.append(line)
 
 
 def aged(folder: Path, worker: str = "w2", seconds: float = GONE_AFTER_S + 60) -> None:
@@ -239,3 +242,39 @@ async def test_what_nobody_can_end_is_counted_while_its_worker_is_remembered(
         aged(tmp_path)
         await looking(tmp_path, database, log).tend()
         assert await reader.read() == []
+
+
+async def test_one_whose_segment_cannot_be_read_is_looked_at_until_it_can_and_holds_up_nobody(
+    tmp_path: Path, database: Database
+) -> None:
+    await left_open(tmp_path, "w2")
+    async with running(tmp_path, "w2") as log:
+        await log.append(record(6))
+    await left_open(tmp_path, "w3", 11)
+    for worker in ("w2", "w3"):
+        aged(tmp_path, worker)
+    async with running(tmp_path, "w1") as log:
+        await Losing(tmp_path, database, log).catch_up()
+        look = looking(tmp_path, database, log)
+        with away(segment_path(tmp_path / "w2", 1)):
+            aged(tmp_path, "w2")
+            assert await look.tend() == 3
+            assert "worker w2 cut off is not all known" in look.problem
+            assert "w3" not in look.problem
+            assert await look.tend() == 0
+            # Now not even where it ends can be told: that, too, holds up nobody.
+            await left_open(tmp_path, "w4", 21)
+            aged(tmp_path, "w4")
+            last = segment_path(tmp_path / "w2", 2)
+            aside = last.rename(last.with_name("aside of the last"))
+            last.symlink_to(last.name)
+            with pytest.raises(OSError, match="symbolic links"):
+                await look.tend()
+            last.unlink()
+            aside.rename(last)
+        aged(tmp_path, "w2")
+        assert await look.tend() == 2
+        assert look.problem == ""
+        assert await look.tend() == 0
+        ended = [3, 4, 6, 13, 14, 23, 24]
+        assert await ids(tmp_path, database) == sorted(f"req_{number}" for number in ended)

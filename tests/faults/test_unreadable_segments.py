@@ -1,0 +1,95 @@
+"""A segment that cannot be read when a killed worker starts again: it serves, and knows it later.
+
+What was set aside counts as spent meanwhile and afterwards, once; the outcome comes when the
+segment can be read.
+"""
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from gateway.audit.reckoning import CRASHED
+from gateway.audit.segments import segment_path
+from gateway.configuration.reading import load_settings
+from gateway.oversight.workers import standing
+from gateway.store.workers import WorkerTable
+from gateway.types import AuditRecord
+from tests.faults.envelopes import PATHS, ask
+from tests.faults.test_killed_while_parked import ACCOUNTS, Books
+from tests.faults.test_kills import configured, free_port, issued, serving
+from tests.faults.test_native_batches import records_in
+from tests.gateway.audit.samples import running
+from tests.gateway.audit.test_reckoning import away
+from tests.running_gateway import BRISK_PROCESS, CLAUDE_TARGET, Upstreams
+from tests.upstreams import Answer
+
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+LOOKS_OFTEN = f"""{BRISK_PROCESS}
+gateway.rhythm.OPEN_INTENTS_S = 0.2
+import gateway.store.evidence.cut_off as cut_off
+cut_off.AGAIN_S = cut_off.AGAIN_MAX_S = 0.2
+"""
+
+
+async def killed_in_the_middle(config: Path, url: str, key: str, upstreams: Upstreams) -> None:
+    """While an upstream has a request, whose intent the database knows."""
+    upstreams.anthropic.answer(Answer(hold=asyncio.Event()))
+    body = ask("openai", model=CLAUDE_TARGET)
+    headers = {"authorization": f"Bearer {key}"}
+    async with serving(config, url, LOOKS_OFTEN) as process, aiohttp.ClientSession() as http:
+        asked = asyncio.create_task(http.post(url + PATHS["openai"], json=body, headers=headers))
+        while not upstreams.anthropic.calls:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.5)
+        process.kill()
+        await process.wait()
+        with pytest.raises(aiohttp.ClientError):
+            await asked
+
+
+async def problems(books: Books) -> tuple[str, ...]:
+    (report,) = await WorkerTable(books.database).all()
+    assert (standing(report, report.seen_us) == "refusing") == bool(report.problems)
+    return report.problems
+
+
+async def outcomes(folder: Path) -> list[AuditRecord]:
+    return [each for each in await records_in(folder) if each.stage == "outcome"]
+
+
+async def test_a_cut_off_request_gets_its_outcome_when_it_can_be_read_and_is_paid_once(
+    tmp_path: Path, database_url: str, own_upstreams: Upstreams
+) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    config = await configured(tmp_path, database_url, own_upstreams, port)
+    settings = load_settings(config)
+    books, folder = Books(settings), settings.path(settings.audit.directory)
+    await books.limit()
+    await killed_in_the_middle(config, url, await issued(settings), own_upstreams)
+    leased = {name: row.leased_microusd for name, row in (await books.budgets()).items()}
+    async with running(folder):
+        pass  # One more segment: the end of the log can be told without the first.
+    with away(segment_path(folder / "w0", 1)):
+        async with serving(config, url, LOOKS_OFTEN):
+            while not await problems(books):
+                await asyncio.sleep(0.05)
+            assert "worker w0 cut off is not all known" in (await problems(books))[0]
+            spent = {name: row.spent_microusd for name, row in (await books.budgets()).items()}
+    assert spent == leased
+    assert min(spent[name] for name in ACCOUNTS) > 0
+    assert await outcomes(folder) == []
+    async with serving(config, url, LOOKS_OFTEN):
+        while not (ended := await outcomes(folder)):
+            await asyncio.sleep(0.05)
+        (intent,) = [each for each in await records_in(folder) if each.stage == "intent"]
+        assert [(each.request_id, each.error) for each in ended] == [(intent.request_id, CRASHED)]
+        assert ended[0].cost_microusd == intent.reserved_microusd > 0
+        while await problems(books):
+            await asyncio.sleep(0.05)
+        now = {name: row.spent_microusd for name, row in (await books.budgets()).items()}
+    assert now == spent
+    await books.database.close()
