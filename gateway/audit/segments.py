@@ -196,16 +196,22 @@ def read_entries(
     for (worker, segment), offsets in by_segment.items():
         path = segment_path(directory / worker, segment)
         try:
-            with suppress(BadFrame, FileNotFoundError), SegmentReader(path) as reader:
-                for offset in sorted(offsets):
-                    with suppress(BadFrame):
-                        entries[worker, segment, offset] = reader.record_at(offset).raw
+            for offset, raw in _whole(path, offsets):
+                entries[worker, segment, offset] = raw
         except OSError as error:
             if strict:
                 raise
             if away is not None:
                 away[worker, segment] = error
     return entries
+
+
+def _whole(path: Path, offsets: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+    """Records of one segment; those that are there and not damaged."""
+    with suppress(BadFrame, FileNotFoundError), SegmentReader(path) as reader:
+        for offset in sorted(offsets):
+            with suppress(BadFrame):
+                yield offset, reader.record_at(offset).raw
 
 
 def cause_of(error: OSError) -> str:

@@ -6,23 +6,27 @@ segment can be read.
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
-from gateway.audit.reckoning import CRASHED
+from gateway.audit.reckoning import CRASHED, ERASED
 from gateway.audit.segments import segment_path
 from gateway.configuration.reading import load_settings
 from gateway.oversight.workers import standing
 from gateway.store.workers import WorkerTable
 from gateway.types import AuditRecord
+from tests.conformance.test_batches import make
 from tests.faults.envelopes import PATHS, ask
+from tests.faults.test_erased_at_vendors import Desk, asked, handed_over, until_looked_at
+from tests.faults.test_erased_at_vendors import running as batching
 from tests.faults.test_killed_while_parked import ACCOUNTS, Books
 from tests.faults.test_kills import configured, free_port, issued, serving
 from tests.faults.test_native_batches import records_in
 from tests.gateway.audit.samples import running
 from tests.gateway.audit.test_reckoning import away
-from tests.running_gateway import BRISK_PROCESS, CLAUDE_TARGET, Upstreams
+from tests.running_gateway import BRISK_PROCESS, CLAUDE_TARGET, RunningGateway, Upstreams
 from tests.upstreams import Answer
 
 
@@ -93,3 +97,28 @@ async def test_a_cut_off_request_gets_its_outcome_when_it_can_be_read_and_is_pai
         now = {name: row.spent_microusd for name, row in (await books.budgets()).items()}
     assert now == spent
     await books.database.close()
+
+
+async def test_an_erased_line_whose_intent_cannot_be_read_is_ended_when_it_can(
+    tmp_path: Path, database_url: str, own_upstreams: Upstreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.rhythm.LOOSE_ENDS_S", 3600.0)
+    with handed_over(own_upstreams, "openai") as there:
+        async with batching(tmp_path, database_url, own_upstreams) as (gateway, client):
+            await make(client, asked("openai", "ann", "bob"))
+            await until_looked_at(there)
+        folder = gateway.audit_folder
+        async with batching(tmp_path, database_url, own_upstreams) as (gateway, _):
+            await Desk(gateway).erase("ann")
+            with away(segment_path(folder / "w0", 1)), pytest.raises(IsADirectoryError):
+                await look_at_loose_ends(gateway)
+            while ERASED not in {each.error for each in await outcomes(folder)}:
+                await look_at_loose_ends(gateway)
+
+
+async def look_at_loose_ends(gateway: RunningGateway) -> None:
+    """Three times: what is loose at two looks is ended."""
+    duties: tuple[Any, ...] = gateway.plane._upkeep._duties
+    (duty,) = [each for each in duties if each.name == "loose ends"]
+    for _ in range(3):
+        await gateway.does(duty.perform())
