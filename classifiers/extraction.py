@@ -5,12 +5,14 @@ metadata and unknown fields are walked like messages. Strings that hold JSON wit
 decoded and walked too. What cannot be read as text (images, audio, files) is named, not guessed.
 """
 
+from collections.abc import Iterable
 from itertools import accumulate, pairwise
 from typing import Final
 
 import msgspec
 
 from classifiers.identifiers import FIELDS, is_name
+from classifiers.parts import Part, asked, is_asking, parts_of
 from classifiers.sealed import SEALING, is_sealed, wrapped
 from classifiers.units import LEAD_LENGTH, SEAM, Unit
 
@@ -18,6 +20,7 @@ from classifiers.units import LEAD_LENGTH, SEAM, Unit
 MAX_DEPTH: Final = 48
 MAX_JSON_IN_STRING_DEPTH: Final = 3
 MAX_SEGMENTS: Final = 100_000
+TOO_MANY: Final = "too-many-strings"
 _LONG_NUMBER: Final = 99_999
 _MAX_INTEGER_BITS: Final = 256
 _OPENERS: Final = ("{", "[", '"')
@@ -38,11 +41,7 @@ WIRE_WORDS = frozenset(
 _ORDINARY: Final = 2
 """Keys of a message that has a role and a content and no more."""
 _LONGEST_WIRE_WORD: Final = max(map(len, WIRE_WORDS))
-_USER_ROLES = frozenset({"user"})
-_SYSTEM_ROLES = frozenset({"system", "developer"})
 _SYSTEM_KEYS = frozenset({"system", "instructions"})
-_MESSAGE_KEYS = frozenset({"messages", "input"})
-_TOOL_BLOCKS = frozenset({"tool_result", "tool_use", "function_call_output", "function_call"})
 # Content parts that bring or name content which is not text, by the value of "type".
 _OPAQUE_PARTS = {
     "image": "image",
@@ -92,19 +91,15 @@ class Segment(msgspec.Struct, frozen=True):
 class Extraction(msgspec.Struct, frozen=True):
     """All segments in document order, and what could not be turned into segments.
 
-    `newest_user` and `system` are indices of the segments of the newest user turn and of the
-    system prompt. `opaque_kinds` names content that is no text; `reasons` why the walk is partial.
+    `newest_user` are indices of the segments of the newest user turn, `parts` of the first segment
+    of each part. `opaque_kinds` names content that is no text; `reasons` why the walk is partial.
     """
 
     segments: tuple[Segment, ...]
     newest_user: tuple[int, ...]
-    system: tuple[int, ...]
-    turn_count: int
-    tool_count: int
     opaque_kinds: tuple[str, ...]
     reasons: tuple[str, ...]
-    # Index of the first segment of every message; what stands before and behind is a unit too.
-    messages: tuple[int, ...] = ()
+    parts: tuple[int, ...]
 
     def __repr__(self) -> str:
         return f"Extraction(segments={len(self.segments)}, reasons={self.reasons})"
@@ -118,9 +113,9 @@ class Extraction(msgspec.Struct, frozen=True):
         return [0, *accumulate(lengths)][: len(self.segments)]
 
     def units(self) -> list[tuple[Unit, int]]:
-        """What is judged as a whole, one message each, with the index of its first segment."""
+        """What is judged as a whole, one part each, with the index of its first segment."""
         texts = [segment.text for segment in self.segments]
-        edges = sorted({0, *self.messages, len(texts)})
+        edges = sorted({*self.parts, len(texts)})
         units = []
         lead = ""
         for first, end in pairwise(edges):
@@ -132,100 +127,74 @@ class Extraction(msgspec.Struct, frozen=True):
     def newest_user_text(self) -> str:
         return "\n".join([self.segments[index].text for index in self.newest_user])
 
-    def system_text(self) -> str:
-        return "\n".join([self.segments[index].text for index in self.system])
-
 
 def extract(document: object) -> Extraction:
     """Walk a decoded JSON document; total: any value gives an extraction, no value an error."""
+    return extract_parts(parts_of(document))
+
+
+def extract_parts(parts: Iterable[Part]) -> Extraction:
+    """Walk some parts of a document as if they were all of it."""
     walk = _Walk()
-    if isinstance(document, dict):
-        for key, value in document.items():
-            if key in _MESSAGE_KEYS and isinstance(value, list):
-                walk.messages(value)
-            elif key in _SYSTEM_KEYS:
-                begin = len(walk.segments)
-                walk.value(value, "system", 1, 0)
-                walk.system.extend(range(begin, len(walk.segments)))
-            elif (asked := _asked(key, value, document)) is not None:
-                begin = len(walk.segments)
-                walk.string(asked, "user", 1, 0)
-                walk.newest_user = range(begin, len(walk.segments))
-            elif key not in FIELDS or not is_name(value):
-                if key not in WIRE_WORDS:
-                    walk.key(key, "")
-                walk.value(value, "", 1, 0)
-        tools = document.get("tools")
-        tool_count = len(tools) if isinstance(tools, list) else 0
-    else:
-        walk.value(document, "", 0, 0)
-        tool_count = 0
+    for part in parts:
+        walk.part(part)
     return Extraction(
         tuple(walk.segments),
         tuple(walk.newest_user),
-        tuple(walk.system),
-        walk.turn_count,
-        tool_count,
         tuple(sorted(walk.opaque_kinds)),
         tuple(sorted(walk.reasons)),
         tuple(walk.starts),
     )
 
 
-def _asked(key: str, value: object, document: dict[str, object]) -> str | None:
-    """The text of a request whose question is one bare text; None for anything else."""
-    if key == "prompt" and "messages" not in document:
-        value = value[0] if isinstance(value, list) and len(value) == 1 else value
-    elif key != "input":
-        return None
-    return value if isinstance(value, str) else None
-
-
 class _Walk:
     """The state of one walk."""
 
-    __slots__ = (
-        "newest_user",
-        "opaque_kinds",
-        "reasons",
-        "segments",
-        "starts",
-        "system",
-        "turn_count",
-    )
+    __slots__ = ("newest_user", "opaque_kinds", "reasons", "segments", "starts")
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []
         self.newest_user: range | tuple[int, ...] = ()
-        self.system: list[int] = []
-        self.turn_count = 0
         self.opaque_kinds: set[str] = set()
         self.reasons: set[str] = set()
         self.starts: list[int] = []
 
-    def messages(self, messages: list[object]) -> None:
-        for message in messages:
-            begin = len(self.segments)
-            self.starts.append(begin)
-            if not isinstance(message, dict):
-                self.value(message, "user", 2, 0)
+    def part(self, part: Part) -> None:
+        self.starts.append(len(self.segments))
+        if part.kind == "message":
+            self.message(part.value)
+        elif part.kind == "document":
+            self.value(part.value, "", 0, 0)
+        else:
+            self.members(part.value, prompted=part.kind == "prompted")
+
+    def members(self, members: dict[str, object], *, prompted: bool) -> None:
+        for key, value in members.items():
+            if key in _SYSTEM_KEYS:
+                self.value(value, "system", 1, 0)
+            elif (question := asked(key, value, prompted=prompted)) is not None:
+                begin = len(self.segments)
+                self.string(question, "user", 1, 0)
                 self.newest_user = range(begin, len(self.segments))
-                continue
-            role = message.get("role")
+            elif key not in FIELDS or not is_name(value):
+                if key not in WIRE_WORDS:
+                    self.key(key, "")
+                self.value(value, "", 1, 0)
+
+    def message(self, message: object) -> None:
+        begin = len(self.segments)
+        if isinstance(message, dict):
+            role, content = message.get("role"), message.get("content")
             named = role if isinstance(role, str) and len(role) < _LONGEST_ROLE else ""
-            content = message.get("content")
             if named in WIRE_WORDS and content.__class__ is str and len(message) == _ORDINARY:
                 # Nothing but a role and a text, which is what most messages are.
                 self.string(content, named, 3, 0)
             else:
                 self.mapping(message, named, 2, 0)
-            if named in _USER_ROLES:
-                self.turn_count += 1
-                if content.__class__ is str or not _only_tool_blocks(content):
-                    self.newest_user = range(begin, len(self.segments))
-            elif named in _SYSTEM_ROLES:
-                self.system.extend(range(begin, len(self.segments)))
-        self.starts.append(len(self.segments))
+        else:
+            self.value(message, "user", 2, 0)
+        if is_asking(message):
+            self.newest_user = range(begin, len(self.segments))
 
     def value(self, value: object, role: str, depth: int, nested: int) -> None:
         if isinstance(value, str):
@@ -328,7 +297,7 @@ class _Walk:
 
     def add(self, text: str, role: str, kind: str) -> None:
         if len(self.segments) >= MAX_SEGMENTS:
-            self.reasons.add("too-many-strings")
+            self.reasons.add(TOO_MANY)
             return
         self.segments.append(Segment(text, role, kind))
 
@@ -341,14 +310,6 @@ def _is_unknown_part(kind: object) -> bool:
 def _type_of(part: dict[object, object]) -> str:
     kind = part.get("type")
     return kind if isinstance(kind, str) else ""
-
-
-def _only_tool_blocks(content: object) -> bool:
-    return (
-        isinstance(content, list)
-        and bool(content)
-        and all(isinstance(part, dict) and _type_of(part) in _TOOL_BLOCKS for part in content)
-    )
 
 
 def _is_binary(text: str) -> bool:

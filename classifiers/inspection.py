@@ -9,11 +9,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
-from classifiers.extraction import Extraction, extract
+from classifiers.extraction import MAX_SEGMENTS, TOO_MANY, Extraction, extract, extract_parts
+from classifiers.parts import Part
 from classifiers.pii.labels import MOST_SENSITIVE, DataClass
 from classifiers.pii.scanner import PATTERNS_ONLY, Scanner
-from classifiers.units import Unit
+from classifiers.units import LEAD_LENGTH, Unit
 from classifiers.verdicts import CLEAN, Verdict, counted, judge
 
 
@@ -32,7 +34,7 @@ class LocatedFinding(Struct, frozen=True):
     detector: str
 
 
-class InspectionResult(Struct, frozen=True):
+class Contents(Struct, frozen=True):
     """What a request contains. `data_class` is what a policy uses; it fails towards secrecy.
 
     `found_class` is the class of the findings alone, `reasons` say what made the inspection
@@ -43,9 +45,28 @@ class InspectionResult(Struct, frozen=True):
     found_class: DataClass
     complete: bool
     counts: dict[str, int]
-    findings: tuple[LocatedFinding, ...]
     reasons: tuple[str, ...]
     opaque_kinds: tuple[str, ...]
+
+
+class InspectionResult(Contents, frozen=True):
+    """What a request contains, and where."""
+
+    findings: tuple[LocatedFinding, ...]
+
+
+class Seen(Struct, frozen=True):
+    """What one part contains, without a word of it: it can be kept.
+
+    `reasons` and `opaque_kinds` are those of the walk, `segments` how many texts it came upon, and
+    `length` what they come to in one; nought where the part says nothing.
+    """
+
+    verdict: Verdict
+    opaque_kinds: tuple[str, ...]
+    reasons: tuple[str, ...]
+    segments: int
+    length: int
 
 
 def inspect(
@@ -77,32 +98,77 @@ def inspect_extraction(
         tolerated_opaque: as for `inspect`.
         judged: the verdict on a unit, found now or kept from before.
     """
-    reasons = list(extraction.reasons)
-    if extraction.opaque_kinds:
-        reasons += [
-            f"opaque:{kind}" for kind in extraction.opaque_kinds if kind not in tolerated_opaque
-        ]
-    units = extraction.units()
+    units, reasons = extraction.units(), extraction.reasons
     if sum([len(unit.text) for unit, _ in units]) > MAX_LENGTH:
-        reasons.append("too-long")
+        reasons = (*reasons, "too-long")
         units = _first_units(units)
     verdicts = [judged(unit) for unit, _ in units]
+    contents = _contents(reasons, extraction.opaque_kinds, tolerated_opaque, verdicts)
+    findings = tuple(_located(extraction, units, verdicts)) if contents.counts else ()
+    return InspectionResult(**asdict(contents), findings=findings)
+
+
+def see(part: Part, before: Part | None, judged: Callable[[Unit], Verdict]) -> Seen:
+    """What a part contains; `before` is the last one before it that says anything."""
+    extraction = extract_parts((part,))
+    text = extraction.joined()
+    verdict = CLEAN
+    if text:
+        said = "" if before is None else extract_parts((before,)).joined()
+        verdict = judged(Unit(text, said[-LEAD_LENGTH:]))
+    return Seen(
+        verdict,
+        extraction.opaque_kinds,
+        extraction.reasons,
+        len(extraction.segments),
+        len(text),
+    )
+
+
+def in_all(seen: Sequence[Seen], tolerated_opaque: frozenset[str] = NO_KINDS) -> Contents | None:
+    """What all parts of a request contain; None where they are longer than may be read at once.
+
+    The same as `inspect` says of the request, but for the places.
+    """
+    if sum([each.length for each in seen]) > MAX_LENGTH:
+        return None
+    reasons: set[str] = set()
+    kinds: set[str] = set()
+    for each in seen:
+        if each.reasons or each.opaque_kinds:
+            reasons.update(each.reasons)
+            kinds.update(each.opaque_kinds)
+    if sum([each.segments for each in seen]) > MAX_SEGMENTS:
+        reasons.add(TOO_MANY)
+    verdicts = [each.verdict for each in seen]
+    return _contents(tuple(sorted(reasons)), tuple(sorted(kinds)), tolerated_opaque, verdicts)
+
+
+def _contents(
+    reasons: tuple[str, ...],
+    opaque_kinds: tuple[str, ...],
+    tolerated_opaque: frozenset[str],
+    verdicts: Sequence[Verdict],
+) -> Contents:
+    """`reasons` are those for which the walk was not whole."""
+    if opaque_kinds:
+        refused = [kind for kind in opaque_kinds if kind not in tolerated_opaque]
+        reasons = (*reasons, *[f"opaque:{kind}" for kind in refused])
     # Nearly every unit of nearly every request is clean, and then nothing is left to be gathered.
     noted = [verdict for verdict in verdicts if verdict is not CLEAN]
     counts: dict[str, int] = {}
     found_class = DataClass.S0
     if noted:
-        reasons += sorted({reason for verdict in noted for reason in verdict.reasons})
+        reasons = (*reasons, *sorted({reason for verdict in noted for reason in verdict.reasons}))
         counts = counted(noted)
         found_class = max(verdict.found_class for verdict in noted)
-    return InspectionResult(
+    return Contents(
         found_class if not reasons else MOST_SENSITIVE,
         found_class,
         not reasons,
         counts,
-        tuple(_located(extraction, units, verdicts)) if counts else (),
-        tuple(reasons),
-        extraction.opaque_kinds,
+        reasons,
+        opaque_kinds,
     )
 
 

@@ -6,7 +6,7 @@ and counts; the values that were found stay inside the classifiers.
 
 import asyncio
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -25,9 +25,10 @@ from classifiers.complexity.ability import Ability, load_ability
 from classifiers.complexity.cascade import judge as judge_answer
 from classifiers.complexity.model import Complexity, ComplexityModel
 from classifiers.complexity.model import load as load_complexity
-from classifiers.extraction import extract
+from classifiers.extraction import extract, extract_parts
 from classifiers.injection.untrusted import untrusted_texts
-from classifiers.inspection import inspect_extraction
+from classifiers.inspection import MAX_LENGTH, Contents, in_all, inspect_extraction
+from classifiers.parts import Part, parts_of
 from classifiers.pii.labels import SOFT, DataClass
 from classifiers.pii.scanner import PATTERNS_ONLY, Scanner
 from classifiers.pii.scanner import load as load_scanner
@@ -276,11 +277,8 @@ class Inspector:
         started_s: float,
         reading: Reading,
     ) -> Inspection:
-        extraction = extract(request.tree)
-        result = inspect_extraction(
-            extraction, self._tolerated, partial(self._reader.verdict, reading)
-        )
-        complexity = self._reader.complexity(reading, extraction.newest_user_text())
+        parts = parts_of(request.tree)
+        result, complexity = self._look(parts, reading, len(request.raw))
         tier, promise = self._tier(complexity, Scope(reading.organisation, request.model))
         injection = self._worst_injection(request, reading, facts_read)
         return Inspection(
@@ -297,6 +295,21 @@ class Inspector:
             injection=round(injection, 4),
             injection_suspected=injection > 0.0 and injection >= injection_model().threshold,
         )
+
+    def _look(
+        self, parts: Sequence[Part], reading: Reading, length_bytes: int
+    ) -> tuple[Contents, Complexity]:
+        """By what is known of its parts; as a whole where that cannot be, or is too long."""
+        if length_bytes <= MAX_LENGTH:
+            with suppress(UnicodeEncodeError):
+                names = self._reader.names(parts)
+                contents = in_all(self._reader.seen(reading, parts, names), self._tolerated)
+                if contents is not None:
+                    return contents, self._reader.question(reading, parts, names)
+        whole = extract_parts(parts)
+        judged = partial(self._reader.verdict, reading)
+        contents = inspect_extraction(whole, self._tolerated, judged)
+        return contents, self._reader.complexity(reading, whole.newest_user_text())
 
     def _worst_injection(
         self, request: ChatRequest, reading: Reading, facts_read: Collection[str]

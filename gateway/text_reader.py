@@ -3,17 +3,21 @@
 A conversation repeats its history with every turn, and an agent its task with every tool result.
 """
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from math import inf
 from typing import Final
 
+import msgspec
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from classifiers.complexity.ability import Ability, with_ability
 from classifiers.complexity.model import Complexity, ComplexityModel
+from classifiers.extraction import extract_parts
 from classifiers.injection.model import InjectionModel
 from classifiers.injection.model import load as load_injection
+from classifiers.inspection import Seen, see
+from classifiers.parts import Part, newest_asking
 from classifiers.pii.scanner import Scanner
 from classifiers.units import SEAM, Unit
 from classifiers.verdicts import Verdict, judge
@@ -22,6 +26,8 @@ from gateway.remembered import Remembered
 
 
 _NONCE: Final = bytes(12)
+_JSON: Final = msgspec.json.Encoder()
+"""Different trees have different bytes, as long as all numbers in them are finite."""
 
 
 @cache
@@ -30,7 +36,7 @@ def injection_model() -> InjectionModel:
     return load_injection()
 
 
-def namer() -> Callable[[str], bytes]:
+def namer() -> Callable[[bytes], bytes]:
     """What gives texts 16 bytes by which they are known again in this process.
 
     GMAC (NIST SP 800-38D) under a key that nobody knows, always with the same nonce: a universal
@@ -38,7 +44,7 @@ def namer() -> Callable[[str], bytes]:
     chose them, as long as no name is ever told to anybody. It takes a tenth of BLAKE2b's time.
     """
     sealed = AESGCM(AESGCM.generate_key(128)).encrypt
-    return lambda text: sealed(_NONCE, b"", text.encode("utf-8", "surrogatepass"))
+    return lambda text: sealed(_NONCE, b"", text)
 
 
 class TooMuchUnread(Exception):
@@ -78,14 +84,57 @@ class TextReader:
         self._ability = ability
         self._clock = clock
         self._name = namer()
+        self._parts: Remembered[Seen] = Remembered(texts_kept)
+        self._questions: Remembered[Complexity] = Remembered(texts_kept)
         self._verdicts: Remembered[Verdict] = Remembered(texts_kept)
         self._scores: Remembered[Complexity] = Remembered(texts_kept)
         self._injections: Remembered[float] = Remembered(texts_kept)
 
+    def names(self, parts: Sequence[Part]) -> list[bytes]:
+        """What parts are known by; raises UnicodeEncodeError where a text in them is no UTF-8."""
+        return [self._name(_JSON.encode(part)) for part in parts]
+
+    def seen(self, reading: Reading, parts: Sequence[Part], names: Sequence[bytes]) -> list[Seen]:
+        """What each part of a request holds, in their order.
+
+        A part is known again by its name, and by that of what stands before it: an announcement at
+        the end of the one may make an identifier of what begins the other.
+
+        Raises:
+            TooMuchUnread: more of it is unknown than this reading may read.
+        """
+        found: list[Seen] = []
+        before: Part | None = None
+        tail = b""
+        for part, name in zip(parts, names, strict=True):
+            key = name + tail
+            seen = self._parts.get(reading.organisation, key)
+            if seen is None:
+                seen = see(part, before, partial(self.verdict, reading))
+                if not seen.verdict.reasons:
+                    self._parts.keep(reading.organisation, key, seen)
+            if seen.length:
+                before, tail = part, name
+            found.append(seen)
+        return found
+
+    def question(
+        self, reading: Reading, parts: Sequence[Part], names: Sequence[bytes]
+    ) -> Complexity:
+        """How hard it is to answer what is asked in the newest part that asks."""
+        at = newest_asking(parts)
+        if at < 0:
+            return self.complexity(reading, "")
+        score = self._questions.get(reading.organisation, names[at])
+        if score is None:
+            score = self.complexity(reading, extract_parts((parts[at],)).newest_user_text())
+            self._questions.keep(reading.organisation, names[at], score)
+        return score
+
     def verdict(self, reading: Reading, unit: Unit) -> Verdict:
         """What sensitive data a unit holds."""
         # With the lead's length: where it ends says what counts, and any text may hold a seam.
-        name = self._name(f"{len(unit.lead)}{SEAM}{unit.lead}{unit.text}")
+        name = self._named(f"{len(unit.lead)}{SEAM}{unit.lead}{unit.text}")
         verdict = self._verdicts.get(reading.organisation, name)
         if verdict is None:
             reading.spend(unit.text)
@@ -97,7 +146,7 @@ class TextReader:
 
     def complexity(self, reading: Reading, text: str) -> Complexity:
         """How hard it is to answer."""
-        name = self._name(text)
+        name = self._named(text)
         score = self._scores.get(reading.organisation, name)
         if score is None:
             reading.spend(text)
@@ -109,10 +158,13 @@ class TextReader:
 
     def injection(self, reading: Reading, text: str) -> float:
         """How likely it is, 0 to 1, that an untrusted text gives orders."""
-        name = self._name(text)
+        name = self._named(text)
         score = self._injections.get(reading.organisation, name)
         if score is None:
             reading.spend(text)
             score = injection_model().score(text)
             self._injections.keep(reading.organisation, name, score)
         return score
+
+    def _named(self, text: str) -> bytes:
+        return self._name(text.encode("utf-8", "surrogatepass"))

@@ -196,12 +196,8 @@ def test_text_that_pretends_to_be_binary_is_read(part: dict[str, Any]) -> None:
     assert CANARY in seen({"messages": [{"role": "user", "content": [part]}]})
 
 
-def test_the_newest_user_turn_and_the_system_prompt_are_pointed_at() -> None:
-    extraction = extract(REQUEST)
-    assert extraction.newest_user_text() == "hello"
-    assert extraction.system_text() == "be kind\nrules"
-    assert extraction.tool_count == 1
-    assert extraction.turn_count == 2
+def test_the_newest_user_turn_is_pointed_at() -> None:
+    assert extract(REQUEST).newest_user_text() == "hello"
     assert extract({"input": "hi", "instructions": "short"}).newest_user_text() == "hi"
     assert extract({"prompt": "hi", "suffix": "x"}).newest_user_text() == "hi"
     assert extract({"prompt": ["hi"]}).newest_user_text() == "hi"

@@ -6,7 +6,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from classifiers.extraction import Extraction
+from classifiers.parts import Part
 from gateway import inspection as inspection_module
 from tests.faults.envelopes import STYLES, Caller, Style, ask, check_error, only_outcome
 from tests.running_gateway import (
@@ -38,13 +38,13 @@ class Broken:
     def __init__(self, error: BaseException) -> None:
         self._error = error
 
-    def __call__(self, *_: object) -> Extraction:
+    def __call__(self, *_: object) -> list[Part]:
         raise self._error
 
 
 @pytest.fixture(params=[RuntimeError(CANARY), RecursionError(), MemoryError(), TimeoutError()])
 def broken_classifier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspection_module, "inspect_extraction", Broken(request.param))
+    monkeypatch.setattr(inspection_module, "parts_of", Broken(request.param))
 
 
 async def assert_stayed_home(
@@ -119,7 +119,7 @@ async def test_the_text_of_a_classifiers_error_goes_nowhere(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(inspection_module, "inspect_extraction", Broken(RuntimeError(CANARY)))
+    monkeypatch.setattr(inspection_module, "parts_of", Broken(RuntimeError(CANARY)))
 
     reply = await caller.post(style, ask(style))
 

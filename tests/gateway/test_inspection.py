@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,14 @@ from classifiers.calibration.maps import ChanceMap
 from classifiers.calibration.table import NOTHING_PROMISED, CalibrationTable, Entry, Scope
 from classifiers.calibration.threshold import Guarantee, Infeasible, Threshold
 from classifiers.complexity.model import load
+from classifiers.inspection import Seen, see
+from classifiers.parts import Part
 from classifiers.pii.detect import Scan
 from classifiers.pii.scanner import Scanner
+from classifiers.units import Unit
+from classifiers.verdicts import Verdict
 from gateway import inspection as module
+from gateway import text_reader
 from gateway.clock import SystemClock
 from gateway.configuration.sections import InspectionSettings
 from gateway.dialects.registry import DIALECTS
@@ -64,6 +69,10 @@ def conversation(*turns: str) -> ChatRequest:
     return DIALECTS["openai_chat"].decode_request(msgspec.json.encode(body), "req_1")
 
 
+def of(tree: Mapping[str, object]) -> ChatRequest:
+    return msgspec.structs.replace(request("hello"), tree=tree)
+
+
 @pytest.fixture
 def inspector() -> Iterator[Inspector]:
     made = make()
@@ -103,7 +112,7 @@ async def test_long_requests_are_seen_in_a_thread_with_the_same_result() -> None
 
 async def test_a_late_inspection_counts_as_most_sensitive(monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
-    monkeypatch.setattr(module, "extract", lambda _: release.wait())
+    monkeypatch.setattr(module, "parts_of", lambda _: release.wait())
     inspector = make(inline_bytes_max=0, deadline_s=0.01)
 
     seen = await inspector.inspect(request("hello"), ORG)
@@ -122,7 +131,7 @@ async def test_a_broken_classifier_counts_as_most_sensitive_and_tells_nothing(
     def fail(_: object) -> None:
         raise error
 
-    monkeypatch.setattr(module, "extract", fail)
+    monkeypatch.setattr(module, "parts_of", fail)
     inspector = make(inline_bytes_max=0 if threaded else 10**6, deadline_s=30.0)
     with capture_logs() as logs:
         seen = await inspector.inspect(request("hello"), ORG)
@@ -137,7 +146,7 @@ async def test_a_broken_classifier_counts_as_most_sensitive_and_tells_nothing(
 
 async def test_leaving_is_not_taken_for_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
-    monkeypatch.setattr(module, "extract", lambda _: release.wait())
+    monkeypatch.setattr(module, "parts_of", lambda _: release.wait())
     inspector = make(inline_bytes_max=0, deadline_s=60.0)
     task = asyncio.create_task(inspector.inspect(request("hello"), ORG))
     await asyncio.sleep(0)
@@ -351,3 +360,35 @@ async def test_an_injection_score_that_fails_closes(monkeypatch: pytest.MonkeyPa
     seen = await inspector.inspect(with_result(ORDER), ORG)
     assert (seen.data_class, seen.incomplete_reasons) == ("S4", ("failed",))
     inspector.close()
+
+
+async def test_what_is_repeated_is_not_taken_apart_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[object] = []
+
+    def noted(part: Part, before: Part | None, judged: Callable[[Unit], Verdict]) -> Seen:
+        walked.append(part.value)
+        return see(part, before, judged)
+
+    monkeypatch.setattr(text_reader, "see", noted)
+    inspector = make()
+    tools = [{"type": "function", "function": {"name": "find", "description": "Find a file."}}]
+    turns = [{"role": "user", "content": "Where is it?"}, {"role": "assistant", "content": "Here."}]
+    more = {"role": "user", "content": "And jane@corp.io?"}
+    await inspector.inspect(of({"tools": tools, "messages": turns}), ORG)
+    first = len(walked)
+    again = await inspector.inspect(of({"tools": tools, "messages": [*turns, more]}), ORG)
+    inspector.close()
+
+    assert walked[:first] == [{"tools": tools}, *turns]
+    assert walked[first:] == [more]
+    assert again.findings == {"EMAIL": 1}
+
+
+async def test_a_text_that_is_no_utf_8_is_inspected_as_a_whole() -> None:
+    inspector = make()
+    body = {"messages": [{"role": "user", "content": "\ud800 jane@corp.io"}]}
+    inspection = await inspector.inspect(of(body), ORG)
+    inspector.close()
+
+    assert inspection.findings == {"EMAIL": 1}
+    assert inspection.complete

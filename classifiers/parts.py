@@ -1,0 +1,104 @@
+"""A decoded request in the parts that are read one by one: its messages, its tools, and the rest.
+
+A conversation repeats all but its newest part with every turn. Equal parts hold the same, so that
+who remembers what a part holds need not walk it again.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+
+
+_MESSAGE_KEYS: Final = frozenset({"messages", "input"})
+_TOOLS: Final = "tools"
+_USER: Final = "user"
+_TOOL_BLOCKS: Final = frozenset(
+    {"tool_result", "tool_use", "function_call_output", "function_call"}
+)
+
+
+class Part(Struct, frozen=True):
+    """A message, members of the request in their order, or a document that is no object at all.
+
+    Members are `prompted` where the request has no messages: then a bare `prompt` is a question.
+    """
+
+    kind: Literal["message", "members", "prompted", "document"]
+    value: Any
+
+    def __repr__(self) -> str:
+        return f"Part(kind={self.kind!r})"
+
+    def asks(self) -> bool:
+        """Whether what a user wants to know stands in it."""
+        if self.kind == "message":
+            return is_asking(self.value)
+        if self.kind == "document":
+            return False
+        prompted = self.kind == "prompted"
+        return any(
+            asked(key, value, prompted=prompted) is not None for key, value in self.value.items()
+        )
+
+
+def parts_of(document: object) -> list[Part]:
+    """All of a document, in its order; total."""
+    if not isinstance(document, dict):
+        return [Part("document", document)]
+    kind: Literal["members", "prompted"] = "members" if "messages" in document else "prompted"
+    parts: list[Part] = []
+    members: dict[str, object] = {}
+    for key, value in document.items():
+        if key != _TOOLS and not (key in _MESSAGE_KEYS and isinstance(value, list)):
+            members[key] = value
+            continue
+        if members:
+            parts.append(Part(kind, members))
+            members = {}
+        if key == _TOOLS:
+            parts.append(Part(kind, {key: value}))
+        else:
+            parts += [Part("message", message) for message in value]
+    if members:
+        parts.append(Part(kind, members))
+    return parts
+
+
+def newest_asking(parts: Sequence[Part]) -> int:
+    """Which part the newest question stands in; -1 where nobody asks anything."""
+    at = len(parts) - 1
+    while at >= 0 and not parts[at].asks():
+        at -= 1
+    return at
+
+
+def is_asking(message: object) -> bool:
+    """Whether a message is a user's, and more than what came back from tools."""
+    if not isinstance(message, dict):
+        return True
+    content = message.get("content")
+    return message.get("role") == _USER and (
+        content.__class__ is str or not _only_tool_blocks(content)
+    )
+
+
+def asked(key: object, value: object, *, prompted: bool) -> str | None:
+    """The text of a request whose question is one bare text; None for anything else."""
+    if key == "prompt" and prompted:
+        value = value[0] if isinstance(value, list) and len(value) == 1 else value
+    elif key != "input":
+        return None
+    return value if isinstance(value, str) else None
+
+
+def _only_tool_blocks(content: object) -> bool:
+    return (
+        isinstance(content, list)
+        and bool(content)
+        and all(isinstance(part, dict) and _is_tool_block(part.get("type")) for part in content)
+    )
+
+
+def _is_tool_block(kind: object) -> bool:
+    return isinstance(kind, str) and kind in _TOOL_BLOCKS
