@@ -1,6 +1,6 @@
 """Checkouts side by side, in alternating rounds: what a change costs while neighbours come and go.
 
-    python -m benchmarks.alternating small OLD NEW      also: large, stream, idle
+    python -m benchmarks.alternating small OLD NEW      also: large, agent, stream, idle
 
 Each folder has its own `.venv`, a link to another's will do. All servers run for as long as the
 comparison takes; nginx is one of them where it is found. A round puts load on one after the other,
@@ -14,8 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.bodies import BODIES, request_body
 from benchmarks.processes import Contestant
-from benchmarks.run import BODIES, HERE, put_load, request_body, running_upstream
+from benchmarks.run import HERE, put_load, running_upstream
 
 
 IDLE = "idle"

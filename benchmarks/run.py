@@ -20,15 +20,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from benchmarks.bodies import BODIES, CHUNKS, request_body
 from benchmarks.faults import faults_table
 from benchmarks.processes import PROJECT, Contestant, ask, free_port, pinned
 
 
 HERE = Path(__file__).resolve().parent
-WORDS = ("the", "gateway", "routes", "every", "request", "and", "writes", "a", "record", "of", "it")
-CHUNKS = 100
 ROUNDS = 2
 Figures = dict[str, float]
 
@@ -36,11 +34,13 @@ CASES: dict[str, dict[str, float]] = {
     "low": {"connections": 8, "seconds": 4, "rate": 40},
     "small": {"connections": 32, "seconds": 4},
     "large": {"connections": 16, "seconds": 3},
+    "agent": {"connections": 16, "seconds": 3},
     "stream": {"connections": 8, "seconds": 4, "chunks": CHUNKS},
 }
 ROWS: tuple[tuple[str, str, int], ...] = (
     ("CPU per 1 KB request, µs", "small_cpu_us", 1),
     ("CPU per 64 KB request, µs", "large_cpu_us", 1),
+    ("CPU per 108 KB request of an agent, µs", "agent_cpu_us", 1),
     ("CPU per streamed chunk, µs", "stream_cpu_us", 1),
     ("requests a second, 32 connections", "small_per_s", 0),
     ("added p50 at 40 a second, ms", "low_added_ms", 2),
@@ -49,31 +49,7 @@ ROWS: tuple[tuple[str, str, int], ...] = (
     ("resident memory when idle, MiB", "idle_mib", 0),
     ("bad or incomplete answers", "bad", 0),
 )
-RATIOS = ("small_cpu_us", "large_cpu_us", "stream_cpu_us")
-
-
-def request_body(prompt_bytes: int, *, stream: bool = False, marker: str = "") -> bytes:
-    text = " ".join(WORDS[at * 7 % len(WORDS)] for at in range(prompt_bytes // 4))[:prompt_bytes]
-    prompt = f"[[fake:{marker}]] {text}" if marker else text
-    body: dict[str, Any] = {
-        "model": "fake-model",
-        "messages": [
-            {"role": "system", "content": "You are a helpful assistant."},
-            {"role": "user", "content": prompt},
-        ],
-        "max_tokens": 256,
-    }
-    if stream:
-        body["stream"] = True
-    return json.dumps(body, separators=(",", ":")).encode()
-
-
-BODIES: dict[str, bytes] = {
-    "low": request_body(1024),
-    "small": request_body(1024),
-    "large": request_body(64 * 1024),
-    "stream": request_body(1024, stream=True, marker=f"chunks={CHUNKS},gap_ms=5"),
-}
+RATIOS = ("small_cpu_us", "large_cpu_us", "agent_cpu_us", "stream_cpu_us")
 
 
 def put_load(
