@@ -358,10 +358,10 @@ def _is_begun(path: Path) -> bool:
 
 
 def _is_being_written(folder: Path) -> bool:
-    """Whether a writer holds the folder's lock now."""
+    """Whether a writer holds the folder's lock now: then what it is writing is no damage."""
     try:
         descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except FileNotFoundError:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,6 +1,7 @@
 /* Loaded in front of the C library: makes one system call on files below a folder fail.
    Only what is opened or named there counts, so that the interpreter's own files are left alone. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -73,6 +74,14 @@ OF_PATH(stat, "stat", (const char *path, struct stat *found), (path, found))
 OF_PATH(stat64, "stat", (const char *path, struct stat64 *found), (path, found))
 OF_PATH(mkdir, "mkdir", (const char *path, mode_t mode), (path, mode))
 OF_PATH(unlink, "unlink", (const char *path), (path))
+
+DIR *opendir(const char *path) {
+    return named(path) && fails("opendir") ? NULL : NEXT(opendir)(path);
+}
+
+ssize_t read(int file, void *data, size_t length) {
+    return held(file) && fails("read") ? -1 : NEXT(read)(file, data, length);
+}
 
 ssize_t write(int file, const void *data, size_t length) {
     if (held(file) && fails("write")) {

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults import syscall_beside, syscall_victim
+from tests.faults import syscall_beside, syscall_reader, syscall_victim
 from tests.faults.syscall_victim import RECORDS
 
 
@@ -82,3 +82,15 @@ def test_whichever_system_call_fails_checkpoints_and_exports_get_out_whole(tmp_p
     reached = Counter(case["call"] for case in failed)
     assert set(reached) == set(syscall_beside.CALLS)
     print(f"\n{len(failed)} failing calls of signer and sink ({dict(reached)}): lost 0")  # noqa: T201
+
+
+def test_whichever_system_call_fails_nothing_that_is_there_is_called_damaged_or_missing(
+    tmp_path: Path,
+) -> None:
+    cases = cases_of(syscall_reader.__name__, tmp_path)
+    failed = [case for case in cases if case["hit"]]
+    assert [case for case in cases if case["wrong"]] == []
+    reached = Counter((case["way"], case["call"]) for case in failed if case["told"])
+    assert {way for way, _ in reached} == {"records", "fsck", "erasure", "open intents"}
+    assert {call for _, call in reached} == set(syscall_reader.CALLS)
+    print(f"\n{len(failed)} failing calls of readers, {sum(reached.values())} of them said so")  # noqa: T201

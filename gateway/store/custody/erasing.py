@@ -18,6 +18,8 @@ from gateway.audit.integrator import SignedCheckpoint
 from gateway.audit.keys import WrappedKey
 from gateway.audit.merkle import inclusion_path
 from gateway.audit.projection import SequencedRecord
+from gateway.audit.projector import ProjectionBroken
+from gateway.audit.segments import cause_of
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.secrets.envelope import MasterKey
@@ -283,8 +285,8 @@ def _reading() -> Iterator[None]:
     """What cannot be read at this moment is waited for: it must not pass for nothing there."""
     try:
         yield
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
+    except (OSError, ProjectionBroken) as error:
+        reason = cause_of(error) if isinstance(error, OSError) else str(error)
         raise CustodyRefused(
             f"the audit log cannot be read at this moment ({reason}): nothing was destroyed"
         ) from error

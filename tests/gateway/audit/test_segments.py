@@ -22,10 +22,12 @@ from gateway.audit.segments import (
     encode_header,
     list_segments,
     list_workers,
+    read_entries,
     segment_path,
 )
 from gateway.audit.verify import verify_directory
-from tests.gateway.audit.samples import record
+from tests.gateway.audit.samples import journeys, record, running
+from tests.gateway.audit.test_reckoning import away
 
 
 ENTRY = entry_bytes(encode_record(record(1))[1])
@@ -125,3 +127,26 @@ def test_only_folders_and_files_of_ours_are_looked_at(tmp_path: Path) -> None:
     assert list_segments(tmp_path / "w0") == []
     report = verify_directory(tmp_path)
     assert (report.ok, report.workers, report.records) == (True, 1, 0)
+
+
+@pytest.mark.anyio
+async def test_strictly_read_only_what_is_gone_or_damaged_is_left_out(tmp_path: Path) -> None:
+    receipts = []
+    for _ in range(2):
+        async with running(tmp_path) as log:
+            receipts += await journeys(log, 1, 1)
+    places = [(each.worker, each.segment, each.offset_bytes) for each in receipts]
+    first, second = (segment_path(tmp_path / "w0", number) for number in (1, 2))
+    assert list(read_entries(tmp_path, places, strict=True)) == places
+    with away(first):
+        with pytest.raises(IsADirectoryError):
+            read_entries(tmp_path, places, strict=True)
+        unread: dict[tuple[str, int], OSError] = {}
+        assert list(read_entries(tmp_path, places, away=unread)) == places[2:]
+        assert list(unread) == [("w0", 1)]
+        assert list(read_entries(tmp_path, places)) == places[2:]
+    raw = bytearray(second.read_bytes())
+    raw[places[2][2] + 40] ^= 1
+    second.write_bytes(raw)
+    first.unlink()
+    assert list(read_entries(tmp_path, places, strict=True)) == places[3:]

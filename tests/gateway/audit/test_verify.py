@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.audit.entries import chain_hash, leaf_hash
 from gateway.audit.frames import CONTENT, RECORD, encode_frame
-from gateway.audit.segments import HASH_BYTES, SegmentReader, segment_path
+from gateway.audit.segments import HASH_BYTES, LOCK_NAME, SegmentReader, segment_path
 from gateway.audit.verify import VerifyReport, parse_receipt, verify_directory, verify_receipt
 from gateway.types import Receipt
 from tests.gateway.audit.samples import LIMITS, journeys, record, running
@@ -309,3 +309,21 @@ def test_a_receipt_of_an_unknown_worker_or_with_another_hash_is_refused(
     bad = verify_directory(directory, expected=[stranger]).first_bad
     assert bad is not None
     assert bad.worker == "w9"
+
+
+@pytest.mark.anyio
+async def test_a_log_whose_lock_cannot_be_looked_at_is_not_called_cut_off(tmp_path: Path) -> None:
+    """Whether what lies at its end is being written now is not known then."""
+    async with running(tmp_path) as log:
+        await log.append(record(1))
+        with segment_path(tmp_path / "w0", 1).open("ab") as half:
+            half.write(bytes(5))
+        assert verify_directory(tmp_path).ok
+        lock = tmp_path / "w0" / LOCK_NAME
+        aside = lock.rename(lock.with_name("aside"))
+        lock.symlink_to(lock.name)
+        with pytest.raises(OSError, match="symbolic links"):
+            verify_directory(tmp_path)
+        lock.unlink()
+        aside.rename(lock)
+    assert not verify_directory(tmp_path).ok

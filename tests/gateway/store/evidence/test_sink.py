@@ -12,11 +12,13 @@ from sqlalchemy import event, func, select
 from gateway.audit.entries import encode_record, entry_bytes
 from gateway.audit.projection import START, ProjectedRecord
 from gateway.audit.projector import Projector
+from gateway.audit.segments import segment_path
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.schema.audit import audit_records
 from gateway.types import Attempt, AuditRecord, Usage
 from tests.gateway.audit.samples import journeys, running
+from tests.gateway.audit.test_reckoning import away
 
 
 pytestmark = pytest.mark.anyio
@@ -259,3 +261,27 @@ async def test_the_newest_deed_of_a_kind_is_found_by_the_index_of_deeds(
 
     assert [row.projected.record.request_id for row in found] == ["adm_25"]
     assert "ix_audit_records_deeds" in said
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_who_acts_on_what_is_missing_is_told_what_cannot_be_read(
+    tmp_path: Path, database: Database
+) -> None:
+    """An export for people goes on without it; a check of the log, or an erasure, must not."""
+    async with running(tmp_path) as log:
+        await journeys(log, 1, 2)
+    sink = DatabaseAuditSink(database, tmp_path)
+    await Projector(tmp_path, sink).catch_up()
+
+    async def read(*, strict: bool) -> list[bool]:
+        rows = sink.records(AuditQuery(), strict=strict)
+        return [bool(row.projected.raw_json) async for row in rows]
+
+    segment = segment_path(tmp_path / "w0", 1)
+    with away(segment):
+        assert await read(strict=False) == [False] * 4
+        with pytest.raises(IsADirectoryError):
+            await read(strict=True)
+    assert await read(strict=True) == [True] * 4
+    segment.unlink()
+    assert await read(strict=True) == [False] * 4
