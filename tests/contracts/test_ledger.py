@@ -77,6 +77,12 @@ async def test_without_a_limit_everything_is_admitted(make_ledger: MakeLedger) -
     assert (settled.reserved_microusd, settled.cost_microusd) == (10**15, 10**15)
 
 
+async def test_what_is_left_is_known_before_anything_is_reserved(make_ledger: MakeLedger) -> None:
+    ledger = await make_ledger(Limit("org:acme", 1000), Limit("key:abc", 70, "day"))
+    assert ledger.left_microusd(PATH) == 70
+    assert ledger.left_microusd(("org:acme",)) == 1000
+
+
 async def test_the_last_micro_dollar_can_be_used_and_not_one_more(make_ledger: MakeLedger) -> None:
     ledger = await make_ledger(Limit("org:acme", 1000))
     first = await ledger.reserve(PATH, 999)

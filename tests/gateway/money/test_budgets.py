@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.money.budgets import FOREVER_US, WindowKind, window_end_us, window_start_us
+from gateway.money.budgets import (
+    FOREVER_US,
+    Limit,
+    Pot,
+    ReservationBook,
+    ReservationEndedError,
+    WindowKind,
+    window_end_us,
+    window_start_us,
+)
 
 
 def us(text: str) -> int:
@@ -44,3 +53,66 @@ def test_every_moment_lies_in_its_window_and_windows_do_not_overlap(
     assert window_start_us(kind, end - 1) == start
     if kind != "total":
         assert window_start_us(kind, end) == end
+
+
+SECOND_US = 1_000_000
+
+
+def pot(amount: int) -> Pot:
+    made = Pot(Limit("org:acme", amount))
+    made.amount = amount
+    return made
+
+
+def test_each_reservation_expires_at_its_own_time_and_gives_back_its_own_amount() -> None:
+    book, held = ReservationBook(10.0), pot(100)
+    book.open((held,), (), 1, 0, 0.0)
+    book.open((held,), (), 2, 0, 40.0)
+    book.open((held,), (), 4, 0, 30.0)
+    seen = []
+    for second in (9, 10, 11, 25, 30, 39, 40):
+        expired = book.expire(second * SECOND_US)
+        seen.append((second, expired, held.reserved))
+
+    assert seen == [
+        (9, 0, 7),
+        (10, 1, 6),
+        (11, 0, 6),
+        (25, 0, 6),
+        (30, 1, 2),
+        (39, 0, 2),
+        (40, 1, 0),
+    ]
+
+
+def test_what_expired_can_be_booked_for_another_lease_and_is_forgotten_then() -> None:
+    book, held = ReservationBook(10.0), pot(100)
+    late, lost = (book.open((held,), (), 30, 0, 0.0) for _ in range(2))
+    book.expire(10 * SECOND_US)
+    book.expire(20 * SECOND_US)
+    book.close(late, 25)
+    assert (held.spent, held.reserved) == (25, 0)
+
+    book.expire(20 * SECOND_US + 1)
+
+    for ended in (late, lost):
+        with pytest.raises(ReservationEndedError):
+            book.close(ended, 25)
+    assert held.spent == 25
+
+
+def test_an_overrun_is_told_only_where_an_account_is_below_zero() -> None:
+    book, roomy, tight = ReservationBook(10.0), pot(100), pot(50)
+    made = [(book.open((tight, roomy), (), 10, 0, 0.0), cost) for cost in (30, 20, 1)]
+    told = [book.close(reservation, cost) for reservation, cost in made]
+
+    assert told == [False, False, True]
+    assert (roomy.spent, tight.spent, tight.free) == (51, 51, -1)
+
+
+def test_where_money_is_set_aside_is_known_until_it_ends() -> None:
+    book, held = ReservationBook(10.0), pot(100)
+    reservation = book.open((held,), (), 10, 0, 0.0)
+    assert book.pots(reservation) == (held,)
+    book.close(reservation, 0)
+    assert book.pots(reservation) == ()

@@ -168,6 +168,24 @@ async def test_closing_gives_everything_back_that_was_not_spent(
     assert await state_of(table) == (400, 0, 999_600)
 
 
+async def test_what_lies_unused_for_ten_reports_goes_back_and_what_is_used_stays(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    await table.set_limit(Limit("org:acme", 1_000_000))
+    ledger = ledger_on(table, clock, slice_microusd=5000)
+    await ledger.start()
+    await spend(ledger, 1000)
+    for _ in range(9):
+        await ledger.flush()
+    await spend(ledger, 100)
+    for _ in range(10):
+        await ledger.flush()
+    assert await state_of(table) == (1100, 4900, 994_000), "it was used in between"
+    await ledger.flush()
+    assert await state_of(table) == (1100, 0, 998_900)
+    await ledger.close()
+
+
 async def test_a_crashed_worker_that_comes_back_counts_its_slice_as_spent(
     table: LossyTable, clock: StoppedClock
 ) -> None:

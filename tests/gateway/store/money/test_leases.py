@@ -60,6 +60,7 @@ def test_what_is_granted_was_left(
     assert after.left_microusd == told.left_microusd - granted
     free = grant.amount_microusd - spent - reserved
     assert free >= wanted or after.left_microusd <= 0 or wanted == 0
+    assert wanted or not granted, "who asks for nothing gets nothing"
 
 
 @given(held(), money, money)
@@ -97,6 +98,20 @@ def test_more_than_is_wanted_is_leased_only_while_there_is_plenty() -> None:
     _, little, _ = answer(scarce, None, claim_of(0, 0, 0, 10, 500), lease_of(0, 0))
     assert little.amount_microusd == 10
     assert little.is_tight
+    for spent, is_tight in ((9_799, False), (9_800, True)):
+        _, told, _ = answer(
+            Budget(Limit(ACCOUNT, 10_000), 0, spent, 0), None, claim_of(0, 0, 0, 0), lease_of(0, 0)
+        )
+        assert told.is_tight is is_tight, "two percent are handed out one by one"
+
+
+def test_a_slice_ends_with_its_lease_or_its_window_whichever_is_first() -> None:
+    day_us = 86_400_000_000
+    budget = Budget(Limit(ACCOUNT, 100, "day"), 0, 0, 0)
+    for expires_us, until_us in ((60_000_000, 60_000_000), (day_us + 5, day_us)):
+        lease = Lease(ACCOUNT, "day", "w1", "run", 0, 0, 0, expires_us)
+        _, grant, _ = answer(budget, None, claim_of(0, 0, 0, 10), lease)
+        assert grant.valid_until_us == until_us
 
 
 def test_a_window_never_goes_back() -> None:
