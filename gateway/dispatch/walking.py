@@ -93,8 +93,6 @@ class Walk(Generic[Answer]):
             try:
                 return await self._pass(order)
             except (UpstreamFailed, FeatureUnsupported) as error:
-                if isinstance(error, UpstreamRefused) and error.is_callers_fault:
-                    raise
                 failure = error
             wait_s = self._wait_s(failure, tries)
             if wait_s is None or tries + 1 >= PASSES_MAX or not self._may_try():

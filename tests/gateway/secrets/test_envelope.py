@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import ConfigurationInvalid
-from gateway.secrets.envelope import MasterKey, UnwrapFailed, create_key_file, load_master_key
+from gateway.secrets.envelope import (
+    MasterKey,
+    UnwrapFailed,
+    create_key_file,
+    key_bytes,
+    load_master_key,
+)
 from gateway.secrets.secret import Secret
 from gateway.secrets.sources import EnvironmentSecret, FileSecret
 
@@ -34,6 +40,14 @@ def test_any_change_is_refused(data: st.DataObject) -> None:
 def test_anything_else_is_refused(wrapped: bytes) -> None:
     with pytest.raises(UnwrapFailed):
         KEY.unwrap(wrapped, b"")
+
+
+@pytest.mark.parametrize("stray", [" ", "\n", "!", "é", "\u0000", "="])
+def test_a_key_with_a_stray_letter_in_it_is_no_key(stray: str) -> None:
+    text = base64.b64encode(bytes(range(32))).decode()
+    assert key_bytes(f" {text}\n", "master_key") == bytes(range(32))
+    with pytest.raises(ConfigurationInvalid, match="must be 32 bytes in base64"):
+        key_bytes(text[:9] + stray + text[9:], "master_key")
 
 
 def test_another_purpose_or_key_opens_nothing() -> None:
