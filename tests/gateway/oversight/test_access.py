@@ -1,5 +1,7 @@
 """Grants give what they say, where they say; no sequence of grants raises what somebody may do."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,17 +9,22 @@ from hypothesis import strategies as st
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import (
     EVERYWHERE,
+    NAMES_OF_PARTS,
     ROLE_PERMISSIONS,
     ROLES,
+    STEP_UP,
+    TOKENS_NAME,
     Grant,
     Permission,
     Person,
+    Role,
     allows,
     may_grant,
     organisations_of,
 )
 from gateway.secrets.passwords import LENGTH_MAX, hash_password, proves
 from gateway.secrets.secret import Secret
+from tests.rooms import ROOT
 
 
 PLACES = ("acme", "umbrella", EVERYWHERE)
@@ -84,6 +91,51 @@ def test_compliance_changes_nothing_but_what_compliance_is_about() -> None:
         *(Permission.HOLDS_SET, Permission.CONTENT_ERASE, Permission.CONTENT_APPROVE_ERASURE),
         *(Permission.CONTENT_REVEAL, Permission.CONTENT_APPROVE_REVEAL),
         *(Permission.REVIEWS_SIGN, Permission.INCIDENTS_LEAD, Permission.OBLIGATIONS_SET),
+    }
+
+
+PART = re.compile(r'^ACTOR\b[^=\n]*= "([^"]+)"|\.(?:doing|record)\(\s*"([a-z-]+)"', re.MULTILINE)
+"""How a part of the gateway says under which name it does something."""
+
+
+def test_nobody_is_called_as_a_part_of_the_gateway_that_leaves_records() -> None:
+    sources = [*(ROOT / "gateway").rglob("*.py"), *(ROOT / "admin").rglob("*.py")]
+    found = {one or other for each in sources for one, other in PART.findall(each.read_text())}
+
+    assert len(found) > 5
+    assert {*found, TOKENS_NAME} == NAMES_OF_PARTS
+
+
+READ_BY_ALL = ["budgets", "costs", "keys", "overview", "policies", "system", "traffic"]
+"""What every role reads."""
+MORE: dict[str, str] = {
+    "viewer": "",
+    "app_owner": "keys:issue batches:manage",
+    "policy_editor": "policies:edit",
+    "approver": "policies:approve policies:publish prices:approve keys:approve"
+    " content:approve_reveal content:approve_erasure",
+    "compliance": "audit:read audit:export people:read content:reveal content:approve_reveal"
+    " content:erase content:approve_erasure holds:set reviews:sign incidents:lead obligations:set",
+    "security_admin": "audit:read people:read people:manage secrets:set keys:issue incidents:lead"
+    " batches:manage",
+    "platform_admin": "audit:read people:read people:manage secrets:set keys:issue incidents:lead"
+    " batches:manage budgets:set system:configure policies:edit prices:propose",
+}
+"""What a role may do beyond that: whoever gives or takes a permission says it here too."""
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_may_do_what_is_said_of_it_here_and_nothing_else(role: Role) -> None:
+    expected = {f"{each}:read" for each in READ_BY_ALL} | set(MORE[role].split())
+
+    assert {each.value for each in ROLE_PERMISSIONS[role]} == expected
+
+
+def test_what_opens_or_destroys_asks_for_a_fresh_proof() -> None:
+    assert {each.value for each in STEP_UP} == {
+        *("content:reveal", "content:approve_reveal", "content:erase", "content:approve_erasure"),
+        *("keys:issue", "keys:approve", "secrets:set", "people:manage"),
+        *("policies:publish", "prices:approve", "reviews:sign"),
     }
 
 
