@@ -45,6 +45,10 @@ _SUSPICIOUS = re.compile(
 # A word that may begin an identifier which goes on behind it ("QQ 12 34 56 C").
 _CAPITALS = re.compile(r"[A-Z]{1,4}[.:/\-]?")
 _WORD_REST = re.compile(r"[^\s\"'`,;<>)\]}]*")
+_ESCAPE = re.compile(r"\\(?:([bfnrt])|[^bfnrt])")
+_CUT = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
+_UNREAD = "[REDACTED]"
+_LONGEST_FLOAT = 1e20
 _BARE_BEFORE = re.compile(r"[:,\[]\s*\Z")
 
 ScanText = Callable[[str], Scan]
@@ -100,19 +104,22 @@ class OutputScan:
         *,
         inside: bool = False,
     ) -> object:
-        """A JSON tree with the model's words masked; `inside` the arguments of a tool."""
+        """A JSON tree with the model's words masked; `inside` the arguments of a tool.
+
+        There the model also chose names and numbers. What is too deep to be read is not shown.
+        """
         if isinstance(node, str):
-            if not (inside or key in TEXT_KEYS):
-                return node
-            if counts is not None:
-                counts.update(_labels(self._scan(node).findings))
-            return self._masked(node, in_json=key in {"arguments", "partial_json"})
+            return self._said(node, key, counts) if inside or key in TEXT_KEYS else node
+        if inside and isinstance(node, int | float):
+            written = _written(node)
+            shown = self._said(written, key, counts)
+            return node if shown == written else shown
         if depth > MAX_DEPTH:
-            return node
+            return node if self._masked_from is None else _UNREAD
         if isinstance(node, dict):
             return {
-                name: self._whole(
-                    value, str(name), depth + 1, counts, inside=inside or name == "input"
+                self._said(name, "", counts) if inside else name: self._whole(
+                    value, name, depth + 1, counts, inside=inside or name == "input"
                 )
                 for name, value in node.items()
             }
@@ -120,10 +127,30 @@ class OutputScan:
             return [self._whole(item, key, depth + 1, counts, inside=inside) for item in node]
         return node
 
-    def _masked(self, text: str, *, in_json: bool) -> str:
+    def _said(self, text: str, key: str, counts: Counter[str] | None) -> str:
+        """Words of the model's, counted and masked."""
+        if counts is not None:
+            counts.update(_labels(self._scan(_spaced(text)).findings))
         if self._masked_from is None:
             return text
+        in_json = key in {"arguments", "partial_json"}
         return MaskingWindow(self._patterns, self._masked_from, in_json=in_json).whole(text)
+
+
+def _written(number: float) -> str:
+    """A number as a reader takes it: an identifier may come with a point and a nought."""
+    is_whole = abs(number) < _LONGEST_FLOAT and float(number).is_integer()
+    return str(int(number) if is_whole else number)
+
+
+def _spaced(text: str) -> str:
+    """A text of the same length without the letters of JSON's escapes for white space.
+
+    The letter of a line feed's would stand at the number behind it, as if it were part of that.
+    """
+    if "\\" not in text:
+        return text
+    return _ESCAPE.sub(lambda match: "  " if match[1] else match[0], text)
 
 
 def _labels(found: Iterable[Finding]) -> list[str]:
@@ -183,7 +210,7 @@ class CountingWindow:
 
     def _count(self, limit: int) -> None:
         """Count what ends before `limit`; what begins before it and ends behind waits."""
-        findings = self._scan(self._text).findings
+        findings = self._scan(_spaced(self._text)).findings
         reached = limit
         for finding in findings:
             if finding.start < limit < finding.end and limit < len(self._text):
@@ -263,15 +290,17 @@ class MaskingWindow:
         end = base + cut
         parts: list[str] = []
         reached = base
-        found = self._scan(text)
+        found = self._scan(_spaced(text))
         if not found.complete:
             end = len(text)
-            parts, reached = ["[REDACTED]"], end
+            parts, reached = [_UNREAD], end
         for f in found.findings:
             if f.end <= reached or f.start >= end or data_class_of(f.label) < self._least:
                 continue
             parts += [text[reached : max(reached, f.start)], self._mask(f, text)]
-            reached = f.end
+            # A backslash at the end belongs to what follows it: without it the JSON would break.
+            is_cut = self._in_json and _CUT.search(text, f.start, f.end) is not None
+            reached = f.end - is_cut
             if f.end == len(text):
                 self._in_key = f.label == "PRIVATE_KEY" and _KEY_END.search(text, f.start) is None
                 self._swallows = not self._in_key and not text[-1].isspace()

@@ -20,6 +20,12 @@ TEXT_KEYS |= {"delta", "reasoning_content", "reasoning"}
 """Keys of the wire formats under which a model's words stand."""
 
 
+_CALLS = frozenset({"tool_calls", "function"})
+_ONCE = frozenset({"id", "type", "name"})
+"""What only the first piece of a call in chat completions says."""
+_INPUT = b'"input"'
+
+
 class Piecewise(Protocol):
     """Rewrites a text that comes in pieces, and may hold some of it back."""
 
@@ -110,6 +116,7 @@ class StreamRewriter:
     def _lifted(self, event: StreamEvent) -> StreamEvent:
         changes: dict[str, str] = {}
         deltas: list[Delta] = []
+        brings_input = _brings_input(event)
         for delta in event.deltas:
             if delta.kind not in CONTENT or not delta.text:
                 deltas.append(delta)
@@ -119,11 +126,14 @@ class StreamRewriter:
             if rewriter is None:
                 rewriter = self._channels[channel] = self._opened(delta.kind)
             text = rewriter.feed(delta.text)
-            if event.is_closing or event.is_terminal:
+            if event.is_closing or event.is_terminal or brings_input:
                 text += rewriter.flush()
             self._last[channel] = event
             changes[delta.text] = text
             deltas.append(msgspec.structs.replace(delta, text=text))
+        if brings_input and self._repeated is not None:
+            again = self._again(event, self._repeated)
+            return msgspec.structs.replace(again, deltas=tuple(deltas))
         if not changes and self._repeated is not None:
             return self._again(event, self._repeated)
         if all(before == after for before, after in changes.items()):
@@ -160,9 +170,15 @@ class StreamRewriter:
                 continue
             old = next(d for d in event.deltas if channel_of(d) == channel and d.text)
             delta = msgspec.structs.replace(old, text=text)
-            raw = _with_texts(event.raw, {old.text: text})
+            raw = _with_texts(event.raw, {old.text: text}, goes_on=True)
             out.append(msgspec.structs.replace(event, raw=raw, deltas=(delta,)))
         return out
+
+
+def _brings_input(event: StreamEvent) -> bool:
+    """Whether a call comes with all its arguments, as a tree: no text of the event is theirs."""
+    kinds = {delta.kind for delta in event.deltas}
+    return {"tool_start", "tool_arguments"} <= kinds and _INPUT in event.raw
 
 
 def _goes_on_with(event: StreamEvent, earlier: StreamEvent) -> bool:
@@ -181,8 +197,8 @@ def channel_of(delta: Delta) -> tuple[str, int]:
     return delta.kind, delta.index
 
 
-def _with_texts(raw: bytes, changes: Mapping[str, str]) -> bytes:
-    """A server-sent event whose JSON says other texts."""
+def _with_texts(raw: bytes, changes: Mapping[str, str], *, goes_on: bool = False) -> bytes:
+    """A server-sent event whose JSON says other texts; `goes_on` where it began a call before."""
     lines = raw.split(b"\n")
     for at, line in enumerate(lines):
         if line.startswith(_DATA):
@@ -190,16 +206,22 @@ def _with_texts(raw: bytes, changes: Mapping[str, str]) -> bytes:
                 tree = msgspec.json.decode(line[len(_DATA) :])
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 continue
-            changed = _changed(tree, changes, "")
+            changed = _changed(tree, changes, "", goes_on=goes_on)
             lines[at] = _DATA + b" " + msgspec.json.encode(changed)
     return b"\n".join(lines)
 
 
-def _changed(node: object, changes: Mapping[str, str], key: str) -> object:
+def _changed(node: object, changes: Mapping[str, str], key: str, *, goes_on: bool) -> object:
     if isinstance(node, str):
         return changes.get(node, node) if key in TEXT_KEYS else node
     if isinstance(node, dict):
-        return {name: _changed(value, changes, str(name)) for name, value in node.items()}
+        # Clients join the pieces of a call: a name that comes again would become part of it.
+        left_out = _ONCE if goes_on and key in _CALLS else frozenset()
+        return {
+            name: _changed(value, changes, str(name), goes_on=goes_on)
+            for name, value in node.items()
+            if name not in left_out
+        }
     if isinstance(node, list):
-        return [_changed(item, changes, key) for item in node]
+        return [_changed(item, changes, key, goes_on=goes_on) for item in node]
     return node

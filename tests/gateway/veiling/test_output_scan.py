@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
@@ -193,6 +194,120 @@ def test_a_whole_answer_is_masked_in_the_model_s_words_and_nowhere_else() -> Non
     assert made["content"] == [{"type": "tool_use", "id": TOKEN, "input": {"to": mask}}]
     assert output.found == {"CREDIT_CARD": 2}
     assert output.unveiled(b"no json") == b"no json"
+
+
+def answered_with(arguments: object) -> bytes:
+    block = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": arguments}
+    return msgspec.json.encode({"type": "message", "content": [block]})
+
+
+def nested(value: object, depth: int) -> object:
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+CARD = VALUES["CREDIT_CARD"]
+DIGITS = int("".join(filter(str.isdigit, CARD)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ({CARD: True, "n": 3}, {"[REDACTED:CREDIT_CARD]": True, "n": 3}),
+        ({"card": DIGITS, "n": 1.5}, {"card": "[REDACTED:CREDIT_CARD]", "n": 1.5}),
+        ({"card": float(DIGITS), "n": 10**30}, {"card": "[REDACTED:CREDIT_CARD]", "n": 10**30}),
+        (
+            {"a": {"input": [{"b": [DIGITS]}]}},
+            {"a": {"input": [{"b": ["[REDACTED:CREDIT_CARD]"]}]}},
+        ),
+    ],
+)
+def test_names_and_numbers_among_a_tool_s_arguments_are_the_model_s_words_too(
+    arguments: object, shown: object
+) -> None:
+    output = output_scan()
+    made = msgspec.json.decode(output.unveiled(answered_with(arguments)))
+    assert made["content"][0]["input"] == shown
+    assert output.found == {"CREDIT_CARD": 1}
+    counted = output_scan(None)
+    assert counted.unveiled(answered_with(arguments)) == answered_with(arguments)
+    assert counted.found == {"CREDIT_CARD": 1}
+
+
+@pytest.mark.parametrize("depth", [1, 50, 60, 61, 62, 63, 64, 65, 66, 90, 400])
+def test_what_is_nested_too_deeply_to_be_read_is_not_shown(depth: int) -> None:
+    raw = answered_with({"a": nested(CARD, depth), "b": "fine"})
+    made = output_scan().unveiled(raw)
+    assert CARD.encode() not in made
+    assert msgspec.json.decode(made)["content"][0]["input"]["b"] == "fine"
+    assert output_scan(None).unveiled(raw) == raw
+
+
+@pytest.mark.parametrize("label", sorted(VALUES))
+@pytest.mark.parametrize("before", ["\n", "\t", "\r\n", "\\", "\\\n", '"', " "])
+def test_an_escape_before_a_value_is_no_part_of_it(label: str, before: str) -> None:
+    said = f"see{before}{VALUES[label]}{before}end"
+    arguments = msgspec.json.encode({"note": said}).decode()
+    output = output_scan()
+    raw = msgspec.json.encode({"tool_calls": [{"function": {"arguments": arguments}}]})
+    made = msgspec.json.decode(output.unveiled(raw))["tool_calls"][0]["function"]["arguments"]
+    in_letters = MaskingWindow(scan, DataClass.S3, in_json=True)
+    shown = "".join(map(in_letters.feed, arguments)) + in_letters.flush()
+    for each in (made, shown):
+        assert sensitive_part(VALUES[label]) not in each
+        assert f"[REDACTED:{label}]" in msgspec.json.decode(each)["note"]
+    assert output.found == {label: 1}
+    window = output_scan(None).window()
+    for letter in arguments:
+        window.feed(letter)
+    window.flush()
+    assert window.counts == {label: 1}
+
+
+def test_a_call_that_comes_in_one_piece_keeps_its_name_and_its_arguments_are_masked() -> None:
+    arguments = msgspec.json.encode({"to": CARD, "why": "rent"}).decode()
+    call: dict[str, Any] = {"index": 0, "id": "call_1", "type": "function"}
+    call["function"] = {"name": "pay", "arguments": arguments}
+    head = {"id": "c", "object": "chat.completion.chunk", "model": "m"}
+    raw: list[dict[str, Any]] = [
+        {"delta": {"tool_calls": [call]}},
+        {"delta": {}, "finish_reason": "tool_calls"},
+    ]
+    chunks = [{**head, "choices": [{"index": 0, **choice}]} for choice in raw]
+    decoder, lift = DIALECTS["openai_chat"].stream_decoder(), output_scan().lifted()
+    pieces = []
+    for each in chunks:
+        for event in decoder.feed(b"data: " + msgspec.json.encode(each) + b"\n\n"):
+            for made in lift.events([event]):
+                said = msgspec.json.decode(made.raw.partition(b"data:")[2])
+                pieces += said["choices"][0]["delta"].get("tool_calls", [])
+    joined = {
+        name: "".join(piece["function"].get(name, "") for piece in pieces)
+        for name in ("name", "arguments")
+    }
+    assert joined["name"] == "pay"
+    assert "".join(piece.get("id", "") for piece in pieces) == "call_1"
+    assert msgspec.json.decode(joined["arguments"]) == {
+        "to": "[REDACTED:CREDIT_CARD]",
+        "why": "rent",
+    }
+
+
+def test_a_call_that_begins_with_all_its_arguments_is_masked_where_they_stand() -> None:
+    block = {"type": "tool_use", "id": "toolu_1", "name": "pay", "input": {"to": CARD, "n": DIGITS}}
+    start = {"type": "content_block_start", "index": 0, "content_block": block}
+    raw = b"event: content_block_start\ndata: " + msgspec.json.encode(start) + b"\n\n"
+    decoder = DIALECTS["anthropic_messages"].stream_decoder()
+    events = [
+        made for event in decoder.feed(raw) for made in output_scan().lifted().events([event])
+    ]
+    mask = "[REDACTED:CREDIT_CARD]"
+    (shown,) = events
+    told = msgspec.json.decode(shown.raw.partition(b"data:")[2])
+    assert told["content_block"]["input"] == {"to": mask, "n": mask}
+    arguments = [each.text for each in shown.deltas if each.kind == "tool_arguments"]
+    assert msgspec.json.decode(arguments[0]) == {"to": mask, "n": mask}
 
 
 def test_what_the_caller_sent_comes_back_and_what_the_model_adds_is_masked() -> None:
