@@ -17,6 +17,7 @@ ATOMS = (
     'data_class >= "S3"',
     '"S2" > data_class',
     'data_class != "S0"',
+    'data_class in ["S1", "S3"]',
     'complexity_tier in ["cheap", "mid"]',
     "has_tools",
     "not stream",
@@ -34,6 +35,7 @@ ATOMS = (
     "0.25 <= complexity",
     "hour_utc in [0, 1, 2, 23]",
     "hour_utc == 7",
+    "hour_utc in [7, 23]",
     "weekday >= 5",
     "max_output_tokens > 1000",
     "budget_left_microusd < 5000",
@@ -113,6 +115,19 @@ def test_several_questions_about_one_fact_are_one_table() -> None:
         for hour in range(24):
             facts = request(model_requested=model, hour_utc=hour)
             assert guard.matching(facts) == naive(conditions, facts)
+
+
+PAIRS = [f"{one} and {other}" for one in ATOMS for other in ATOMS]
+PAIRS_GUARD = make_guard(PAIRS)
+
+
+@settings(max_examples=40)
+@given(requests())
+def test_any_two_questions_of_one_rule_must_both_hold(asked: Facts) -> None:
+    holding = {text for text in ATOMS if compile_expression(text).holds(asked)}
+    expected = [one in holding and other in holding for one in ATOMS for other in ATOMS]
+    mask = PAIRS_GUARD.matching(asked)
+    assert [bool(mask >> place & 1) for place in range(len(PAIRS))] == expected
 
 
 def test_numbers_beyond_a_floats_digits_stay_apart() -> None:
