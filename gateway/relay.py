@@ -50,7 +50,11 @@ class Relay:
         self._live = live
         self._conclusion = conclusion
         kept = passage.ruling.plan.audit_content
-        self._tally = Tally(kept_bytes_max, by_channel=kept == "redacted")
+        self._tally = Tally(
+            kept_bytes_max,
+            vendor=live.candidate.target.vendor,
+            by_channel=kept == "redacted",
+        )
         live.counted_by(self._tally)
         self._keep = keep
         tried = on_trial(passage)

@@ -1,41 +1,43 @@
-"""Counts a stream as it passes: usage, bytes of content, and what the audit keeps of it.
+"""Counts a stream as it passes: usage, what its words weigh, and what the audit keeps of it.
 
 It knows no price and no dialect.
 """
 
-import math
-
 import msgspec
 
+from gateway.estimate import BYTES_PER_TOKEN, weight, whole_tokens
 from gateway.types import Completion, StreamEvent, Usage
 
 
-BYTES_PER_TOKEN = 4
-"""The usual rough figure for English text in today's tokenizers; only for flagged estimates."""
+UNWEIGHED_MAX = 512
+"""Characters that wait until they are weighed together: a stream comes in pieces of a few, and most
+streams end with a count of their upstream's."""
 
-
-TOKENS_PER_BYTE_BEYOND = 0.3
-"""Of UTF-8 beyond ASCII: between the published vocabularies, which differ by up to three times."""
-CHARACTERS_PER_TOKEN_OF_CALLS = 3
-"""Arguments of calls are JSON, whose marks and digits are tokens of their own."""
+GUESSED_TO_COUNTED_MAX = 3
+"""How far a guess may be above a count on the way: vocabularies differ by no more."""
+NO_COUNT = -1
 
 
 class Tally:
     """What a stream has amounted to so far."""
 
     __slots__ = (
-        *("_content_bytes", "_is_counted", "_kept", "_kept_bytes", "_kept_bytes_max", "_said"),
-        *("_more_tokens", "_usage", "stop_reason"),
+        *("_counted", "_is_counted", "_kept", "_kept_bytes", "_kept_bytes_max", "_said"),
+        *("_unweighed", "_unweighed_length", "_usage", "_vendor", "_weight", "stop_reason"),
     )
 
-    def __init__(self, kept_bytes_max: int, *, by_channel: bool = False) -> None:
-        """`by_channel` keeps the words of a stream together, where they come in pieces."""
+    def __init__(self, kept_bytes_max: int, *, vendor: str = "", by_channel: bool = False) -> None:
+        """Of a model of `vendor`; `by_channel` keeps the words of a stream together."""
+        self._vendor = vendor
         self._usage: Usage | None = None
         self._is_counted = False
         """Whether a usage came with or after the reason why the answer ended: it is the last."""
-        self._content_bytes = 0
-        self._more_tokens = 0.0
-        """Beyond four characters to a token: what arguments of calls and other scripts take."""
+        self._counted = 0
+        """Tokens that a usage in the middle counted of what had come until then."""
+        self._weight = 0
+        """Of what came since."""
+        self._unweighed: list[str] = []
+        self._unweighed_length = 0
         self.stop_reason = ""
         """Why the answer ended, as the upstream said it; empty before."""
         self._kept: list[bytes] = []
@@ -46,26 +48,45 @@ class Tally:
     def add(self, events: list[StreamEvent]) -> None:
         """Take note of one batch."""
         for event in events:
-            has_usage = False
+            said_tokens = NO_COUNT
             for delta in event.deltas:
                 if delta.usage is not None:
                     self._usage = add_usage(self._usage, delta.usage)
-                    has_usage = True
-                if delta.text:
-                    self._content_bytes += len(delta.text)
-                    if delta.kind != "text" or not delta.text.isascii():
-                        self._more_tokens += _tokens_beyond(delta.text, delta.kind)
+                    said_tokens = delta.usage.output_tokens
+                if said := delta.text or delta.name:
+                    self._unweighed.append(said)
+                    self._unweighed_length += len(said)
+                    if self._said is not None:
+                        self._said.setdefault((delta.kind, delta.index), []).append(said)
                 elif delta.stop_reason:
                     self.stop_reason = delta.stop_reason
-                if self._said is not None and (delta.text or delta.name):
-                    place = (delta.kind, delta.index)
-                    self._said.setdefault(place, []).append(delta.text or delta.name)
-            if has_usage and self.stop_reason:
-                self._is_counted = True
+            if self._unweighed_length > UNWEIGHED_MAX:
+                self._weigh()
+            if said_tokens != NO_COUNT:
+                self._take_count(said_tokens)
             size = len(event.raw)
             if self._kept_bytes + size <= self._kept_bytes_max:
                 self._kept.append(event.raw)
                 self._kept_bytes += size
+
+    def _weigh(self) -> None:
+        if self._unweighed:
+            text = "".join(self._unweighed)
+            self._weight += weight(text.encode("utf-8", "replace"), self._vendor)
+            self._unweighed, self._unweighed_length = [], 0
+
+    def _take_count(self, said: int) -> None:
+        """A count that comes after words is one of them: only what follows is still to be guessed.
+
+        What a message opens with counts no word that came, and may count some that never will. A
+        figure that does not grow with the words, or is far from them, is no count of them.
+        """
+        self._weigh()
+        guessed = self._counted + whole_tokens(self._weight)
+        if guessed and said > self._counted and said * GUESSED_TO_COUNTED_MAX >= guessed:
+            self._counted, self._weight = said, 0
+        if self.stop_reason:
+            self._is_counted = True
 
     @property
     def content(self) -> bytes:
@@ -82,35 +103,42 @@ class Tally:
     @property
     def is_empty(self) -> bool:
         """Whether nothing was counted and nothing said."""
-        return self._usage is None and not self._content_bytes
+        return self._usage is None and not self._has_content
+
+    @property
+    def _has_content(self) -> bool:
+        return bool(self._weight or self._counted or self._unweighed)
 
     def and_then(self, events: list[StreamEvent]) -> "Tally":
         """What it would be with these as well; this one goes on without them."""
         if not events:
             return self
-        more = Tally(0)
+        self._weigh()
+        more = Tally(0, vendor=self._vendor)
         more._usage, more._is_counted = self._usage, self._is_counted
-        more._content_bytes, more.stop_reason = self._content_bytes, self.stop_reason
-        more._more_tokens = self._more_tokens
+        more._counted, more._weight = self._counted, self._weight
+        more.stop_reason = self.stop_reason
         more.add(events)
         return more
 
     def usage(self, input_tokens_estimate: int) -> Usage:
         """What the upstream said, or an estimate that says it is one; never zero for content."""
         usage = self._usage
-        if usage is not None and (usage.output_tokens or not self._content_bytes):
+        if usage is not None and (usage.output_tokens or not self._has_content):
             return with_estimates(usage, input_tokens_estimate)
         return self.usage_so_far(input_tokens_estimate)
 
     def usage_so_far(self, input_tokens_estimate: int) -> Usage:
         """The same for a stream that did not end: what it opened with is not all it sent."""
-        output_tokens = tokens_of(self._content_bytes) + math.ceil(self._more_tokens)
+        self._weigh()
+        output_tokens = self._counted + whole_tokens(self._weight)
         if self._usage is None:
             return Usage(
                 input_tokens=input_tokens_estimate, output_tokens=output_tokens, estimated=True
             )
         usage = with_estimates(self._usage, input_tokens_estimate)
-        if usage.output_tokens >= output_tokens > 0 or (self._is_counted and usage.output_tokens):
+        is_all_counted = self._is_counted or (self._counted and not self._weight)
+        if is_all_counted and usage.output_tokens:
             return usage
         return add_usage(usage, Usage(output_tokens=output_tokens, estimated=True))
 
@@ -131,39 +159,29 @@ def add_usage(known: Usage | None, more: Usage) -> Usage:
     )
 
 
-def with_estimates(usage: Usage, input_tokens_estimate: int, content_bytes: int = 0) -> Usage:
+def with_estimates(usage: Usage, input_tokens_estimate: int, output_tokens: int = 0) -> Usage:
     """What an upstream left at zero is estimated: nobody answers nothing, or says it for nothing.
 
     Estimated usage knows the answer's length only; the request's is added here as well.
     """
-    if usage.input_tokens and (usage.output_tokens or not content_bytes):
+    if usage.input_tokens and (usage.output_tokens or not output_tokens):
         return usage
     missing = Usage(
         input_tokens=0 if usage.input_tokens else input_tokens_estimate,
-        output_tokens=0 if usage.output_tokens else tokens_of(content_bytes),
+        output_tokens=0 if usage.output_tokens else output_tokens,
         estimated=True,
     )
     return add_usage(usage, missing)
 
 
-def _tokens_beyond(text: str, kind: str) -> float:
-    """How many tokens more a text is about than four characters to each."""
-    raw = text.encode("utf-8", "replace")
-    plain = len(raw.decode("ascii", "ignore"))
-    more = (len(raw) - plain) * TOKENS_PER_BYTE_BEYOND - (len(text) - plain) / BYTES_PER_TOKEN
-    if kind == "tool_arguments":
-        more += plain / CHARACTERS_PER_TOKEN_OF_CALLS - plain / BYTES_PER_TOKEN
-    return more
-
-
 def tokens_of(length_bytes: int) -> int:
-    """About how many tokens so much text is."""
+    """About how many tokens so much is that nobody can read."""
     return -(-length_bytes // BYTES_PER_TOKEN)
 
 
-def content_bytes(completion: Completion) -> int:
-    """How much of a whole answer was written by the model."""
+def written_tokens(completion: Completion, vendor: str) -> int:
+    """About how many tokens of a whole answer were written by the model."""
     texts = [completion.text, completion.refusal]
     texts += [delta.text for delta in completion.thinking]
     texts += [part for call in completion.tool_calls for part in (call.name, call.arguments_json)]
-    return sum(len(text) for text in texts)
+    return whole_tokens(weight("".join(texts).encode("utf-8", "replace"), vendor))

@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Meta, Struct
 
 from gateway.dialects import body, sse
-from gateway.dialects.estimate import estimate_input_tokens, estimate_output_tokens
 from gateway.dialects.loss import check_no_places, check_tier_priced, unsupported
 from gateway.dialects.openai_chat.reply import STOP_REASONS, usage_of, with_usage
 from gateway.dialects.openai_chat.request import with_usage_asked
@@ -28,6 +27,7 @@ from gateway.dialects.strict_json import (
     decode_object,
 )
 from gateway.errors import UpstreamMalformed
+from gateway.estimate import estimate_input_tokens, estimate_written_tokens
 from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody
 from gateway.types import (
     ChatRequest,
@@ -302,4 +302,4 @@ def _stop(choice: Choice) -> tuple[str, str | None]:
 
 
 def _estimated(text: str) -> Usage:
-    return Usage(output_tokens=estimate_output_tokens(len(text.encode())), estimated=True)
+    return Usage(output_tokens=estimate_written_tokens([text]), estimated=True)

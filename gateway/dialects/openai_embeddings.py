@@ -12,13 +12,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from gateway.dialects import body
-from gateway.dialects.estimate import estimate_input_tokens
 from gateway.dialects.loss import unsupported
 from gateway.dialects.openai_chat.stream_in import ChatStreamDecoder
 from gateway.dialects.openai_chat.stream_out import ChatPassThrough
 from gateway.dialects.openai_errors import OpenAIEnvelope
 from gateway.dialects.strict_json import Count, ModelName, PositiveInt, checked, decode_object
 from gateway.errors import UpstreamMalformed
+from gateway.estimate import estimate_input_tokens
 from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody
 from gateway.types import ChatRequest, Completion, DialectName, Target, Usage
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from gateway.dialects.estimate import (
+from gateway.estimate import (
     DOCUMENT_TOKENS,
     IMAGE_TOKENS,
     TOOLS_TOKENS,

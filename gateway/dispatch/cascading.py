@@ -250,7 +250,7 @@ async def _held(live: LiveStream) -> _Cheap:
         UpstreamFailed: it broke.
     """
     events: list[StreamEvent] = []
-    tally = Tally(0)
+    tally = Tally(0, vendor=live.candidate.target.vendor)
     live.counted_by(tally)
     held_bytes = 0
     while batch := await live.next_batch():

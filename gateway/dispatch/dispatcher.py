@@ -30,7 +30,7 @@ from gateway.ports import (
     UpstreamBody,
     UpstreamReply,
 )
-from gateway.tally import Tally, content_bytes, tokens_of, with_estimates
+from gateway.tally import Tally, tokens_of, with_estimates, written_tokens
 from gateway.turns import Turns
 from gateway.types import (
     Candidate,
@@ -83,7 +83,7 @@ class LiveStream:
         self._broken: StreamBroken | None = None
         """An error of the upstream's that came in one read with content before it."""
         self._attempt = attempt
-        self._counted = Tally(0)
+        self._counted = Tally(0, vendor=self.candidate.target.vendor)
         self._was_refused = False
         attempt.counted = self._owed
 
@@ -178,7 +178,7 @@ class LiveStream:
     def put_back(self, events: list[StreamEvent]) -> None:
         """Events that were read and are to be read again; nothing was shown yet."""
         self._held = events
-        self._counted = Tally(0)
+        self._counted = Tally(0, vendor=self.candidate.target.vendor)
 
     def _checked(self, events: list[StreamEvent]) -> list[StreamEvent]:
         """The events, up to an error among them; it is raised at once unless content came first."""
@@ -293,7 +293,7 @@ class Dispatcher:
             attempt.counted = partial(_of_body, reply, request, candidate)
             raw = await reply.read()
             completion = dialect.decode_reply(raw if rewriting is None else rewriting.unveiled(raw))
-            attempt.counted = partial(_of_answer, completion, request)
+            attempt.counted = partial(_of_answer, completion, request, candidate.target.vendor)
             await self._turns
             await reply.close()
             attempt.end(None)
@@ -335,10 +335,11 @@ class Dispatcher:
         return live
 
 
-def _of_answer(completion: Completion, request: ChatRequest) -> Usage:
+def _of_answer(completion: Completion, request: ChatRequest, vendor: str) -> Usage:
     """What a whole answer costs."""
-    tokens = request.input_tokens_estimate
-    return with_estimates(completion.usage, tokens, content_bytes(completion))
+    usage = completion.usage
+    written = 0 if usage.output_tokens else written_tokens(completion, vendor)
+    return with_estimates(usage, request.input_tokens_estimate, written)
 
 
 def _of_body(reply: UpstreamReply, request: ChatRequest, candidate: Candidate) -> Usage:

@@ -286,31 +286,31 @@ def test_rule_41_a_message_opens_with_an_estimate_and_closes_with_the_truth() ->
 
 def test_rule_42_a_caller_of_the_same_dialect_gets_usage_that_its_upstream_left_out() -> None:
     asked = chat(stream=True, stream_options={"include_usage": True})
-    bare = chunk({"content": "x" * 400}) + chunk({}, "stop") + b"data: [DONE]\n\n"
+    bare = chunk({"content": "word " * 100}) + chunk({}, "stop") + b"data: [DONE]\n\n"
     last = datas(recoded("openai_chat", bare, asked))[-1]
-    assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 100)
+    assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 104)
     assert last["id"] == "chatcmpl-77"
 
     silent = (
         MESSAGE_START.replace(b'"input_tokens": 10', b'"input_tokens": 0')
         + block_start(0, type="text", text="")
-        + block_delta(0, type="text_delta", text="x" * 400)
+        + block_delta(0, type="text_delta", text="word " * 100)
         + block_stop(0)
         + b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"}}'
         + b"\n\n"
         + MESSAGE_STOP
     )
     closing = datas(recoded("anthropic_messages", silent, messages(stream=True)))[-2]
-    assert closing["usage"]["output_tokens"] == 100
+    assert closing["usage"]["output_tokens"] == 104
 
 
 def test_rule_42_whole_answers_of_the_same_dialect_get_it_too() -> None:
-    whole = OPENAI.decode_reply(chat_reply({"content": "x" * 40}))
+    whole = OPENAI.decode_reply(chat_reply({"content": "word " * 100}))
     answer = json.loads(OPENAI.encode_reply(whole, "openai_chat", chat()))
-    assert answer["usage"]["completion_tokens"] == 10
-    said = ANTHROPIC.decode_reply(message_reply({"type": "text", "text": "x" * 40}))
+    assert answer["usage"]["completion_tokens"] == 104
+    said = ANTHROPIC.decode_reply(message_reply({"type": "text", "text": "word " * 100}))
     other = json.loads(ANTHROPIC.encode_reply(said, "anthropic_messages", messages()))
-    assert other["usage"]["output_tokens"] == 10
+    assert other["usage"]["output_tokens"] == 115
 
 
 @pytest.mark.parametrize(

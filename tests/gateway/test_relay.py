@@ -304,7 +304,7 @@ async def test_a_broken_stream_ends_with_an_error_and_costs_what_came(
     assert (outcome.status, outcome.error) == ("incomplete", code)
     assert outcome.usage is not None
     assert outcome.usage.estimated
-    assert outcome.usage.output_tokens == 4
+    assert outcome.usage.output_tokens == 3
     assert played.ledger.left_microusd((ORG,)) == LIMIT_MICROUSD - outcome.cost_microusd
 
 

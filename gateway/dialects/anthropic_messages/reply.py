@@ -8,9 +8,9 @@ from gateway.conversation import RAW_ARGUMENTS
 from gateway.dialects import body
 from gateway.dialects.answer_tool import ANSWER_TOOL
 from gateway.dialects.anthropic_messages.wire import Reply, ReplyBlock, StopDetails, UsageWire
-from gateway.dialects.estimate import estimate_output_tokens
 from gateway.dialects.naming import message_id
 from gateway.errors import UpstreamMalformed
+from gateway.estimate import estimate_written_tokens
 from gateway.types import Completion, Delta, ToolCall, Usage
 
 
@@ -112,12 +112,12 @@ def usage_of(wire: UsageWire | None) -> Usage | None:
 
 
 def _estimated(blocks: list[ReplyBlock]) -> Usage:
-    length_bytes = 0
+    texts: list[str | None] = []
     for block in blocks:
-        length_bytes += len((block.text or "").encode()) + len((block.thinking or "").encode())
+        texts += (block.text, block.thinking, block.name)
         if block.input is not None:
-            length_bytes += len(msgspec.json.encode(block.input))
-    return Usage(output_tokens=estimate_output_tokens(length_bytes), estimated=True)
+            texts.append(msgspec.json.encode(block.input).decode())
+    return Usage(output_tokens=estimate_written_tokens(texts, "anthropic"), estimated=True)
 
 
 def with_usage(completion: Completion) -> bytes:

@@ -14,10 +14,10 @@ from gateway.dialects.anthropic_messages.wire import (
     Source,
     TurnWire,
 )
-from gateway.dialects.estimate import estimate_input_tokens
 from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
 from gateway.dialects.parameters import MESSAGES_SAMPLING, unfit
 from gateway.dialects.strict_json import checked, decode_object, invalid
+from gateway.estimate import estimate_input_tokens
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, Target
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.dialects import body
-from gateway.dialects.estimate import estimate_output_tokens
 from gateway.dialects.naming import message_id, tool_id
 from gateway.dialects.openai_chat.wire import (
     ChunkChoice,
@@ -16,6 +15,7 @@ from gateway.dialects.openai_chat.wire import (
     UsageWire,
 )
 from gateway.errors import UpstreamMalformed
+from gateway.estimate import estimate_written_tokens
 from gateway.types import Completion, Delta, ToolCall, Usage
 
 
@@ -111,16 +111,16 @@ def served_tier(said: str | None) -> str:
 
 
 def _estimated(wire: Reply) -> Usage:
-    length_bytes = sum(_length(choice.message) for choice in wire.choices)
-    return Usage(output_tokens=estimate_output_tokens(length_bytes), estimated=True)
+    texts = [text for choice in wire.choices for text in _texts(choice.message)]
+    return Usage(output_tokens=estimate_written_tokens(texts), estimated=True)
 
 
-def _length(message: ReplyMessage) -> int:
+def _texts(message: ReplyMessage) -> list[str | None]:
     texts = [message.content, message.refusal, message.reasoning_content, message.reasoning]
     for call in message.tool_calls or ():
         if call.function is not None:
             texts += (call.function.name, call.function.arguments)
-    return sum(len(text.encode()) for text in texts if text)
+    return texts
 
 
 def told_tier(usage: Usage) -> str:

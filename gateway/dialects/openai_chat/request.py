@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.dialects import body
-from gateway.dialects.estimate import estimate_input_tokens
 from gateway.dialects.loss import (
     check_no_places,
     check_schema_wanted,
@@ -22,6 +21,7 @@ from gateway.dialects.parameters import (
     unfit,
 )
 from gateway.dialects.strict_json import checked, decode_object, invalid
+from gateway.estimate import estimate_input_tokens
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, Target
 

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from gateway.dialects import body
-from gateway.dialects.estimate import estimate_output_tokens
 from gateway.dialects.openai_chat.reply import served_tier, told_tier
 from gateway.dialects.openai_responses.foreign import item_of
 from gateway.dialects.openai_responses.marks import wrapped_block, wrapped_item
 from gateway.dialects.openai_responses.wire import Item, Part, Reply, UsageWire
 from gateway.errors import UpstreamFailed, UpstreamMalformed
+from gateway.estimate import estimate_written_tokens
 from gateway.types import ChatRequest, Completion, Delta, ToolCall, Usage
 
 
@@ -105,12 +105,12 @@ def usage_of(wire: UsageWire | None, service_tier: str | None = None) -> Usage |
 
 
 def _estimated(items: Iterable[Item]) -> Usage:
-    length_bytes = 0
+    texts: list[str | None] = []
     for item in items:
-        length_bytes += len((item.arguments or "").encode())
-        for part in _parts(item):
-            length_bytes += len((part.text or part.refusal or "").encode())
-    return Usage(output_tokens=estimate_output_tokens(length_bytes), estimated=True)
+        texts += (item.name, item.arguments)
+        texts += [part.text or part.refusal for part in _parts(item)]
+        texts += [part.text for part in item.summary or ()]
+    return Usage(output_tokens=estimate_written_tokens(texts), estimated=True)
 
 
 def own_fields(request: ChatRequest) -> dict[str, bytes | None]:

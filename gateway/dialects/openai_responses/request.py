@@ -6,7 +6,6 @@ import msgspec
 
 from gateway.conversation import BLOCK_MARK
 from gateway.dialects import body
-from gateway.dialects.estimate import estimate_input_tokens
 from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
 from gateway.dialects.openai_responses.foreign import attached, readable
 from gateway.dialects.openai_responses.wire import Item, Part, ResponsesBody
@@ -18,6 +17,7 @@ from gateway.dialects.parameters import (
     unfit,
 )
 from gateway.dialects.strict_json import checked, decode_object, invalid
+from gateway.estimate import estimate_input_tokens
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, Target, Thread
 

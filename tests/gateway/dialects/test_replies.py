@@ -233,10 +233,10 @@ def test_rule_38_our_input_counts_cached_tokens_and_keeps_the_kinds_of_writes_ap
 def test_rule_42_an_answer_without_usage_is_estimated_and_never_free() -> None:
     nothing: list[dict[str, Any] | None] = [None, {}]
     for usage in nothing:
-        plain = OPENAI.decode_reply(completion({"content": "x" * 400}, usage=usage)).usage
-        assert plain == Usage(output_tokens=100, estimated=True)
-        other = ANTHROPIC.decode_reply(message(text("x" * 400), usage=usage)).usage
-        assert other == Usage(output_tokens=100, estimated=True)
+        plain = OPENAI.decode_reply(completion({"content": "word " * 100}, usage=usage)).usage
+        assert plain == Usage(output_tokens=104, estimated=True)
+        other = ANTHROPIC.decode_reply(message(text("word " * 100), usage=usage)).usage
+        assert other == Usage(output_tokens=115, estimated=True)
         assert OPENAI.decode_reply(completion({"content": ""}, usage=usage)).usage.output_tokens
 
 

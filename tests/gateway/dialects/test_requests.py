@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway.dialects.estimate import IMAGE_TOKENS, MARGIN_TOKENS
 from gateway.errors import FeatureUnsupported, RequestInvalid
+from gateway.estimate import IMAGE_TOKENS, MARGIN_TOKENS
 from gateway.ports import Dialect
 from tests.gateway.dialects.samples import ANTHROPIC, OPENAI, chat, messages
 

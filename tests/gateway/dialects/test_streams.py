@@ -264,21 +264,21 @@ def test_refusals_cross_in_streams() -> None:
 
 
 def test_rule_42_a_stream_without_usage_is_estimated_and_never_zero() -> None:
-    stream = chunk({"content": "x" * 400}) + chunk({}, "stop") + b"data: [DONE]\n\n"
+    stream = chunk({"content": "word " * 100}) + chunk({}, "stop") + b"data: [DONE]\n\n"
     counted = datas(recoded("openai_chat", stream, MESSAGES))[-2]["usage"]
     assert counted["input_tokens"] == INPUT_ESTIMATE
-    assert counted["output_tokens"] == 100
+    assert counted["output_tokens"] == 104
     bare = (
         sse("message_start", message={"id": "msg_1", "model": "m"})
         + block_start(0, type="text", text="")
-        + block_delta(0, type="text_delta", text="x" * 400)
+        + block_delta(0, type="text_delta", text="word " * 100)
         + block_stop(0)
         + sse("message_delta", delta={"stop_reason": "end_turn"})
         + MESSAGE_STOP
     )
     usage = datas(recoded("anthropic_messages", bare, WITH_USAGE))[-1]["usage"]
     assert usage["prompt_tokens"] == INPUT_ESTIMATE
-    assert usage["completion_tokens"] == 100
+    assert usage["completion_tokens"] == 104
 
 
 @pytest.mark.parametrize(

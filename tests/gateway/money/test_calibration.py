@@ -3,8 +3,8 @@
 import pytest
 from msgspec import structs
 
-from gateway.dialects.estimate import FAMILIES, estimate_text_tokens
 from gateway.dialects.token_count import count_input_tokens
+from gateway.estimate import FAMILIES, estimate_text_tokens
 from gateway.money.calibration import SAMPLED_EVERY, Calibration
 from gateway.types import Usage
 from tests.gateway.dialects.samples import chat, messages, target
