@@ -11,19 +11,26 @@ from typing import Final
 from msgspec import Struct, structs
 
 from gateway.audit.reckoning import ERASED, GONE, OF_WORKER, OpenIntent, closing
-from gateway.batching.parked_lines import OutcomeOf, late_cost
+from gateway.batching.owed import OutcomeOf, late_cost
 from gateway.clock import Clock
 from gateway.passage import NATIVE
 from gateway.ports import AuditLog
 from gateway.store.batching.lines import LineStore
 from gateway.store.batching.unsent_lines import UnsentLines
+from gateway.store.engine import Database
 from gateway.store.evidence.retiring import Retiring
+from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.money.late_bookings import LateBookings
 from gateway.store.money.parked_money import ParkedMoney
+from gateway.store.money.slices import LeaseHolder
 from gateway.types import AuditRecord
 
 
 UNDER_WAY: Final = frozenset({"running", "parked"})
+SETTLE_S: Final = 20.0
+"""Until what another worker wrote about a line is in the database."""
+_NOBODY: Final = LeaseHolder("", "")
+"""Whoever ends what a retired worker left holds no money."""
 
 
 class LeftBehind(Struct, frozen=True):
@@ -143,6 +150,21 @@ class LeftOpen:
 
     def _closing(self, intent: OpenIntent, why: str) -> AuditRecord:
         return closing(intent, self._clock.utc_us(), why)
+
+
+def left_open(
+    database: Database, sink: DatabaseAuditSink, audit: AuditLog, clock: Clock
+) -> LeftOpen:
+    """All that it takes, of one database; outcomes are written to `audit`."""
+    return LeftOpen(
+        *(Retiring(database, sink, clock), LineStore(database, clock)),
+        UnsentLines(database, clock),
+        late=LateBookings(database, clock),
+        parked=ParkedMoney(database, clock, _NOBODY),
+        audit=audit,
+        outcome_of=sink.outcome,
+        clock=clock,
+    )
 
 
 def _added(found: LeftBehind, intent: OpenIntent | None, outcome: AuditRecord | None) -> LeftBehind:

@@ -15,7 +15,8 @@ from msgspec import structs
 
 from gateway.audit.open_intents import OpenIntents, OpenLine
 from gateway.audit.reckoning import CRASHED, ERASED, GONE, OpenIntent, closing, read_intents
-from gateway.batching.parked_lines import OutcomeOf, ParkedLines, late_cost
+from gateway.batching.owed import OutcomeOf, late_cost
+from gateway.batching.parked_lines import ParkedLines
 from gateway.clock import Clock
 from gateway.passage import NATIVE
 from gateway.ports import AuditLog

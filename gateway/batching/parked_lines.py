@@ -5,7 +5,7 @@ more, the line's true cost is booked all the same, since the vendor has been ask
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from msgspec import Struct, structs
@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.batches import Batch, LineEnd
 from gateway.batching.lines import FAILURES_MAX, Later, LineJourneys, Parked, errand_of
+from gateway.batching.owed import OutcomeOf
 from gateway.batching.parking import (
     Remnant,
     Ticket,
@@ -28,9 +29,7 @@ from gateway.errors import (
     NotReady,
     RequestInvalid,
 )
-from gateway.identity import accounts_of
 from gateway.metrics import Metrics
-from gateway.money.budgets import account_of_end_user
 from gateway.parcels import VendorResult
 from gateway.passage import Passage
 from gateway.ports import Ledger
@@ -41,11 +40,9 @@ from gateway.store.batching.parcels import ParcelStore
 from gateway.store.money.late_bookings import LateBookings, LateCost
 from gateway.store.money.parked_money import ParkedMoney, Stake
 from gateway.telemetry import Event, logger
-from gateway.types import AuditRecord, Reservation
+from gateway.types import Reservation
 
 
-OutcomeOf = Callable[[str, str], Awaitable[AuditRecord | None]]
-"""Organisation and request → the outcome on record."""
 Said = VendorResult | GatewrightError
 """What a vendor said of a line, or why it said nothing."""
 
@@ -331,11 +328,3 @@ class ParkedLines:
             return await self._ledger.reserve(kept.accounts, kept.amount_microusd, left_s)
         except BudgetExhausted:
             return await self._ledger.reserve(kept.accounts, 0, left_s)
-
-
-def late_cost(begun: AuditRecord, cost_microusd: int) -> LateCost:
-    """What a request costs whose reservation is gone, by its intent."""
-    accounts = accounts_of(begun.organisation, begun.workspace, begun.project, begun.key_id)
-    if begun.subject:
-        accounts += (account_of_end_user(begun.organisation, begun.subject),)
-    return LateCost(begun.request_id, accounts, cost_microusd, begun.utc_us)

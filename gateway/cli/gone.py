@@ -1,39 +1,28 @@
 """`gatewright audit gone …`: workers that never came back, and what they left open."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
 import click
 import msgspec
 
-from gateway.audit.disk import Disk
+from gateway.audit.lifelessness import held_if_here
 from gateway.audit.projector import Projector
-from gateway.audit.segments import LOCK_NAME
-from gateway.batching.left_open import LeftBehind, LeftOpen
+from gateway.batching.left_open import SETTLE_S, LeftBehind, left_open
 from gateway.cli.deeds import actor, opened_log, says_it_records
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.oversight.deeds import Deeds
-from gateway.store.batching.lines import LineStore
-from gateway.store.batching.unsent_lines import UnsentLines
 from gateway.store.engine import Database, open_database
+from gateway.store.evidence.retirements import Retirements
 from gateway.store.evidence.retiring import Retiring
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.unended import UnendedReader
-from gateway.store.money.late_bookings import LateBookings
-from gateway.store.money.parked_money import ParkedMoney
-from gateway.store.money.slices import LeaseHolder
 from gateway.store.schema.version import require_newest_schema
-
-
-_NOBODY: Final = LeaseHolder("", "")
-"""Whoever types a command holds no money."""
-SETTLE_S: Final = 20.0
-"""Until what another worker wrote about a line is in the database."""
 
 
 @click.group()
@@ -68,18 +57,11 @@ async def gone_end(config_file: Path, worker: str, reason: str, *, yes: bool) ->
     """
     settings, clock = load_settings(config_file), SystemClock()
     async with _opened(settings) as (database, sink), opened_log(settings) as log:
-        with _proved_gone(settings.path(settings.audit.directory) / worker, worker):
+        with held_if_here(settings.path(settings.audit.directory) / worker, worker):
             retiring, deeds = Retiring(database, sink, clock), Deeds(log, clock)
-            stores = LineStore(database, clock), UnsentLines(database, clock)
-            left = LeftOpen(
-                *(retiring, *stores),
-                late=LateBookings(database, clock),
-                parked=ParkedMoney(database, clock, _NOBODY),
-                audit=log,
-                outcome_of=sink.outcome,
-                clock=clock,
-            )
+            left = left_open(database, sink, log, clock)
             standing = await retiring.standing(worker)
+            await _say_what_waits(Retirements(database, clock), worker)
             if not yes:
                 click.echo(_told(await left.look(worker)))
                 click.echo("nothing was done without --yes")
@@ -87,10 +69,13 @@ async def gone_end(config_file: Path, worker: str, reason: str, *, yes: bool) ->
             before, after = msgspec.to_builtins(standing), {"worker": worker, "reason": reason}
             async with deeds.doing(actor(), "worker.retired", "", before=before, after=after):
                 await retiring.retire(worker, standing, actor(), reason)
+                if not await retiring.begin_ending(worker, log.worker):
+                    raise Refused(f"somebody else is ending what {worker} left: come again")
                 ended = await left.end(worker, SETTLE_S)
             counts = {name: str(value) for name, value in msgspec.structs.asdict(ended).items()}
             await deeds.record(actor(), "worker.requests_ended", "", worker=worker, **counts)
-        await Projector(settings.path(settings.audit.directory), sink).catch_up()
+            await Projector(settings.path(settings.audit.directory), sink).catch_up()
+            await retiring.finish_ending(worker, log.worker)
         await UnendedReader(database, clock).count()
     click.echo(_told(ended))
 
@@ -113,18 +98,11 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[Database, DatabaseA
         await database.close()
 
 
-@contextmanager
-def _proved_gone(folder: Path, worker: str) -> Iterator[None]:
-    """Where its segments are here, with their lock held, which no living worker gives away."""
-    if not folder.is_dir():
-        yield
-        return
-    disk = Disk()
-    try:
-        descriptor = disk.lock(folder / LOCK_NAME)
-    except BlockingIOError:
-        raise Refused(f"worker {worker} lives: it holds the lock of its segments") from None
-    try:
-        yield
-    finally:
-        disk.close(descriptor)
+async def _say_what_waits(retirements: Retirements, worker: str) -> None:
+    """On standard error: whether somebody asked for the same in the admin listener."""
+    waiting = await retirements.waiting_of(worker)
+    if waiting is not None:
+        asked = datetime.fromtimestamp(waiting.asked_us // 1_000_000, UTC)
+        said = f"{waiting.asked_by} asked for this in the admin listener, {asked:%Y-%m-%d %H:%M}Z,"
+        said += f" and it waits for a second person there: {waiting.reason}"
+        click.echo(said, err=True)

@@ -57,6 +57,8 @@ class Permission(StrEnum):
     PRICES_APPROVE = "prices:approve"
     SYSTEM_READ = "system:read"
     SYSTEM_CONFIGURE = "system:configure"
+    WORKERS_RETIRE = "workers:retire"
+    WORKERS_APPROVE_RETIREMENT = "workers:approve_retirement"
 
 
 _P = Permission
@@ -70,20 +72,22 @@ ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     "policy_editor": _READING | {_P.POLICIES_EDIT},
     "approver": _READING
     | {_P.POLICIES_APPROVE, _P.POLICIES_PUBLISH, _P.CONTENT_APPROVE_REVEAL, _P.PRICES_APPROVE}
-    | {_P.CONTENT_APPROVE_ERASURE, _P.KEYS_APPROVE},
-    # Reads everything; changes only holds, reveals, erasures, reviews, incidents and obligations.
+    | {_P.CONTENT_APPROVE_ERASURE, _P.KEYS_APPROVE, _P.WORKERS_APPROVE_RETIREMENT},
+    # Reads everything; changes only holds, reveals, erasures, reviews, incidents and obligations,
+    # and ends requests of lost workers: that is a word of the evidence, not of the platform.
     "compliance": _READING
     | {_P.AUDIT_READ, _P.AUDIT_EXPORT, _P.PEOPLE_READ}
     | {_P.CONTENT_REVEAL, _P.CONTENT_APPROVE_REVEAL, _P.HOLDS_SET}
     | {_P.CONTENT_ERASE, _P.CONTENT_APPROVE_ERASURE}
-    | {_P.REVIEWS_SIGN, _P.INCIDENTS_LEAD, _P.OBLIGATIONS_SET},
+    | {_P.REVIEWS_SIGN, _P.INCIDENTS_LEAD, _P.OBLIGATIONS_SET}
+    | {_P.WORKERS_RETIRE, _P.WORKERS_APPROVE_RETIREMENT},
     "security_admin": _READING
     | {_P.AUDIT_READ, _P.PEOPLE_READ, _P.PEOPLE_MANAGE, _P.SECRETS_SET, _P.KEYS_ISSUE}
     | {_P.INCIDENTS_LEAD, _P.BATCHES_MANAGE},
     # Runs the platform; content, holds and the approval of others' work are not its to give.
     "platform_admin": _READING
     | {_P.KEYS_ISSUE, _P.BUDGETS_SET, _P.SECRETS_SET, _P.SYSTEM_CONFIGURE, _P.POLICIES_EDIT}
-    | {_P.BATCHES_MANAGE, _P.INCIDENTS_LEAD, _P.PRICES_PROPOSE}
+    | {_P.BATCHES_MANAGE, _P.INCIDENTS_LEAD, _P.PRICES_PROPOSE, _P.WORKERS_RETIRE}
     | {_P.AUDIT_READ, _P.PEOPLE_READ, _P.PEOPLE_MANAGE},
 }
 
@@ -91,7 +95,7 @@ STEP_UP = frozenset(
     {_P.CONTENT_REVEAL, _P.CONTENT_APPROVE_REVEAL, _P.CONTENT_ERASE, _P.CONTENT_APPROVE_ERASURE}
     | {_P.POLICIES_PUBLISH}
     | {_P.KEYS_ISSUE, _P.SECRETS_SET, _P.PEOPLE_MANAGE, _P.REVIEWS_SIGN, _P.PRICES_APPROVE}
-    | {_P.KEYS_APPROVE}
+    | {_P.KEYS_APPROVE, _P.WORKERS_RETIRE, _P.WORKERS_APPROVE_RETIREMENT}
 )
 """What is done only by somebody who proved a moment ago who they are."""
 

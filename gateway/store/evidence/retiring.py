@@ -11,10 +11,10 @@ from operator import itemgetter
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import select, tuple_, update
+from sqlalchemy import insert, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.audit.projection import RETIRED, Position, ProjectedRecord
+from gateway.audit.projection import RETIRED, START, Position, ProjectedRecord
 from gateway.audit.second import SECOND_SUFFIX
 from gateway.clock import Clock
 from gateway.errors import RequestInvalid
@@ -22,12 +22,18 @@ from gateway.store.engine import Database
 from gateway.store.evidence.gone_workers import GONE_AFTER_S
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.unended import is_open_of
-from gateway.store.schema.audit import audit_positions, audit_records, gone_workers
-from gateway.store.speech import insert_into
+from gateway.store.schema.audit import (
+    audit_positions,
+    audit_records,
+    gone_workers,
+    worker_retirements,
+)
 from gateway.store.workers import workers
 
 
 _AT_ONCE: Final = 500
+ENDING_US: Final = 900_000_000
+"""Whoever began to write outcomes so long ago, and did not finish, is not waited for."""
 
 
 class Standing(Struct, frozen=True):
@@ -39,6 +45,18 @@ class Standing(Struct, frozen=True):
     """When it was last heard of; 0 where that is forgotten."""
     retired_us: int
     """0 unless its name is retired."""
+    second: Position = START
+    """Up to where its second device is numbered."""
+
+
+class Retired(Struct, frozen=True):
+    """Whose name is retired from now on, by whom, and why."""
+
+    worker: str
+    heard_us: int
+    now_us: int
+    by: str
+    reason: str
 
 
 class Retiring:
@@ -60,37 +78,45 @@ class Retiring:
         async with self._database.reading() as connection:
             seen_us = (await connection.execute(spoke)).scalar_one_or_none() or 0
             row = (await connection.execute(known)).one_or_none()
-        position = (await self._sink.positions()).get(worker)
+        positions = await self._sink.positions()
+        position = positions.get(worker)
         if position is None:
             raise RequestInvalid(f"nothing of a worker {worker} ever reached this database")
         if self._clock.utc_us() - seen_us < GONE_AFTER_S * 1e6:
             raise RequestInvalid(f"worker {worker} was heard of less than a quarter of an hour ago")
         heard_us = max(seen_us, row.heard_us if row is not None else 0)
-        return Standing(position, heard_us, row.retired_us if row is not None else 0)
+        second = positions.get(worker + SECOND_SUFFIX, START)
+        return Standing(position, heard_us, row.retired_us if row is not None else 0, second)
 
     async def retire(self, worker: str, standing: Standing, by: str, reason: str) -> None:
         """Nothing of it is projected from now on; may be called again."""
         if standing.retired_us:
             return
-        now_us = self._clock.utc_us()
-        values = {"retired_us": now_us, "retired_by": by, "reason": reason}
-        row = {"worker": worker, "heard_us": standing.heard_us or now_us}
-        row |= {"requests": 0, "since_us": 0}
         async with self._database.writing() as connection:
-            for name in (worker, worker + SECOND_SUFFIX):
-                await self._leave_behind(connection, name)
-            mine = update(gone_workers).where(gone_workers.c.worker == worker)
-            if not (await connection.execute(mine.values(**values))).rowcount:
-                new = insert_into(self._database.kind, gone_workers).values(**row, **values)
-                await connection.execute(new)
+            await retire_within(connection, self._retired(worker, standing, by, reason))
 
-    async def _leave_behind(self, connection: AsyncConnection, name: str) -> None:
-        segment, offset = RETIRED
-        place = {"segment": segment, "offset_bytes": offset}
-        mine = update(audit_positions).where(audit_positions.c.worker == name)
-        if not (await connection.execute(mine.values(**place))).rowcount:
-            new = insert_into(self._database.kind, audit_positions).values(worker=name, **place)
-            await connection.execute(new)
+    def _retired(self, worker: str, standing: Standing, by: str, reason: str) -> Retired:
+        now_us = self._clock.utc_us()
+        return Retired(worker, standing.heard_us or now_us, now_us, by, reason)
+
+    async def begin_ending(self, worker: str, log: str) -> bool:
+        """Whether `log` may write outcomes of a retired worker; two at once would write them twice.
+
+        A log has one writer: who finds it under its own name goes on after a crash.
+        """
+        columns, now_us = gone_workers.c, self._clock.utc_us()
+        is_free = or_(columns.ending_by.in_(["", log]), columns.ending_us < now_us - ENDING_US)
+        mine = update(gone_workers).where(columns.worker == worker, is_free)
+        async with self._database.writing() as connection:
+            taken = await connection.execute(mine.values(ending_by=log, ending_us=now_us))
+            return bool(taken.rowcount)
+
+    async def finish_ending(self, worker: str, log: str) -> None:
+        """The database knows of every outcome that was written."""
+        columns = gone_workers.c
+        mine = update(gone_workers).where(columns.worker == worker, columns.ending_by == log)
+        async with self._database.writing() as connection:
+            await connection.execute(mine.values(ending_by="", ending_us=0))
 
     async def open(self, worker: str) -> AsyncIterator[ProjectedRecord]:
         """Its intents without an outcome, however old; those that cannot be read have no bytes."""
@@ -113,3 +139,22 @@ class Retiring:
             if len(rows) < _AT_ONCE:
                 return
             place = rows[-1]
+
+
+async def retire_within(connection: AsyncConnection, retired: Retired) -> None:
+    """Put a worker's place behind every segment; who asked for it in vain so far is overtaken."""
+    worker = retired.worker
+    segment, offset = RETIRED
+    place = {"segment": segment, "offset_bytes": offset}
+    for name in (worker, worker + SECOND_SUFFIX):
+        mine = update(audit_positions).where(audit_positions.c.worker == name)
+        if not (await connection.execute(mine.values(**place))).rowcount:
+            await connection.execute(insert(audit_positions).values(worker=name, **place))
+    values = {"retired_us": retired.now_us, "retired_by": retired.by, "reason": retired.reason}
+    mine = update(gone_workers).where(gone_workers.c.worker == worker)
+    if not (await connection.execute(mine.values(**values))).rowcount:
+        row = {"worker": worker, "heard_us": retired.heard_us, "requests": 0, "since_us": 0}
+        await connection.execute(insert(gone_workers).values(**row, **values))
+    cases = worker_retirements.c
+    waiting = update(worker_retirements).where(cases.worker == worker, cases.state == "waiting")
+    await connection.execute(waiting.values(state="overtaken", decided_us=retired.now_us))

@@ -50,6 +50,21 @@ class Unended(Struct, frozen=True):
     """When the oldest of them began."""
 
 
+class Silent(Struct, frozen=True):
+    """A worker that was not heard of for long, or whose name is retired."""
+
+    worker: str
+    heard_us: int
+    requests: int
+    """Without an outcome, of its last hours; and lines of batches that are over."""
+    since_us: int
+    """When the oldest of them began; 0 for none."""
+    retired_us: int = 0
+    """0 unless its name is retired."""
+    retired_by: str = ""
+    reason: str = ""
+
+
 class UnendedReader:
     """Of one database."""
 
@@ -70,6 +85,27 @@ class UnendedReader:
             if count:
                 found.append(Unended(worker, count, now_us - heard_us, since_us))
         return found
+
+    async def silent(self) -> list[Silent]:
+        """Every worker that is gone, by name, also where it left nothing; counted now.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        columns = gone_workers.c
+        named = (columns.worker, columns.retired_us, columns.retired_by, columns.reason)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(select(*named).where(columns.retired_us > 0))).all()
+        retired = {worker: tuple(said) for worker, *said in rows}
+        return [
+            Silent(
+                worker,
+                heard_us,
+                *await self._counted(worker, heard_us, None),
+                *retired.get(worker, ()),
+            )
+            for worker, heard_us in sorted((await self._gone(self._clock.utc_us())).items())
+        ]
 
     async def kept(self) -> list[Unended]:
         """As it was counted last, of all organisations: one small table is read."""

@@ -183,5 +183,26 @@ gone_workers = Table(
     Column("retired_us", BigInteger, nullable=False, server_default="0"),
     Column("retired_by", Text, nullable=False, server_default=""),
     Column("reason", Text, nullable=False, server_default=""),
+    Column("ending_by", Text, nullable=False, server_default=""),
+    Column("ending_us", BigInteger, nullable=False, server_default="0"),
 )
-"""Workers that left requests open, for longer than their own word is kept; and retired names."""
+"""Workers that left requests open, for longer than their own word is kept; and retired names.
+`ending_by` is the log into which outcomes of a retired one are being written, empty while none."""
+
+worker_retirements = Table(
+    "worker_retirements",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("worker", String(100), nullable=False),
+    Column("shown", Text, nullable=False),
+    Column("asked_by", String(200), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("asked_us", BigInteger, nullable=False),
+    Column("state", String(10), nullable=False),
+    Column("decided_by", String(200), nullable=False),
+    Column("comment", Text, nullable=False),
+    Column("decided_us", BigInteger, nullable=False),
+    Index(None, "state"),
+    Index(None, "worker"),
+)
+"""That a gone worker's name be retired: who asked, what of it was open then, and who decided."""

@@ -1,0 +1,236 @@
+"""Names of gone workers that one person asks to retire and another agrees to; nobody does both.
+
+Who agrees does so to what was shown when it was asked for: once anything that the worker wrote has
+reached the database since, or it was heard of, nothing is retired, and it has to be asked anew.
+"""
+
+import secrets
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+from sqlalchemy import ColumnElement, RowMapping, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.audit.projection import START, Position
+from gateway.audit.second import SECOND_SUFFIX
+from gateway.clock import Clock
+from gateway.errors import Forbidden, RequestInvalid
+from gateway.rollout.versions import same_person
+from gateway.store.engine import Database
+from gateway.store.evidence.gone_workers import GONE_AFTER_S
+from gateway.store.evidence.retiring import Retired, retire_within
+from gateway.store.schema.audit import audit_positions, gone_workers, worker_retirements
+from gateway.store.workers import workers
+
+
+RetirementState = Literal["waiting", "approved", "declined", "withdrawn", "overtaken"]
+LISTED_MAX: Final = 100
+_ID_BYTES: Final = 6
+_NAME_CHARS: Final = 200
+_R: Final = worker_retirements.c
+
+
+class ChangedMeanwhile(RequestInvalid):
+    """The worker lives, or left more than whoever asked has seen; nothing was done."""
+
+    status = 409
+
+
+class Shown(Struct, frozen=True):
+    """What was known of a worker when its retirement was asked for."""
+
+    position: Position
+    """Up to where its segments were projected."""
+    second: Position
+    heard_us: int
+    """When it was last heard of; 0 where that is forgotten."""
+    requests: int = 0
+    lines: int = 0
+    waiting: int = 0
+    unreadable: int = 0
+    since_us: int = 0
+
+
+class Retirement(Struct, frozen=True):
+    """That a worker's name be retired, and what came of it."""
+
+    id: str
+    worker: str
+    shown: Shown
+    asked_by: str
+    reason: str
+    asked_us: int
+    state: RetirementState = "waiting"
+    """`overtaken` where it was retired at the command line."""
+    decided_by: str = ""
+    comment: str = ""
+    decided_us: int = 0
+
+
+class Retirements:
+    """Of one database."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def waiting(self) -> list[Retirement]:
+        """The oldest first."""
+        return await self._read(_R.state == "waiting", newest=False)
+
+    async def waiting_of(self, worker: str) -> Retirement | None:
+        found = await self._read(_R.state == "waiting", _R.worker == worker)
+        return found[0] if found else None
+
+    async def newest(self) -> list[Retirement]:
+        """Whatever became of them, the newest first."""
+        return await self._read()
+
+    async def of(self, worker: str) -> list[Retirement]:
+        """Of one worker, the newest first."""
+        return await self._read(_R.worker == worker)
+
+    async def retirement(self, retirement_id: str) -> Retirement | None:
+        found = await self._read(_R.id == retirement_id)
+        return found[0] if found else None
+
+    async def ask(self, worker: str, shown: Shown, actor: str, reason: str) -> Retirement:
+        """Write down that a name should be retired, for somebody else to decide.
+
+        Raises:
+            RequestInvalid: it is retired, or somebody asked for it already.
+        """
+        same = select(_R.id).where(_R.worker == worker, _R.state == "waiting")
+        made = Retirement(
+            id=secrets.token_hex(_ID_BYTES),
+            worker=worker,
+            shown=shown,
+            asked_by=actor[:_NAME_CHARS],
+            reason=reason,
+            asked_us=self._clock.utc_us(),
+        )
+        async with self._database.writing() as connection:
+            await _require_unretired(connection, worker)
+            if (await connection.execute(same)).first() is not None:
+                raise RequestInvalid("somebody asked for this already", parameter="worker")
+            await connection.execute(insert(worker_retirements).values(_row_of(made)))
+        return made
+
+    async def approve(self, retirement_id: str, actor: str, comment: str) -> Retirement:
+        """Retire the name: nothing of the worker is numbered any more.
+
+        Raises:
+            Forbidden: they asked for it themselves.
+            ChangedMeanwhile: it lives, or something that it wrote is known since.
+            RequestInvalid: there is none that waits.
+        """
+        now_us = self._clock.utc_us()
+        async with self._database.writing() as connection:
+            found = await _waiting(connection, retirement_id)
+            if same_person(actor, found.asked_by):
+                raise Forbidden("A worker is retired by somebody else than who asked for it.")
+            await _require_unretired(connection, found.worker)
+            await self._require_as_shown(connection, found)
+            after = _decided(found, "approved", actor, comment, now_us)
+            await _end(connection, after)
+            heard_us = found.shown.heard_us or now_us
+            retired = Retired(found.worker, heard_us, now_us, after.decided_by, found.reason)
+            await retire_within(connection, retired)
+        return after
+
+    async def end(
+        self,
+        retirement_id: str,
+        actor: str,
+        comment: str,
+        state: Literal["declined", "withdrawn"],
+    ) -> Retirement:
+        """Nothing comes of it.
+
+        Raises:
+            Forbidden: it is withdrawn by somebody else than who asked, or declined by them.
+            RequestInvalid: there is none that waits.
+        """
+        async with self._database.writing() as connection:
+            found = await _waiting(connection, retirement_id)
+            if same_person(actor, found.asked_by) is not (state == "withdrawn"):
+                raise Forbidden("It is withdrawn by who asked for it, and declined by others.")
+            after = _decided(found, state, actor, comment, self._clock.utc_us())
+            await _end(connection, after)
+        return after
+
+    async def _require_as_shown(self, connection: AsyncConnection, found: Retirement) -> None:
+        spoke = select(workers.c.seen_us).where(workers.c.worker == found.worker)
+        seen_us = (await connection.execute(spoke)).scalar_one_or_none() or 0
+        if self._clock.utc_us() - seen_us < GONE_AFTER_S * 1e6:
+            raise ChangedMeanwhile(
+                f"worker {found.worker} was heard of less than a quarter of an hour ago"
+            )
+        shown = found.shown
+        places = {found.worker: shown.position, found.worker + SECOND_SUFFIX: shown.second}
+        columns = audit_positions.c
+        query = select(audit_positions).where(columns.worker.in_(places)).with_for_update()
+        rows = (await connection.execute(query)).all()
+        now = {row.worker: (row.segment, row.offset_bytes) for row in rows}
+        if any(now.get(name, START) != place for name, place in places.items()):
+            raise ChangedMeanwhile(
+                f"more of what {found.worker} wrote is known by now than when this was asked for:"
+                " look at it and ask anew"
+            )
+
+    async def _read(
+        self, *conditions: ColumnElement[bool], newest: bool = True
+    ) -> list[Retirement]:
+        order = _R.asked_us.desc() if newest else _R.asked_us
+        query = select(worker_retirements).where(*conditions).order_by(order, _R.id)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query.limit(LISTED_MAX))).mappings().all()
+        return [_retirement(row) for row in rows]
+
+
+async def _require_unretired(connection: AsyncConnection, worker: str) -> None:
+    query = select(gone_workers.c.retired_us).where(gone_workers.c.worker == worker)
+    if (await connection.execute(query)).scalar_one_or_none():
+        raise RequestInvalid(f"the name {worker} is retired already", parameter="worker")
+
+
+async def _waiting(connection: AsyncConnection, retirement_id: str) -> Retirement:
+    query = select(worker_retirements).where(_R.id == retirement_id)
+    row = (await connection.execute(query)).mappings().one_or_none()
+    if row is None:
+        raise RequestInvalid("nobody asked for such a thing", parameter="id")
+    found = _retirement(row)
+    if found.state != "waiting":
+        raise RequestInvalid(f"this is {found.state}", parameter="id")
+    return found
+
+
+async def _end(connection: AsyncConnection, after: Retirement) -> None:
+    """Raises RequestInvalid where somebody else decided it in the same moment."""
+    change = update(worker_retirements).where(_R.id == after.id, _R.state == "waiting")
+    values = {
+        "state": after.state,
+        "decided_by": after.decided_by,
+        "comment": after.comment,
+        "decided_us": after.decided_us,
+    }
+    if not (await connection.execute(change.values(**values))).rowcount:
+        raise RequestInvalid("this was decided meanwhile", parameter="id")
+
+
+def _decided(
+    found: Retirement, state: RetirementState, actor: str, comment: str, now_us: int
+) -> Retirement:
+    by = actor[:_NAME_CHARS]
+    return replace(found, state=state, decided_by=by, comment=comment, decided_us=now_us)
+
+
+def _row_of(made: Retirement) -> dict[str, Any]:
+    return asdict(made) | {"shown": msgspec.json.encode(made.shown).decode()}
+
+
+def _retirement(row: RowMapping) -> Retirement:
+    shown = msgspec.json.decode(row["shown"], type=Shown)
+    return Retirement(**(dict(row) | {"shown": shown}))
