@@ -117,6 +117,7 @@ ROOMS: Final = (
         "System",
         (
             Screen("system", "Workers", "/system", _P.SYSTEM_READ, is_everywhere=True),
+            Screen("gone", "Gone workers", "/system/gone", _P.SYSTEM_READ, is_everywhere=True),
             Screen(
                 *("configuration", "Configuration", "/system/configuration", _P.SYSTEM_READ),
                 is_everywhere=True,

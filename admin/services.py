@@ -14,6 +14,7 @@ from admin.policy_room.badge import PendingBadge
 from admin.screens import Screens
 from admin.shell import Shell
 from admin.statics import Statics
+from admin.system.retiring import RetirementDesk
 from gateway.audit.device import AuditLimits
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
@@ -74,6 +75,8 @@ class Services(Struct, frozen=True):
     """Where deeds are recorded; also what custody of content writes to."""
     deeds: Deeds
     checker: LogChecker
+    lost_workers: RetirementDesk
+    """Whose names two people retire; what it ends is ended once, from whichever page."""
     statics: Statics
     screens: Screens
     shell: Shell
@@ -112,11 +115,8 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     spares = SpareSecretTable(database, master_key(settings), clock)
     retirement = Retirement(spares, deeds)
     badge = LogBadge(database, checker, clock, settings.audit.checkpoint_period_s)
-    proposals = PriceProposals(database, clock)
-    custody = Custody(database, log, clock)
-    cases = ErasureCases(database, custody, clock)
-    scopes = KeyScopes(database, clock)
-    waiting = PendingBadge(policies, custody, proposals, cases, scopes)
+    lost = RetirementDesk(settings, database, records, log, deeds=deeds, people=people, clock=clock)
+    waiting = _waiting(database, log, clock, policies, lost)
     return Services(
         settings=settings,
         clock=clock,
@@ -144,9 +144,28 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         log=log,
         deeds=deeds,
         checker=checker,
+        lost_workers=lost,
         statics=statics,
         screens=screens,
         shell=Shell(screens, people.organisations, settings.currencies, clock, [badge, waiting]),
+    )
+
+
+def _waiting(
+    database: Database,
+    log: SegmentedAuditLog,
+    clock: Clock,
+    policies: PolicyStore,
+    lost: RetirementDesk,
+) -> PendingBadge:
+    custody = Custody(database, log, clock)
+    return PendingBadge(
+        policies,
+        custody,
+        PriceProposals(database, clock),
+        ErasureCases(database, custody, clock),
+        KeyScopes(database, clock),
+        lost.cases,
     )
 
 

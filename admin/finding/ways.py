@@ -46,6 +46,7 @@ ACTIONS: Final = (
     Action("Ask to reveal content", "/o/{organisation}/compliance/reveals/new", _P.AUDIT_READ),
     Action("Make an evidence pack", "/o/{organisation}/compliance/packs/new", _P.AUDIT_EXPORT),
     Action("Invite a person", "/new-person", _P.PEOPLE_MANAGE, is_everywhere=True),
+    Action("See lost workers and retire one", "/system/gone", _P.SYSTEM_READ, is_everywhere=True),
     Action("Run a full check of the log", "/o/{organisation}/integrity", _P.AUDIT_READ),
 )
 

@@ -12,6 +12,7 @@ from admin.costs.unusual import UnusualReader, foremost
 from admin.keys.lines import spending_of
 from admin.keys.scope_rights import refused_widening
 from admin.services import Services
+from admin.system.retirement_rights import refused_retirement
 from gateway.drift.anomalies import EXCESS_MIN_MICROUSD
 from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.workers import standing
@@ -71,6 +72,7 @@ class NeedReader:
             *await self._approvals(person, visible, now_us),
             *await self._erasures(person, now_us),
             *await self._widenings(person, now_us),
+            *await self._retirements(person),
             *await self._incidents(person, visible),
             *await self._reviews(person, visible),
             *await self._reveal_reports(person, visible, now_us),
@@ -131,6 +133,21 @@ class NeedReader:
             )
             for each in await scopes.waiting_anywhere(now_us - MONTH_US, WAITING_MAX)
             if not refused_widening(person, each)
+        ]
+
+    async def _retirements(self, person: Person) -> list[Need]:
+        """Lost workers whose names others want retired; `count` is what would be ended."""
+        return [
+            Need(
+                "retirement",
+                "",
+                each.asked_by,
+                each.shown.requests + each.shown.lines,
+                each.asked_us,
+                said=each.worker,
+            )
+            for each in await self._services.lost_workers.cases.waiting()
+            if not refused_retirement(person, each)
         ]
 
     async def _incidents(self, person: Person, visible: Collection[str] | None) -> list[Need]:

@@ -38,4 +38,6 @@ PERMISSION_WORDS: Final[Mapping[Permission, str]] = {
     _P.PRICES_APPROVE: "approve prices that others proposed",
     _P.SYSTEM_READ: "see the state of the system",
     _P.SYSTEM_CONFIGURE: "operate the system: tests, drains, sinks, diagnostics",
+    _P.WORKERS_RETIRE: "ask for the name of a lost worker to be retired",
+    _P.WORKERS_APPROVE_RETIREMENT: "retire a lost worker's name where another person asked for it",
 }

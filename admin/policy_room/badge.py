@@ -8,10 +8,12 @@ from admin.models.price_rights import refused_prices
 from admin.policy_room.erasure_rights import refused_erasure
 from admin.policy_room.places import may, place_named
 from admin.shell import Badge
+from admin.system.retirement_rights import refused_retirement
 from gateway.oversight.access import Permission, Person, allows
 from gateway.rollout.versions import PolicyVersion, same_person
 from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.orders import Custody
+from gateway.store.evidence.retirements import Retirements
 from gateway.store.identity.key_scopes import KeyScopes
 from gateway.store.money.price_proposals import PriceProposals
 from gateway.store.policies.documents import PolicyStore
@@ -39,12 +41,14 @@ class PendingBadge:
         proposals: PriceProposals,
         cases: ErasureCases,
         scopes: KeyScopes,
+        retirements: Retirements,
     ) -> None:
         self._policies = policies
         self._custody = custody
         self._proposals = proposals
         self._cases = cases
         self._scopes = scopes
+        self._retirements = retirements
 
     async def __call__(self, person: Person, organisation: str) -> Sequence[Badge]:
         count = 0
@@ -66,6 +70,9 @@ class PendingBadge:
         if allows(person, Permission.PRICES_APPROVE):
             waiting_prices = await self._proposals.waiting()
             count += sum(not refused_prices(person, each) for each in waiting_prices)
+        if allows(person, Permission.WORKERS_APPROVE_RETIREMENT):
+            lost = await self._retirements.waiting()
+            count += sum(not refused_retirement(person, each) for each in lost)
         if not count:
             return ()
         word = f"{count} to approve"

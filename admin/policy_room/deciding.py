@@ -65,6 +65,7 @@ def deciding_routes(room: PolicyRoom) -> list[Any]:
         judge,
         _price_route(room, inbox),
         _key_route(room, inbox),
+        _worker_route(room, inbox),
         _erasure_route(room, inbox),
         *_custody_routes(room, inbox),
     ]
@@ -107,6 +108,23 @@ def _key_route(room: PolicyRoom, inbox: Inbox) -> Any:
         return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
 
     return judge_widening
+
+
+def _worker_route(room: PolicyRoom, inbox: Inbox) -> Any:
+    @takes(f"{BASE}/workers", Permission.WORKERS_APPROVE_RETIREMENT, "worker.retired")
+    async def judge_retirement(request: Asking, organisation: Named) -> Response[Any]:
+        form, person = await form_of(request), person_of(request)
+        reason, action = form.get("reason", ""), form.get("action", "")
+        try:
+            if action not in VERDICTS:
+                raise RequestInvalid("approve or reject", parameter="action")
+            decide = inbox.workers.approve if action == "approve" else inbox.workers.decline
+            await decide(person, form.get("id", ""), reason)
+        except (RequestInvalid, Forbidden) as error:
+            return await inbox_page(room, inbox, request, organisation, error.status, error.message)
+        return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
+
+    return judge_retirement
 
 
 def _erasure_route(room: PolicyRoom, inbox: Inbox) -> Any:

@@ -18,12 +18,16 @@ from admin.policy_room.pages import EMPTY
 from admin.policy_room.places import place_named
 from admin.policy_room.room import PolicyRoom
 from admin.policy_room.weighing import Weight
+from admin.system.retirement_rights import refused_retirement
+from admin.system.retiring import more_than_shown
+from gateway.batching.left_open import LeftBehind
 from gateway.configuration.guarding import wider
 from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.key_scope import ScopeChange
 from gateway.store.custody.erasing import Consequences
 from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.orders import Custody, CustodyRefused
+from gateway.store.evidence.retirements import Retirement
 from gateway.store.identity.key_scopes import KeyProposal
 from policies.difference import Amendment, amendments
 
@@ -31,7 +35,7 @@ from policies.difference import Amendment, amendments
 WEIGHED_MAX: Final = 5
 """Of so many matters of a kind the impact is told here; of the others on their own pages."""
 SUBJECT_CHARS: Final = 12
-KINDS: Final = ("policies", "prices", "keys", "reveals", "erasures", "holds")
+KINDS: Final = ("policies", "prices", "keys", "workers", "reveals", "erasures", "holds")
 
 
 class Matter(Struct, frozen=True):
@@ -56,13 +60,16 @@ class Matter(Struct, frozen=True):
     prices: PriceDiff | None = None
     """What a price file changes; None where it would be refused by now."""
     problem: str = ""
-    """Why a price file would be refused, or an erasure be now."""
+    """Why prices would be refused, or an erasure; or what more of a worker is open than shown."""
     days: int = DAYS
     """Of so many days before, what they would have cost is told."""
     widening: KeyProposal | None = None
     scope_changes: tuple[ScopeChange, ...] = ()
     scope_impact: ScopeImpact | None = None
     """What a key asked for lately that it would get; None where it is not counted here."""
+    retirement: Retirement | None = None
+    left: LeftBehind | None = None
+    """What of a lost worker would be ended; None where it is not counted for this page."""
     case: ErasureCase | None = None
     erased: Consequences | None = None
     """What an erasure would destroy; None where it is not counted for this page."""
@@ -76,6 +83,7 @@ class Inbox:
         self._room = room
         self.prices = PriceKeeper(services)
         self.keys = ScopeKeeper(services)
+        self.workers = services.lost_workers
         self.custody = Custody(services.database, services.log, services.clock)
         self.erasures = erasures_of(services)
 
@@ -84,6 +92,7 @@ class Inbox:
         found = await self._policies(person, organisation)
         if allows(person, Permission.SYSTEM_READ):
             found += await self._prices(person)
+            found += await self._workers(person)
         if allows(person, Permission.KEYS_READ, organisation):
             found += await self._keys(person, organisation)
         if allows(person, Permission.CONTENT_APPROVE_REVEAL, organisation):
@@ -144,6 +153,28 @@ class Inbox:
                     refused=refused_prices(person, each),
                     prices=comparison.found,
                     problem=comparison.problem,
+                )
+            )
+        return found
+
+    async def _workers(self, person: Person) -> list[Matter]:
+        """As with prices; with what would be ended as things are now."""
+        found = []
+        for place, each in enumerate(await self.workers.cases.waiting()):
+            left = await self.workers.left(each.worker) if place < WEIGHED_MAX else None
+            found.append(
+                Matter(
+                    kind="workers",
+                    id=each.id,
+                    title=f"Retire the worker {each.worker} for good",
+                    href=f"/system/gone/{each.worker}",
+                    asked_by=each.asked_by,
+                    asked_us=each.asked_us,
+                    why=each.reason,
+                    refused=refused_retirement(person, each),
+                    problem=more_than_shown(each, left) if left else "",
+                    retirement=each,
+                    left=left,
                 )
             )
         return found

@@ -18,6 +18,7 @@ PATH_OTHERS = {
     "member": "house",
     "name": "managed",
     "provider": "managed",
+    "retirement": "0" * 12,
     "sink": "lake",
     "worker": "w0",
 }
@@ -52,6 +53,7 @@ ID_BY_ROUTE = {
     "policies": "{number}",
     "prices": "{number}",
     "reveals": "{reveal}",
+    "workers": "0" * 12,
 }
 """What the field `id` is, by the last part of its path."""
 OTHER_FIELDS: dict[str, Any] = {
@@ -139,7 +141,7 @@ OTHER_FIELDS: dict[str, Any] = {
 """Fields that carry no id, and what is sent in them."""
 QUERIES = {
     *("before", "by", "csrf", "days", "done", "file", "form", "from", "hours", "live", "only"),
-    *("permission", "state", "view", "with"),
+    *("permission", "state", "view", "with", "worker"),
 }
 """Parts of addresses that carry no id either."""
 NO_FIELDS = {"found", "problem", "wrong"}

@@ -25,12 +25,14 @@ from gateway.store.custody.orders import Custody
 from gateway.store.custody.reviews import DAY_US, Review, ReviewStore, Signature
 from gateway.store.engine import Database
 from gateway.store.evidence.packing import EvidencePack, EvidencePacks
+from gateway.store.evidence.retirements import Retirements, Shown
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.invitations import Invitations
 from gateway.store.identity.people import PeopleStore
 from gateway.store.identity.teams import TeamStore
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.schedules import ScheduleTable
+from gateway.store.schema.audit import audit_positions, gone_workers
 from gateway.store.schema.custody import erasure_cases
 from policies.loading import load_document
 from tests.admin import seeding
@@ -39,6 +41,7 @@ from tests.admin.chromium import Window, window
 from tests.admin.crawl import follow_links, patterns_of
 from tests.admin.listener import Browser, Listener, browsing
 from tests.admin.profiling import profiles
+from tests.gateway.store.rows import filled
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
@@ -118,8 +121,16 @@ async def _report(listener: Listener) -> None:
     said |= dict.fromkeys(("snapshot_digest", "policies_digest"), text)
     said |= {"problems": (text,), "breakers": {text: "open"}, "unavailable": {text: text}}
     hostile = seeding.worker(listener, "w1", members=(member,), metrics={text: 1.0}, **said)
-    gone = seeding.worker(listener, "w2", seen_us=listener.clock.utc_us() - seeding.HOUR_US)
+    now_us, text = listener.clock.utc_us(), seeding.HOSTILE[0]
+    gone = seeding.worker(listener, "w2", seen_us=now_us - seeding.HOUR_US)
     await seeding.report(listener, seeding.worker(listener), hostile, gone)
+    async with listener.database() as database:
+        async with database.writing() as connection:
+            retired = {"worker": "w3", "retired_us": now_us, "retired_by": text, "reason": text}
+            await connection.execute(filled(gone_workers, **retired))
+            await connection.execute(filled(audit_positions, worker="w2", segment=1))
+        shown = Shown((1, 0), (1, 0), now_us, requests=3, lines=1)
+        await Retirements(database, listener.clock).ask("w2", shown, text, text)
 
 
 async def _entrust(listener: Listener, database: Database) -> None:

@@ -91,6 +91,7 @@ def test_compliance_changes_nothing_but_what_compliance_is_about() -> None:
         *(Permission.HOLDS_SET, Permission.CONTENT_ERASE, Permission.CONTENT_APPROVE_ERASURE),
         *(Permission.CONTENT_REVEAL, Permission.CONTENT_APPROVE_REVEAL),
         *(Permission.REVIEWS_SIGN, Permission.INCIDENTS_LEAD, Permission.OBLIGATIONS_SET),
+        *(Permission.WORKERS_RETIRE, Permission.WORKERS_APPROVE_RETIREMENT),
     }
 
 
@@ -113,13 +114,14 @@ MORE: dict[str, str] = {
     "app_owner": "keys:issue batches:manage",
     "policy_editor": "policies:edit",
     "approver": "policies:approve policies:publish prices:approve keys:approve"
-    " content:approve_reveal content:approve_erasure",
+    " content:approve_reveal content:approve_erasure workers:approve_retirement",
     "compliance": "audit:read audit:export people:read content:reveal content:approve_reveal"
-    " content:erase content:approve_erasure holds:set reviews:sign incidents:lead obligations:set",
+    " content:erase content:approve_erasure holds:set reviews:sign incidents:lead obligations:set"
+    " workers:retire workers:approve_retirement",
     "security_admin": "audit:read people:read people:manage secrets:set keys:issue incidents:lead"
     " batches:manage",
     "platform_admin": "audit:read people:read people:manage secrets:set keys:issue incidents:lead"
-    " batches:manage budgets:set system:configure policies:edit prices:propose",
+    " batches:manage budgets:set system:configure policies:edit prices:propose workers:retire",
 }
 """What a role may do beyond that: whoever gives or takes a permission says it here too."""
 
@@ -136,6 +138,7 @@ def test_what_opens_or_destroys_asks_for_a_fresh_proof() -> None:
         *("content:reveal", "content:approve_reveal", "content:erase", "content:approve_erasure"),
         *("keys:issue", "keys:approve", "secrets:set", "people:manage"),
         *("policies:publish", "prices:approve", "reviews:sign"),
+        *("workers:retire", "workers:approve_retirement"),
     }
 
 
