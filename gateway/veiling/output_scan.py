@@ -23,6 +23,7 @@ from gateway.veiling.rewriting import (
     Lift,
     StreamRewriter,
     channel_of,
+    retold,
 )
 
 
@@ -47,6 +48,7 @@ _CAPITALS = re.compile(r"[A-Z]{1,4}[.:/\-]?")
 _WORD_REST = re.compile(r"[^\s\"'`,;<>)\]}]*")
 _ESCAPE = re.compile(r"\\(?:([bfnrt])|[^bfnrt])")
 _CUT = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
+_TOKENS, _TOKENS_WRITTEN = "logprobs", b'"logprobs"'
 _UNREAD = "[REDACTED]"
 _LONGEST_FLOAT = 1e20
 _BARE_BEFORE = re.compile(r"[:,\[]\s*\Z")
@@ -79,7 +81,8 @@ class OutputScan:
             tree = msgspec.json.decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return raw
-        masked = self._whole(tree, "", 0, counts)
+        said = tree if self._masked_from is None else _without_tokens(tree)
+        masked = self._whole(said, "", 0, counts)
         self.found = dict(sorted(counts.items()))
         return raw if masked == tree else msgspec.json.encode(masked)
 
@@ -153,6 +156,27 @@ def _spaced(text: str) -> str:
     return _ESCAPE.sub(lambda match: "  " if match[1] else match[0], text)
 
 
+def _untold(event: StreamEvent) -> StreamEvent:
+    """An event without the tokens that its words were made of."""
+    if _TOKENS_WRITTEN not in event.raw:
+        return event
+    return msgspec.structs.replace(event, raw=retold(event.raw, _without_tokens))
+
+
+def _without_tokens(node: object) -> object:
+    """An answer's JSON without probabilities: they say every token of what is masked once more."""
+    if isinstance(node, dict):
+        return {name: _without(name, value) for name, value in node.items()}
+    return [_without_tokens(item) for item in node] if isinstance(node, list) else node
+
+
+def _without(name: str, value: object) -> object:
+    if name == _TOKENS:
+        return [] if isinstance(value, list) else None
+    # What a tool is given is the model's own tree, whatever its names.
+    return value if name == "input" else _without_tokens(value)
+
+
 def _labels(found: Iterable[Finding]) -> list[str]:
     return [finding.label for finding in found if finding.label not in SOFT]
 
@@ -180,7 +204,9 @@ class _StreamScan:
             for window in self._windows.values():
                 window.flush()
         self._owner.found = self._counted()
-        return events if self._rewriter is None else self._rewriter.events(events)
+        if self._rewriter is None:
+            return events
+        return self._rewriter.events([_untold(event) for event in events])
 
     def _counted(self) -> dict[str, int]:
         counts: Counter[str] = Counter()

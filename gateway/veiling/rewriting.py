@@ -144,18 +144,7 @@ class StreamRewriter:
 
     @staticmethod
     def _again(event: StreamEvent, repeated: Callable[[object], object]) -> StreamEvent:
-        lines = event.raw.split(b"\n")
-        for at, line in enumerate(lines):
-            if not line.startswith(_DATA):
-                continue
-            try:
-                tree = msgspec.json.decode(line[len(_DATA) :])
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                continue
-            rewritten = repeated(tree)
-            if rewritten != tree:
-                lines[at] = _DATA + b" " + msgspec.json.encode(rewritten)
-        return msgspec.structs.replace(event, raw=b"\n".join(lines))
+        return msgspec.structs.replace(event, raw=retold(event.raw, repeated))
 
     def _flushed(self, before: StreamEvent, keep: set[tuple[str, int]]) -> list[StreamEvent]:
         """What other channels held back of the answers that an event settles, like their last."""
@@ -197,8 +186,8 @@ def channel_of(delta: Delta) -> tuple[str, int]:
     return delta.kind, delta.index
 
 
-def _with_texts(raw: bytes, changes: Mapping[str, str], *, goes_on: bool = False) -> bytes:
-    """A server-sent event whose JSON says other texts; `goes_on` where it began a call before."""
+def retold(raw: bytes, change: Callable[[object], object]) -> bytes:
+    """A server-sent event whose JSON is changed; byte for byte as it was where it is not."""
     lines = raw.split(b"\n")
     for at, line in enumerate(lines):
         if line.startswith(_DATA):
@@ -206,9 +195,15 @@ def _with_texts(raw: bytes, changes: Mapping[str, str], *, goes_on: bool = False
                 tree = msgspec.json.decode(line[len(_DATA) :])
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 continue
-            changed = _changed(tree, changes, "", goes_on=goes_on)
-            lines[at] = _DATA + b" " + msgspec.json.encode(changed)
+            changed = change(tree)
+            if changed != tree:
+                lines[at] = _DATA + b" " + msgspec.json.encode(changed)
     return b"\n".join(lines)
+
+
+def _with_texts(raw: bytes, changes: Mapping[str, str], *, goes_on: bool = False) -> bytes:
+    """An event that says other texts; `goes_on` where it began a call before."""
+    return retold(raw, lambda tree: _changed(tree, changes, "", goes_on=goes_on))
 
 
 def _changed(node: object, changes: Mapping[str, str], key: str, *, goes_on: bool) -> object:

@@ -310,6 +310,42 @@ def test_a_call_that_begins_with_all_its_arguments_is_masked_where_they_stand() 
     assert msgspec.json.decode(arguments[0]) == {"to": mask, "n": mask}
 
 
+def tokens_of(text: str) -> list[dict[str, Any]]:
+    pieces = [text[at : at + 3] for at in range(0, len(text), 3)]
+    return [{"token": each, "bytes": list(each.encode()), "logprob": -0.1} for each in pieces]
+
+
+def test_what_is_masked_is_not_told_by_the_tokens_of_probabilities() -> None:
+    tokens = tokens_of(CARD)
+    message = {"role": "assistant", "content": CARD}
+    chat = {"choices": [{"message": message, "logprobs": {"content": tokens}}]}
+    part = {"type": "output_text", "text": CARD, "logprobs": tokens}
+    trees = (chat, {"output": [{"type": "message", "content": [part]}]})
+    for tree in trees:
+        raw = msgspec.json.encode(tree)
+        made = output_scan().unveiled(raw)
+        assert b'"token"' not in made
+        assert b"[REDACTED:CREDIT_CARD]" in made
+        assert output_scan(None).unveiled(raw) == raw
+    harmless = answered_with({"logprobs": True, "n": 1})
+    assert output_scan().unveiled(harmless) == harmless
+
+
+def test_nor_in_a_stream_whose_chunks_say_nothing_else_that_is_masked() -> None:
+    lift, decoder = output_scan().lifted(), DIALECTS["openai_chat"].stream_decoder()
+    raw = b""
+    for each in tokens_of(f"It is {CARD} indeed, and that was all."):
+        choice = {"index": 0, "delta": {"content": each["token"]}, "logprobs": {"content": [each]}}
+        sent = {"id": "c", "model": "m", "choices": [choice]}
+        for event in decoder.feed(b"data: " + msgspec.json.encode(sent) + b"\n\n"):
+            raw += b"".join(made.raw for made in lift.events([event]))
+    raw += b"".join(made.raw for made in lift.events(decoder.feed(b"data: [DONE]\n\n")))
+    assert b'"token"' not in raw
+    assert raw.count(b'"logprobs":null') > 10
+    again = DIALECTS["openai_chat"].stream_decoder().feed(raw)
+    assert text_of(again) == "It is [REDACTED:CREDIT_CARD] indeed, and that was all."
+
+
 def test_what_the_caller_sent_comes_back_and_what_the_model_adds_is_masked() -> None:
     veil = veil_of("openai_chat")
     person = veil.names.replacements["Ingrid Halvorsen"]

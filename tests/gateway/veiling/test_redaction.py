@@ -130,6 +130,36 @@ def test_a_number_is_replaced_by_a_number() -> None:
     assert (veiled["count"], veiled["ratio"]) == (3, 0.5)
 
 
+def test_a_value_that_is_also_a_word_of_the_wire_breaks_no_request() -> None:
+    names = chosen(("USERNAME", "tools"))
+    document = {"tools": [{"name": "ask tools now"}], "note": "tools"}
+    assert replaced(document, names) == {
+        "tools": [{"name": f"ask {names.replacements['tools']} now"}],
+        "note": "tools",
+    }
+    assert not still_said({"tools": []}, names)
+
+
+def test_part_of_a_surrogate_that_the_text_already_says_stands_for_nobody() -> None:
+    first, last = chosen(("PERSON", "Ingrid Halvorsen")).replacements["Ingrid Halvorsen"].split()
+    both = chosen(("PERSON", "Ingrid Halvorsen"), text="ask anybody").values
+    assert (both[first], both[last]) == ("Ingrid", "Halvorsen")
+    names = chosen(("PERSON", "Ingrid Halvorsen"), text=f"ask old {last}")
+    assert names.restored(f"old {last} and {first}") == f"old {last} and Ingrid"
+
+
+def test_a_surrogate_inside_a_longer_word_is_left_alone_wherever_the_stream_is_cut() -> None:
+    names = chosen(("PERSON", "Will"))
+    (other,) = names.values
+    text = f"un{other} {other}ful _{other} {other}. {other}"
+    whole = names.restored(text)
+    assert whole == f"un{other} {other}ful _{other} Will. Will"
+    for cut in range(len(text)):
+        restorer = Restorer(names)
+        pieces = (restorer.feed(text[:cut]), restorer.feed(text[cut:]), restorer.flush())
+        assert "".join(pieces) == whole
+
+
 def test_parts_of_words_are_left_alone() -> None:
     names = chosen(("PERSON", "Will"))
     assert replaced("Will goes willingly to Willow", names) == (
