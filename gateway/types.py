@@ -226,7 +226,7 @@ class Delta(Struct, frozen=True):
     `kind` says which fields mean something: `start` (message_id, model), `text` (text), `thinking`
     (text, signature), `refusal` (text), `tool_start` (index, tool_id, name), `tool_arguments`
     (index, text), `stop` (stop_reason, stop_sequence), `usage` (usage), `error` (text: the
-    upstream's error type), `opaque` (an event of the upstream's dialect we know no word for).
+    upstream's error type), `opaque` (index, text; other dialects have no word for it).
     """
 
     kind: Literal[

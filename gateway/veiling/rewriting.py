@@ -12,11 +12,11 @@ import msgspec
 from gateway.types import Delta, StreamEvent
 
 
-CONTENT = frozenset({"text", "thinking", "refusal", "tool_arguments"})
+CONTENT = frozenset({"text", "thinking", "refusal", "tool_arguments", "opaque"})
 _DATA = b"data:"
 MAX_DEPTH = 64
 TEXT_KEYS = frozenset({"content", "text", "arguments", "partial_json", "refusal", "thinking"})
-TEXT_KEYS |= {"delta", "reasoning_content", "reasoning"}
+TEXT_KEYS |= {"delta", "reasoning_content", "reasoning", "input"}
 """Keys of the wire formats under which a model's words stand."""
 
 

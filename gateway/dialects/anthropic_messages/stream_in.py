@@ -144,7 +144,8 @@ class MessageStreamDecoder:
                 )
             ordinal = self._calls.get(index)
             if ordinal is None:
-                return StreamEvent(raw, _OPAQUE, has_content=True)
+                opaque = Delta("opaque", piece.partial_json, index)
+                return StreamEvent(raw, (opaque,), has_content=True)
             if not piece.partial_json:
                 return StreamEvent(raw, ())
             delta = Delta("tool_arguments", piece.partial_json, ordinal)

@@ -54,7 +54,9 @@ def decode_reply(raw: bytes) -> Completion:
     message = choice.message
     identity = wire.id or ""
     calls = tuple(
-        _tool_call(call, identity, index) for index, call in enumerate(message.tool_calls or ())
+        _tool_call(call, identity, index)
+        for index, call in enumerate(message.tool_calls or ())
+        if call.custom is None
     )
     stop_reason = STOP_REASONS.get(choice.finish_reason or "", "end")
     if message.refusal:
@@ -120,6 +122,8 @@ def _texts(message: ReplyMessage) -> list[str | None]:
     for call in message.tool_calls or ():
         if call.function is not None:
             texts += (call.function.name, call.function.arguments)
+        elif call.custom is not None:
+            texts.append(call.custom.input)
     return texts
 
 

@@ -140,8 +140,17 @@ class ChatStreamDecoder:
             self._tool_call(call, (answer, slot), deltas)
 
     def _tool_call(self, call: ReplyToolCall, slot: tuple[int, int], deltas: list[Delta]) -> None:
-        """Some upstreams number every call 0: a new id with a name is a new call."""
+        """Some upstreams number every call 0: a new id with a name is a new call.
+
+        A custom tool's are no call in other dialects.
+        """
         known = self._calls.get(slot)
+        if call.custom is not None:
+            if known is None:
+                known = self._calls[slot] = _Call(self._calls_count, call.id or "")
+                self._calls_count += 1
+            deltas.append(Delta("opaque", call.custom.input or "", known.index))
+            return
         name = call.function.name if call.function is not None else None
         if name and (known is None or (call.id and call.id != known.tool_id)):
             index = self._calls_count

@@ -166,9 +166,14 @@ class ReplyFunction(Struct):
     arguments: str | None = None
 
 
+class ReplyCustom(Struct):
+    input: str | None = None
+
+
 class ReplyToolCall(Struct):
     id: str | None = None
     function: ReplyFunction | None = None
+    custom: ReplyCustom | None = None
     index: int | None = None
 
 

@@ -92,6 +92,10 @@ class ResponseStreamDecoder:
             reply = wire.response
             start = Delta("start", message_id=reply.id or "", model=reply.model or "")
             return StreamEvent(raw, (start,))
+        if wire.delta:
+            # Of a tool that only this dialect knows: its caller reads it all the same.
+            opaque = Delta("opaque", wire.delta, wire.output_index)
+            return StreamEvent(raw, (opaque,), has_content=True)
         return StreamEvent(raw, ())
 
     def _added(self, raw: bytes, wire: StreamWire) -> StreamEvent:

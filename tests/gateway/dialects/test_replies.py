@@ -139,6 +139,15 @@ def test_rule_16_unfinished_arguments_do_not_cost_the_answer(
     assert answer.stop_reason == "tool_use"
 
 
+def test_a_call_of_a_custom_tool_is_its_callers_answer_and_is_estimated_by_what_it_says() -> None:
+    call = {"id": "call_1", "type": "custom", "custom": {"name": "note", "input": "word " * 100}}
+    raw = completion({"content": None, "tool_calls": [call]}, "tool_calls", usage=None)
+    decoded = OPENAI.decode_reply(raw)
+    assert (decoded.raw, decoded.tool_calls, decoded.stop_reason) == (raw, (), "tool_use")
+    assert decoded.usage.estimated
+    assert decoded.usage.output_tokens >= 100
+
+
 def test_rule_18_a_call_without_an_id_gets_a_stable_one() -> None:
     raw = completion({"tool_calls": [call("{}", id=None), call("{}", id=None)]})
     first, second = (tool.tool_id for tool in OPENAI.decode_reply(raw).tool_calls)

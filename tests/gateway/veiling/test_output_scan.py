@@ -360,3 +360,64 @@ def test_what_the_caller_sent_comes_back_and_what_the_model_adds_is_masked() -> 
     raw = msgspec.json.encode({"content": text})
     assert b"Ingrid Halvorsen ( ingrid@corp-mail.no ) about [RED" in both.unveiled(raw)
     assert in_turn(None, None) is None
+
+
+def event(kind: str, **fields: Any) -> bytes:
+    body = msgspec.json.encode({"type": kind, **fields})
+    return b"event: " + kind.encode() + b"\ndata: " + body + b"\n\n"
+
+
+def custom_chunk(**call: Any) -> bytes:
+    delta = {"tool_calls": [{"index": 0, **call}]}
+    body = {"id": "c", "model": "m", "choices": [{"index": 0, "delta": delta}]}
+    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+
+def in_chat(pieces: list[str]) -> list[bytes]:
+    start = custom_chunk(id="call_1", type="custom", custom={"name": "note", "input": ""})
+    middle = [custom_chunk(custom={"input": each}) for each in pieces]
+    return [start, *middle, b"data: [DONE]\n\n"]
+
+
+def in_responses(pieces: list[str]) -> list[bytes]:
+    item = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c", "name": "n", "input": ""}
+    kind = "response.custom_tool_call_input"
+    middle = [event(f"{kind}.delta", output_index=0, item_id="ctc_1", delta=p) for p in pieces]
+    end = event(f"{kind}.done", output_index=0, item_id="ctc_1", input="".join(pieces))
+    whole = {"id": "resp_1", "object": "response", "model": "m", "status": "completed"}
+    stop = event("response.completed", response={**whole, "output": []})
+    return [event("response.output_item.added", output_index=0, item=item), *middle, end, stop]
+
+
+def in_messages(pieces: list[str]) -> list[bytes]:
+    block = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+    deltas = [{"type": "input_json_delta", "partial_json": each} for each in pieces]
+    middle = [event("content_block_delta", index=0, delta=each) for each in deltas]
+    start = event("content_block_start", index=0, content_block=block)
+    return [start, *middle, event("content_block_stop", index=0), event("message_stop")]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "sent"),
+    [
+        ("openai_chat", in_chat),
+        ("openai_responses", in_responses),
+        ("anthropic_messages", in_messages),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_what_goes_to_a_tool_that_only_one_dialect_knows_is_masked_and_counted_too(
+    dialect: DialectName, sent: Any, size: int
+) -> None:
+    text = f'{{"query": "who has {CARD} ?"}}'
+    raw = sent([text[at : at + size] for at in range(0, len(text), size)])
+    output = output_scan()
+    decoder, lift = DIALECTS[dialect].stream_decoder(), output.lifted()
+    events = [made for each in raw for found in decoder.feed(each) for made in lift.events([found])]
+    said = "".join(each.text for found in events for each in found.deltas)
+    assert msgspec.json.decode(said) == {"query": "who has [REDACTED:CREDIT_CARD] ?"}
+    bare = b"".join(found.raw for found in events)
+    again = DIALECTS[dialect].stream_decoder().feed(bare)
+    assert "".join(each.text for found in again for each in found.deltas) == said
+    assert CARD.encode() not in bare
+    assert output.found == {"CREDIT_CARD": 1}
