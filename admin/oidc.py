@@ -207,23 +207,22 @@ class OpenIdClient:
             self._session = aiohttp.ClientSession(
                 timeout=TIMEOUT, trust_env=False, cookie_jar=aiohttp.DummyCookieJar()
             )
+        headers = {"accept": "application/json"}
         # What every provider takes when it says nothing else: RFC 6749, 2.3.1.
-        proof = None
         if form is not None and self._secret:
-            proof = aiohttp.BasicAuth(
-                quote(self._settings.client_id, safe=""), quote(self._secret.reveal(), safe="")
-            )
+            parts = (self._settings.client_id, self._secret.reveal())
+            proof = ":".join(quote(part, safe="") for part in parts).encode()
+            headers["authorization"] = f"Basic {base64.b64encode(proof).decode()}"
         try:
             async with self._session.request(
                 method,
                 url,
                 data=form,
-                auth=proof,
                 allow_redirects=False,
-                headers={"accept": "application/json"},
+                headers=headers,
             ) as answer:
-                raw = await answer.content.read(ANSWER_BYTES_MAX)
-                found = msgspec.json.decode(raw) if answer.status == 200 else None  # noqa: PLR2004
+                raw = await _whole(answer) if answer.status == 200 else b""  # noqa: PLR2004
+                found = msgspec.json.decode(raw) if raw else None
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, OSError):
             raise Unauthenticated(_FAILED) from None
         if not isinstance(found, dict):
@@ -239,6 +238,16 @@ class OpenIdClient:
         }
         while len(self._begun) >= BEGUN_MAX:
             del self._begun[next(iter(self._begun))]
+
+
+async def _whole(answer: aiohttp.ClientResponse) -> bytes:
+    """All of an answer, which may come in pieces; nothing of one that is too long."""
+    raw = bytearray()
+    async for piece in answer.content.iter_any():
+        raw += piece
+        if len(raw) > ANSWER_BYTES_MAX:
+            return b""
+    return bytes(raw)
 
 
 def _is_address(url: str) -> bool:

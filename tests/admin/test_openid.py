@@ -4,35 +4,31 @@ import base64
 import hashlib
 import html
 import re
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 import jwt
-import msgspec
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 from yarl import URL
 
 from admin.access import COOKIE, STEP_UP_S
 from admin.app import open_id_client
 from admin.oidc import BEGUN_FOR_S, LEEWAY_S, OpenIdClient, Vouched
-from gateway.clock import StoppedClock, SystemClock
+from gateway.clock import StoppedClock
 from gateway.configuration.sections import OidcSettings
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid, Unauthenticated
 from gateway.oversight.access import Grant
 from gateway.store.identity.people import PeopleStore
 from tests.admin.listener import Browser, Listener, browsing
+from tests.admin.provider_of_a_test import CLIENT, Liar
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore")]
-CLIENT = "gatewright"
 
 
 # --- a real provider ----------------------------------------------------------------------------
@@ -221,73 +217,6 @@ async def test_a_fresh_proof_by_the_provider_is_one_that_it_asked_for_just_now(
 # --- providers that lie -------------------------------------------------------------------------
 
 
-class Liar:
-    """A provider whose identity token a test makes up."""
-
-    def __init__(self) -> None:
-        self.key = rsa.generate_private_key(65537, 2048)
-        self.other_key = rsa.generate_private_key(65537, 2048)
-        self.forge: Callable[[dict[str, Any]], str] = self.honest
-        self.verifier = self.challenge = self.nonce = ""
-        self.more: dict[str, object] = {}
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.issuer = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def claims(self) -> dict[str, Any]:
-        now_s = SystemClock().utc_us() // 1_000_000
-        return {
-            "iss": self.issuer,
-            "sub": "ann",
-            "aud": CLIENT,
-            "iat": now_s,
-            "exp": now_s + 300,
-            "nonce": self.nonce,
-        }
-
-    def honest(self, claims: dict[str, Any]) -> str:
-        return jwt.encode(claims, self.key, "RS256", headers={"kid": "1"})
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def _answers(self, path: str, form: dict[str, list[str]]) -> dict[str, Any]:
-        if path.endswith("openid-configuration"):
-            return {
-                "issuer": self.issuer,
-                "authorization_endpoint": f"{self.issuer}/authorize",
-                "token_endpoint": f"{self.issuer}/token",
-                "jwks_uri": f"{self.issuer}/keys",
-            } | self.more
-        if path == "/keys":
-            public = jwt.algorithms.RSAAlgorithm.to_jwk(self.key.public_key(), as_dict=True)
-            return {"keys": [{**public, "kid": "1", "use": "sig", "alg": "RS256"}]}
-        self.verifier = form["code_verifier"][0]
-        return {"id_token": self.forge(self.claims())}
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        liar = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def _serve(self) -> None:
-                length = int(self.headers.get("content-length") or 0)
-                form = parse_qs(self.rfile.read(length).decode())
-                raw = msgspec.json.encode(liar._answers(self.path, form))
-                self.send_response(200)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(raw)))
-                self.end_headers()
-                self.wfile.write(raw)
-
-            do_GET = do_POST = _serve  # noqa: N815
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        return Handler
-
-
 @pytest.fixture
 def liar() -> Iterator[Liar]:
     liar = Liar()
@@ -399,6 +328,11 @@ async def test_a_key_that_the_provider_changed_is_used_and_its_old_one_is_not(li
     liar.forge = lambda claims: LIES["another key"](liar, claims)
     with pytest.raises(Unauthenticated):
         await vouched(liar)
+
+
+async def test_a_providers_answers_may_come_in_pieces(liar: Liar) -> None:
+    liar.pieces = 3
+    assert await vouched(liar) == f"{liar.issuer}|ann"
 
 
 async def test_an_answer_that_says_it_is_from_another_provider_is_not_taken(liar: Liar) -> None:
