@@ -9,6 +9,7 @@ from gateway.store.custody.regimes import regime_choices
 from gateway.store.custody.reviews import reviews
 from gateway.store.evidence.deliveries import sink_deliveries
 from gateway.store.identity.invitations import invitations
+from gateway.store.identity.provided_sessions import heard_logouts
 from gateway.store.identity.setup_links import setup_links
 from gateway.store.identity.teams import team_members
 from gateway.store.kept_answers import kept_answers
@@ -28,6 +29,7 @@ from gateway.store.workers import workers
 tables = (
     audit_holds,
     batches,
+    heard_logouts,
     incidents,
     invitations,
     kept_answers,

@@ -12,7 +12,7 @@ from admin.access import COOKIE
 from admin.app import BODY_BYTES_MAX, build_application
 from admin.protection import ALWAYS_ENCRYPTED, SAFE_METHODS, SECURITY_HEADERS
 from admin.sign_in import Brake
-from gateway.store.identity.people import ABSOLUTE_S, IDLE_S
+from gateway.store.identity.sessions import ABSOLUTE_S, IDLE_S
 from tests.admin.listener import Browser, Listener, browsing
 
 

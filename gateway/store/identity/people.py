@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Sequence
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, RowMapping, and_, delete, func, not_, or_, select, update
+from sqlalchemy import ColumnElement, RowMapping, and_, delete, func, not_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -29,15 +29,21 @@ from gateway.oversight.access import (
 from gateway.secrets.passwords import hash_password, proves
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
+from gateway.store.identity.sessions import (
+    ABSOLUTE_S,
+    IDLE_S,
+    US_PER_S,
+    digest_of,
+    is_over,
+    new_session,
+)
 from gateway.store.schema.tables import admin_sessions, organisations, people, role_grants
 
 
-IDLE_S = 1800.0
-ABSOLUTE_S = 12 * 3600.0
 _SEEN_EVERY_US = 30_000_000
+_SESSION = [admin_sessions.c[name] for name in ("person", "began_us", "seen_us", "proved_us")]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,62}")
 _ORGANISATION = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-_US = 1_000_000
 FIRST_ROLE = Grant("platform_admin", EVERYWHERE)
 """Somebody who may sign in always holds it; only the operator at the machine may end that."""
 
@@ -154,7 +160,7 @@ class PeopleStore:
         columns, now_us = admin_sessions.c, self._clock.utc_us()
         query = select(people).where(people.c.name == name)
         sessions = select(func.count(), func.max(columns.seen_us)).where(
-            columns.person == name, not_(_is_over(now_us))
+            columns.person == name, not_(is_over(now_us))
         )
         async with self._database.reading() as connection:
             row = (await connection.execute(query)).mappings().one_or_none()
@@ -243,16 +249,9 @@ class PeopleStore:
         """A new session, proved so long ago (None: nobody knows); its id is told once."""
         session_id = secrets.token_urlsafe(32)
         now_us = self._clock.utc_us()
-        ago_us = now_us if proved_ago_s is None else round(proved_ago_s * _US)
-        row = {
-            "digest": _digest(session_id),
-            "person": name,
-            "began_us": now_us,
-            "seen_us": now_us,
-            "proved_us": max(now_us - ago_us, 0),
-        }
+        row = new_session(session_id, name, now_us, proved_ago_s)
         async with self._database.writing() as connection:
-            await connection.execute(delete(admin_sessions).where(_is_over(now_us)))
+            await connection.execute(delete(admin_sessions).where(is_over(now_us)))
             await connection.execute(admin_sessions.insert(), row)
         return session_id
 
@@ -263,9 +262,9 @@ class PeopleStore:
         """
         if not session_id:
             return None
-        now_us, digest = self._clock.utc_us(), _digest(session_id)
+        now_us, digest = self._clock.utc_us(), digest_of(session_id)
         async with self._database.reading() as connection:
-            query = select(admin_sessions).where(admin_sessions.c.digest == digest)
+            query = select(*_SESSION).where(admin_sessions.c.digest == digest)
             row = (await connection.execute(query)).mappings().one_or_none()
             if row is None:
                 return None
@@ -274,7 +273,7 @@ class PeopleStore:
             given = await _grants_of(connection, [row["person"]])
         idle_us, age_us = now_us - row["seen_us"], now_us - row["began_us"]
         # One that began after now would outlast its limit by as much as the clock went back.
-        if idle_us > IDLE_S * _US or not -_SEEN_EVERY_US <= age_us <= ABSOLUTE_S * _US:
+        if idle_us > IDLE_S * US_PER_S or not -_SEEN_EVERY_US <= age_us <= ABSOLUTE_S * US_PER_S:
             await self.end(session_id)
             return None
         person = next((each for each in known if each.name == row["person"]), None)
@@ -288,11 +287,17 @@ class PeopleStore:
 
     async def prove(self, session_id: str) -> None:
         """They proved again who they are."""
-        await self._touch(_digest(session_id), proved_us=self._clock.utc_us())
+        await self._touch(digest_of(session_id), proved_us=self._clock.utc_us())
 
     async def end(self, session_id: str) -> None:
         """Sign out; the id is worth nothing anywhere from now on."""
-        gone = delete(admin_sessions).where(admin_sessions.c.digest == _digest(session_id))
+        gone = delete(admin_sessions).where(admin_sessions.c.digest == digest_of(session_id))
+        async with self._database.writing() as connection:
+            await connection.execute(gone)
+
+    async def forget_over(self) -> None:
+        """Sessions that nobody ended are gone too, a while after they are worth nothing."""
+        gone = delete(admin_sessions).where(is_over(self._clock.utc_us()))
         async with self._database.writing() as connection:
             await connection.execute(gone)
 
@@ -386,14 +391,3 @@ def _person(row: RowMapping, given: dict[str, frozenset[Grant]]) -> Person:
 
 def _is(row: dict[str, str]) -> ColumnElement[bool]:
     return and_(*(role_grants.c[name] == value for name, value in row.items()))
-
-
-def _is_over(now_us: int) -> ColumnElement[bool]:
-    return or_(
-        admin_sessions.c.seen_us < now_us - round(IDLE_S * _US),
-        admin_sessions.c.began_us < now_us - round(ABSOLUTE_S * _US),
-    )
-
-
-def _digest(session_id: str) -> bytes:
-    return hashlib.sha256(session_id.encode()).digest()

@@ -236,9 +236,16 @@ admin_sessions = Table(
     Column("began_us", BigInteger, nullable=False),
     Column("seen_us", BigInteger, nullable=False),
     Column("proved_us", BigInteger, nullable=False),
+    Column("vouched_subject", LargeBinary(32)),
+    Column("vouched_sid", LargeBinary(32)),
+    Column("id_token_key", LargeBinary),
+    Column("id_token", LargeBinary),
     Index(None, "person"),
+    Index(None, "vouched_subject"),
+    Index(None, "vouched_sid"),
 )
-"""Who is signed in; of the session's id only a digest."""
+"""Who is signed in; of the session's id only a digest. `vouched_*` are digests of what an OpenID
+provider calls the person and its own session, and its identity token lies sealed beside them."""
 
 budget_alerts = Table(
     "budget_alerts",

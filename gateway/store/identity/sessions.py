@@ -1,0 +1,42 @@
+"""Sessions of the control plane as rows: how one begins, and when it is over.
+
+Of a session's id only a digest is kept; whoever reads the table is signed in as nobody.
+"""
+
+import hashlib
+from typing import Final
+
+from sqlalchemy import ColumnElement, or_
+
+from gateway.store.schema.tables import admin_sessions
+
+
+IDLE_S: Final = 1800.0
+ABSOLUTE_S: Final = 12 * 3600.0
+US_PER_S: Final = 1_000_000
+
+
+def new_session(
+    session_id: str, person: str, now_us: int, ago_s: float | None
+) -> dict[str, object]:
+    """The row of a session that begins now, proved so long ago; None: nobody knows."""
+    ago_us = now_us if ago_s is None else round(ago_s * US_PER_S)
+    return {
+        "digest": digest_of(session_id),
+        "person": person,
+        "began_us": now_us,
+        "seen_us": now_us,
+        "proved_us": max(now_us - ago_us, 0),
+    }
+
+
+def is_over(now_us: int) -> ColumnElement[bool]:
+    """Whether a row's session was idle, or lasted, too long."""
+    return or_(
+        admin_sessions.c.seen_us < now_us - round(IDLE_S * US_PER_S),
+        admin_sessions.c.began_us < now_us - round(ABSOLUTE_S * US_PER_S),
+    )
+
+
+def digest_of(session_id: str) -> bytes:
+    return hashlib.sha256(session_id.encode()).digest()
