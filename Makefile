@@ -33,11 +33,11 @@ $(SCRIPTS): admin/assets/package-lock.json $(wildcard admin/assets/*.js) constra
 	PATH="$$PATH:$(NODE_OF_PACKAGE)" npm --prefix admin/assets run --silent build
 	touch $@
 
-clients: .clients/npm.stamp .clients/python.stamp ## other vendors' and frameworks' clients for tests/conformance
+clients: .clients/npm.stamp .clients/python.stamp ## other vendors' and frameworks' clients for tests/conformance, and an OpenID provider
 
 .clients/npm.stamp: Makefile
 	npm install --prefix .clients --no-audit --no-fund openai@6.49.0 @anthropic-ai/sdk@1.12.0 ai@6.0.326 \
-	  @ai-sdk/openai@3.0.141 @ai-sdk/anthropic@3.0.138
+	  @ai-sdk/openai@3.0.141 @ai-sdk/anthropic@3.0.138 oidc-provider@9.13.3
 	touch $@
 
 .clients/python.stamp: Makefile

@@ -15,6 +15,7 @@ from admin.api import api_routes
 from admin.audit.integrity import integrity_routes
 from admin.audit.pages import audit_routes
 from admin.audit.records import record_routes
+from admin.back_channel import back_channel_routes
 from admin.batches.routes import batch_routes
 from admin.compliance import compliance_routes
 from admin.costs.routes import cost_routes
@@ -108,7 +109,8 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
     application = Litestar(
         route_handlers=[
             *services.statics.routes(),
-            *sign_in_routes(services.people, credentials, openid, services.screens, services.deeds),
+            *sign_in_routes(services, credentials, openid),
+            *(back_channel_routes(services, openid) if openid is not None else ()),
             *rooms,
             *openapi_routes(rooms),
         ],

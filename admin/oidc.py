@@ -5,7 +5,9 @@ bounded, redirects are not followed, and only asymmetric signatures of the provi
 count. What was begun is kept here under a random name that only the beginner's browser has.
 
 Signing out there as well is offered only (RP-Initiated Logout 1.0): our own session has ended by
-then, so a provider that has no such address, or does not answer, holds nobody back.
+then, so a provider that has no such address, or does not answer, holds nobody back. The address
+names the session by its identity token (`id_token_hint`), so it waits here for the browser that
+was told to go, and stands in no page.
 
 A provider that knows the browser vouches without asking anybody; so it has to say when it last
 asked, and that moment, not the sign-in's, is when people proved who they are.
@@ -28,6 +30,7 @@ from gateway.clock import Clock
 from gateway.configuration.sections import OidcSettings
 from gateway.errors import Unauthenticated
 from gateway.secrets.secret import Secret
+from gateway.store.identity.provided_sessions import Vouching
 
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
@@ -39,6 +42,9 @@ LEEWAY_S = 60
 ASKED_WITHIN_S = 12 * 3600
 """Who proved themselves to the provider longer ago is asked again; so long a session is at most."""
 TIMEOUT = aiohttp.ClientTimeout(total=10)
+LEAVING_FOR_S = 60.0
+"""So long the address of a sign-out there waits for the browser."""
+KEYS_WITHIN_S = 10.0
 END_WITHIN_S = 2.0
 """So long a sign-out waits at most for the provider's address."""
 _END = "end_session_endpoint"
@@ -60,6 +66,7 @@ class Vouched(Struct, frozen=True):
     name: str
     proved_ago_s: float | None
     """So long ago they proved it, by the provider's clock; None where it does not say."""
+    vouching: Vouching
 
 
 class OpenIdClient:
@@ -74,6 +81,7 @@ class OpenIdClient:
         self._redirect_url = redirect_url
         self._ends_at: str | None = None
         self._begun: dict[str, _Begun] = {}
+        self._leaving: dict[str, tuple[float, Secret[str]]] = {}
         self._session: aiohttp.ClientSession | None = None
 
     async def begin(self, *, anew: bool = False) -> tuple[str, str]:
@@ -129,18 +137,57 @@ class OpenIdClient:
             "code_verifier": begun.verifier,
         }
         answer = await self._ask("POST", provider["token_endpoint"], form)
-        claims = await self._claims(provider, str(answer.get("id_token", "")))
+        id_token = str(answer.get("id_token", ""))
+        claims = await self._claims(provider, id_token)
         if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), begun.nonce.encode()):
             raise Unauthenticated(_FAILED)
         name = claims.get("name") or claims.get("email") or claims["sub"]
-        subject = f"{claims['iss']}|{claims['sub']}"
-        return Vouched(subject, str(name)[:200], _proved_ago_s(claims))
+        subject, sid = f"{claims['iss']}|{claims['sub']}", claims.get("sid")
+        vouching = Vouching(
+            subject,
+            f"{claims['iss']}|{sid}" if isinstance(sid, str) and sid else "",
+            round(float(claims["iat"]) * 1_000_000),
+            Secret(id_token),
+        )
+        return Vouched(subject, str(name)[:200], _proved_ago_s(claims), vouching)
 
-    async def end_url(self) -> str:
-        """Where the browser may end its session at the provider too; empty where there is none.
+    async def leave(self, id_token: Secret[str]) -> str:
+        """Have the browser end its session at the provider too: a name to come for the address by.
 
-        Who signs out is told by the browser's own session there: no token of theirs is kept for it.
+        Empty where there is no such address. `id_token` may be empty: the provider asks then.
         """
+        url = await self._end_url(id_token.reveal())
+        if not url:
+            return ""
+        now_s = self._clock.monotonic_s()
+        self._leaving = {
+            name: kept for name, kept in self._leaving.items() if now_s - kept[0] <= LEAVING_FOR_S
+        }
+        while len(self._leaving) >= BEGUN_MAX:
+            del self._leaving[next(iter(self._leaving))]
+        ticket = secrets.token_urlsafe(32)
+        self._leaving[ticket] = (now_s, Secret(url))
+        return ticket
+
+    def way_out(self, ticket: str) -> str:
+        """The address for whom it waits, once; empty for anybody else."""
+        since_s, url = self._leaving.pop(ticket, (0.0, Secret("")))
+        return url.reveal() if self._clock.monotonic_s() - since_s <= LEAVING_FOR_S else ""
+
+    async def keys(self) -> jwt.PyJWKSet:
+        """The keys that the provider signs with now.
+
+        Raises:
+            Unauthenticated: it does not say.
+        """
+        try:
+            async with asyncio.timeout(KEYS_WITHIN_S):
+                provider = await self._discover()
+                return _key_set(await self._ask("GET", provider["jwks_uri"]))
+        except TimeoutError:
+            raise Unauthenticated(_FAILED) from None
+
+    async def _end_url(self, id_token: str) -> str:
         if self._ends_at is None:
             try:
                 async with asyncio.timeout(END_WITHIN_S):
@@ -151,6 +198,7 @@ class OpenIdClient:
             return ""
         back_to = urljoin(self._redirect_url, "/sign-in")
         query = {"client_id": self._settings.client_id, "post_logout_redirect_uri": back_to}
+        query |= {"id_token_hint": id_token} if id_token else {}
         joint = "&" if "?" in self._ends_at else "?"
         return f"{self._ends_at}{joint}{urlencode(query)}"
 
@@ -159,10 +207,12 @@ class OpenIdClient:
             await self._session.close()
 
     async def _claims(self, provider: dict[str, str], token: str) -> dict[str, Any]:
-        keys = await self._ask("GET", provider["jwks_uri"])
+        keys = _key_set(await self._ask("GET", provider["jwks_uri"]))
         try:
             header = jwt.get_unverified_header(token)
-            key = _key_of(jwt.PyJWKSet.from_dict(keys), header.get("kid"))
+            key = key_of(keys, header.get("kid"))
+            if key is None:
+                raise Unauthenticated(_FAILED)
             claims: dict[str, Any] = jwt.decode(
                 token,
                 key,
@@ -240,6 +290,15 @@ class OpenIdClient:
             del self._begun[next(iter(self._begun))]
 
 
+def _is_address(url: str) -> bool:
+    """Of a page: a browser is sent there, so neither a script nor a part of ours."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("https", "http") and bool(parts.hostname)
+
+
 async def _whole(answer: aiohttp.ClientResponse) -> bytes:
     """All of an answer, which may come in pieces; nothing of one that is too long."""
     raw = bytearray()
@@ -250,21 +309,17 @@ async def _whole(answer: aiohttp.ClientResponse) -> bytes:
     return bytes(raw)
 
 
-def _is_address(url: str) -> bool:
-    """Of a page: a browser is sent there, so neither a script nor a part of ours."""
+def _key_set(found: dict[str, Any]) -> jwt.PyJWKSet:
     try:
-        parts = urlsplit(url)
-    except ValueError:
-        return False
-    return parts.scheme in ("https", "http") and bool(parts.hostname)
+        return jwt.PyJWKSet.from_dict(found)
+    except (jwt.PyJWTError, ValueError, TypeError):
+        raise Unauthenticated(_FAILED) from None
 
 
-def _key_of(keys: jwt.PyJWKSet, key_id: str | None) -> jwt.PyJWK:
-    """The key that a token names; the only one when it names none."""
+def key_of(keys: jwt.PyJWKSet, key_id: str | None) -> jwt.PyJWK | None:
+    """The key that a token names; the only one when it names none; else None."""
     found = [key for key in keys.keys if key_id is None or key.key_id == key_id]
-    if len(found) != 1:
-        raise ValueError("no such key")
-    return found[0]
+    return found[0] if len(found) == 1 else None
 
 
 def _proved_ago_s(claims: dict[str, Any]) -> float | None:

@@ -30,6 +30,7 @@ from gateway.store.identity.key_names import KeyNames
 from gateway.store.identity.key_scopes import KeyScopes
 from gateway.store.identity.keys import KeyStore
 from gateway.store.identity.people import PeopleStore
+from gateway.store.identity.provided_sessions import ProvidedSessions
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.price_files import PriceFiles
 from gateway.store.money.price_proposals import PriceProposals
@@ -49,6 +50,7 @@ ADD_EVERY_S: Final = 10.0
 TIDY_EVERY_S: Final = 3600.0
 SCHEDULE_EVERY_S: Final = 1.0
 RETIRE_EVERY_S: Final = 60.0
+FORGET_EVERY_S: Final = 60.0
 
 
 class Services(Struct, frozen=True):
@@ -62,6 +64,8 @@ class Services(Struct, frozen=True):
     """Of few keys among many: what most pages need."""
     budgets: LeaseTable
     people: PeopleStore
+    provided: ProvidedSessions
+    """Those whom an OpenID provider vouched for, and their ends there."""
     records: DatabaseAuditSink
     spending: SpendingReader
     rates: RateLimitTable
@@ -127,20 +131,14 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         key_names=KeyNames(database),
         budgets=LeaseTable(database, clock),
         people=people,
+        provided=ProvidedSessions(database, master_key(settings), clock),
         records=records,
         spending=SpendingReader(database),
         rates=RateLimitTable(database),
         prices=PriceFiles(database, clock),
         figures=TrafficFigures(database),
         rollup=rollup,
-        upkeep=Upkeep(
-            (
-                Duty("rollup", ADD_EVERY_S, rollup.catch_up, Event.UPKEEP_FAILED),
-                Duty("rollup", TIDY_EVERY_S, rollup.tidy, Event.UPKEEP_FAILED),
-                Duty("schedule", SCHEDULE_EVERY_S, scheduler.tend, Event.SCHEDULE_FAILED),
-                Duty("secrets", RETIRE_EVERY_S, retirement.tend, Event.UPKEEP_FAILED),
-            )
-        ),
+        upkeep=_upkeep(rollup, scheduler, retirement, people),
         log=log,
         deeds=deeds,
         checker=checker,
@@ -166,6 +164,20 @@ def _waiting(
         ErasureCases(database, custody, clock),
         KeyScopes(database, clock),
         lost.cases,
+    )
+
+
+def _upkeep(
+    rollup: Rollup, scheduler: Scheduler, retirement: Retirement, people: PeopleStore
+) -> Upkeep:
+    return Upkeep(
+        (
+            Duty("rollup", ADD_EVERY_S, rollup.catch_up, Event.UPKEEP_FAILED),
+            Duty("rollup", TIDY_EVERY_S, rollup.tidy, Event.UPKEEP_FAILED),
+            Duty("schedule", SCHEDULE_EVERY_S, scheduler.tend, Event.SCHEDULE_FAILED),
+            Duty("secrets", RETIRE_EVERY_S, retirement.tend, Event.UPKEEP_FAILED),
+            Duty("sessions", FORGET_EVERY_S, people.forget_over, Event.UPKEEP_FAILED),
+        )
     )
 
 

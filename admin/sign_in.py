@@ -24,9 +24,9 @@ from admin.interrupted import Draft, carried_in, is_own_path
 from admin.oidc import OpenIdClient
 from admin.protection import came_encrypted
 from admin.screens import Screens
+from admin.services import Services
 from gateway.clock import Clock
 from gateway.errors import Unauthenticated
-from gateway.oversight.access import PROVIDED
 from gateway.oversight.deeds import Deeds
 from gateway.secrets.secret import Secret
 from gateway.store.identity.people import PeopleStore
@@ -36,6 +36,8 @@ from gateway.telemetry import Event, logger
 SEE_OTHER: Final = 303
 READING: Final = (HttpMethod.GET, HttpMethod.HEAD)
 TICKET_COOKIE: Final = "gatewright_oidc"
+LEAVING: Final = "/sign-out/there"
+LEAVING_COOKIE: Final = "gatewright_leaving"
 WRONG: Final = "That is not right, or there were too many tries: wait a little and try again."
 TRIES_MAX: Final = 10
 TRIES_FOR_S: Final = 300.0
@@ -107,20 +109,16 @@ class Credentials:
 
 
 def sign_in_routes(
-    people: PeopleStore,
-    credentials: Credentials,
-    openid: OpenIdClient | None,
-    screens: Screens,
-    deeds: Deeds,
+    services: Services, credentials: Credentials, openid: OpenIdClient | None
 ) -> list[Any]:
     """The routes that end with a session, or end one."""
     routes = [
-        *_form_routes(people, credentials, screens, deeds),
-        _ending_route(people, openid, screens, deeds),
+        *_form_routes(services.people, credentials, services.screens, services.deeds),
+        _ending_route(services, openid),
     ]
     if openid is None:
         return routes
-    return [*routes, *_openid_routes(people, openid, screens, deeds)]
+    return [*routes, _leaving_route(openid), *_openid_routes(services, openid)]
 
 
 async def _refused(
@@ -198,33 +196,46 @@ def _form_routes(
     return [sign_in_page, sign_in, prove]
 
 
-def _ending_route(
-    people: PeopleStore, openid: OpenIdClient | None, screens: Screens, deeds: Deeds
-) -> Any:
+def _ending_route(services: Services, openid: OpenIdClient | None) -> Any:
+    people, provided = services.people, services.provided
     opt = recording(SIGNED_IN, "session.ended")
 
     @post("/sign-out", opt=opt, media_type=MediaType.HTML, status_code=SEE_OTHER)
     async def sign_out(request: Request[Any, Any, Any]) -> Response[Any]:
-        name = session_of(request).person.name
-        await deeds.record(name, "session.ended", "")
+        name, session_id = session_of(request).person.name, request.cookies.get(COOKIE, "")
+        id_token = await provided.id_token(session_id)
+        await services.deeds.record(name, "session.ended", "")
         # First of all, and whatever the provider does: here they are signed out.
-        await people.end(request.cookies.get(COOKIE, ""))
-        there = ""
-        if openid is not None and name.startswith(PROVIDED):
-            there = await openid.end_url()
+        await people.end(session_id)
+        ticket = ""
+        if openid is not None and id_token is not None:
+            ticket = await openid.leave(id_token)
         answer: Response[Any] = Redirect("/sign-in", status_code=SEE_OTHER)
-        if there:
+        if ticket:
             # A page, not a redirect: a form's own may not lead to another site.
-            answer = screens.page("signed_out.html", there=there)
+            answer = services.screens.page("signed_out.html", there=LEAVING)
+            answer.cookies.append(session_cookie(request, LEAVING_COOKIE, ticket, "strict"))
         answer.delete_cookie(COOKIE)
         return answer
 
     return sign_out
 
 
-def _openid_routes(
-    people: PeopleStore, openid: OpenIdClient, screens: Screens, deeds: Deeds
-) -> list[Any]:
+def _leaving_route(openid: OpenIdClient) -> Any:
+    @get(LEAVING, opt=PUBLIC)
+    async def leave(request: Request[Any, Any, Any]) -> Redirect:
+        """On to the provider: whose session ended here a moment ago, and once."""
+        url = openid.way_out(request.cookies.get(LEAVING_COOKIE, ""))
+        answer = Redirect(url or "/sign-in", status_code=SEE_OTHER)
+        answer.delete_cookie(LEAVING_COOKIE)
+        return answer
+
+    return leave
+
+
+def _openid_routes(services: Services, openid: OpenIdClient) -> list[Any]:
+    people, screens, deeds = services.people, services.screens, services.deeds
+
     async def sent(request: Request[Any, Any, Any], *, anew: bool) -> Redirect:
         url, ticket = await openid.begin(anew=anew)
         # Lax, because the way back comes from the provider's site.
@@ -252,10 +263,14 @@ def _openid_routes(
         if person is None:
             return await _refused(screens, deeds, "")
         await deeds.record(person.name, "session.began", "")
+        session_id = await services.provided.begin(
+            person.name, vouched.vouching, vouched.proved_ago_s
+        )
+        if session_id is None:
+            return await _refused(screens, deeds, person.name)
         logger().info(Event.ADMIN_SIGNED_IN, component="admin")
         # A page, not a redirect: a strict cookie would not follow one that began elsewhere.
         answer = screens.page("signed_in.html")
-        session_id = await people.begin(person.name, vouched.proved_ago_s)
         answer.cookies.append(session_cookie(request, COOKIE, session_id, "strict"))
         answer.delete_cookie(TICKET_COOKIE)
         return answer

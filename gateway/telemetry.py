@@ -109,6 +109,8 @@ class Event(StrEnum):
     PROCESS_STOPPED = "process:stopped"
     ADMIN_SIGNED_IN = "admin:signed_in"
     ADMIN_REFUSED = "admin:refused"
+    ADMIN_SIGNED_OUT_THERE = "admin:signed_out_there"
+    ADMIN_LOGOUT_REFUSED = "admin:logout_refused"
 
 
 LOG_KEYS = frozenset(

@@ -102,8 +102,10 @@ STEP_UP = frozenset(
 
 TOKENS_NAME = "admin-token"
 """Whoever signs in with the token of the settings; no name of anybody's."""
+PROVIDER = "oidc-provider"
+"""The OpenID provider itself, where it ends somebody's session."""
 NAMES_OF_PARTS = frozenset(
-    {TOKENS_NAME, "drift", "gateway", "guard", "invitation", "schedule", "setup-link"}
+    {TOKENS_NAME, PROVIDER} | {"drift", "gateway", "guard", "invitation", "schedule", "setup-link"}
 )
 """What deeds of nobody's are recorded under. A person of such a name would act as that part: under
 the first one with all that the token may do."""

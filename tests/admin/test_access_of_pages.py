@@ -1,13 +1,14 @@
 """Roles and scopes of every page and form; and that no handler is outside of what is tested."""
 
 import re
+from pathlib import Path
 
 import pytest
 from litestar import Litestar
 
 from admin.protection import SAFE_METHODS
 from gateway.oversight.access import ROLE_PERMISSIONS, ROLES, Grant, Permission, Role
-from tests.admin.listener import Browser, Listener
+from tests.admin.listener import Browser, Listener, browsing
 from tests.admin.test_access import ABSENT, FOREIGN, OWN, PASSWORD, person, world
 
 
@@ -17,6 +18,11 @@ PUBLIC = {
     *("/sign-in", "/setup", "/invitation"),
 }
 """What anybody may ask for who reaches the listener: whoever adds to it says so here."""
+BY_OPENID = {
+    *("/sign-in/openid", "/sign-in/openid/again", "/sign-in/openid/back"),
+    *("/sign-out/openid", "/sign-out/there"),
+}
+"""And where a provider is configured: to it and back, and what it says by itself."""
 SIGNED_IN = {"/sign-out", "/prove", "/viewing"}
 """What needs a session and no role."""
 VALUES = {"organisation": OWN, "level": "organisation", "key_id": "0" * 12}
@@ -119,3 +125,22 @@ async def test_no_form_is_taken_without_the_sessions_own_mark(
             )
             assert unmarked.status == 403, (method, path)
     assert await browser.is_signed_in()
+
+
+async def test_with_a_provider_configured_only_its_own_ways_in_and_out_are_public_too(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    more = '[oidc]\nissuer = "http://127.0.0.1:1"\nclient_id = "gatewright"\n'
+    async with Listener(tmp_path, sqlite_url, more) as listener:
+        found = handlers(listener.application)
+        assert {path for _, path, access, _ in found if access == "public"} == PUBLIC | BY_OPENID
+        assert {path for _, path, access, _ in found if access == "signed in"} == SIGNED_IN
+        changing = {path for method, path, _, _ in found if method not in SAFE_METHODS}
+        assert changing & BY_OPENID == {"/sign-out/openid"}
+        async with browsing(listener) as stranger:
+            for method, path, _, _ in found:
+                if path in BY_OPENID:
+                    # A provider that is away vouches for nobody, and a stranger gets no session.
+                    assert await asked(stranger, method, path) in (303, 400, 401), path
+            assert not await stranger.is_signed_in()
+            assert stranger.session_id == ""

@@ -1,0 +1,113 @@
+"""Sign-outs that the OpenID provider tells us of, server to server (Back-Channel Logout 1.0).
+
+Anybody may send here, and what ends a session is the provider's signature alone. Nothing but a
+token is read, of bounded length, so many a second at most; whatever is wrong with it is answered
+with 400 and said in the log in our own words. What counts is on record before anybody is signed
+out. A sign-out that finds nobody is none that failed.
+"""
+
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from litestar import Request, Response, post
+from litestar.enums import MediaType
+from litestar.exceptions import HTTPException
+
+from admin.access import PUBLIC, recording, unkept
+from admin.logout_tokens import LogoutRefused, LogoutTokens, ProviderKeys
+from admin.oidc import OpenIdClient
+from admin.services import Services
+from gateway.clock import Clock
+from gateway.errors import Exhausted, GatewrightError, RequestInvalid
+from gateway.oversight.access import PROVIDER
+from gateway.telemetry import Event, logger
+
+
+PATH: Final = "/sign-out/openid"
+BODY_BYTES_MAX: Final = 16 * 1024
+FIELDS_MAX: Final = 8
+AT_ONCE_MAX: Final = 100
+PER_SECOND_MAX: Final = 20.0
+PEOPLE_MAX: Final = 20
+"""So many people are named in a record; one session of a provider's is one person's."""
+HEARING: Final = unkept(recording(PUBLIC, "session.ended"))
+
+
+class Flow:
+    """So many at once, and so many a second: a bucket of tokens."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._left = float(AT_ONCE_MAX)
+        self._seen_s = clock.monotonic_s()
+
+    def take(self) -> None:
+        """Raises Exhausted when there were too many."""
+        now_s = self._clock.monotonic_s()
+        gained = (now_s - self._seen_s) * PER_SECOND_MAX
+        self._left, self._seen_s = min(AT_ONCE_MAX, self._left + gained), now_s
+        if self._left < 1:
+            raise Exhausted("too many sign-outs at once", retry_after_s=1.0)
+        self._left -= 1
+
+
+def back_channel_routes(services: Services, openid: OpenIdClient) -> list[Any]:
+    """The one route; there is none where people do not sign in by a provider."""
+    clock = services.clock
+    tokens = LogoutTokens(services.settings.oidc, ProviderKeys(openid.keys, clock), clock)
+    flow = Flow(clock)
+
+    @post(
+        PATH,
+        opt=HEARING,
+        status_code=200,
+        request_max_body_size=BODY_BYTES_MAX,
+        exception_handlers={HTTPException: _refused, GatewrightError: _refused},
+    )
+    async def hear(request: Request[Any, Any, Any]) -> Response[None]:
+        flow.take()
+        logout = await tokens.read(_token_in(request.content_type[0], await request.body()))
+        people = await services.provided.whose(logout)
+        whom = {"people": [*people[:PEOPLE_MAX]], "session": "one" if logout.sid else "all"}
+        async with services.deeds.doing(PROVIDER, "session.ended", "", before=whom):
+            count = await services.provided.end(logout)
+        logger().info(Event.ADMIN_SIGNED_OUT_THERE, component="admin", count=count)
+        return Response(None, status_code=200)
+
+    return [hear]
+
+
+def _token_in(media_type: str, body: bytes) -> str:
+    """The one token of a form; raises LogoutRefused."""
+    if media_type.lower() != "application/x-www-form-urlencoded":
+        raise LogoutRefused("not a form")
+    try:
+        fields = parse_qsl(
+            body.decode("ascii"), keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict"
+        )
+    except ValueError:
+        raise LogoutRefused("not a form") from None
+    found = [value for name, value in fields if name == "logout_token"]
+    if len(found) != 1:
+        raise LogoutRefused("not one token")
+    return found[0]
+
+
+def _refused(_: Request[Any, Any, Any], error: Exception) -> Response[dict[str, str]]:
+    """The standard's body (RFC 6749, 5.2); no word of what was sent is in it."""
+    status, code, reason, headers = 400, "invalid_request", "not a form that is read here", {}
+    if isinstance(error, Exhausted):
+        status, reason, headers = error.http_status, error.message, {"retry-after": "1"}
+    elif isinstance(error, RequestInvalid):
+        reason = error.message
+    elif isinstance(error, GatewrightError):
+        code, reason = "server_error", "it cannot be done now: send it again"
+    if isinstance(error, GatewrightError) and status == 400:  # noqa: PLR2004
+        # No line for what comes before, or beyond, the bound: a flood would fill the log.
+        logger().warning(Event.ADMIN_LOGOUT_REFUSED, component="admin", reason=reason)
+    return Response(
+        {"error": code, "error_description": reason},
+        status_code=status,
+        media_type=MediaType.JSON,
+        headers=headers,
+    )
