@@ -56,6 +56,8 @@ class _Begun(Struct, frozen=True):
     nonce: str
     verifier: str
     began_s: float
+    former: Secret[str]
+    """The session that the browser had when it began."""
 
 
 class Vouched(Struct, frozen=True):
@@ -67,6 +69,8 @@ class Vouched(Struct, frozen=True):
     proved_ago_s: float | None
     """So long ago they proved it, by the provider's clock; None where it does not say."""
     vouching: Vouching
+    former: Secret[str]
+    """The session that is replaced by the one that begins now; empty for none."""
 
 
 class OpenIdClient:
@@ -84,10 +88,11 @@ class OpenIdClient:
         self._leaving: dict[str, tuple[float, Secret[str]]] = {}
         self._session: aiohttp.ClientSession | None = None
 
-    async def begin(self, *, anew: bool = False) -> tuple[str, str]:
+    async def begin(self, *, anew: bool = False, former: str = "") -> tuple[str, str]:
         """Where to send the browser, and the name that it must bring back in a cookie.
 
-        `anew` has the provider ask them again, also when it knows the browser.
+        `anew` has the provider ask them again, also when it knows the browser. `former` is the
+        session that it has now.
         """
         provider = await self._discover()
         self._forget_old()
@@ -97,6 +102,7 @@ class OpenIdClient:
             nonce=secrets.token_urlsafe(32),
             verifier=secrets.token_urlsafe(48),
             began_s=self._clock.monotonic_s(),
+            former=Secret(former),
         )
         self._begun[ticket] = begun
         challenge = base64.urlsafe_b64encode(hashlib.sha256(begun.verifier.encode()).digest())
@@ -149,7 +155,7 @@ class OpenIdClient:
             round(float(claims["iat"]) * 1_000_000),
             Secret(id_token),
         )
-        return Vouched(subject, str(name)[:200], _proved_ago_s(claims), vouching)
+        return Vouched(subject, str(name)[:200], _proved_ago_s(claims), vouching, begun.former)
 
     async def leave(self, id_token: Secret[str]) -> str:
         """Have the browser end its session at the provider too: a name to come for the address by.

@@ -174,6 +174,8 @@ def _form_routes(
         logger().info(Event.ADMIN_SIGNED_IN, component="admin")
         # Always a new id: one that somebody planted before signing in is worth nothing.
         session_id = await people.begin(name)
+        # What they had before is not left behind, open and out of their reach.
+        await people.end(request.cookies.get(COOKIE, ""))
         answer = _onward(screens, draft, to, csrf_of(session_id))
         answer.cookies.append(session_cookie(request, COOKIE, session_id, "strict"))
         return answer
@@ -237,7 +239,9 @@ def _openid_routes(services: Services, openid: OpenIdClient) -> list[Any]:
     people, screens, deeds = services.people, services.screens, services.deeds
 
     async def sent(request: Request[Any, Any, Any], *, anew: bool) -> Redirect:
-        url, ticket = await openid.begin(anew=anew)
+        # Asked for now: on the way back, from the provider's site, it does not come along.
+        former = request.cookies.get(COOKIE, "")
+        url, ticket = await openid.begin(anew=anew, former=former)
         # Lax, because the way back comes from the provider's site.
         cookie = session_cookie(request, TICKET_COOKIE, ticket, "lax")
         return Redirect(url, status_code=SEE_OTHER, cookies=[cookie])
@@ -268,6 +272,7 @@ def _openid_routes(services: Services, openid: OpenIdClient) -> list[Any]:
         )
         if session_id is None:
             return await _refused(screens, deeds, person.name)
+        await people.end(vouched.former.reveal())
         logger().info(Event.ADMIN_SIGNED_IN, component="admin")
         # A page, not a redirect: a strict cookie would not follow one that began elsewhere.
         answer = screens.page("signed_in.html")

@@ -421,3 +421,18 @@ async def test_where_no_provider_is_configured_nobody_listens(
     async with Listener(folder, sqlite_url) as plain, browsing(plain) as stranger:
         answer, _ = await stranger.send("POST", PATH, {"logout_token": "a.b.c"})
         assert answer.status == 404
+
+
+async def test_who_signs_in_anew_leaves_no_session_behind(
+    listener: Listener, browser: Browser, liar: Liar
+) -> None:
+    await sign_in(browser, liar)
+    former = browser.session_id
+    await sign_in(browser, liar)
+    by_provider = browser.session_id
+    await browser.sign_in()
+    async with listener.database() as database:
+        store = PeopleStore(database, listener.clock)
+        assert await store.session(former) is None
+        assert await store.session(by_provider) is None
+    assert await browser.is_signed_in()
