@@ -40,7 +40,7 @@ from gateway.pings import Pings, Write
 from gateway.ports import AuditLog, Ledger
 from gateway.relay import Direct, Relay
 from gateway.rollout.versions import Governing
-from gateway.tally import with_estimates, written_tokens
+from gateway.tally import usage_of
 from gateway.threads import Threads, at_least, without_keeping
 from gateway.turns import Turns
 from gateway.types import ChatRequest, Completion, Inspection, Principal
@@ -333,9 +333,7 @@ class Pipeline:
     def _encoded(self, passage: Passage, answered: Answered) -> tuple[Completion, bytes]:
         """The answer with a usage in any case, and as its caller gets it."""
         completion, request = answered.completion, passage.request
-        vendor = answered.candidate.target.vendor
-        written = 0 if completion.usage.output_tokens else written_tokens(completion, vendor)
-        usage = with_estimates(completion.usage, request.input_tokens_estimate, written)
+        usage = usage_of(completion, request, answered.candidate.target.vendor)
         if usage is not completion.usage:
             completion = structs.replace(completion, usage=usage)
         return completion, passage.arrival.dialect.encode_reply(

@@ -18,7 +18,7 @@ from gateway.money.catalogue import saved_by_cache
 from gateway.passage import UNMET, Passage, is_unenforced, on_trial, unmet_format, unsound
 from gateway.pings import Pings, Push, Write
 from gateway.ports import StreamEncoder
-from gateway.tally import Tally
+from gateway.tally import Tally, read_tokens
 from gateway.types import StreamEvent
 
 
@@ -134,7 +134,9 @@ class Relay:
 
     async def _finish(self, encoder: StreamEncoder) -> bytes:
         passage, candidate = self._passage, self._live.candidate
-        usage = self._tally.usage(passage.request.input_tokens_estimate)
+        vendor = candidate.target.vendor
+        read = 0 if self._tally.knows_input else read_tokens(passage.request, vendor)
+        usage = self._tally.usage(read)
         dropped = self._live.dropped
         text = "".join(self._said or ())
         unmet = unmet_format(passage, dropped, text)

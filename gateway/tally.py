@@ -5,8 +5,8 @@ It knows no price and no dialect.
 
 import msgspec
 
-from gateway.estimate import BYTES_PER_TOKEN, weight, whole_tokens
-from gateway.types import Completion, StreamEvent, Usage
+from gateway.estimate import BYTES_PER_TOKEN, FAMILIES, MARGIN_TOKENS, weight, whole_tokens
+from gateway.types import ChatRequest, Completion, StreamEvent, Usage
 
 
 UNWEIGHED_MAX = 512
@@ -109,6 +109,11 @@ class Tally:
     def _has_content(self) -> bool:
         return bool(self._weight or self._counted or self._unweighed)
 
+    @property
+    def knows_input(self) -> bool:
+        """Whether it was said how long the request is."""
+        return self._usage is not None and self._usage.input_tokens > 0
+
     def and_then(self, events: list[StreamEvent]) -> "Tally":
         """What it would be with these as well; this one goes on without them."""
         if not events:
@@ -174,6 +179,19 @@ def with_estimates(usage: Usage, input_tokens_estimate: int, output_tokens: int 
     return add_usage(usage, missing)
 
 
+def read_tokens(request: ChatRequest, vendor: str) -> int:
+    """About how many tokens a request has, now that it is known whose model read it.
+
+    A look at all of it: for requests that nobody counted.
+    """
+    about = request.input_tokens_estimate
+    between = weight(request.raw, "")
+    if vendor not in FAMILIES or request.has_images or request.has_documents or not between:
+        return about
+    text = max(about - MARGIN_TOKENS, 0)
+    return about - text + -(-text * weight(request.raw, vendor) // between)
+
+
 def tokens_of(length_bytes: int) -> int:
     """About how many tokens so much is that nobody can read."""
     return -(-length_bytes // BYTES_PER_TOKEN)
@@ -185,3 +203,11 @@ def written_tokens(completion: Completion, vendor: str) -> int:
     texts += [delta.text for delta in completion.thinking]
     texts += [part for call in completion.tool_calls for part in (call.name, call.arguments_json)]
     return whole_tokens(weight("".join(texts).encode("utf-8", "replace"), vendor))
+
+
+def usage_of(completion: Completion, request: ChatRequest, vendor: str) -> Usage:
+    """What a whole answer of a vendor's model costs, with an estimate where nobody counted."""
+    usage = completion.usage
+    read = 0 if usage.input_tokens else read_tokens(request, vendor)
+    written = 0 if usage.output_tokens else written_tokens(completion, vendor)
+    return with_estimates(usage, read, written)

@@ -21,7 +21,7 @@ from gateway.parcels import VendorResult
 from gateway.passage import Arrival, Passage
 from gateway.pipeline import Pipeline, WholeAnswer
 from gateway.routing import Ruling
-from gateway.tally import tokens_of
+from gateway.tally import read_tokens, tokens_of
 from gateway.types import Attempt, AuditRecord, ChatRequest, DialectName, Principal, Usage
 
 
@@ -157,7 +157,7 @@ def _unread(passage: Passage, result: VendorResult) -> Bill:
         return Bill(candidate.target, None)
     output_tokens = min(tokens_of(len(result.body)), candidate.output_tokens_cap)
     usage = Usage(
-        passage.request.input_tokens_estimate,
+        read_tokens(passage.request, candidate.target.vendor),
         output_tokens,
         estimated=True,
         service_tier=SERVED_AS,

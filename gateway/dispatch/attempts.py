@@ -88,7 +88,7 @@ class RunningAttempt:
 
     __slots__ = (
         *("_clock", "_first_byte_s", "_has_left", "_health", "_log", "_status", "_target"),
-        *("counted", "input_tokens", "number", "started_s"),
+        *("counted", "number", "read_tokens", "started_s"),
     )
 
     def __init__(
@@ -98,9 +98,9 @@ class RunningAttempt:
         health: TargetHealth,
         clock: Clock,
         *,
-        input_tokens: int = 0,
+        read_tokens: Callable[[], int] = int,
     ) -> None:
-        """`input_tokens` are estimated; they are owed where nobody counts any."""
+        """`read_tokens` estimates what is owed for the request where nobody counts it."""
         self._target = target
         self._log: AttemptLog | None = log
         self._health = health
@@ -110,7 +110,7 @@ class RunningAttempt:
         self._has_left = False
         self.counted: Callable[[], Usage | None] | None = None
         """What is owed now that an answer has begun; None before."""
-        self.input_tokens = input_tokens
+        self.read_tokens = read_tokens
         self.number = log.begin()
         self.started_s = self._first_byte_s = clock.monotonic_s()
 
@@ -148,7 +148,7 @@ class RunningAttempt:
             return self.counted()
         if not self._has_left or self._status >= HTTP_ERROR_MIN:
             return None
-        return Usage(input_tokens=self.input_tokens, estimated=True)
+        return Usage(input_tokens=self.read_tokens(), estimated=True)
 
 
 _CAUSES = {HEDGE: HEDGED_CODE, CASCADE: CASCADED_CODE, TAKEN_OVER: TAKEN_OVER_CODE}

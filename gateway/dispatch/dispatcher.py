@@ -30,7 +30,7 @@ from gateway.ports import (
     UpstreamBody,
     UpstreamReply,
 )
-from gateway.tally import Tally, tokens_of, with_estimates, written_tokens
+from gateway.tally import Tally, read_tokens, tokens_of, usage_of
 from gateway.turns import Turns
 from gateway.types import (
     Candidate,
@@ -101,7 +101,7 @@ class LiveStream:
         tally = self._counted.and_then(self._held)
         if self._was_refused and tally.is_empty:
             return None
-        tokens = self._attempt.input_tokens
+        tokens = 0 if tally.knows_input else self._attempt.read_tokens()
         return tally.usage(tokens) if self._ended else tally.usage_so_far(tokens)
 
     async def hold_until_content(self) -> None:
@@ -293,7 +293,7 @@ class Dispatcher:
             attempt.counted = partial(_of_body, reply, request, candidate)
             raw = await reply.read()
             completion = dialect.decode_reply(raw if rewriting is None else rewriting.unveiled(raw))
-            attempt.counted = partial(_of_answer, completion, request, candidate.target.vendor)
+            attempt.counted = partial(usage_of, completion, request, candidate.target.vendor)
             await self._turns
             await reply.close()
             attempt.end(None)
@@ -335,17 +335,11 @@ class Dispatcher:
         return live
 
 
-def _of_answer(completion: Completion, request: ChatRequest, vendor: str) -> Usage:
-    """What a whole answer costs."""
-    usage = completion.usage
-    written = 0 if usage.output_tokens else written_tokens(completion, vendor)
-    return with_estimates(usage, request.input_tokens_estimate, written)
-
-
 def _of_body(reply: UpstreamReply, request: ChatRequest, candidate: Candidate) -> Usage:
     """What an answer costs that had begun and cannot be read: as much as its body may hold."""
     output_tokens = min(tokens_of(reply.body_bytes), candidate.output_tokens_cap)
-    return Usage(request.input_tokens_estimate, output_tokens, estimated=True)
+    input_tokens = read_tokens(request, candidate.target.vendor)
+    return Usage(input_tokens, output_tokens, estimated=True)
 
 
 def _is_error(event: StreamEvent) -> bool:

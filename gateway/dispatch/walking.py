@@ -7,6 +7,7 @@ nothing is tried again. What it learns of the targets goes into their health.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -28,6 +29,7 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.ports import Dialect, Provider, UpstreamBody, UpstreamCall, UpstreamReply
+from gateway.tally import read_tokens
 from gateway.turns import Turns
 from gateway.types import Candidate, ChatRequest, Plan
 from policies.facts import SERVICE_TIERS
@@ -187,7 +189,7 @@ class Walk(Generic[Answer]):
             self._log,
             ground.health,
             ground.clock,
-            input_tokens=request.input_tokens_estimate,
+            read_tokens=partial(read_tokens, request, target.vendor),
         )
         call = UpstreamCall(
             target=target,

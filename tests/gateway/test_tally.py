@@ -1,6 +1,7 @@
 """Usage is never less than what came, never zero for content, and says when it is a guess."""
 
 import itertools
+import json
 import random
 import sys
 from typing import Literal
@@ -10,9 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from gateway.estimate import FAMILIES
-from gateway.tally import Tally, add_usage, with_estimates, written_tokens
+from gateway.estimate import FAMILIES, MARGIN_TOKENS
+from gateway.tally import (
+    Tally,
+    add_usage,
+    read_tokens,
+    usage_of,
+    with_estimates,
+    written_tokens,
+)
 from gateway.types import Completion, Delta, StreamEvent, Usage
+from tests.gateway.dialects.samples import OPENAI, chat
 from tests.gateway.test_estimate import COUNTED
 
 
@@ -194,6 +203,33 @@ def test_only_what_was_left_at_zero_is_guessed(said: Usage, input_tokens: int) -
 
     guess = with_estimates(Usage(output_tokens=5, estimated=True), input_tokens)
     assert guess == Usage(input_tokens=input_tokens, output_tokens=5, estimated=True)
+
+
+@pytest.mark.parametrize("language", COUNTED)
+def test_a_request_that_nobody_counted_is_booked_near_what_its_vendor_reads(language: str) -> None:
+    text, openai, anthropic = COUNTED[language]
+    turns = [{"role": "user", "content": text * 40}]
+    body = json.dumps({"model": "auto", "messages": turns}, ensure_ascii=False).encode()
+    request = OPENAI.decode_request(body, "req_0000000003e8abcdef")
+    for vendor, counted in (("openai", openai), ("anthropic", anthropic)):
+        booked = read_tokens(request, vendor) - MARGIN_TOKENS
+        assert abs(booked / (40 * counted) - 1) < 0.36
+    assert read_tokens(request, "somebody-else") == request.input_tokens_estimate
+
+
+def test_what_is_attached_to_a_request_is_booked_alike_whoever_reads_it() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 4000}}
+    request = chat(messages=[{"role": "user", "content": [image]}])
+    assert read_tokens(request, "openai") == request.input_tokens_estimate
+
+
+def test_an_answer_that_was_counted_costs_what_was_counted() -> None:
+    request = chat(messages=[{"role": "user", "content": COUNTED["Hindi"][0]}])
+    counted = structs.replace(reply_of("one two"), usage=Usage(input_tokens=3, output_tokens=2))
+    assert usage_of(counted, request, "openai") == counted.usage
+    bare = usage_of(reply_of("one two"), request, "openai")
+    read = read_tokens(request, "openai")
+    assert bare == Usage(input_tokens=read, output_tokens=2, estimated=True)
 
 
 @pytest.mark.parametrize("vendor", FAMILIES)

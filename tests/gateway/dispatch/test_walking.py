@@ -16,15 +16,27 @@ from gateway.dispatch.hedging import race
 from gateway.dispatch.retrying import RetryBudget, RetryRules, backoff_s
 from gateway.errors import (
     NoTargetAvailable,
+    UpstreamMalformed,
     UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnreachable,
 )
 from gateway.ports import UpstreamCall
 from gateway.providers.scripted import ScriptedProvider, ScriptedReply, ScriptedUpstreamReply
+from gateway.tally import read_tokens
 from gateway.types import Candidate, Plan
-from tests.gateway.dispatch.test_dispatcher import BAD, DONE, ERROR, GONE, WORD, request, streamed
+from tests.gateway.dispatch.test_dispatcher import (
+    BAD,
+    DONE,
+    ERROR,
+    GONE,
+    JUNK,
+    WORD,
+    request,
+    streamed,
+)
 from tests.gateway.providers.samples import HOME, make_target
+from tests.gateway.test_estimate import COUNTED
 
 
 pytestmark = pytest.mark.anyio
@@ -249,6 +261,37 @@ async def test_a_late_first_is_hedged_and_the_loser_is_cancelled_and_paid() -> N
     assert sorted(world.errors) == ["", "hedged_away"]
     assert world.owed == {"a": "estimated", "b": "counted"}
     assert world.health.position("scripted/a", 0.0) == "closed"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("vendor", ["openai", "anthropic"])
+async def test_what_nobody_counted_is_owed_as_its_own_vendor_would_count_it(
+    vendor: str, *, stream: bool
+) -> None:
+    world, (hindi, *_) = World(), COUNTED["Hindi"]
+    turns = [{"role": "user", "content": hindi}]
+    body = {"model": "auto", "messages": turns, "stream": stream}
+    asked = DIALECTS["openai_chat"].decode_request(msgspec.json.encode(body), "req_1")
+    (candidate,) = world.plan("a").candidates
+    target = msgspec.structs.replace(candidate.target, vendor=vendor)
+    plan = world.plan(
+        "", candidates=(msgspec.structs.replace(candidate, target=target, body=b"{}"),)
+    )
+    world.providers["a"].add(streamed(WORD) if stream else JUNK)
+
+    if stream:
+        live = await world.dispatcher.open_stream(asked, plan, world.log)
+        await live.close()
+    else:
+        with pytest.raises(UpstreamMalformed):
+            await world.dispatcher.complete(asked, plan, world.log)
+
+    (bill,) = world.log.bills()
+    assert bill.usage is not None
+    assert bill.usage.estimated
+    owed = bill.usage.input_tokens
+    assert owed == read_tokens(asked, vendor)
+    assert (owed < asked.input_tokens_estimate) == (vendor == "openai")
 
 
 async def test_a_loser_that_never_left_is_not_paid() -> None:
