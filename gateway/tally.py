@@ -5,7 +5,14 @@ It knows no price and no dialect.
 
 import msgspec
 
-from gateway.estimate import BYTES_PER_TOKEN, FAMILIES, MARGIN_TOKENS, weight, whole_tokens
+from gateway.estimate import (
+    BYTES_PER_TOKEN,
+    FAMILIES,
+    MARGIN_TOKENS,
+    weight,
+    whole_tokens,
+    without_escapes,
+)
 from gateway.types import ChatRequest, Completion, StreamEvent, Usage
 
 
@@ -185,11 +192,10 @@ def read_tokens(request: ChatRequest, vendor: str) -> int:
     A look at all of it: for requests that nobody counted.
     """
     about = request.input_tokens_estimate
-    between = weight(request.raw, "")
-    if vendor not in FAMILIES or request.has_images or request.has_documents or not between:
+    if vendor not in FAMILIES or request.has_images or request.has_documents or not request.raw:
         return about
-    text = max(about - MARGIN_TOKENS, 0)
-    return about - text + -(-text * weight(request.raw, vendor) // between)
+    body, text = without_escapes(request.raw), max(about - MARGIN_TOKENS, 0)
+    return about - text + -(-text * weight(body, vendor) // weight(body, ""))
 
 
 def tokens_of(length_bytes: int) -> int:

@@ -1,7 +1,6 @@
 """Usage is never less than what came, never zero for content, and says when it is a guess."""
 
 import itertools
-import json
 import random
 import sys
 from typing import Literal
@@ -21,7 +20,7 @@ from gateway.tally import (
     written_tokens,
 )
 from gateway.types import Completion, Delta, StreamEvent, Usage
-from tests.gateway.dialects.samples import OPENAI, chat
+from tests.gateway.dialects.samples import chat
 from tests.gateway.test_estimate import COUNTED
 
 
@@ -209,8 +208,7 @@ def test_only_what_was_left_at_zero_is_guessed(said: Usage, input_tokens: int) -
 def test_a_request_that_nobody_counted_is_booked_near_what_its_vendor_reads(language: str) -> None:
     text, openai, anthropic = COUNTED[language]
     turns = [{"role": "user", "content": text * 40}]
-    body = json.dumps({"model": "auto", "messages": turns}, ensure_ascii=False).encode()
-    request = OPENAI.decode_request(body, "req_0000000003e8abcdef")
+    request = chat(messages=turns)
     for vendor, counted in (("openai", openai), ("anthropic", anthropic)):
         booked = read_tokens(request, vendor) - MARGIN_TOKENS
         assert abs(booked / (40 * counted) - 1) < 0.36
