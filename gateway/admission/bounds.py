@@ -14,6 +14,8 @@ MEMBER_BYTES = 5
 """`"":1` and what separates it from the next."""
 
 _TURNS = ("messages", "input")
+_TOOLS = ("tools", "functions")
+"""Chat completions know both; the second is the older word."""
 CHOICES = ("n", "best_of")
 """How many answers are made; compatible servers know the second one."""
 _ATTACHED = frozenset(
@@ -33,10 +35,9 @@ def check_bounds(request: ChatRequest, limits: Limits) -> None:
     """
     tree = request.tree
     for name in _TURNS:
-        if name in tree:
-            _check_length(name, tree[name], limits.messages_max)
-    if request.has_tools:
-        _check_length("tools", tree.get("tools"), limits.tools_max)
+        _check_length(name, tree.get(name), limits.messages_max)
+    for name in _TOOLS:
+        _check_length(name, tree.get(name), limits.tools_max)
     for name in CHOICES:
         choices = tree.get(name)
         if isinstance(choices, int) and choices > limits.choices_max:
@@ -90,7 +91,7 @@ def _attachments_of(turn: object) -> int:
 
 def _check_schemas(request: ChatRequest, most_bytes: int) -> None:
     """Schemas of tools and answers, which become grammars upstream: not the size of a book."""
-    for name in ("tools", "response_format", "output_config", "text"):
+    for name in (*_TOOLS, "response_format", "output_config", "text"):
         value = request.tree.get(name)
         for index, each in enumerate(value if isinstance(value, list) else (value,)):
             if each is not None and len(msgspec.json.encode(each)) > most_bytes:

@@ -231,6 +231,26 @@ async def test_a_shared_clock_that_was_set_back_holds_nobody_up_until_the_old_ti
     await rates.close()
 
 
+def test_whoever_owes_or_asks_is_not_forgotten_for_the_sake_of_those_who_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.money.rates._ACCOUNTS_MAX", 3)
+    rates = LocalRates(StoppedClock())
+    rates.publish([RateLimit("user:acme/*", None, 100, 1), RateLimit("user:acme/slow", 9, 9, 1)])
+
+    async def play() -> int:
+        owing = await rates.admit(("user:acme/owes",), 1)
+        rates.release(owing, 1000)
+        await rates.admit(("user:acme/asks",), 0)
+        for number in range(20):
+            rates.take_back(await rates.admit((f"user:acme/{number}",), 1))
+        for account in ("user:acme/owes", "user:acme/asks"):
+            await refusal(rates, 1, (account,))
+        return len(rates._meters)
+
+    assert asyncio.run(play()) <= 4
+
+
 def test_buckets_refill_evenly_and_a_changed_limit_forgives_nothing() -> None:
     clock = StoppedClock()
     rates = LocalRates(clock)

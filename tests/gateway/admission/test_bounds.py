@@ -26,6 +26,7 @@ USER = {"role": "user", "content": "Hi"}
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 BLOCK = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
 RESULT = {"type": "tool_result", "tool_use_id": "t", "content": [BLOCK]}
+NAMED = {"name": "f"}
 TOOL = {"type": "function", "function": {"name": "f"}}
 
 
@@ -45,6 +46,20 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], DialectName, str]] = [
     ("messages", {"messages": [USER] * 3}, {"messages": [USER] * 4}, "openai_chat", "messages"),
     ("items", {"input": [USER] * 3}, {"input": [USER] * 4}, "openai_responses", "input"),
     ("tools", {"tools": [TOOL] * 2}, {"tools": [TOOL] * 3}, "openai_chat", "tools"),
+    (
+        "functions",
+        {"functions": [NAMED] * 2},
+        {"functions": [NAMED] * 3},
+        "openai_chat",
+        "functions",
+    ),
+    (
+        "schemas of functions",
+        {"functions": [tool(300)["function"]]},
+        {"functions": [NAMED, tool(500)["function"]]},
+        "openai_chat",
+        "functions[1]",
+    ),
     ("choices", {"n": 4}, {"n": 5}, "openai_chat", "n"),
     (
         "images",
