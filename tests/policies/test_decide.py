@@ -79,6 +79,24 @@ def test_the_price_weighs_input_and_output_as_the_request_has_them() -> None:
     assert long_output.candidates == ("writer", "reader")
 
 
+def test_the_limit_of_the_request_counts_where_it_names_one() -> None:
+    reader = target("managed-cheap", name="reader", input_price_microusd_per_mtok=1)
+    writer = target("managed-cheap", name="writer", output_price_microusd_per_mtok=1)
+    both = (writer, reader)
+    short = _decide(targets=both, input_tokens_estimate=2000, max_output_tokens=100)
+    assert short.candidates == ("reader", "writer")
+    unsaid = _decide(targets=both, input_tokens_estimate=2000)
+    assert unsaid.candidates == ("writer", "reader"), "a thousand tokens are assumed"
+
+
+def test_the_house_comes_first_where_that_is_asked_for_also_when_it_is_dearer() -> None:
+    dear = _with("in-house", output_price_microusd_per_mtok=900_000_000)
+    preference = {"order": ["in_house_first", "cheapest"]}
+    assert _decide(targets=dear).candidates[-1] == "in-house"
+    first = _decide(targets=dear, preferences=(preference,))
+    assert first.candidates == ("in-house", "managed-cheap", "managed-mid", "managed-frontier")
+
+
 def test_equal_targets_are_ordered_by_name() -> None:
     twins = (target("managed-mid", name="b"), target("managed-mid", name="a"))
     assert _decide(targets=twins).candidates == ("a", "b")

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from policies.decide import decide
+from policies.examples import EXAMPLE_TARGETS
 from policies.sifting import BOARDS_KEPT, MATCHES_KEPT
 from tests.policies.worlds import document, request, target
 
@@ -51,6 +52,15 @@ def test_a_canary_gets_its_share_first_and_the_others_get_it_last() -> None:
     policy = document(preferences=(canary,))
     lasts = Counter(decide(policy, request(key_id=f"key-{n}")).candidates[-1] for n in range(200))
     assert lasts["managed-mid"] > 180
+
+
+def test_a_canary_is_asked_once_whether_it_is_first_or_last() -> None:
+    for percent, place in ((100, 0), (1, -1)):
+        canary = {"target": "managed-mid", "percent": percent}
+        policy = document(preferences=({"order": ["cheapest"], "canary": canary},))
+        candidates = decide(policy, request()).candidates
+        assert candidates[place] == "managed-mid"
+        assert sorted(candidates) == sorted(each.name for each in EXAMPLE_TARGETS)
 
 
 def test_a_closed_canary_is_not_opened() -> None:

@@ -38,6 +38,19 @@ def test_it_stays_while_the_cached_prompt_is_cheaper_than_a_new_one() -> None:
     assert chosen({"order": ["cheapest"]}, 19_000) == "managed-cheap", "nobody asked for it"
 
 
+def test_the_others_follow_in_their_order_each_once() -> None:
+    others = (target("in-house"), CHEAP, DEAR, target("managed-frontier"))
+    facts = msgspec.structs.replace(
+        request(max_output_tokens=100, input_tokens_estimate=20_000),
+        targets=others,
+        warm_target="managed-mid",
+        warm_tokens=20_000,
+    )
+    preference = {"targets": ["managed-cheap"], **STAYS}
+    decision = decide(document(preferences=(preference,)), facts)
+    assert decision.candidates == ("managed-mid", "managed-cheap", "in-house", "managed-frontier")
+
+
 @pytest.mark.parametrize(
     "change",
     [
