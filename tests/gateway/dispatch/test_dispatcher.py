@@ -10,7 +10,7 @@ from gateway.clock import StoppedClock
 from gateway.dialects.registry import DIALECTS
 from gateway.dispatch.attempts import AttemptLog
 from gateway.dispatch.breaker import BreakerRules, Breakers
-from gateway.dispatch.dispatcher import Dispatcher
+from gateway.dispatch.dispatcher import Dispatcher, LiveStream
 from gateway.dispatch.health import TargetHealth
 from gateway.errors import (
     FeatureUnsupported,
@@ -322,3 +322,51 @@ async def test_an_error_in_one_read_with_nothing_to_see_may_still_fall_back() ->
 
     assert await stage.stream() == [ROLE, WORD, DONE]
     assert stage.tried == "ab"
+
+
+async def opened(stage: Stage, *pieces: bytes) -> LiveStream:
+    stage.providers["a"].add(streamed(*pieces))
+    return await stage.dispatcher.open_stream(request(stream=True), stage.plan("ab"), stage.log)
+
+
+async def test_a_stream_that_is_left_is_cut_at_its_upstream() -> None:
+    stage = Stage()
+    live = await opened(stage, WORD, WORD, DONE)
+    await live.next_batch()
+    await live.close()
+    assert stage.providers["a"].cancelled == 1
+
+
+async def test_an_error_behind_content_in_one_read_breaks_the_stream_whatever_follows() -> None:
+    stage = Stage()
+    live = await opened(stage, WORD + ERROR, DONE)
+    assert [event.raw for event in await live.next_batch()] == [WORD]
+    with pytest.raises(StreamBroken, match="reported an error"):
+        await live.next_batch()
+    await live.close()
+    assert (stage.tried, stage.errors) == ("a", [StreamBroken.code])
+
+
+async def test_an_upstream_that_only_ever_says_hello_is_let_through() -> None:
+    stage = Stage()
+    stage.providers["a"].add(streamed(*[ROLE] * 200, break_off=UpstreamTimeout("stalled")))
+    plan = stage.plan("ab")
+    live = await stage.dispatcher.open_stream(request(stream=True), plan, stage.log)
+    assert live.candidate.target.name == "scripted/a"
+    assert len(await live.next_batch()) < 200
+    await live.close()
+
+
+async def test_a_stream_that_began_with_an_error_is_owed_nothing_an_unread_answer_is() -> None:
+    stage = Stage()
+    live = await opened(stage, ROLE, ERROR)
+    await live.close()
+    refused, _ = stage.log.bills()
+    assert (refused.target.name, refused.usage) == ("scripted/a", None)
+
+    stage = Stage()
+    stage.providers["a"].add(ScriptedReply(pieces=(b"junk" * 4,)))
+    assert await stage.complete("ab") == "b"
+    unread, _ = stage.log.bills()
+    assert unread.usage is not None
+    assert (unread.usage.output_tokens, unread.usage.estimated) == (4, True)
