@@ -13,6 +13,6 @@ NO_ROLE: Final = "No role of yours agrees to this, which concerns all organisati
 
 def refused_retirement(person: Person, retirement: Retirement) -> str:
     """Why somebody may not decide; empty where they may."""
-    if not allows(person, Permission.WORKERS_APPROVE_RETIREMENT):
-        return NO_ROLE
-    return OWN if same_person(person.name, retirement.asked_by) else ""
+    if same_person(person.name, retirement.asked_by):
+        return OWN
+    return "" if allows(person, Permission.WORKERS_APPROVE_RETIREMENT) else NO_ROLE

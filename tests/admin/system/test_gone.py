@@ -167,9 +167,12 @@ async def test_one_asks_another_agrees_and_each_request_has_an_outcome_on_record
     assert await lost.outcomes() == []
     page = await said(petra)
     assert "petra asked on" in page
-    assert "You asked for this" not in page
-    assert "No role of yours agrees to this" in page
+    assert "You asked for this: somebody else decides." in page
     assert (await decide(petra))[0] == 403
+    async with person(listener, "vera", "viewer") as vera:
+        assert "No role of yours agrees to this" in await said(vera)
+        assert (await decide(vera))[0] == 403
+        assert (await decide(vera, "withdraw"))[0] == 403
     page = await said(anton)
     assert "3 requests end as worker_gone , at the cost that was set aside" in page
     assert (await decide(anton, reason=" "))[0] == 400
@@ -220,7 +223,7 @@ async def test_it_waits_in_the_inbox_under_needs_you_and_in_the_bar_and_is_decid
     assert "1 to approve" in page
     assert "petra asks to retire the worker w2 and to end" in await said(anton, "/")
     own = await said(petra, INBOX)
-    assert "No role of yours agrees to this" in own
+    assert "You asked for this: somebody else decides." in own
     assert "1 to approve" not in own
     assert "petra asks to retire" not in await said(petra, "/")
 
@@ -376,3 +379,7 @@ async def test_what_a_crash_left_of_a_retired_worker_is_ended_once_from_its_page
     assert [answer.status for answer, _ in done] == [303, 303]
     assert len(await lost.outcomes()) == 3
     assert "can be ended now" not in await said(petra)
+    done_by = {(actor, action) for actor, action, _ in await actions(listener)}
+    assert done_by == {
+        *(("petra", "worker.ending_resumed"), ("petra", "worker.requests_ended")),
+    }
