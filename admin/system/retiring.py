@@ -232,8 +232,6 @@ class RetirementDesk:
     @asynccontextmanager
     async def _gone(self, worker: str) -> AsyncIterator[tuple[Standing, LeftBehind]]:
         """How a worker stands that cannot come back while this lasts; raises RequestInvalid."""
-        if worker == self._log.worker:
-            raise WorkerLives(OWN_LOG)
         async with self._held(worker):
             left = await self._left.look(worker)
             yield await self._standing(worker, left), left

@@ -21,6 +21,7 @@ from tests.gateway.audit.samples import record, running
 HOUR_S = 3600.0
 NAME = "w2"
 RESERVED_MICROUSD = 77
+FIRST_LINE = 100
 
 
 class LostWorker:
@@ -31,11 +32,12 @@ class LostWorker:
         self.there = listener.folder / "there"
 
     def _begun(self, number: int) -> AuditRecord:
+        """From 100 on, lines of the batch `b`."""
         ago_us = round((HOUR_S + 60) * 1e6)
         at_us = self._listener.clock.utc_us() - ago_us + number
-        return msgspec.structs.replace(
-            record(number), utc_us=at_us, reserved_microusd=RESERVED_MICROUSD
-        )
+        detail = {"batch": "b", "line": str(number)} if number >= FIRST_LINE else {}
+        changes = {"utc_us": at_us, "reserved_microusd": RESERVED_MICROUSD, "detail": detail}
+        return msgspec.structs.replace(record(number), **changes)
 
     async def begin(self, *numbers: int) -> None:
         """Requests of these numbers, which reach the database."""

@@ -11,18 +11,22 @@ from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import update
 
 from admin.access import STEP_UP_S
 from gateway.audit.export import segment_rows
+from gateway.audit.projector import Projector
 from gateway.audit.reckoning import GONE
 from gateway.audit.verify import verify_directory
 from gateway.clock import StoppedClock, SystemClock
 from gateway.store.evidence.retiring import Retiring
 from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.schema.batches import batch_lines, batches
 from tests.admin import seeding
 from tests.admin.listener import ON_BOTH, Browser, Listener, browsing
-from tests.admin.system.lost import RESERVED_MICROUSD, LostWorker, person
-from tests.gateway.audit.samples import running
+from tests.admin.system.lost import FIRST_LINE, RESERVED_MICROUSD, LostWorker, person
+from tests.gateway.audit.samples import record, running
+from tests.gateway.store.rows import filled
 
 
 pytestmark = pytest.mark.anyio
@@ -294,17 +298,46 @@ async def test_it_is_refused_while_the_worker_lives_whether_one_asks_or_agrees(
 async def test_logs_that_serve_nobody_and_names_that_nobody_knows_are_not_retired(
     listener: Listener, lost: LostWorker, petra: Browser
 ) -> None:
-    done = await command(listener, "gone", "end", "w2", "--reason", "?")
-    assert done.returncode == 0, done.stderr
-    await ask(petra)  # Brings the database up to date with the logs of both.
-    assert await decide(petra, "withdraw")
-    name = f"{listener.settings.audit.worker}-admin"
-    status, page = await ask(petra, name)
-    assert (status, "the log of the admin listener itself" in page) == (409, True)
-    for worker in ("w9", "w2_db", "..%2F..%2Fetc"):
-        assert (await ask(petra, worker))[0] == 404
-        assert (await petra.send("GET", f"{AT}/{worker}"))[0].status == 404
+    directory = listener.settings.path(listener.settings.audit.directory)
+    async with listener.database() as database, running(directory, "w7-operators") as log:
+        await log.append(record(9, "admin"))
+        await Projector(directory, DatabaseAuditSink(database, directory)).catch_up()
+    for worker, status, why in (
+        (f"{listener.settings.audit.worker}-admin", 409, "the log of the admin listener itself"),
+        ("w7-operators", 400, "it never said that it serves"),
+        ("w9", 404, ""),
+        ("w2_db", 404, ""),
+        ("..%2F..%2Fetc", 404, ""),
+    ):
+        answered, page = await ask(petra, worker)
+        assert (answered, why in page) == (status, True), worker
+        looked, _ = await petra.send("GET", f"{AT}/{worker}")
+        assert looked.status == (404 if status == 404 else 200)
     assert (await petra.send("GET", f"{AT}?worker=w2"))[0].headers["location"] == ONE
+    assert await told(petra, "/api/system/retirements") == []
+
+
+@ON_POSTGRES
+async def test_a_line_that_can_be_ended_only_since_it_was_asked_for_is_more_than_was_shown(
+    listener: Listener, petra: Browser, anton: Browser
+) -> None:
+    lost = LostWorker(listener)
+    async with listener.database() as database, database.writing() as connection:
+        await connection.execute(filled(batches, id="b", state="in_progress"))
+        await connection.execute(
+            filled(batch_lines, batch_id="b", number=FIRST_LINE, state="parked")
+        )
+    await lost.leave(1, FIRST_LINE)
+    assert (await ask(petra))[0] == 303
+    page = await said(anton)
+    assert "1 request end" in page
+    assert "1 line of a batch is under way with another worker or at a vendor" in page
+    async with listener.database() as database, database.writing() as connection:
+        await connection.execute(update(batch_lines).values(state="succeeded"))
+    status, page = await decide(anton)
+    assert (status, "petra asked for it: 2 instead of 1." in page) == (409, True)
+    assert await lost.outcomes() == []
+    assert (await told(anton))["retired_us"] == 0
 
 
 @ON_POSTGRES
