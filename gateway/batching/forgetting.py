@@ -93,6 +93,22 @@ class Forgetting:
             )
         await self._copies.end(row.parcel_id, state, row.vendor_id, note)
 
+    async def sent_twice(
+        self, row: ParcelRow, organisation: str, vendor_id: str, cost_microusd: int
+    ) -> None:
+        """Say that a vendor has lines a second time; raises AuditUnavailable."""
+        await self._deeds.record(
+            ACTOR,
+            "batch.sent_twice",
+            organisation,
+            batch=row.batch_id,
+            provider=row.provider,
+            vendor_batch=vendor_id,
+            parcel=row.parcel_id,
+            lines=str(row.lines),
+            cost_microusd=str(cost_microusd),
+        )
+
     async def _find(self, row: ParcelRow, service: ParcelService) -> None:
         """A parcel whose sending was broken off: does the vendor have it?"""
         try:

@@ -6,14 +6,15 @@ another, which looks for it at the vendor before it would send it a second time.
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.batches import Batch
 from gateway.batching.forgetting import ASK_S, NEVER_TOLD, Forgetting, rest_s
 from gateway.batching.parked_lines import ParkedLines, Said
+from gateway.batching.parking import Ticket
 from gateway.batching.steps import Steps
 from gateway.clock import Clock
 from gateway.errors import (
@@ -37,7 +38,7 @@ from gateway.parcels import (
 )
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.batches import BatchStore
-from gateway.store.batching.parcel_rows import Loose, ParcelRow, TermOver
+from gateway.store.batching.parcel_rows import Loose, ParcelRow, ParkedLine, TermOver
 from gateway.store.batching.parcels import ParcelStore
 from gateway.telemetry import Event, logger
 
@@ -220,9 +221,22 @@ class ParcelRunner:
         except UpstreamFailed:
             await self._note(row, due_us=self._in_us(self._share.poll_s))
         else:
-            due_us = self._in_us(self._share.poll_s)
+            await self._sent(at, held, vendor_id)
+
+    async def _sent(
+        self, at: _At, held: Sequence[tuple[ParkedLine, Ticket]], vendor_id: str
+    ) -> None:
+        """A vendor has it; also where this worker was stopped just before, and overtaken."""
+        row, due_us = structs.replace(at.row, lines=len(held)), self._in_us(self._share.poll_s)
+        try:
             await self._note(row, state="submitted", vendor_id=vendor_id, due_us=due_us)
-            self._log.info(Event.BATCH_HANDED, batch=row.batch_id, count=count)
+        except TermOver:
+            if not await self._store.sent_late(row, vendor_id):
+                cost_microusd = await self._lines.pay_twice(row.parcel_id, held)
+                organisation = at.batch.project[0]
+                await self._forgetting.sent_twice(row, organisation, vendor_id, cost_microusd)
+            raise
+        self._log.info(Event.BATCH_HANDED, batch=row.batch_id, count=row.lines)
 
     async def _refused(self, at: _At, error: UpstreamRefused) -> None:
         row, status = at.row, error.upstream_status

@@ -30,7 +30,7 @@ from gateway.errors import (
     RequestInvalid,
 )
 from gateway.metrics import Metrics
-from gateway.parcels import VendorResult
+from gateway.parcels import VendorResult, custom_id_of
 from gateway.passage import Passage
 from gateway.ports import Ledger
 from gateway.secrets.content_keys import ContentKey
@@ -187,6 +187,23 @@ class ParkedLines:
         paid = await self._purse.parked.begin_ending([request_id])
         if late.cost_microusd and request_id not in self._held and not paid:
             await self._purse.late.book(late)
+
+    async def pay_twice(self, parcel_id: str, held: Sequence[tuple[ParkedLine, Ticket]]) -> int:
+        """A vendor has lines once more, under another parcel: what was set aside is owed again.
+
+        How much that is, of all of them; booked once for each, however often it is called.
+
+        Raises:
+            NotReady: the database does not answer; it may then be asked again.
+        """
+        now_us, total_microusd = self._clock.utc_us(), 0
+        for line, ticket in held:
+            kept = ticket.reservation
+            name = custom_id_of(parcel_id, line.line.number)
+            cost = LateCost(name, kept.accounts, kept.amount_microusd, now_us)
+            await self._purse.late.book(cost)
+            total_microusd += kept.amount_microusd
+        return total_microusd
 
     async def give_up(self, request_id: str, cost_microusd: int) -> None:
         """A line is gone, and its outcome is written: book what that says on what is held.

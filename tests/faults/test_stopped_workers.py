@@ -9,16 +9,21 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
+from sqlalchemy import func, select
 
 from gateway.configuration.reading import load_settings
 from gateway.errors import LeaseOver
+from gateway.providers.scripted_parcels import ParcelFaults
+from gateway.store.engine import open_database
+from gateway.store.schema.parcels import parcels
+from gateway.types import AuditRecord
 from tests.conformance.test_batches import make
 from tests.faults.test_gone_workers_batches import HASTY, Killed, check_whole, running
 from tests.faults.test_killed_while_parked import Books, by_another_worker
@@ -32,7 +37,7 @@ from tests.faults.test_native_batches import (
     records_in,
     speaking,
 )
-from tests.running_gateway import Upstreams
+from tests.running_gateway import RunningGateway, Upstreams
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
@@ -40,7 +45,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 STOPS = """
 import asyncio, os, pathlib, signal
 from gateway.batching import lines, parcel_runner, pipeline, runner
+from gateway.providers import anthropic_parcels, openai_parcels, parcel_post
 from gateway.store.batching import parcels
+parcel_runner.SUBMIT_S = {submit_s!r}
 point, step, told, go = {point!r}, {step!r}, pathlib.Path({told!r}), pathlib.Path({go!r})
 has_stopped = []
 
@@ -140,10 +147,14 @@ class Stopped:
 
 @asynccontextmanager
 async def stopping(
-    config_file: Path, url: str, told: Path, point: str, step: str
+    config_file: Path, url: str, told: Path, point: str, step: str, submit_s: float
 ) -> AsyncIterator[Stopped]:
     go = told.with_name("go")
-    code = HASTY + STOPS.format(point=point, step=step, told=str(told), go=str(go)) + MAIN
+    code = (
+        HASTY
+        + STOPS.format(point=point, step=step, told=str(told), go=str(go), submit_s=submit_s)
+        + MAIN
+    )
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", code, "serve", "--config", str(config_file)),
         stderr=asyncio.subprocess.DEVNULL,
@@ -185,13 +196,26 @@ class World:
         """What the first had of the account when its leases were written off, and for lines."""
 
     async def taken_over(
-        self, url: str, point: str, step: str, count: int, *, written_off: bool = False
+        self,
+        url: str,
+        point: str,
+        step: str,
+        count: int,
+        *,
+        written_off: bool = False,
+        submit_s: float = 300.0,
+        early: Callable[[], Awaitable[None]] | None = None,
+        late: Callable[[Stopped, RunningGateway], Awaitable[None]] | None = None,
     ) -> tuple[Any, dict[str, Any], Killed]:
-        """The first stops at a point, the second ends the batch, then the first goes on."""
+        """The first stops at a point, the second ends the batch, then the first goes on.
+
+        It goes on before that where there is something to be waited for `early`; `late` wakes it
+        in another way than by just doing so.
+        """
         key = await issued(self.settings)
         await self.books.limit()
         told = self.folder / "told"
-        async with stopping(self.config_file, url, told, point, step) as first:
+        async with stopping(self.config_file, url, told, point, step, submit_s) as first:
             async with speaking(url, key) as client:
                 batch = await make(client, asking(count))
                 await first.until_stopped()
@@ -204,8 +228,14 @@ class World:
             database_url = self.settings.database_url
             second = running(self.folder, database_url, self.upstreams, managed=self.managed)
             async with second as gateway:
+                if early is not None:
+                    await early()
+                    await first.wake()
                 batch, found = await left.ended(gateway)
-                await first.wake()
+                if late is not None:
+                    await late(first, gateway)
+                elif early is None:
+                    await first.wake()
                 await first.leave()
         return batch, found, left
 
@@ -269,6 +299,82 @@ async def test_a_parcel_that_was_taken_over_goes_to_its_vendor_once(
     ends = await left.until_all_have_ended()
     assert await two.spent() == sum(each.cost_microusd for each in ends.values()) > 0
     check_whole(left)
+
+
+async def test_a_parcel_that_leaves_after_its_lines_went_again_is_cancelled_and_accounted(
+    tmp_path: Path, database_url: str, upstreams: Upstreams
+) -> None:
+    """Stopped between its last look at its time and the vendor's call: no vendor can refuse that.
+
+    It is cancelled and deleted there, on record, and costs what was set aside.
+    """
+    vendor, point = upstreams.openai.batches, "openai_parcels:OpenAIParcels:submit"
+    two, url = await world(tmp_path, database_url, upstreams, NATIVE)
+
+    async def followed(first: Stopped, gateway: RunningGateway) -> None:
+        vendor.faults = ParcelFaults(is_slow=True)
+        await first.wake()
+        async with asyncio.timeout(60):
+            while vendor.cancelled != ["batch_v2"] or vendor.files:
+                await asyncio.sleep(0.05)
+            while await rows_of_parcels(gateway.settings.database_url):
+                await asyncio.sleep(0.05)
+
+    options: dict[str, Any] = {"submit_s": 3.0, "late": followed}
+    batch, found, left = await two.taken_over(url, point, LEADS, 3, **options)
+    assert (batch.status, len(found)) == ("completed", 3)
+    assert (vendor.made, live_calls(upstreams)) == (2, [])
+    ends = await left.until_all_have_ended()
+    intents = [each for each in await left.records() if each.stage == "intent"]
+    again_microusd = sum(each.reserved_microusd for each in intents)
+    (deed,) = await sent_twice(two)
+    said = {name: deed.detail[name] for name in ("batch", "vendor_batch", "lines", "cost_microusd")}
+    assert said == {
+        "batch": batch.id,
+        "vendor_batch": "batch_v2",
+        "lines": "3",
+        "cost_microusd": str(again_microusd),
+    }
+    assert (deed.about, deed.actor) == ("acme", "gateway")
+    assert await two.spent() == sum(each.cost_microusd for each in ends.values()) + again_microusd
+    check_whole(left)
+
+
+async def test_a_parcel_that_leaves_while_another_worker_looks_for_it_is_the_one_that_counts(
+    tmp_path: Path, database_url: str, upstreams: Upstreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.batching.parcel_runner.LOOKS_MIN", 10**6)
+    vendor, point = upstreams.openai.batches, "openai_parcels:OpenAIParcels:submit"
+    two, url = await world(tmp_path, database_url, upstreams, NATIVE)
+
+    async def until_looked_for() -> None:
+        async with asyncio.timeout(60):
+            while not [each for each in upstreams.openai.calls if "/batches" in each.path]:
+                await asyncio.sleep(0.02)
+
+    options: dict[str, Any] = {"submit_s": 3.0, "early": until_looked_for}
+    batch, found, left = await two.taken_over(url, point, LEADS, 3, **options)
+    assert (batch.status, len(found)) == ("completed", 3)
+    assert (vendor.made, live_calls(upstreams)) == (1, [])
+    ends = await left.until_all_have_ended()
+    assert await sent_twice(two) == []
+    assert await two.spent() == sum(each.cost_microusd for each in ends.values()) > 0
+    check_whole(left)
+
+
+async def sent_twice(two: World) -> list[AuditRecord]:
+    folder = two.settings.path(two.settings.audit.directory)
+    return [each for each in await records_in(folder) if each.action == "batch.sent_twice"]
+
+
+async def rows_of_parcels(database_url: str) -> int:
+    database = open_database(database_url, pooled=False)
+    try:
+        async with database.reading() as connection:
+            query = select(func.count()).select_from(parcels)
+            return int((await connection.execute(query)).scalar_one())
+    finally:
+        await database.close()
 
 
 async def test_a_line_that_was_taken_over_before_it_was_sent_is_sent_once(

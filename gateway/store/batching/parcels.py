@@ -231,6 +231,28 @@ class ParcelStore:
                 await change(connection, parcel_id, term, due_us=parcels.c.due_us)
             return bool(sent.rowcount)
 
+    async def sent_late(self, row: ParcelRow, vendor_id: str) -> bool:
+        """A vendor took a parcel whose sender had lost it; whether that is the only one it has.
+
+        While it is still looked for it is found so. Where its lines went on without it, it stays
+        here as a parcel without lines, until whoever leads it has it cancelled and deleted.
+        """
+        now_us = self._clock.utc_us()
+        looked_for = update(parcels).where(
+            parcels.c.id == row.parcel_id,
+            or_(parcels.c.state == "submitting", parcels.c.vendor_id == vendor_id),
+        )
+        values = {"state": "submitted", "vendor_id": vendor_id, "tries": 0, "due_us": now_us}
+        stray = values | {"state": "cancelling", "id": row.parcel_id, "batch_id": row.batch_id}
+        stray |= {"provider": row.provider, "lines": row.lines, "made_us": row.made_us}
+        async with self._database.writing() as connection:
+            await settle(connection, row.parcel_id, is_refused=False)
+            found = looked_for.values(**values, term=parcels.c.term + 1)
+            if (await connection.execute(found)).rowcount:
+                return True
+            await connection.execute(parcels.insert(), stray | {"tender": "", "tended_until_us": 0})
+        return False
+
     async def renamed(self, parcel_id: str, new_id: str, term: int) -> None:
         """A parcel that the vendor never got is sent under another name; raises TermOver."""
         async with self._database.writing() as connection:
