@@ -100,6 +100,7 @@ def read_content(
     folder: Path, projected: ProjectedRecord, reference: ContentReference, opener: ContentOpener
 ) -> bytes:
     """Raises ContentUnreadable when the key is gone or the bytes are not what was recorded."""
+    opener.require(reference.key)
     start = projected.offset_bytes - reference.length_bytes
     if start <= HEAD_BYTES:
         raise ContentUnreadable("the content's place does not exist")

@@ -9,7 +9,7 @@ import os
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -21,6 +21,8 @@ from gateway.clock import Clock
 
 
 KEYS_NAME = "keys.jsonl"
+KEY_DESTROYED: Final = "the content's key was destroyed"
+"""Why content is unreadable for good; any other reason may pass."""
 LOCK_NAME = "keys.lock"
 """Held while the key file is added to or rewritten: erasure is another process."""
 NONCE_BYTES = 12
@@ -165,6 +167,14 @@ class ContentOpener:
         opener._lines = {line.key: line for line in lines}
         return opener
 
+    def require(self, key: str) -> None:
+        """Raises ContentUnreadable where there is no such key: wherever the content is, it is shut.
+
+        Asked before the content is looked for: that it cannot be found says nothing of its key.
+        """
+        if key not in self._lines:
+            raise ContentUnreadable(KEY_DESTROYED)
+
     def open(self, key: str, sealed: bytes, aad: bytes) -> bytes:
         """Raises ContentUnreadable; which of its reasons applies is in the message."""
         cipher = self._ciphers.get(key)
@@ -176,9 +186,8 @@ class ContentOpener:
             raise ContentUnreadable("the content was changed or moved") from None
 
     def _unwrap(self, key: str) -> AESGCM:
-        line = self._lines.get(key)
-        if line is None:
-            raise ContentUnreadable("the content's key was destroyed")
+        self.require(key)
+        line = self._lines[key]
         try:
             return AESGCM(self._wrapper.unwrap(line.wrapped, line.aad()))
         except ValueError as error:

@@ -5,7 +5,7 @@ its content cannot be opened any more, and it is still in the signed log.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +15,7 @@ from gateway.audit import offline
 from gateway.audit.checkpoints import verifier_keys
 from gateway.audit.export import export_records
 from gateway.audit.integrator import SignedCheckpoint
-from gateway.audit.keys import WrappedKey
+from gateway.audit.keys import KEY_DESTROYED, WrappedKey
 from gateway.audit.merkle import inclusion_path
 from gateway.audit.projection import SequencedRecord
 from gateway.audit.projector import ProjectionBroken
@@ -235,7 +235,10 @@ class Erasures:
         return _Found(rows, looked_at, unreadable)
 
     async def _checked(self, organisation: str, rows: Sequence[SequencedRecord]) -> dict[str, Any]:
-        """Of each record: is its content shut, does its proof hold."""
+        """Of each record: is its content shut for good, does its proof hold.
+
+        Content that only cannot be found now counts as one that can be read.
+        """
         keys = verifier_keys(self._parts.directory)
         said: dict[str, Any] = {"records": len(rows), "checked": 0, "contents_unreadable": 0}
         said |= {"proofs_hold": 0, "checkpoint": "", "keys": keys, "proofs": []}
@@ -243,14 +246,16 @@ class Erasures:
         if not checked:
             return said
         said["checked"] = len(checked)
-        covering = await self._parts.checkpoint_of(organisation, checked[-1].sequence)
+        covering: SignedCheckpoint | None = None
+        with suppress(ProjectionBroken):  # The keys are gone: what can be said of it is said now.
+            covering = await self._parts.checkpoint_of(organisation, checked[-1].sequence)
         async for line in export_records(
             _each(checked),
             directory=self._parts.directory,
             keys=self._wrapper,
             second=SecondContents(self._database),
         ):
-            said["contents_unreadable"] += "content_error" in line
+            said["contents_unreadable"] += line.get("content_error") == KEY_DESTROYED
         if covering is None:
             return said
         said["checkpoint"] = covering.note

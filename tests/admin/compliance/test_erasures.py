@@ -272,3 +272,27 @@ async def test_nothing_is_erased_while_a_segment_cannot_be_read_at_this_moment(
         said = msgspec.json.decode(await certificate(cora, one))
     assert (said["records"], said["all_looked_at"]) == (1, True)
     assert f"{SAID}ann" not in await content_of(listener, ann)
+
+
+@pytest.mark.parametrize("listener_url", ["postgresql"], indirect=True)
+@pytest.mark.postgres
+async def test_content_whose_key_came_back_is_not_certified_because_its_segment_is_away(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records are in the database here, contents in segments: the certificate looks at keys."""
+    await converse(listener, ["ann"])
+    (segment,) = listener.settings.path(listener.settings.audit.directory).glob("t0-acme/*.log")
+
+    async def fails_silently(*_: object) -> None:
+        segment.unlink()
+        segment.mkdir()
+
+    monkeypatch.setattr("gateway.store.custody.erasing.destroy", fails_silently)
+    async with person(listener, "cora") as cora, person(listener, "dan") as dan:
+        one = await opened(cora)
+        assert await asked(cora, one) == 303
+        assert (await decided(dan, one))[0] == 303
+        said = msgspec.json.decode(await certificate(cora, one))
+        _, page = await cora.send("GET", one)
+    assert (said["checked"], said["contents_unreadable"]) == (1, 0)
+    assert "1 can still be read" in page

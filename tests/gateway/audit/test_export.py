@@ -1,6 +1,7 @@
 """Export: flat lines, numbered like the projection, content only with the master key."""
 
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -8,9 +9,12 @@ import pytest
 
 from gateway.audit.export import export_records, segment_rows
 from gateway.audit.keys import KEYS_NAME, read_keys
+from gateway.audit.projection import SequencedRecord
+from gateway.audit.segments import segment_path
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from tests.gateway.audit.samples import KEYS, journeys, record, running
+from tests.gateway.audit.test_reckoning import away
 
 
 pytestmark = pytest.mark.anyio
@@ -61,6 +65,27 @@ async def test_another_master_key_or_a_destroyed_data_key_opens_nothing(tmp_path
     (tmp_path / "w0" / KEYS_NAME).write_bytes(b"")
     (line,) = await lines(tmp_path, KEYS)
     assert line["content_error"] == "the content's key was destroyed"
+
+
+async def test_content_that_cannot_be_found_now_is_told_from_content_that_is_shut_for_good(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as log:
+        await log.append(record(1), b"prompt")
+    rows = [row async for row in segment_rows(tmp_path)]
+
+    async def said() -> object:
+        async def each() -> AsyncIterator[SequencedRecord]:
+            for row in rows:
+                yield row
+
+        (line,) = [line async for line in export_records(each(), directory=tmp_path, keys=KEYS)]
+        return line["content_error"]
+
+    with away(segment_path(tmp_path / "w0", 1)):
+        assert await said() == "the content's segment cannot be read"
+        (tmp_path / "w0" / KEYS_NAME).write_bytes(b"")
+        assert await said() == "the content's key was destroyed"
 
 
 async def test_a_key_line_moved_to_another_organisation_opens_nothing(tmp_path: Path) -> None:
