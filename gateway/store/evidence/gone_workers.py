@@ -117,8 +117,11 @@ class GoneWorkers:
         positions = await self._sink.positions()
         failed: OSError | None = None
         for worker in await asyncio.to_thread(list_workers, self._directory):
-            # Whoever retired one ended what was known of it.
-            if worker == self._log.worker or positions.get(worker) == RETIRED:
+            if worker == self._log.worker:
+                continue
+            if positions.get(worker) == RETIRED:
+                # Whoever retired it ended what was known of it.
+                self._problems.pop(worker, None)
                 continue
             try:
                 ended += await self._look_at(worker, known.get(worker, 0))

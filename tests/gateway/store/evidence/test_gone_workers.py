@@ -8,7 +8,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from sqlalchemy import update
 
+from gateway.audit.projection import RETIRED
 from gateway.audit.projector import Projector
 from gateway.audit.reckoning import GONE
 from gateway.audit.segments import segment_path
@@ -23,6 +25,7 @@ from gateway.store.evidence.second_device import DatabaseDevice
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.evidence.unended import UnendedReader
+from gateway.store.schema.audit import audit_positions
 from gateway.store.workers import WorkerTable
 from gateway.types import AuditRecord
 from tests.gateway.audit.samples import KEYS, LIMITS, journeys, make_log, record, running
@@ -242,6 +245,27 @@ async def test_what_nobody_can_end_is_counted_while_its_worker_is_remembered(
         aged(tmp_path)
         await looking(tmp_path, database, log).tend()
         assert await reader.read() == []
+
+
+async def test_of_one_that_was_retired_nothing_more_is_waited_for(
+    tmp_path: Path, database: Database
+) -> None:
+    await left_open(tmp_path)
+    async with running(tmp_path, "w2"):
+        pass
+    async with running(tmp_path, "w1") as log:
+        await Losing(tmp_path, database, log).catch_up()
+        look = looking(tmp_path, database, log)
+        with away(segment_path(tmp_path / "w2", 1)):
+            aged(tmp_path)
+            await look.tend()
+            assert look.problem
+            retired = update(audit_positions).where(audit_positions.c.worker == "w2")
+            async with database.writing() as connection:
+                there = {"segment": RETIRED[0], "offset_bytes": RETIRED[1]}
+                await connection.execute(retired.values(**there))
+            await look.tend()
+            assert look.problem == ""
 
 
 async def test_one_whose_segment_cannot_be_read_is_looked_at_until_it_can_and_holds_up_nobody(
