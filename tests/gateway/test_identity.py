@@ -1,11 +1,13 @@
 """Keys and the way from a request's headers to a principal."""
 
+import hmac
 import secrets
 import string
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gateway.errors import Unauthenticated
 from gateway.identity import (
@@ -25,6 +27,7 @@ from gateway.types import Principal
 
 
 PEPPERS = Peppers({1: secrets.token_bytes(32), 2: secrets.token_bytes(32)})
+LOST = (KeyDigest(7, b"made under a pepper that is here no more"),)
 NOW_US = 1_800_000_000_000_000
 Headers = list[tuple[bytes, bytes]]
 
@@ -99,6 +102,7 @@ def test_every_refusal_has_the_same_words() -> None:
     words = {
         refused(live, []),
         refused(live, [(b"authorization", b"Basic " + key.reveal().encode())]),
+        refused(live, [(b"authorization", b"Digest " + key.reveal().encode())]),
         refused(live, bearer("")),
         refused(live, bearer("' OR '1'='1")),
         refused(live, bearer("gw_live_é")),
@@ -154,9 +158,31 @@ def test_nothing_that_prints_holds_a_secret() -> None:
     assert key.key_id in printed
 
 
+def test_an_unknown_id_costs_what_a_wrong_secret_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that time tells nobody which ids exist, nor under which pepper a key was made."""
+    key, stranger = issue_key(secrets.token_bytes), issue_key(secrets.token_bytes)
+    wrong = issue_key(secrets.token_bytes, key.key_id)
+    made: list[str] = []
+    digest = Peppers._keyed_digest
+
+    def counted(keyed: hmac.HMAC, key_text: str) -> bytes:
+        made.append(key_text)
+        return digest(keyed, key_text)
+
+    tables = (table_of(record_of(key)), table_of(structs.replace(record_of(key), digests=LOST)))
+    monkeypatch.setattr(Peppers, "_keyed_digest", staticmethod(counted))
+    for table in tables:
+        for asked in (wrong, stranger):
+            made.clear()
+            refused(table, bearer(asked.reveal()))
+            assert made == [asked.reveal()]
+
+
 def test_a_pepper_must_be_long_enough_to_be_one() -> None:
     with pytest.raises(ValueError, match="32 bytes"):
         Peppers({1: b"short"})
+    with pytest.raises(ValueError, match="32 bytes"):
+        Peppers({1: secrets.token_bytes(32), 2: b"short"})
     with pytest.raises(ValueError, match="at least one"):
         Peppers({})
 
