@@ -39,9 +39,7 @@ def check_bounds(request: ChatRequest, limits: Limits) -> None:
     for name in _TOOLS:
         _check_length(name, tree.get(name), limits.tools_max)
     for name in CHOICES:
-        choices = tree.get(name)
-        if isinstance(choices, int) and choices > limits.choices_max:
-            raise _too_many(name, limits.choices_max)
+        _check_choices(name, tree.get(name), limits.choices_max)
     if request.has_images or request.has_documents:
         _check_attachments(request, limits.attachments_max)
     if len(request.raw) > limits.schema_bytes_max:
@@ -59,6 +57,16 @@ def check_bounds(request: ChatRequest, limits: Limits) -> None:
 def _check_length(place: str, value: object, most: int) -> None:
     if isinstance(value, list) and len(value) > most:
         raise _too_many(place, most)
+
+
+def _check_choices(name: str, choices: object, most: int) -> None:
+    """Nothing that only some upstreams take for a number: what they would make is paid for."""
+    if choices is None:
+        return
+    if not isinstance(choices, int) or isinstance(choices, bool):
+        raise RequestInvalid(f"{name}: Expected a whole number.", parameter=name)
+    if choices > most:
+        raise _too_many(name, most)
 
 
 def _too_many(place: str, most: int) -> RequestInvalid:

@@ -105,6 +105,18 @@ def test_what_is_within_a_bound_passes_and_one_more_is_refused_by_its_path(
     assert caught.value.parameter == path
 
 
+@pytest.mark.parametrize("name", ["n", "best_of"])
+@pytest.mark.parametrize("count", [2.0, 8.0, 1e3, "8", "", True, False, [8], {"value": 8}])
+def test_a_count_of_answers_that_only_some_upstream_reads_as_one_is_refused(
+    name: str, count: object
+) -> None:
+    check_bounds(request("openai_chat", **{name: None}), LIMITS)
+    with pytest.raises(RequestInvalid) as caught:
+        check_bounds(request("openai_chat", **{name: count}), LIMITS)
+
+    assert caught.value.parameter == name
+
+
 def test_a_kind_that_is_no_word_counts_for_nothing() -> None:
     output = [{"type": {}}, {"type": []}, {"type": "computer_screenshot", "image_url": "data:,"}]
     item = {"type": "computer_call_output", "call_id": "a", "output": output}
