@@ -158,10 +158,12 @@ class ChatStreamDecoder:
             known = _Call(index, call.id or tool_id(self._message_id, index))
             self._calls[slot] = known
             deltas.append(Delta("tool_start", index=index, tool_id=known.tool_id, name=name))
+        arguments = call.function.arguments if call.function is not None else None
+        if not arguments:
+            return
         if known is None:
             raise UpstreamMalformed("The upstream sent arguments of a tool call it never began.")
-        if call.function is not None and call.function.arguments:
-            deltas.append(Delta("tool_arguments", call.function.arguments, known.index))
+        deltas.append(Delta("tool_arguments", arguments, known.index))
 
 
 def _only_text(piece: ReplyMessage | None) -> str | None:
