@@ -23,6 +23,8 @@ TEXT_KEYS |= {"delta", "reasoning_content", "reasoning", "input"}
 _CALLS = frozenset({"tool_calls", "function"})
 _ONCE = frozenset({"id", "type", "name"})
 """What only the first piece of a call in chat completions says."""
+_PIECE, _BESIDE = "delta", frozenset({"annotations"})
+"""What a piece in chat completions says beside its words, and says once."""
 _INPUT = b'"input"'
 
 
@@ -100,7 +102,10 @@ class StreamRewriter:
         self._last: dict[tuple[str, int], StreamEvent] = {}
 
     def events(self, events: Iterable[StreamEvent]) -> list[StreamEvent]:
-        """The events rewritten; one that is complete comes after all that was held back.
+        """The events rewritten; one that ends something comes after all that was held back of it.
+
+        What ends nothing, such as a citation, goes ahead of that: around it a text goes on, and a
+        value that came in pieces would be shown.
 
         Of several answers each is held back by itself: their pieces take turns, and what is cut
         short at each turn is neither recognised nor put back.
@@ -172,8 +177,10 @@ def _brings_input(event: StreamEvent) -> bool:
 
 def _goes_on_with(event: StreamEvent, earlier: StreamEvent) -> bool:
     """Whether an event says more of an answer that the earlier one spoke of, or ends it."""
-    if event.settles is None or earlier.settles is None:
+    if event.settles is None:
         return True
+    if earlier.settles is None:
+        return bool(event.settles)
     return not set(event.settles).isdisjoint(earlier.settles)
 
 
@@ -206,12 +213,19 @@ def _with_texts(raw: bytes, changes: Mapping[str, str], *, goes_on: bool = False
     return retold(raw, lambda tree: _changed(tree, changes, "", goes_on=goes_on))
 
 
+def _said_once(key: str) -> frozenset[str]:
+    """What must not come again where an event goes on with an earlier one."""
+    if key in _CALLS:
+        return _ONCE
+    return _BESIDE if key == _PIECE else frozenset()
+
+
 def _changed(node: object, changes: Mapping[str, str], key: str, *, goes_on: bool) -> object:
     if isinstance(node, str):
         return changes.get(node, node) if key in TEXT_KEYS else node
     if isinstance(node, dict):
         # Clients join the pieces of a call: a name that comes again would become part of it.
-        left_out = _ONCE if goes_on and key in _CALLS else frozenset()
+        left_out = _said_once(key) if goes_on else frozenset()
         return {
             name: _changed(value, changes, str(name), goes_on=goes_on)
             for name, value in node.items()

@@ -49,7 +49,7 @@ class MessageStreamDecoder:
     def _read(self, event: sse.Event) -> StreamEvent:
         raw = event.raw
         if event.data is None:
-            return StreamEvent(raw, ())
+            return StreamEvent(raw, (), settles=())
         try:
             wire = _EVENT.decode(event.data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -80,7 +80,7 @@ class MessageStreamDecoder:
         if wire.type == "error":
             word = (wire.error.type if wire.error is not None else None) or "error"
             return StreamEvent(b"", (Delta("error", word[:64]),))
-        return StreamEvent(raw, _OPAQUE)
+        return StreamEvent(raw, _OPAQUE, settles=())
 
     def _opening(self, usage: UsageWire | None) -> tuple[Delta, ...]:
         """The input as counted; what was put out until now says nothing about the answer."""
@@ -135,26 +135,30 @@ class MessageStreamDecoder:
         if piece is None:
             raise UpstreamMalformed(_NOT_AN_EVENT)
         if piece.text is not None:
-            return StreamEvent(raw, (Delta("text", piece.text),), has_content=True)
+            return _said(raw, Delta("text", piece.text))
         if piece.partial_json is not None:
-            if index == self._answer:
-                text = piece.partial_json
-                return StreamEvent(
-                    raw, (Delta("text", text),) if text else (), has_content=bool(text)
-                )
-            ordinal = self._calls.get(index)
-            if ordinal is None:
-                opaque = Delta("opaque", piece.partial_json, index)
-                return StreamEvent(raw, (opaque,), has_content=True)
-            if not piece.partial_json:
-                return StreamEvent(raw, ())
-            delta = Delta("tool_arguments", piece.partial_json, ordinal)
-            return StreamEvent(raw, (delta,), has_content=True)
+            return self._arguments(raw, index, piece.partial_json)
         if piece.thinking is not None:
-            return StreamEvent(raw, (Delta("thinking", piece.thinking),), has_content=True)
+            return _said(raw, Delta("thinking", piece.thinking))
         if piece.signature is not None:
             return StreamEvent(raw, (Delta("thinking", signature=piece.signature),))
-        return StreamEvent(raw, _OPAQUE, has_content=True)
+        # A citation, or something newer: only the end of its block ends a text.
+        return StreamEvent(raw, _OPAQUE, has_content=True, settles=())
+
+    def _arguments(self, raw: bytes, index: int, text: str) -> StreamEvent:
+        ordinal = self._calls.get(index)
+        if index != self._answer and ordinal is None:
+            return _said(raw, Delta("opaque", text, index))
+        if not text:
+            return StreamEvent(raw, (), settles=())
+        if ordinal is None:
+            return _said(raw, Delta("text", text))
+        return _said(raw, Delta("tool_arguments", text, ordinal))
+
+
+def _said(raw: bytes, delta: Delta) -> StreamEvent:
+    """A piece of something; an empty one ends nothing."""
+    return StreamEvent(raw, (delta,), has_content=True, settles=None if delta.text else ())
 
 
 def _stop(piece: Piece | None, *, is_answer: bool) -> tuple[Delta, ...]:

@@ -17,6 +17,9 @@ _THINKING = frozenset({"response.reasoning_summary_text.delta", "response.reason
 _ENDS = frozenset({"response.completed", "response.incomplete"})
 _FAILURES = frozenset({"error", "response.failed", "response.cancelled"})
 _OPAQUE = (Delta("opaque"),)
+_ANNOTATED = "response.output_text.annotation.added"
+_EDGES = (".added", ".done")
+"""How kinds of events end that begin or end something; the others stand beside a text."""
 _READ = frozenset(
     {
         *("response.output_text.delta", "response.function_call_arguments.delta"),
@@ -57,23 +60,23 @@ class ResponseStreamDecoder:
     def _read(self, event: sse.Event) -> StreamEvent:
         raw = event.raw
         if event.data is None or event.data == b"[DONE]":
-            return StreamEvent(raw if event.data is None else b"", ())
+            return StreamEvent(raw if event.data is None else b"", (), settles=())
         try:
             wire = _EVENT.decode(event.data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             if isinstance(error, msgspec.ValidationError) and is_unread(event.data, _READ):
-                return StreamEvent(raw, _OPAQUE, has_content=True)
+                return StreamEvent(raw, _OPAQUE, has_content=True, settles=())
             raise UpstreamMalformed(_NOT_AN_EVENT) from error
         kind = wire.type
         if kind == "response.output_text.delta":
-            return StreamEvent(raw, (Delta("text", wire.delta or ""),), has_content=True)
+            return _said(raw, Delta("text", wire.delta or ""))
         if kind == "response.function_call_arguments.delta":
             return self._arguments(raw, wire)
         if kind in _THINKING:
-            return StreamEvent(raw, (Delta("thinking", wire.delta or ""),), has_content=True)
+            return _said(raw, Delta("thinking", wire.delta or ""))
         if kind == "response.refusal.delta":
             self._refused = True
-            return StreamEvent(raw, (Delta("refusal", wire.delta or ""),), has_content=True)
+            return _said(raw, Delta("refusal", wire.delta or ""))
         return self._lifecycle(raw, wire)
 
     def _lifecycle(self, raw: bytes, wire: StreamWire) -> StreamEvent:
@@ -96,7 +99,8 @@ class ResponseStreamDecoder:
             # Of a tool that only this dialect knows: its caller reads it all the same.
             opaque = Delta("opaque", wire.delta, wire.output_index)
             return StreamEvent(raw, (opaque,), has_content=True)
-        return StreamEvent(raw, ())
+        is_aside = kind == _ANNOTATED or not kind.endswith(_EDGES)
+        return StreamEvent(raw, (), settles=() if is_aside else None)
 
     def _added(self, raw: bytes, wire: StreamWire) -> StreamEvent:
         item = _item(wire)
@@ -117,10 +121,10 @@ class ResponseStreamDecoder:
     def _arguments(self, raw: bytes, wire: StreamWire) -> StreamEvent:
         ordinal = self._calls.get(wire.output_index)
         if ordinal is None:
-            return StreamEvent(raw, _OPAQUE, has_content=True)
+            # Nobody said whose, yet the caller reads them.
+            return _said(raw, Delta("opaque", wire.delta or "", wire.output_index))
         self._begun.add(ordinal)
-        delta = Delta("tool_arguments", wire.delta or "", ordinal)
-        return StreamEvent(raw, (delta,), has_content=True)
+        return _said(raw, Delta("tool_arguments", wire.delta or "", ordinal))
 
     def _done(self, raw: bytes, wire: StreamWire) -> StreamEvent:
         """The whole item: only here is a reasoning item complete."""
@@ -142,6 +146,11 @@ class ResponseStreamDecoder:
         if usage is not None:
             deltas.append(Delta("usage", usage=usage))
         return StreamEvent(raw, tuple(deltas), is_terminal=True)
+
+
+def _said(raw: bytes, delta: Delta) -> StreamEvent:
+    """A piece of something; an empty one ends nothing."""
+    return StreamEvent(raw, (delta,), has_content=True, settles=None if delta.text else ())
 
 
 def _item(wire: StreamWire) -> Item:
