@@ -86,6 +86,7 @@ class Event(StrEnum):
     BATCH_FETCHED = "batch:fetched"
     BATCH_TAKEN_OVER = "batch:taken_over"
     AUDIT_ERASED_AGAIN = "audit:erased_again"
+    AUDIT_KEY_DAMAGED = "audit:key_damaged"
     AUDIT_CHECKPOINT_FAILED = "audit:checkpoint_failed"
     AUDIT_CHECK_FAILED = "audit:check_failed"
     AUDIT_CHECKPOINT_NOT_EXPORTED = "audit:checkpoint_not_exported"

@@ -12,7 +12,17 @@ import msgspec
 from msgspec import Struct
 
 from gateway.audit.disk import Disk
-from gateway.audit.keys import KEYS_NAME, LOCK_NAME, WrappedKey, read_keys
+from gateway.audit.keys import (
+    KEYS_NAME,
+    LOCK_NAME,
+    DamagedLine,
+    KeyWrapper,
+    WrappedKey,
+    damaged_lines,
+    named_by,
+    raw_lines,
+    read_keys,
+)
 from gateway.audit.segments import list_workers
 
 
@@ -37,6 +47,14 @@ def matching_keys(directory: Path, organisation: str, subject: str | None) -> li
         for line in read_keys(directory / worker)
         if line.organisation == organisation and subject in (None, line.subject)
     ]
+
+
+def damaged_keys(directory: Path, wrapper: KeyWrapper | None = None) -> list[DamagedLine]:
+    """The changed lines of all workers' key files; whose content they open is not known."""
+    if not directory.is_dir():
+        return []
+    workers = list_workers(directory)
+    return [line for each in workers for line in damaged_lines(directory / each, wrapper)]
 
 
 def destroy_keys(
@@ -70,7 +88,7 @@ def erased_keys(list_folder: Path) -> dict[str, int]:
     for line in raw.splitlines():
         try:
             erased = msgspec.json.decode(line, type=ErasedKey)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             continue
         found[erased.key] = erased.erased_us
     return found
@@ -85,7 +103,7 @@ def _remove(directory: Path, ids: set[str], disk: Disk) -> int:
     removed = 0
     for worker in list_workers(directory):
         folder = directory / worker
-        if not any(line.key in ids for line in read_keys(folder)):
+        if ids.isdisjoint(map(named_by, raw_lines(folder))):
             continue
         lock = disk.lock(folder / LOCK_NAME, wait=True)
         try:
@@ -96,14 +114,24 @@ def _remove(directory: Path, ids: set[str], disk: Disk) -> int:
 
 
 def _rewrite(folder: Path, ids: set[str], disk: Disk) -> int:
-    """Replace a key file by one without these keys, and overwrite the old one's bytes."""
+    """Replace a key file by one without these keys, and overwrite the old one's bytes.
+
+    Every other line stays byte for byte, also a damaged one: it may be the only copy of a key.
+    """
     path = folder / KEYS_NAME
-    known = read_keys(folder)
-    kept = [line for line in known if line.key not in ids]
+    lines = raw_lines(folder)
+    kept: list[bytes] = []
+    removed, is_after = 0, False
+    for line in lines:
+        is_erased = named_by(line) in ids
+        removed += is_erased
+        # With the empty line behind it, or one that a crash cut off would seem to have ended.
+        if not is_erased and not (is_after and not line):
+            kept.append(line)
+        is_after = is_erased
     draft = path.with_suffix(".draft")
     draft.unlink(missing_ok=True)
-    content = b"".join(msgspec.json.encode(line) + b"\n" for line in kept)
-    disk.append_durably(draft, content)
+    disk.append_durably(draft, b"\n".join(kept))
     old = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         length = os.fstat(old).st_size
@@ -113,4 +141,4 @@ def _rewrite(folder: Path, ids: set[str], disk: Disk) -> int:
         os.fsync(old)
     finally:
         disk.close(old)
-    return len(known) - len(kept)
+    return removed

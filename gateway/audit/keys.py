@@ -6,6 +6,7 @@ so every proof stays valid. A start never reuses an older key.
 
 import math
 import os
+import re
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,6 +24,7 @@ from gateway.clock import Clock
 KEYS_NAME = "keys.jsonl"
 KEY_DESTROYED: Final = "the content's key was destroyed"
 """Why content is unreadable for good; any other reason may pass."""
+KEY_DAMAGED: Final = "the content's key may stand in a damaged line of its worker's key file"
 LOCK_NAME = "keys.lock"
 """Held while the key file is added to or rewritten: erasure is another process."""
 NONCE_BYTES = 12
@@ -31,6 +33,7 @@ _KEY_BYTES = 32
 _DAY_US = 86_400_000_000
 _LOOK_EVERY_S = 0.5
 _CIPHERS_MAX = 20_000
+_ID = re.compile(rb'\{"key":"([0-9a-f]{16})",')
 
 
 class KeyWrapper(Protocol):
@@ -64,6 +67,21 @@ class WrappedKey(Struct, frozen=True):
         """Binds the wrapped key to its line, so that lines cannot be swapped."""
         parts = ["audit-content", self.key, self.organisation, self.day]
         return msgspec.json.encode([*parts, self.subject] if self.subject else parts)
+
+
+class DamagedLine(Struct, frozen=True):
+    """A line of `keys.jsonl` that is not as it was written."""
+
+    worker: str
+    number: int
+    """From 1, empty ones counted too."""
+    key: str
+    """Empty where its id cannot be read, or may be what was changed."""
+    reason: str
+
+    def __str__(self) -> str:
+        named = f" (key {self.key})" if self.key else ""
+        return f"worker {self.worker}, line {self.number} of {KEYS_NAME}{named}: {self.reason}"
 
 
 class ContentUnreadable(Exception):
@@ -158,6 +176,8 @@ class ContentOpener:
     def __init__(self, folder: Path | None, wrapper: KeyWrapper) -> None:
         self._wrapper = wrapper
         self._lines = {line.key: line for line in read_keys(folder)} if folder else {}
+        self._folder = folder
+        self._damaged: set[str] | None = None
         self._ciphers: dict[str, AESGCM] = {}
 
     @classmethod
@@ -171,9 +191,14 @@ class ContentOpener:
         """Raises ContentUnreadable where there is no such key: wherever the content is, it is shut.
 
         Asked before the content is looked for: that it cannot be found says nothing of its key.
+        A damaged line may be mended, so while it may be this key's nobody calls that destroyed.
         """
         if key not in self._lines:
-            raise ContentUnreadable(KEY_DESTROYED)
+            if self._damaged is None:
+                found = damaged_lines(self._folder, self._wrapper) if self._folder else []
+                self._damaged = {line.key for line in found}
+            is_damaged = not self._damaged.isdisjoint(("", key))
+            raise ContentUnreadable(KEY_DAMAGED if is_damaged else KEY_DESTROYED)
 
     def open(self, key: str, sealed: bytes, aad: bytes) -> bytes:
         """Raises ContentUnreadable; which of its reasons applies is in the message."""
@@ -196,14 +221,66 @@ class ContentOpener:
 
 def read_keys(folder: Path) -> list[WrappedKey]:
     """All whole lines of a worker's `keys.jsonl`; a line cut off by a crash was never used."""
+    found = (_whole(line) for line in raw_lines(folder))
+    return [key for key in found if key is not None]
+
+
+def raw_lines(folder: Path) -> list[bytes]:
+    """The key file as it lies there; joined by line breaks these are its bytes again."""
     try:
-        raw = (folder / KEYS_NAME).read_bytes()
+        return (folder / KEYS_NAME).read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
-    keys = []
-    for line in raw.splitlines():
-        try:
-            keys.append(msgspec.json.decode(line, type=WrappedKey))
-        except msgspec.MsgspecError:
-            continue
-    return keys
+
+
+def named_by(line: bytes) -> str:
+    """Which key a line holds, damaged or not; empty where that cannot be read."""
+    whole = _whole(line)
+    if whole is not None:
+        return whole.key
+    found = _ID.match(line)
+    return found[1].decode() if found else ""
+
+
+def damaged_lines(folder: Path, wrapper: KeyWrapper | None = None) -> list[DamagedLine]:
+    """Lines of a worker's file that were changed; a `wrapper` finds also those that still parse.
+
+    A line that a crash cut off is none of them.
+    """
+    lines = raw_lines(folder)
+    found = []
+    for number, line in enumerate(lines, start=1):
+        reason = _reason(line, wrapper)
+        if reason and not _is_torn(line, lines[number : number + 1]):
+            name = "" if _whole(line) else named_by(line)
+            found.append(DamagedLine(folder.name, number, name, reason))
+    return found
+
+
+def _reason(line: bytes, wrapper: KeyWrapper | None) -> str:
+    """What is wrong with a line; empty for nothing."""
+    key = _whole(line)
+    if key is None:
+        return "it cannot be read" if line else ""
+    if wrapper is None or key.master != wrapper.key_id:
+        return ""
+    try:
+        wrapper.unwrap(key.wrapped, key.aad())
+    except ValueError:
+        return "it was changed: its key does not open"
+    return ""
+
+
+def _is_torn(line: bytes, after: list[bytes]) -> bool:
+    """Whether a crash cut a line off: it never ended, so what was added later follows at once.
+
+    Whole lines end with a line break, and the one added next begins with another.
+    """
+    return after != [b""] and not line.endswith(b"}")
+
+
+def _whole(line: bytes) -> WrappedKey | None:
+    try:
+        return msgspec.json.decode(line, type=WrappedKey)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None

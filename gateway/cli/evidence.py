@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from gateway.audit.checkpoints import SIGNERS_NAME, verifier_keys
+from gateway.audit.erasure import damaged_keys
 from gateway.audit.fsck import SignedRoots, check_signed
 from gateway.audit.integrator import LogForked, TreeDamaged
 from gateway.audit.offline import Wrong, check_proof
@@ -122,13 +123,15 @@ def open_line(worker: str, intents: int, since_us: int) -> str:
 async def fsck(config_file: Path) -> None:
     """Check every record against number, tree and checkpoints; exit status 1 when one is bad.
 
-    What `gatewright audit verify` looks at, such as contents, is looked at here too.
+    What `gatewright audit verify` looks at, such as contents, is looked at here too, and the keys
+    of the contents.
     """
     settings = load_settings(config_file)
     folder = settings.path(settings.audit.directory)
     async with _opened(settings) as parts:
         keys = _verifier_keys(settings)
-        damage = verify_directory(folder).bad if folder.is_dir() else ()
+        records = verify_directory(folder).bad if folder.is_dir() else ()
+        damage = (*records, *damaged_keys(folder, master_key(settings)))
         for each in damage:
             click.echo(f"BAD: {each}")
         is_whole = not damage

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from gateway.audit.keys import KEYS_NAME
 from gateway.store.custody.orders import Reveal
 from gateway.types import Receipt
 from tests.cli.operator import Ended, Operator
@@ -204,3 +205,23 @@ def test_the_full_check_reads_every_checkpoint_that_was_exported(
     checked = operator.config("audit", "fsck")
     assert (checked.status, checked.last_line) == (0, "the log is whole")
     assert "note: 1 lines of the file with its checkpoints cannot be read" in checked.output
+
+
+@pytest.mark.usefixtures("receipts")
+def test_a_damaged_line_of_the_key_file_is_named_and_the_log_is_not_whole(
+    operator: Operator,
+) -> None:
+    path = _worker(operator) / KEYS_NAME
+    whole = path.read_bytes()
+    assert operator.config("audit", "fsck").status == 0
+    for changed, reason in (
+        (whole.replace(b'"wrapped":"', b'"wrapped";"', 1), "it cannot be read"),
+        (whole.replace(b'"day":', b'"day":1', 1), "it was changed: its key does not open"),
+    ):
+        path.write_bytes(changed)
+        ended = operator.config("audit", "fsck")
+        assert (ended.status, "THE LOG IS NOT WHOLE" in ended.output) == (1, True)
+        assert ended.output.startswith("BAD: worker w0, line 2 of keys.jsonl")
+        assert ended.output.split("\n")[0].endswith(reason)
+    path.write_bytes(whole + b'\n{"key":"01')
+    assert operator.config("audit", "fsck").status == 0, "cut off by a crash, and never used"

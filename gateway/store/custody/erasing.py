@@ -30,7 +30,7 @@ from gateway.store.custody.erasure_cases import (
     require_open,
     said_with,
 )
-from gateway.store.custody.keeping import DAY_US, content_keys, destroy
+from gateway.store.custody.keeping import DAY_US, content_keys, damaged_key_lines, destroy
 from gateway.store.custody.kept_content import KeptContent
 from gateway.store.custody.kept_holdings import Holdings
 from gateway.store.custody.orders import Custody, CustodyRefused
@@ -179,6 +179,7 @@ class Erasures:
             kept = await self._kept.find(case.organisation, subject, bytes_max=None)
             require_settled(kept.numbers)
             found = await self._rows(case.organisation, keys)
+            damaged = await damaged_key_lines(self._settings, self._wrapper)
         detail = {"case": case.id, "ticket": case.ticket, "subject": case.subject}
         detail |= {"asked_by": case.asked_by, "comment": comment}
         detail |= {"keys": str(len(keys))} | in_numbers(kept.numbers)
@@ -202,6 +203,7 @@ class Erasures:
             "records_looked_at": found.looked_at,
             "records_unreadable": found.unreadable,
             "all_looked_at": found.is_whole,
+            "key_lines_damaged": damaged,
             "kept": kept.numbers,
             "kept_left": left.numbers.things,
             **await self._checked(case.organisation, found.rows),

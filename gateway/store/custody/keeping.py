@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gateway.audit.disk import Disk
-from gateway.audit.erasure import destroy_keys, matching_keys
-from gateway.audit.keys import WrappedKey
+from gateway.audit.erasure import damaged_keys, destroy_keys, matching_keys
+from gateway.audit.keys import KeyWrapper, WrappedKey
 from gateway.configuration.settings import Settings
 from gateway.store.custody.orders import Hold
 from gateway.store.engine import Database
@@ -39,6 +39,12 @@ async def content_keys(
     directory = settings.path(settings.audit.directory)
     keys = await asyncio.to_thread(matching_keys, directory, organisation, subject)
     return keys + await SecondContents(database).matching_keys(organisation, subject)
+
+
+async def damaged_key_lines(settings: Settings, master: KeyWrapper) -> int:
+    """How many lines of key files are damaged: nobody knows whose they are, so none is erased."""
+    directory = settings.path(settings.audit.directory)
+    return len(await asyncio.to_thread(damaged_keys, directory, master))
 
 
 async def expired(

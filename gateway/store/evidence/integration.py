@@ -10,7 +10,7 @@ from pathlib import Path
 from gateway import rhythm
 from gateway.audit.checkpoints import open_signer
 from gateway.audit.disk import Disk
-from gateway.audit.erasure import apply_list, erased_keys
+from gateway.audit.erasure import apply_list, damaged_keys, erased_keys
 from gateway.audit.integrator import (
     CheckpointFiles,
     Integrator,
@@ -117,11 +117,16 @@ class Integration:
             folder = self.files.directory
             again = await asyncio.to_thread(apply_list, self.directory, folder, Disk())
             erased = await asyncio.to_thread(erased_keys, folder)
+            damaged = await asyncio.to_thread(damaged_keys, self.directory, self._keys)
         except OSError as error:
-            raise StartupRefused(f"audit: the list of erased keys: {error.strerror}") from error
+            raise StartupRefused(
+                f"audit: keys, or the list of erased ones: {error.strerror}"
+            ) from error
         again += await self._second.destroy(list(erased))
         if again:
             self._log.warning(Event.AUDIT_ERASED_AGAIN, count=again)
+        for line in damaged:
+            self._log.error(Event.AUDIT_KEY_DAMAGED, worker=line.worker, reason=str(line))
         await self._require_what_was_numbered()
         try:
             await self.projector.catch_up()

@@ -248,6 +248,26 @@ async def test_a_record_that_cannot_be_read_leaves_a_certificate_that_is_not_of_
     assert "1 or more" in page
 
 
+async def test_a_certificate_says_that_damaged_lines_of_key_files_were_not_erased(
+    listener: Listener,
+) -> None:
+    await converse(listener, ["ann", "bob"])
+    folder = listener.settings.path(listener.settings.audit.directory)
+    (path,) = folder.glob("t0-acme/keys.jsonl")
+    digest = subject(listener, "bob")
+    assert path.read_bytes().count(digest.encode()) == 1
+    path.write_bytes(path.read_bytes().replace(digest.encode(), b"\xff" * len(digest)))
+    async with person(listener, "cora") as cora, person(listener, "anton", "approver") as anton:
+        one = await opened(cora)
+        assert await asked(cora, one) == 303
+        assert (await decided(anton, one))[0] == 303
+        _, page = await cora.send("GET", one)
+        said = msgspec.json.decode(await certificate(cora, one))
+    assert (said["key_lines_damaged"], len(said["keys_destroyed"])) == (1, 1)
+    assert "Damaged key lines, not erased" in page
+    assert b"\xff" * len(digest) in path.read_bytes()
+
+
 async def test_nothing_is_erased_while_a_segment_cannot_be_read_at_this_moment(
     listener: Listener,
 ) -> None:

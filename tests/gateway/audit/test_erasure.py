@@ -7,9 +7,16 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.audit.disk import Disk
-from gateway.audit.erasure import apply_list, destroy_keys, erased_keys, matching_keys
+from gateway.audit.erasure import (
+    ERASED_NAME,
+    apply_list,
+    damaged_keys,
+    destroy_keys,
+    erased_keys,
+    matching_keys,
+)
 from gateway.audit.export import export_records, segment_rows
-from gateway.audit.keys import KEYS_NAME
+from gateway.audit.keys import KEY_DAMAGED, KEYS_NAME
 from gateway.audit.verify import verify_directory
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import StoppedClock
@@ -134,8 +141,110 @@ async def test_a_running_writer_takes_a_new_key_after_an_erasure(tmp_path: Path)
     assert line.subject == "ann"
 
 
+async def test_a_damaged_line_of_the_list_stops_no_start_and_hides_no_other(
+    tmp_path: Path,
+) -> None:
+    directory, listed = tmp_path / "audit", tmp_path / "elsewhere"
+    await recorded(directory)
+    erase(directory, listed, "acme", "ann")
+    known = erased_keys(listed)
+    (listed / ERASED_NAME).write_bytes(
+        b'{"key":"\xff","erased_us":1}\n' + (listed / ERASED_NAME).read_bytes()
+    )
+    assert erased_keys(listed) == known
+    assert apply_list(directory, listed, Disk()) == 0
+
+
 async def test_what_was_never_written_erases_nothing(tmp_path: Path) -> None:
     assert matching_keys(tmp_path / "later", "acme", None) == []
     assert apply_list(tmp_path / "later", tmp_path, Disk()) == 0
     assert destroy_keys(tmp_path, tmp_path, [], NOW_US, Disk()) == 0
     assert erased_keys(tmp_path) == {}
+
+
+def damage(path: Path, old: bytes, new: bytes) -> bytes:
+    """Change one line of a key file; its bytes afterwards."""
+    raw = path.read_bytes()
+    assert raw.count(old) == 1
+    path.write_bytes(raw.replace(old, new))
+    (line,) = (line for line in path.read_bytes().split(b"\n") if new in line)
+    return line
+
+
+async def test_a_damaged_line_outlives_the_erasure_of_other_keys_and_can_be_mended(
+    tmp_path: Path,
+) -> None:
+    directory = tmp_path / "audit"
+    await recorded(directory)
+    path = directory / "w0" / KEYS_NAME
+    line = damage(path, b'"subject":"bob"', b'"subject"\xff"bob"')
+    assert erase(directory, tmp_path, "acme", "ann") == 1
+    assert line in path.read_bytes().split(b"\n")
+    assert (await contents(directory))["req_2"] == KEY_DAMAGED
+    assert (await contents(directory))["req_1"] == DESTROYED
+    (found,) = damaged_keys(directory)
+    assert (found.worker, found.reason) == ("w0", "it cannot be read")
+    assert len(found.key) == 16
+    damage(path, b'"subject"\xff"bob"', b'"subject":"bob"')
+    assert (await contents(directory))["req_2"] == "words of bob"
+    assert damaged_keys(directory, KEYS) == []
+
+
+async def test_no_key_is_called_destroyed_while_a_line_that_names_none_may_be_its_own(
+    tmp_path: Path,
+) -> None:
+    directory = tmp_path / "audit"
+    await recorded(directory)
+    (key,) = matching_keys(directory, "acme", "bob")
+    damage(directory / "w0" / KEYS_NAME, key.key.encode(), key.key[:8].encode())
+    assert (await contents(directory))["req_2"] == KEY_DAMAGED
+    named = b'{"key":"' + key.key[:8].encode()
+    damage(directory / "w0" / KEYS_NAME, named, named + b"\x00")
+    (found,) = damaged_keys(directory)
+    assert found.key == ""
+    assert (await contents(directory))["req_2"] == KEY_DAMAGED
+
+
+async def test_a_damaged_line_of_an_erased_key_goes_with_it(tmp_path: Path) -> None:
+    directory, listed = tmp_path / "audit", tmp_path / "elsewhere"
+    await recorded(directory)
+    backup = tmp_path / "backup"
+    shutil.copytree(directory, backup)
+    erase(directory, listed, "acme", "ann")
+    shutil.rmtree(directory)
+    backup.rename(directory)
+    raw = (directory / "w0" / KEYS_NAME).read_bytes()
+    ann = b'"organisation":"acme","day":20'
+    at = raw.index(ann)
+    (directory / "w0" / KEYS_NAME).write_bytes(raw[:at] + b"\xff" + raw[at + 1 :])
+    assert apply_list(directory, listed, Disk()) == 1
+    assert damaged_keys(directory) == []
+    assert (await contents(directory))["req_1"] == DESTROYED
+
+
+async def test_a_line_that_was_changed_but_can_be_read_is_found_with_the_master_key(
+    tmp_path: Path,
+) -> None:
+    await recorded(tmp_path)
+    damage(tmp_path / "w0" / KEYS_NAME, b'"subject":"bob"', b'"subject":"rob"')
+    assert damaged_keys(tmp_path) == []
+    (found,) = damaged_keys(tmp_path, KEYS)
+    assert found.reason == "it was changed: its key does not open"
+
+
+@pytest.mark.parametrize("erased", ["ann", "bob", None])
+async def test_a_line_that_a_crash_cut_off_is_no_damage_before_or_after_a_rewrite(
+    tmp_path: Path, erased: str | None
+) -> None:
+    path = tmp_path / "w0" / KEYS_NAME
+    torn = b'\n{"key":"0123456789abcdef","organisation":"ac'
+    async with running(tmp_path) as log:
+        await say(log, 1, "ann", b"one")
+    path.write_bytes(path.read_bytes() + torn)
+    assert damaged_keys(tmp_path, KEYS) == []
+    async with running(tmp_path) as log:
+        await say(log, 2, "bob", b"two")
+    path.write_bytes(path.read_bytes() + torn)
+    assert damaged_keys(tmp_path, KEYS) == []
+    assert erase(tmp_path, tmp_path / "elsewhere", "acme", erased) == (1 if erased else 2)
+    assert damaged_keys(tmp_path, KEYS) == []

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import delete, insert, select, update
+from structlog.testing import capture_logs
 
 from gateway.audit.checkpoints import (
     OTHERS_NAME,
@@ -28,6 +29,7 @@ from gateway.audit.integrator import (
     SignedCheckpoint,
     TreeDamaged,
 )
+from gateway.audit.keys import KEYS_NAME
 from gateway.audit.merkle import OpenTree, consistency_path, inclusion_path
 from gateway.audit.offline import (
     Wrong,
@@ -36,9 +38,11 @@ from gateway.audit.offline import (
     open_checkpoint,
     parse_key,
 )
+from gateway.configuration.settings import AuditSettings, Settings
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
+from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.schema.audit import (
@@ -48,7 +52,7 @@ from gateway.store.schema.audit import (
     audit_sequences,
     audit_tiles,
 )
-from tests.gateway.audit.samples import KEYS
+from tests.gateway.audit.samples import KEYS, record, running
 from tests.gateway.store.ledgered import LOG, Ledgered, ledgered
 
 
@@ -418,3 +422,21 @@ async def test_of_a_long_period_the_database_chooses_checkpoints_evenly(log: Led
     assert await log.trees.spread("acme", 1000, 1003, 2) == (3, [every[999], every[1001]])
     assert await log.trees.spread("globex", 0, 2**62, 500) == (0, [])
     assert await log.trees.between("acme", 3, 2**62, 2) == every[2:4]
+
+
+async def test_a_start_says_which_line_of_a_key_file_is_damaged_and_lets_it_be(
+    local: Ledgered, tmp_path: Path
+) -> None:
+    async with running(local.directory, clock=local.clock) as log:
+        await log.append(record(1), b"words")
+    path = local.directory / "w0" / KEYS_NAME
+    path.write_bytes(path.read_bytes().replace(b'"day"', b'"d\xffy"'))
+    damaged = path.read_bytes()
+    audit = AuditSettings(directory="audit", checkpoint_directory="checkpoints")
+    settings = Settings(source="a test", folder=str(tmp_path), audit=audit)
+    with capture_logs() as lines:
+        await Integration(settings, local.database, local.clock, KEYS).open()
+    (said,) = [line for line in lines if line["event"] == "audit:key_damaged"]
+    assert (said["worker"], said["log_level"]) == ("w0", "error")
+    assert said["reason"].startswith("worker w0, line 2 of keys.jsonl")
+    assert path.read_bytes() == damaged
