@@ -253,9 +253,9 @@ class LeasedLedger:
             return await self._filled(accounts, amount)
         finally:
             for account in accounts + shared:
-                self._awaited[account] -= amount
-                if not self._awaited[account]:
-                    del self._awaited[account]
+                # Others may wait for nothing at all, and leave no entry when they go first.
+                if left := self._awaited.pop(account, 0) - amount:
+                    self._awaited[account] = left
 
     async def _filled(self, accounts: tuple[str, ...], amount: int) -> tuple[HeldSlice, ...]:
         pauses, deadline_s = self._pauses, self._clock.monotonic_s() + self._patience_s

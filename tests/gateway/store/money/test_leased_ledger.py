@@ -409,3 +409,19 @@ async def test_a_reporter_that_ends_by_a_fault_is_seen_and_what_is_leased_goes_b
         await ledger.close()
 
         assert await state_of(table) == (1000, 0, 10**9 - 1000)
+
+
+@pytest.mark.parametrize("amounts", [(0, 0), (0, 5), (5, 0), (0, 0, 5, 0)])
+async def test_requests_that_cost_nothing_wait_beside_each_other_and_beside_paid_ones(
+    table: LossyTable, clock: StoppedClock, amounts: tuple[int, ...]
+) -> None:
+    """A free target's requests ask for slices too: the limit may be used up already."""
+    await table.set_limit(Limit("org:acme", 1000))
+    ledger = ledger_on(table, clock)
+    await ledger.start()
+
+    taken = await asyncio.gather(*(ledger.reserve(ORG, amount) for amount in amounts))
+
+    assert [each.amount_microusd for each in taken] == list(amounts)
+    assert ledger.left_microusd(ORG) == 1000 - sum(amounts)
+    assert not ledger._awaited
