@@ -23,7 +23,7 @@ from gateway.secrets.secret import Secret
 TIMEOUT_S = 5
 _RENEW_AFTER = 2 / 3
 _FOREVER_S = float("inf")
-_NOT_VAULT = (KeyError, TypeError, AttributeError, ValueError)
+NOT_VAULT = (KeyError, TypeError, AttributeError, ValueError)
 """What comes of an answer in another form, such as the page of a proxy before it."""
 
 
@@ -76,7 +76,7 @@ class VaultSession:
             raise SecretUnavailableError(f"what proves us to Vault {error.reason}") from None
         except (VaultError, RequestException, OSError) as error:
             raise SecretUnavailableError(f"Vault failed ({type(error).__name__})") from None
-        except _NOT_VAULT:
+        except NOT_VAULT:
             raise SecretUnavailableError("what answers for Vault is not Vault") from None
         if not isinstance(value, str) or not value:
             raise SecretUnavailableError("the secret in Vault has no such field")

@@ -14,9 +14,12 @@ from gateway.configuration.sections import AwsSettings, VaultSettings
 from gateway.errors import ConfigurationInvalid, RequestInvalid
 from gateway.secrets.aws import AwsPlace, secrets_manager
 from gateway.secrets.envelope import MasterKey
-from gateway.secrets.keeper import SecretKeeper, SecretUnavailableError
+from gateway.secrets.keeper import LocalPlace, SecretKeeper, SecretUnavailableError
+from gateway.secrets.key_services import KeyServiceFailed
 from gateway.secrets.secret import Secret
+from gateway.secrets.sources import EnvironmentSecret
 from gateway.secrets.vault import VaultPlace, VaultSession
+from gateway.secrets.vault_transit import VaultTransit
 from gateway.store.engine import Database, open_database
 from gateway.store.schema.tables import sealed_secrets
 from gateway.store.sealed_secrets import DatabasePlace, SealedSecretTable
@@ -80,6 +83,48 @@ async def test_an_outage_is_tolerated_for_the_stated_time_and_not_longer() -> No
     assert tolerated == ["one"]
     assert kept.heard == ["one", None, "one"]
     assert kept.failures == ["away"]
+
+
+async def test_a_value_in_use_since_before_a_start_is_kept_while_its_place_is_away() -> None:
+    place, clock = Changeable("one"), StoppedClock()
+    clock.advance(1000.0)
+    place.is_away = True
+    heard: list[Secret[str] | None] = []
+    keeper = SecretKeeper(
+        {"p": place},
+        clock,
+        tolerate_s=60.0,
+        changed=lambda _, value: heard.append(value),
+        failed=lambda *_: None,
+        known={"p": Secret("one")},
+    )
+    for _ in range(2):
+        await keeper.refresh()
+        clock.advance(60.0)
+    assert heard == []
+    await keeper.refresh()
+
+    assert heard == [None]
+
+
+async def test_every_outage_is_told_once() -> None:
+    kept = Kept()
+    for is_away in (True, True, False, True, True):
+        kept.place.is_away = is_away
+        await kept.keeper.refresh()
+
+    assert kept.failures == ["away", "away"]
+
+
+async def test_a_variable_that_is_not_set_is_an_outage_of_its_place_until_it_is() -> None:
+    environment: dict[str, str] = {}
+    place = LocalPlace(EnvironmentSecret(environment, "TOKEN"))
+    with pytest.raises(SecretUnavailableError, match="is not set") as caught:
+        await place.read()
+    environment["TOKEN"] = "now it is"
+
+    assert caught.value.reason == "is not set or empty"
+    assert (await place.read()).reveal() == "now it is"
 
 
 async def test_a_place_that_hangs_or_breaks_holds_back_no_other_and_is_not_trusted_for_ever() -> (
@@ -324,6 +369,16 @@ async def test_what_is_not_vault_or_has_nothing_to_prove_itself_with_is_an_outag
 
     assert reasons == {"what answers for Vault is not Vault"}
     assert caught.value.reason == "what proves us to Vault cannot be read"
+
+
+async def test_a_key_service_that_is_not_vault_has_failed(vault: VaultStub) -> None:
+    transit = VaultTransit(session(vault, Clocked(vault)), "key", "transit")
+    with pytest.raises(KeyServiceFailed, match="Vault failed"):
+        transit.wrap(b"k")
+    for page in (b"<html>back soon</html>", b"[]", b"{}", b'{"data": []}', b"7", b'{"data": 7}'):
+        vault.instead = (200, page)
+        with pytest.raises(KeyServiceFailed, match="what answers for Vault is not"):
+            transit.unwrap("vault:v1:AAAA")
 
 
 async def test_the_token_of_vault_follows_no_redirect(vault: VaultStub) -> None:
