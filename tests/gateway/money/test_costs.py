@@ -17,6 +17,8 @@ from gateway.money.costs import (
     CostRow,
     chargeback,
     dearest,
+    exhausted_on,
+    expected,
     forecast,
     list_price,
     savings,
@@ -215,6 +217,7 @@ def test_savings_are_the_same_tokens_at_the_dearest_frontier_targets_list_price(
     assert found.saved_microusd == found.baseline_microusd - 2_000_000
     assert "top (as of 2027-01-01)" in found.method
     assert savings([], targets[3]).saved_percent == 0
+    assert dearest(targets[:2]).name == "mid"
     with pytest.raises(RequestInvalid):
         dearest(targets[:1])
 
@@ -228,6 +231,34 @@ def test_a_month_costs_what_it_did_and_the_mean_of_each_weekday_for_what_is_left
     assert found.expected_microusd == 31_000
     assert forecast({}, today).expected_microusd == 0
     assert forecast({today: 5000}, date(2027, 1, 31)).days_left == 0
+
+
+def test_a_weekday_costs_what_that_weekday_did_since_there_is_anything() -> None:
+    today = date(2027, 1, 16)
+    first = today - timedelta(days=9)
+    by_day = {first - timedelta(days=7): 0, first: 3000, first + timedelta(days=7): 1000}
+    found = expected(by_day, today, today + timedelta(days=12))
+
+    alike = {day: cost for day, cost in found.items() if day.weekday() == first.weekday()}
+    assert set(alike.values()) == {2000}
+    assert sum(found.values()) == sum(alike.values())
+
+
+def test_a_weekday_that_never_was_costs_the_mean_of_the_days_there_were() -> None:
+    today = date(2027, 1, 16)
+    by_day = {today - timedelta(days=back): back * 1000 for back in (1, 2, 3)} | {today: 500}
+
+    assert list(expected(by_day, today, today + timedelta(days=1)).values()) == [1500, 2000]
+
+
+def test_a_budget_is_used_up_on_the_day_that_takes_the_last_of_it() -> None:
+    today = date(2027, 1, 16)
+    by_day = {today - timedelta(days=back): 1000 for back in range(1, 29)} | {today: 400}
+    week = today + timedelta(days=7)
+    for left, days in ((0, 0), (600, 0), (601, 1), (1600, 1), (1601, 2), (7600, 7)):
+        assert exhausted_on(by_day, today, left, week) == today + timedelta(days=days)
+
+    assert exhausted_on(by_day, today, 7601, week) is None
 
 
 def test_an_amount_in_another_currency_says_its_rates_date() -> None:
@@ -246,3 +277,6 @@ def test_a_cell_that_a_spreadsheet_would_run_is_text(hostile: str) -> None:
 
     assert header[:2] == ["project", "requests"]
     assert line == [f"'{hostile}", "1", "2", "3", "4000000", "4.00 USD"]
+    assert "\r\nplain-name,1," in chargeback(
+        [CostRow(("plain-name",), 1, 2, 3, 4)], ["project"], "USD", {}
+    )
