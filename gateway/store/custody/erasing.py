@@ -23,6 +23,7 @@ from gateway.audit.segments import cause_of
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.secrets.envelope import MasterKey
+from gateway.store.custody.erasure_attempts import Attempt, DatedKey, keys_of, most_of
 from gateway.store.custody.erasure_cases import (
     ErasureCase,
     ErasureCases,
@@ -110,7 +111,7 @@ class Erasures:
         """
         with _reading():
             keys = await content_keys(self._settings, self._database, organisation, subject)
-            found = await self._rows(organisation, keys)
+            found = await self._rows(organisation, _dated(keys))
             kept = (await self._kept.find(organisation, subject)).numbers
         holds = [
             hold.id
@@ -165,25 +166,31 @@ class Erasures:
         await self._custody.require_no_hold(case.organisation, case.subject or None)
         claimed_us, done = await self.cases.claim(case), None
         try:
-            done = await self._destroyed(actor, case, said)
+            done = await self._destroyed(actor, case, said, claimed_us)
         finally:
             if done is None:
                 await self.cases.release(case, claimed_us)
         return await self.cases.close(case, claimed_us, closed_by=actor, comment=said, **done)
 
-    async def _destroyed(self, actor: str, case: ErasureCase, comment: str) -> dict[str, object]:
-        """How many keys are gone, and the certificate of it."""
+    async def _destroyed(
+        self, actor: str, case: ErasureCase, comment: str, claimed_us: int
+    ) -> dict[str, object]:
+        """How many keys are gone, also by attempts that crashed, and the certificate of it."""
         subject = case.subject or None
         with _reading():
             keys = await content_keys(self._settings, self._database, case.organisation, subject)
             kept = await self._kept.find(case.organisation, subject, bytes_max=None)
             require_settled(kept.numbers)
-            found = await self._rows(case.organisation, keys)
+            here = Attempt(actor, claimed_us, _dated(keys), kept.numbers)
+            attempts = [*await self.cases.attempts.of(case.id), here]
+            all_keys = keys_of(attempts)
+            found = await self._rows(case.organisation, all_keys)
             damaged = await damaged_key_lines(self._settings, self._wrapper)
         detail = {"case": case.id, "ticket": case.ticket, "subject": case.subject}
         detail |= {"asked_by": case.asked_by, "comment": comment}
         detail |= {"keys": str(len(keys))} | in_numbers(kept.numbers)
         await self._custody.record(actor, "content.erased", case.organisation, **detail)
+        await self.cases.attempts.note(case.id, here)
         now_us = self._clock.utc_us()
         await self._kept.destroy(kept, case.organisation, case.id)
         await destroy(self._settings, self._database, keys, now_us)
@@ -199,18 +206,19 @@ class Erasures:
             "asked_us": case.asked_us,
             "erased_by": actor,
             "erased_us": now_us,
-            "keys_destroyed": [key.key for key in keys],
+            "keys_destroyed": [key.key for key in all_keys],
+            "attempts": [_told(each) for each in attempts],
             "records_looked_at": found.looked_at,
             "records_unreadable": found.unreadable,
             "all_looked_at": found.is_whole,
             "key_lines_damaged": damaged,
-            "kept": kept.numbers,
+            "kept": most_of(attempts),
             "kept_left": left.numbers.things,
             **await self._checked(case.organisation, found.rows),
         }
-        return {"keys": len(keys), "certificate": msgspec.json.encode(said).decode()}
+        return {"keys": len(all_keys), "certificate": msgspec.json.encode(said).decode()}
 
-    async def _rows(self, organisation: str, keys: Sequence[WrappedKey]) -> _Found:
+    async def _rows(self, organisation: str, keys: Sequence[DatedKey]) -> _Found:
         """The records whose content these keys seal, by the days that the keys are of."""
         if not keys:
             return _Found([], 0)
@@ -285,6 +293,16 @@ class Erasures:
             "checkpoint": covering.note,
             "keys": keys,
         }
+
+
+def _dated(keys: Sequence[WrappedKey]) -> tuple[DatedKey, ...]:
+    return tuple(DatedKey(key.key, key.day) for key in keys)
+
+
+def _told(attempt: Attempt) -> dict[str, object]:
+    """As the certificate has it: what there was for it to destroy."""
+    said: dict[str, object] = {"by": attempt.by, "begun_us": attempt.begun_us}
+    return said | {"keys_found": [key.key for key in attempt.keys], "kept_found": attempt.kept}
 
 
 @contextmanager

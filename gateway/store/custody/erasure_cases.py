@@ -15,6 +15,7 @@ from sqlalchemy import insert, select, update
 from gateway.clock import Clock
 from gateway.rollout.versions import same_person
 from gateway.store.batching.vendor_copies import VendorCopies, VendorCopy
+from gateway.store.custody.erasure_attempts import ErasureAttempts
 from gateway.store.custody.keeping import DAY_US
 from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.engine import Database
@@ -108,6 +109,7 @@ class ErasureCases:
         self._database = database
         self._custody = custody
         self._copies = VendorCopies(database, clock)
+        self.attempts = ErasureAttempts(database)
         self._clock = clock
 
     async def open(
@@ -202,8 +204,14 @@ class ErasureCases:
         await self.change(case, asked_by="", asked_us=0)
 
     async def withdraw(self, actor: str, case: ErasureCase) -> None:
-        """Close a case without erasing anything. Raises CustodyRefused when it is not open."""
+        """Close a case without erasing anything.
+
+        Raises:
+            CustodyRefused: it is not open, or an attempt destroyed some of it.
+        """
         require_open(case)
+        if await self.attempts.of(case.id):
+            raise CustodyRefused("an erasure that was begun is carried out to its end")
         await self._custody.record(actor, "erasure.withdrawn", case.organisation, case=case.id)
         closed = {"closed_by": actor, "closed_us": self._clock.utc_us()}
         await self.change(case, state="withdrawn", asked_by="", asked_us=0, **closed)

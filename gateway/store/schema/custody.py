@@ -81,6 +81,15 @@ erasure_cases = Table(
 `asked_by` is who wants it carried out now, until somebody else decides; `claimed_us` since when it
 is being carried out; `comment` what was said with the last verdict."""
 
+erasure_attempts = Table(
+    "erasure_attempts",
+    metadata,
+    Column("case_id", String(12), primary_key=True),
+    Column("begun_us", BigInteger, primary_key=True, autoincrement=False),
+    Column("found", Text, nullable=False),
+)
+"""`found` is JSON: who, and which keys and what else there was right before it was destroyed."""
+
 evidence_packs = Table(
     "evidence_packs",
     metadata,

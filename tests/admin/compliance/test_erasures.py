@@ -1,14 +1,24 @@
 """Erasure as a case: found by digest, stopped by holds, certified by proofs that still hold."""
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from sqlalchemy import insert
 
 from gateway.audit import offline
+from gateway.cli.custody import opened_custody
+from gateway.credentials import master_key
 from gateway.store.batching.vendor_copies import VendorCopies
+from gateway.store.custody.erasing import Erasures
+from gateway.store.custody.erasure_cases import CLAIM_US, ErasureCases
+from gateway.store.custody.keeping import content_keys, destroy
+from gateway.store.custody.orders import CustodyRefused
+from gateway.store.evidence.integration import Integration
 from gateway.store.schema.parcels import parcels
 from tests.admin.compliance.archive import SAID, converse, deeds, log_keys, person, subject
 from tests.admin.listener import Browser, Listener
@@ -246,6 +256,60 @@ async def test_a_record_that_cannot_be_read_leaves_a_certificate_that_is_not_of_
     assert numbers == {"records": 1, "records_unreadable": 1, "all_looked_at": False}
     assert "Of 1 record of these days nobody can tell" in page
     assert "1 or more" in page
+
+
+class Killed(BaseException):
+    """As a process that is killed: nothing is cleaned up behind it."""
+
+
+@pytest.mark.parametrize("is_half", [False, True])
+async def test_an_erasure_that_was_killed_is_carried_on_and_certifies_all_its_keys(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch, is_half: bool
+) -> None:
+    await converse(listener, ["ann"])
+    await converse(listener, ["ann"], days_ago=1)
+
+    async def killed(settings: Any, database: Any, keys: Any, now_us: int) -> None:
+        await destroy(settings, database, keys[:1] if is_half else keys, now_us)
+        raise Killed
+
+    async def nothing(*_: object) -> None:
+        """A killed process releases nothing."""
+
+    async with office(listener) as erasures, person(listener, "cora") as cora:
+        one = await opened(cora)
+        assert await asked(cora, one) == 303
+        case = await erasures.cases.found(one.rpartition("/")[2])
+        before = await content_keys(
+            listener.settings, erasures._database, "acme", subject(listener, "ann")
+        )
+        with monkeypatch.context() as patched:
+            patched.setattr("gateway.store.custody.erasing.destroy", killed)
+            patched.setattr(ErasureCases, "release", nothing)
+            with pytest.raises(Killed):
+                await erasures.approve("dan", case, "as the ticket says")
+        listener.clock.advance(CLAIM_US / 1e6)
+        with pytest.raises(CustodyRefused, match="carried out to its end"):
+            await erasures.cases.withdraw("cora", await erasures.cases.found(case.id))
+        done = await erasures.approve("anton", await erasures.cases.found(case.id), "again")
+        _, page = await cora.send("GET", one)
+        said = msgspec.json.decode(await certificate(cora, one))
+    assert (len(before), done.keys) == (2, 2)
+    assert set(said["keys_destroyed"]) == {key.key for key in before}
+    assert (said["records"], said["contents_unreadable"]) == (2, 2)
+    assert [each["by"] for each in said["attempts"]] == ["dan", "anton"]
+    found = [len(each["keys_found"]) for each in said["attempts"]]
+    assert found == [2, 1 if is_half else 0]
+    assert f"2 times; {found[1]} of the keys were left for the last" in page
+
+
+@asynccontextmanager
+async def office(listener: Listener) -> AsyncIterator[Erasures]:
+    """Where erasures are carried out, by the clock of the listener."""
+    settings, master = listener.settings, master_key(listener.settings)
+    async with opened_custody(settings) as (custody, database):
+        parts = Integration(settings, database, listener.clock, master)
+        yield Erasures(settings, database, custody, parts, master, listener.clock)
 
 
 async def test_a_certificate_says_that_damaged_lines_of_key_files_were_not_erased(

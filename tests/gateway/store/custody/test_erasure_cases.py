@@ -7,7 +7,9 @@ import pytest
 
 from gateway.audit.memory import MemoryAuditLog
 from gateway.clock import StoppedClock
+from gateway.store.custody.erasure_attempts import Attempt, DatedKey, keys_of, most_of
 from gateway.store.custody.erasure_cases import CLAIM_US, ErasureCase, ErasureCases
+from gateway.store.custody.kept_holdings import Holdings
 from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.engine import open_database
 
@@ -110,3 +112,21 @@ async def test_what_is_being_carried_out_is_nobody_elses_until_it_failed_or_cras
     assert (closed.state, closed.closed_by, closed.claimed_us) == ("done", "dan", 0)
     with pytest.raises(CustodyRefused):
         await desk.cases.claim(case)
+
+
+async def test_who_was_taken_for_crashed_notes_nothing_and_so_destroys_nothing(desk: Desk) -> None:
+    case, key = await desk.asked(), DatedKey("k1", 7)
+    first_us = await desk.cases.claim(case)
+    first = Attempt("dan", first_us, (key,), Holdings(lines=2))
+    await desk.cases.attempts.note(case.id, first)
+    desk.clock.advance(CLAIM_US / 1e6)
+    second_us = await desk.cases.claim(case)
+    late = Attempt("dan", first_us, (DatedKey("k2", 7),), Holdings())
+    with pytest.raises(CustodyRefused, match="somebody else carries it out by now"):
+        await desk.cases.attempts.note(case.id, late)
+    second = Attempt("eve", second_us, (key, DatedKey("k3", 8)), Holdings(lines=1))
+    await desk.cases.attempts.note(case.id, second)
+    assert (noted := await desk.cases.attempts.of(case.id)) == [first, second]
+    assert [each.key for each in keys_of(noted)] == ["k1", "k3"]
+    assert most_of(noted).lines == 2
+    assert await desk.cases.attempts.of("another") == []

@@ -1,0 +1,73 @@
+"""What each attempt at an erasure found, noted before it destroys: a crash must not forget it.
+
+What is destroyed cannot be counted afterwards. So whoever carries a case out to its end certifies
+what all attempts found together, and of each what was left for it.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import insert, select, update
+
+from gateway.store.custody.kept_holdings import Holdings
+from gateway.store.custody.orders import CustodyRefused
+from gateway.store.engine import Database
+from gateway.store.schema.custody import erasure_attempts, erasure_cases
+
+
+class DatedKey(Struct, frozen=True):
+    """A content key by its name, and the day that it is of."""
+
+    key: str
+    day: int
+
+
+class Attempt(Struct, frozen=True):
+    """One; the first found everything, each later one what was left."""
+
+    by: str
+    begun_us: int
+    keys: tuple[DatedKey, ...]
+    kept: Holdings
+
+
+class ErasureAttempts:
+    """Of all cases of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def of(self, case_id: str) -> list[Attempt]:
+        """The oldest first."""
+        columns = erasure_attempts.c
+        query = select(columns.found).where(columns.case_id == case_id).order_by(columns.begun_us)
+        async with self._database.reading() as connection:
+            found = (await connection.execute(query)).scalars().all()
+        return [msgspec.json.decode(each, type=Attempt) for each in found]
+
+    async def note(self, case_id: str, attempt: Attempt) -> None:
+        """Before it destroys anything; it began when it claimed the case.
+
+        Raises:
+            CustodyRefused: the case is somebody else's by now.
+        """
+        mine = (erasure_cases.c.id == case_id) & (erasure_cases.c.claimed_us == attempt.begun_us)
+        said = msgspec.json.encode(attempt).decode()
+        values = {"case_id": case_id, "begun_us": attempt.begun_us, "found": said}
+        async with self._database.writing() as connection:
+            # Whoever would take the case over waits for this row.
+            hold = update(erasure_cases).where(mine).values(claimed_us=attempt.begun_us)
+            if not (await connection.execute(hold)).rowcount:
+                raise CustodyRefused("somebody else carries it out by now: nothing was destroyed")
+            await connection.execute(insert(erasure_attempts).values(values))
+
+
+def keys_of(attempts: Sequence[Attempt]) -> list[DatedKey]:
+    """All that they found together, each once."""
+    return list({key.key: key for attempt in attempts for key in attempt.keys}.values())
+
+
+def most_of(attempts: Sequence[Attempt]) -> Holdings:
+    """What was kept when the most of it was: what one destroyed the next does not find."""
+    return max((attempt.kept for attempt in attempts), key=lambda kept: kept.things)
