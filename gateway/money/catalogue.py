@@ -213,11 +213,16 @@ def refine_target(
 def worst_cost(
     price: Price, input_tokens: int, output_tokens_cap: int, *, writes_for_1h: bool = False
 ) -> int:
-    """Micro-dollars that an answer costs at most: all input new to the cache, all output used.
+    """Micro-dollars that an answer costs at most: all input the dearest way, all output used.
 
+    That is to be new to the cache, unless somebody's prices say that reading it costs more.
     With `writes_for_1h` it also covers callers who ask for the long-lived cache, the dearest way.
     """
-    dearest = max(price.input_microusd_per_mtok, price.cache_write_microusd_per_mtok)
+    dearest = max(
+        price.input_microusd_per_mtok,
+        price.cache_write_microusd_per_mtok,
+        price.cache_read_microusd_per_mtok,
+    )
     if writes_for_1h:
         dearest = max(dearest, price.cache_write_1h_microusd_per_mtok)
     total = input_tokens * dearest + output_tokens_cap * price.output_microusd_per_mtok

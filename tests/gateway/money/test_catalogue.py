@@ -17,6 +17,7 @@ from gateway.money.catalogue import (
     cost,
     load_catalogue,
     refine_target,
+    saved_by_cache,
     shipped_catalogue,
     worst_cost,
 )
@@ -136,10 +137,9 @@ def test_the_worst_cost_covers_every_usage_within_its_bounds(
     input_tokens = usage.input_tokens + more_input
     output_cap = usage.output_tokens + more_output
     dearest = max(price.input_microusd_per_mtok, price.cache_write_microusd_per_mtok)
-    if price.cache_read_microusd_per_mtok <= dearest:
-        assert worst_cost(price, input_tokens, output_cap, writes_for_1h=True) >= cost(price, usage)
-        if usage.cache_write_1h_tokens == 0 or price.cache_write_1h_microusd_per_mtok <= dearest:
-            assert worst_cost(price, input_tokens, output_cap) >= cost(price, usage)
+    assert worst_cost(price, input_tokens, output_cap, writes_for_1h=True) >= cost(price, usage)
+    if usage.cache_write_1h_tokens == 0 or price.cache_write_1h_microusd_per_mtok <= dearest:
+        assert worst_cost(price, input_tokens, output_cap) >= cost(price, usage)
 
 
 def test_the_shipped_catalogue_is_complete_and_dated() -> None:
@@ -213,6 +213,53 @@ def test_a_broken_catalogue_names_the_file_the_key_and_the_reason(
     assert caught.value.source == "my-prices.toml"
     assert caught.value.key.startswith(key)
     assert caught.value.reason
+
+
+BEYOND = 10**12 + 1
+TAKEN = 'parameters_source = "somewhere"\nparameters_as_of = "2026-11-22"\nvendor = "v"\n'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "reason"),
+    [
+        ("microusd_per_mtok = 1\n", f"microusd_per_mtok = {BEYOND}\n", "input", "too large"),
+        ("output_tokens_max = 10", f"output_tokens_max = {BEYOND}", "output_tokens", "too large"),
+        ("window_tokens = 100", "window_tokens = 0", "context_window_tokens", "is zero"),
+        ('vendor = "v"\n', TAKEN + 'parameters = { speed = "yes" }\n', "parameters", "'speed'"),
+    ],
+)
+def test_a_number_or_a_parameter_that_cannot_be_meant_is_named(
+    old: str, new: str, key: str, reason: str
+) -> None:
+    with pytest.raises(ConfigurationInvalid) as caught:
+        load_catalogue(GOOD.replace(old, new), "my-prices.toml")
+
+    assert caught.value.key.startswith(f"models.m.{key}")
+    assert reason in caught.value.reason
+
+
+def test_the_largest_number_that_is_believed_and_what_is_taken_are_kept() -> None:
+    text = GOOD.replace("microusd_per_mtok = 1\n", f"microusd_per_mtok = {BEYOND - 1}\n")
+    known = TAKEN + 'parameters = { n = "yes" }\n'
+    entry = load_catalogue(text.replace('vendor = "v"\n', known), "my-prices.toml").models["m"]
+
+    assert entry.price.input_microusd_per_mtok == 10**12
+    assert entry.parameters == {"n": "yes"}
+
+
+@pytest.mark.parametrize("text", ["a = " + "9" * 5000, "a = " + "[" * 100_000])
+def test_a_catalogue_without_bounds_is_refused_like_any_other_that_is_none(text: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match="not valid TOML"):
+        load_catalogue(text, "my-prices.toml")
+
+
+def test_what_a_cache_saves_is_what_the_same_tokens_would_have_cost_without_it() -> None:
+    read = Usage(input_tokens=1_000_000, output_tokens=7, cache_read_tokens=1_000_000)
+    kept = Usage(input_tokens=1_000_000, cache_write_1h_tokens=1_000_000)
+
+    assert saved_by_cache(SONNET, read) == 2_000_000 - 100_000
+    assert saved_by_cache(SONNET, kept) == 2_000_000 - 4_000_000
+    assert saved_by_cache(SONNET, Usage(input_tokens=1_000_000, output_tokens=7)) == 0
 
 
 PLACES = {
