@@ -98,19 +98,28 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 async def test_every_account_of_an_organisation_follows_its_zone(database: Database) -> None:
     clock = StoppedClock(us("2027-01-15T20:00:00", "UTC"))  # 01:30 of the next day in India
     peppers = Peppers({1: b"p" * 32})
-    key = await KeyStore(database, peppers, clock).issue(
-        NewKey(Place("acme", "research", "bot"), "k", "a test")
-    )
+    keys = KeyStore(database, peppers, clock)
+    others = [
+        await keys.issue(NewKey(Place(name, "r", "b"), "k", "a test")) for name in ("aaa", "zzz")
+    ]
+    key = await keys.issue(NewKey(Place("acme", "research", "bot"), "k", "a test"))
     table = LeaseTable(database, clock)
     own = ("org:acme", "ws:acme/research", "proj:acme/research/bot", f"key:{key.key_id}")
     await table.set_limit(Limit(own[0], 100, "day"))
-    await table.set_limit(Limit("org:acme2", 100, "day"))
+    strangers = ("org:acme2", *(f"key:{each.key_id}" for each in others))
+    for account in strangers:
+        await table.set_limit(Limit(account, 100, "day"))
     await table.set_time_zone("acme", "Asia/Kolkata")
     for account in (*own[1:], "user:acme/*"):
         await table.set_limit(Limit(account, 100, "day"))
 
     zones = {row.limit.account: row.limit.time_zone for row in await table.budgets(None)}
-    assert zones == dict.fromkeys((*own, "user:acme/*"), "Asia/Kolkata") | {"org:acme2": "UTC"}
+    ours = dict.fromkeys((*own, "user:acme/*"), "Asia/Kolkata")
+    assert zones == ours | dict.fromkeys(strangers, "UTC")
+    before = await table.budgets(None)
+    clock.advance(60.0)
+    await table.set_time_zone("acme", "Asia/Kolkata")
+    assert await table.budgets(None) == before, "the same zone again is no change of it"
     with pytest.raises(RequestInvalid):
         await table.set_time_zone("nobody", "Asia/Kolkata")
 

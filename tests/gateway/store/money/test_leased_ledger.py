@@ -7,12 +7,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gateway.clock import StoppedClock, SystemClock
-from gateway.errors import BudgetExhausted, NotReady
+from gateway.errors import BudgetExhausted, NotReady, RequestInvalid
 from gateway.money.budgets import BudgetKey, Limit, WindowKind
 from gateway.store.engine import Database, open_database
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import Claim, Grant, LeaseHolder
+from gateway.store.revisions import current
+from gateway.store.schema.tables import organisations
 
 
 pytestmark = pytest.mark.anyio
@@ -87,6 +89,12 @@ async def state_of(table: LeaseTable, window: WindowKind = "total") -> tuple[int
     key = BudgetKey(ORG[0], window)
     budget = next(budget for budget in await table.budgets() if budget.limit.key == key)
     return budget.spent_microusd, budget.leased_microusd, budget.left_microusd
+
+
+async def add_organisation(database: Database) -> None:
+    async with database.writing() as connection:
+        row = {"name": "acme", "title": "", "created_us": 0, "time_zone": "UTC"}
+        await connection.execute(organisations.insert(), row)
 
 
 async def becomes(ledger: LeasedLedger, *, reporting: bool) -> None:
@@ -216,6 +224,81 @@ async def test_a_worker_that_is_gone_is_written_off_by_another_after_its_lease(
     await spend(other, 50)
     await other.close()
     assert await state_of(table) == (1000, 0, 0)
+
+
+async def test_a_worker_whose_clock_is_behind_is_not_written_off_at_once(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    await table.set_limit(Limit("org:acme", 1000))
+    behind, other = ledger_on(table, clock, "behind"), ledger_on(table, clock, "other")
+    await behind.refresh()
+    await other.refresh()
+    held = await behind.reserve(PATH, 900)
+    clock.advance(89.0)
+    await spend(other, 50)
+    await other.close()
+    assert await state_of(table) == (50, 900, 50)
+    behind.settle(held, 10)
+    await behind.close()
+
+    assert await state_of(table) == (60, 0, 940)
+
+
+async def test_what_a_worker_that_is_gone_held_of_each_account_is_written_off_in_its_turn(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    """Whoever claims on one account settles the leases of that one, and leaves the others be."""
+    for account in (ORG[0], PATH[3]):
+        await table.set_limit(Limit(account, 1000))
+    gone, other = ledger_on(table, clock, "gone"), ledger_on(table, clock, "other")
+    await gone.refresh()
+    await other.refresh()
+    await gone.reserve(PATH, 900)
+    clock.advance(91.0)
+    for account in (ORG[0], PATH[3]):
+        other.settle(await other.reserve((account,), 100), 100)
+        with pytest.raises(BudgetExhausted):
+            await other.reserve((account,), 1)
+    await other.close()
+
+    sums = {
+        row.limit.account: (row.spent_microusd, row.leased_microusd)
+        for row in await table.budgets()
+    }
+    assert sums == dict.fromkeys((ORG[0], PATH[3]), (1000, 0))
+
+
+async def test_a_limit_below_nothing_and_a_zone_that_is_none_are_refused_and_change_nothing(
+    table: LossyTable, database: Database
+) -> None:
+    await add_organisation(database)
+    await table.set_limit(Limit(ORG[0], 0))
+    before = await current(database)
+    with pytest.raises(RequestInvalid) as caught:
+        await table.set_limit(Limit(ORG[0], -1))
+    with pytest.raises(RequestInvalid):
+        await table.set_time_zone("acme", "Nowhere/At-All")
+
+    assert caught.value.parameter == "limit_microusd"
+    assert await state_of(table) == (0, 0, 0)
+    assert await current(database) == before
+
+
+async def test_every_worker_is_told_when_a_limit_is_set_or_removed_or_its_zone_changes(
+    table: LossyTable, database: Database
+) -> None:
+    await add_organisation(database)
+    seen = [await current(database)]
+    for change in (
+        table.set_limit(Limit(ORG[0], 100, "day")),
+        table.set_limit(Limit(ORG[0], 200, "day")),
+        table.set_time_zone("acme", "Asia/Kolkata"),
+        table.remove_limit(ORG[0], "day"),
+    ):
+        await change
+        seen.append(await current(database))
+
+    assert sorted(set(seen)) == seen
 
 
 async def test_a_worker_that_slept_past_its_lease_asks_before_it_reserves_again(
