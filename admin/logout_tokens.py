@@ -46,13 +46,16 @@ class ProviderKeys:
         self._known: jwt.PyJWKSet | None = None
         self._turn = asyncio.Lock()
 
-    async def named(self, key_id: str | None) -> jwt.PyJWK | None:
-        """The key of this name; None where the provider has none, or does not answer."""
-        found = self._found(key_id)
+    async def named(self, key_id: object, algorithm: object) -> jwt.PyJWK | None:
+        """The key of this name, for this algorithm.
+
+        None where the provider has none, or does not answer.
+        """
+        found = self._found(key_id, algorithm)
         if found is not None:
             return found  # Nobody waits behind a stranger's token.
         async with self._turn:
-            found = self._found(key_id)
+            found = self._found(key_id, algorithm)
             now_s = self._clock.monotonic_s()
             if found is not None or now_s - self._asked_s <= KEYS_EVERY_S:
                 return found
@@ -62,11 +65,11 @@ class ProviderKeys:
                 return None
             finally:
                 self._asked_s = self._clock.monotonic_s()
-            return self._found(key_id)
+            return self._found(key_id, algorithm)
 
-    def _found(self, key_id: str | None) -> jwt.PyJWK | None:
+    def _found(self, key_id: object, algorithm: object) -> jwt.PyJWK | None:
         is_fresh = self._clock.monotonic_s() - self._known_s <= KEYS_FOR_S
-        return key_of(self._known, key_id) if self._known and is_fresh else None
+        return key_of(self._known, key_id, algorithm) if self._known and is_fresh else None
 
 
 class LogoutTokens:
@@ -93,7 +96,7 @@ class LogoutTokens:
             raise LogoutRefused("not signed as it has to be")
         if str(header.get("typ", "jwt")).lower() not in TYPES:
             raise LogoutRefused("a token of another kind")
-        key = await self._keys.named(header.get("kid"))
+        key = await self._keys.named(header.get("kid"), header.get("alg"))
         if key is None:
             raise LogoutRefused("signed with a key that the provider does not name")
         return self._logout(self._claims(token, key))

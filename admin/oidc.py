@@ -35,6 +35,7 @@ from gateway.store.identity.provided_sessions import Vouching
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
 """`none` and the symmetric ones, whose key would be no secret, are not among them."""
+_OF_RSA = tuple(each for each in ALGORITHMS if each.startswith(("RS", "PS")))
 BEGUN_MAX = 1000
 BEGUN_FOR_S = 600.0
 ANSWER_BYTES_MAX = 256 * 1024
@@ -216,7 +217,7 @@ class OpenIdClient:
         keys = _key_set(await self._ask("GET", provider["jwks_uri"]))
         try:
             header = jwt.get_unverified_header(token)
-            key = key_of(keys, header.get("kid"))
+            key = key_of(keys, header.get("kid"), header.get("alg"))
             if key is None:
                 raise Unauthenticated(_FAILED)
             claims: dict[str, Any] = jwt.decode(
@@ -316,15 +317,35 @@ async def _whole(answer: aiohttp.ClientResponse) -> bytes:
 
 
 def _key_set(found: dict[str, Any]) -> jwt.PyJWKSet:
+    published = found.get("keys")
+    keys = published if isinstance(published, list) else []
     try:
-        return jwt.PyJWKSet.from_dict(found)
+        return jwt.PyJWKSet([each for key in keys for each in _by_algorithm(key)])
     except (jwt.PyJWTError, ValueError, TypeError):
         raise Unauthenticated(_FAILED) from None
 
 
-def key_of(keys: jwt.PyJWKSet, key_id: str | None) -> jwt.PyJWK | None:
-    """The key that a token names; the only one when it names none; else None."""
-    found = [key for key in keys.keys if key_id is None or key.key_id == key_id]
+def _by_algorithm(key: object) -> list[Any]:
+    """A published key once for each algorithm that it may be used with.
+
+    A provider need not say which (RFC 7517, 4.4). A curve leaves only one, a key of RSA several:
+    the library would take it for one of RS256.
+    """
+    if not isinstance(key, dict) or key.get("kty") != "RSA" or key.get("alg"):
+        return [key]
+    return [{**key, "alg": each} for each in _OF_RSA]
+
+
+def key_of(keys: jwt.PyJWKSet, key_id: object, algorithm: object) -> jwt.PyJWK | None:
+    """The key that a token names, for its algorithm; the only one when it names none; else None.
+
+    A key of another type, one published for another algorithm, and a secret are none of these.
+    """
+    found = [
+        key
+        for key in keys.keys
+        if key_id in (None, key.key_id) and key.algorithm_name == algorithm in ALGORITHMS
+    ]
     return found[0] if len(found) == 1 else None
 
 

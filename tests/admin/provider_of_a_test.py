@@ -23,6 +23,8 @@ class Liar:
         self.key = rsa.generate_private_key(65537, 2048)
         self.other_key = rsa.generate_private_key(65537, 2048)
         self.key_id = "1"
+        self.published: list[dict[str, Any]] | None = None
+        """Its keys, where they are not the usual one."""
         self.forge: Callable[[dict[str, Any]], str] = self.honest
         self.verifier = self.challenge = self.nonce = ""
         self.more: dict[str, object] = {}
@@ -67,7 +69,7 @@ class Liar:
                 "jwks_uri": f"{self.issuer}/keys",
             } | self.more
         if path == "/keys":
-            return {"keys": [self.public_key()]}
+            return {"keys": [self.public_key()] if self.published is None else self.published}
         self.verifier = form["code_verifier"][0]
         return {"id_token": self.forge(self.claims())}
 
