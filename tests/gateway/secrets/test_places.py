@@ -316,6 +316,36 @@ async def test_a_login_is_renewed_before_it_ends_and_made_anew_when_it_cannot_be
     assert vault.asked.count("POST /v1/auth/approle/login") == 3
 
 
+@pytest.mark.parametrize(("lease_s", "logins"), [(0, 1), (60, 2)])
+async def test_a_login_that_cannot_be_renewed_is_used_to_its_end(
+    vault: VaultStub, lease_s: int, logins: int
+) -> None:
+    """One without a lease has no end."""
+    vault.lease_s, vault.is_renewable = lease_s, False
+    clock = Clocked(vault)
+    place = VaultPlace(session(vault, clock), "openai")
+    for _ in range(3):
+        await place.read()
+        clock.advance(29.0)
+    await place.read()
+
+    assert vault.asked.count("POST /v1/auth/approle/login") == logins
+    assert "POST /v1/auth/token/renew-self" not in vault.asked
+
+
+async def test_a_token_reads_in_its_namespace_and_an_empty_field_is_no_secret(
+    vault: VaultStub,
+) -> None:
+    vault.tokens[vault.secret_id] = 1000.0
+    vault.kv["empty"] = {"value": ""}
+    opened = session(vault, Clocked(vault), auth="token", namespace="team-a")
+
+    assert (await VaultPlace(opened, "openai").read()).reveal() == "sk-from-vault"
+    assert vault.namespaces == {"team-a"}
+    with pytest.raises(SecretUnavailableError, match="no such field"):
+        await VaultPlace(opened, "empty").read()
+
+
 async def test_a_login_that_was_revoked_is_made_anew_at_once(vault: VaultStub) -> None:
     place = VaultPlace(session(vault, Clocked(vault)), "openai")
     await place.read()

@@ -28,6 +28,9 @@ class VaultStub:
         self.kv: dict[str, dict[str, str]] = {}
         self.now_s = 0.0
         self.lease_s = 60
+        """0 for a login without end."""
+        self.is_renewable = True
+        self.namespaces: set[str | None] = set()
         self.tokens: dict[str, float] = {}
         self.asked: list[str] = []
         self.is_sealed = False
@@ -66,7 +69,7 @@ class VaultStub:
             if self.renewals_left <= 0:
                 return 400, {"errors": ["lease is not renewable"]}
             self.renewals_left -= 1
-            self.tokens[token] = self.now_s + self.lease_s
+            self.tokens[token] = self.now_s + (self.lease_s or float("inf"))
             return 200, {"auth": self._auth(token)}
         if path.startswith("/v1/transit/"):
             return self._transit(path.removeprefix("/v1/transit/"), body)
@@ -100,11 +103,15 @@ class VaultStub:
         if not good:
             return 400, {"errors": ["invalid role or secret ID"]}
         token = f"hvs.{secrets.token_hex(8)}"
-        self.tokens[token] = self.now_s + self.lease_s
+        self.tokens[token] = self.now_s + (self.lease_s or float("inf"))
         return 200, {"auth": self._auth(token)}
 
     def _auth(self, token: str) -> dict[str, Any]:
-        return {"client_token": token, "lease_duration": self.lease_s, "renewable": True}
+        return {
+            "client_token": token,
+            "lease_duration": self.lease_s,
+            "renewable": self.is_renewable,
+        }
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         stub = self
@@ -115,6 +122,7 @@ class VaultStub:
                 body = json.loads(self.rfile.read(length) or b"{}")
                 path = self.path.partition("?")[0]
                 token = self.headers.get("x-vault-token") or ""
+                stub.namespaces.add(self.headers.get("x-vault-namespace"))
                 if stub.instead is None:
                     status, answer = stub.answer(self.command, path, token, body)
                     raw = json.dumps(answer).encode()
