@@ -44,6 +44,8 @@ STREAMS: list[tuple[DialectName, bytes]] = [
     ("anthropic_messages", MESSAGE_TOOL_STREAM),
 ]
 DIALECTS = {"openai_chat": OPENAI, "anthropic_messages": ANTHROPIC}
+NEVER_BEGUN = b'{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}'
+"""Arguments without a call."""
 WITH_USAGE = chat(stream=True, stream_options={"include_usage": True})
 WITHOUT_USAGE = chat(stream=True)
 MESSAGES = messages(stream=True)
@@ -337,7 +339,7 @@ def test_pings_are_harmless_at_any_time(source: DialectName, request_: Any) -> N
     [
         *(("openai_chat", data) for data in (b"{}", b"[]", b"{", b"hello", b"\xff")),
         ("openai_chat", b'{"choices":[{"delta":{"content":7}}]}'),
-        ("openai_chat", b'{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}'),
+        ("openai_chat", NEVER_BEGUN),
         ("openai_chat", b'{"choices":[],"usage":{"prompt_tokens":-5}}'),
         *(("anthropic_messages", data) for data in (b"{}", b"[]", b"{", b"[DONE]", b"\xff")),
         ("anthropic_messages", b'{"type":"message_start"}'),

@@ -10,6 +10,7 @@ from gateway.errors import RequestInvalid
 from gateway.oversight.access import (
     EVERYWHERE,
     NAMES_OF_PARTS,
+    PROVIDER,
     ROLE_PERMISSIONS,
     ROLES,
     STEP_UP,
@@ -104,7 +105,7 @@ def test_nobody_is_called_as_a_part_of_the_gateway_that_leaves_records() -> None
     found = {one or other for each in sources for one, other in PART.findall(each.read_text())}
 
     assert len(found) > 5
-    assert {*found, TOKENS_NAME} == NAMES_OF_PARTS
+    assert {*found, TOKENS_NAME, PROVIDER} == NAMES_OF_PARTS
 
 
 READ_BY_ALL = ["budgets", "costs", "keys", "overview", "policies", "system", "traffic"]
