@@ -131,12 +131,20 @@ class DataKeys:
             return
         self._looked_s = now_s
         day = self._clock.utc_us() // _DAY_US
-        found = self._disk.state(self._path)
-        known = self._file
-        was_rewritten = known is not None and (found is None or found[:2] != known[:2])
-        if day != self._day or was_rewritten:
+        if day != self._day:
             self._ciphers.clear()
-        self._day, self._file = day, found
+        self._day = day
+        self._look_at_the_file()
+
+    def _look_at_the_file(self) -> None:
+        """Let go of all keys where somebody else has changed it: some may be gone.
+
+        Its length tells too: after two erasures a file may have the number of the one before.
+        """
+        found = self._disk.state(self._path)
+        if found != self._file:
+            self._ciphers.clear()
+        self._file = found
 
     def _create(self, organisation: str, subject: str) -> tuple[str, AESGCM]:
         key = secrets.token_bytes(_KEY_BYTES)
@@ -153,10 +161,11 @@ class DataKeys:
         # The first line break ends a line that a crash may have cut off; an empty line is nothing.
         lock = self._disk.lock(self._path.with_name(LOCK_NAME), wait=True)
         try:
+            self._look_at_the_file()
             self._disk.append_durably(self._path, b"\n" + msgspec.json.encode(line) + b"\n")
+            self._file = self._disk.state(self._path)
         finally:
             self._disk.close(lock)
-        self._file = self._file or self._disk.state(self._path)
         return line.key, AESGCM(key)
 
 

@@ -141,6 +141,51 @@ async def test_a_running_writer_takes_a_new_key_after_an_erasure(tmp_path: Path)
     assert line.subject == "ann"
 
 
+async def test_a_writer_sees_two_erasures_between_two_looks_though_they_share_a_file_number(
+    tmp_path: Path,
+) -> None:
+    """The file that the first one removed lends the second its number."""
+    directory, clock = tmp_path / "audit", StoppedClock()
+    path = directory / "w0" / KEYS_NAME
+    async with running(directory, clock=clock) as log:
+        await say(log, 1, "ann", b"before")
+        await say(log, 2, "bob", b"before")
+        clock.advance(1.0)
+        await say(log, 4, "bob", b"seen")
+        before, number = path.with_name("before"), path.stat().st_ino
+        before.hardlink_to(path)
+        erase(directory, tmp_path, "acme", "ann")
+        before.write_bytes(path.read_bytes())
+        before.replace(path)
+        assert path.stat().st_ino == number
+        clock.advance(1.0)
+        await say(log, 5, "ann", b"after")
+    told = await contents(directory)
+    assert (told["req_1"], told["req_4"], told["req_5"]) == (DESTROYED, "seen", "after")
+
+
+async def test_a_writer_that_adds_a_key_right_after_an_erasure_takes_new_keys_for_all(
+    tmp_path: Path,
+) -> None:
+    directory, clock = tmp_path / "audit", StoppedClock()
+    async with running(directory, clock=clock) as log:
+        await say(log, 1, "ann", b"before")
+        erase(directory, tmp_path, "acme", "ann")
+        await say(log, 2, "bob", b"first")
+        await say(log, 4, "ann", b"after")
+    told = await contents(directory)
+    assert told == {"req_1": DESTROYED, "req_2": "first", "req_4": "after"}
+
+
+async def test_a_writer_keeps_its_keys_while_nobody_erases(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    async with running(tmp_path, clock=clock) as log:
+        for number in range(6):
+            await say(log, 3 * number + 1, "ann" if number % 2 else "bob", b"words")
+            clock.advance(1.0)
+    assert len(matching_keys(tmp_path, "acme", None)) == 2
+
+
 async def test_a_damaged_line_of_the_list_stops_no_start_and_hides_no_other(
     tmp_path: Path,
 ) -> None:
