@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -225,3 +226,28 @@ def test_a_damaged_line_of_the_key_file_is_named_and_the_log_is_not_whole(
         assert ended.output.split("\n")[0].endswith(reason)
     path.write_bytes(whole + b'\n{"key":"01')
     assert operator.config("audit", "fsck").status == 0, "cut off by a crash, and never used"
+
+
+@pytest.mark.usefixtures("receipts")
+def test_verify_names_the_lines_of_key_files_that_it_can_tell_without_the_master_key(
+    operator: Operator, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(_worker(operator).parent, copy)
+    path = copy / "w0" / KEYS_NAME
+    whole = path.read_bytes()
+    verify = ("audit", "verify", "--directory", copy)
+    for kept in (whole + b'\n{"key":"01', whole.replace(b'"day":', b'"day":1', 1)):
+        path.write_bytes(kept)
+        ended = operator.types(*verify)
+        assert (ended.status, ended.last_line) == (0, "the chain is whole")
+    path.write_bytes(whole.replace(b'"wrapped":"', b'"wrapped";"', 1))
+
+    ended = operator.types(*verify)
+    assert ended.status == 1
+    assert "BAD: worker w0, line 2 of keys.jsonl" in ended.output
+    assert ended.last_line.startswith("the chain is whole, BUT 1 damaged line(s) of key files")
+    _in_its_head(copy / "w0" / "00000001.log")
+    ended = operator.types(*verify)
+    assert (ended.status, ended.last_line) == (1, "THE CHAIN IS BROKEN")
+    assert "of keys.jsonl" in ended.output
