@@ -7,7 +7,7 @@ from gateway.configuration.reading import read_environment
 from gateway.configuration.sections import SecretReference
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
-from gateway.secrets.envelope import MasterKey, key_bytes, load_master_key
+from gateway.secrets.envelope import KEY_BYTES, MasterKey, key_bytes, load_master_key
 from gateway.secrets.key_services import KeyService, KeyServiceFailed
 from gateway.secrets.secret import Secret
 from gateway.secrets.sources import EnvironmentSecret, FileSecret, SecretSource
@@ -162,6 +162,10 @@ def master_key_bytes(settings: Settings, *, plain_too: bool = False) -> bytes:
         except KeyServiceFailed as error:
             setting = "secrets.key_service"
             raise ConfigurationInvalid(settings.source, setting, str(error)) from error
+        if len(known.reveal()) != KEY_BYTES:
+            # Such as the text of the key's file, wrapped by hand.
+            reason = f"unwraps to something else than a key of {KEY_BYTES} bytes"
+            raise ConfigurationInvalid(settings.source, key, reason)
         _unwrapped[text] = known
     return known.reveal()
 

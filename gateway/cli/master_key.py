@@ -12,7 +12,7 @@ from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.credentials import key_service, master_key_bytes
 from gateway.oversight.deeds import Deeds
-from gateway.secrets.envelope import MasterKey
+from gateway.secrets.envelope import MasterKey, sync_folder
 from gateway.secrets.key_services import KeyServiceFailed
 from gateway.secrets.secret import Secret
 
@@ -59,6 +59,8 @@ def _replace(path: Path, text: str) -> None:
     with path.open("r+b") as old:
         length = old.seek(0, os.SEEK_END)
         draft.rename(path)
+        # A power loss must not bring back a name whose bytes are zeros: nothing else has the key.
+        sync_folder(path.parent)
         old.seek(0)
         old.write(bytes(length))
         old.flush()

@@ -114,7 +114,7 @@ def create_key_file(path: Path) -> None:
             os.link(draft, path)  # unlike a rename, a link refuses to replace a file
         finally:
             draft.unlink()
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except FileExistsError as error:
         raise ConfigurationInvalid(str(path), "", "exists already; it is not replaced") from error
     except OSError as error:
@@ -131,7 +131,8 @@ def _write_durably(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """Wait until the names in a folder cannot be lost; raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,5 +1,6 @@
 """The master key may lie wrapped by Vault's transit engine or AWS KMS, and opens as before."""
 
+import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from moto.server import ThreadedMotoServer
 
 from gateway import credentials
 from gateway.configuration.reading import load_settings
-from gateway.credentials import master_key
+from gateway.credentials import key_service, master_key
 from gateway.errors import ConfigurationInvalid
 from tests.cli.operator import Operator
 from tests.gateway.secrets.vault_stub import VaultStub
@@ -105,6 +106,26 @@ def test_vault_keeps_what_opens_the_master_key_and_its_rotation_wraps_it_anew(
     assert operator.config("audit", "verify").status == 0
 
 
+def test_the_key_is_overwritten_only_when_the_file_in_its_place_cannot_be_lost(
+    operator: Operator, vault: VaultStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power loss could leave the old name, and zeros behind it."""
+    path = _key_file(operator)
+    before, kept = path.read_text(), path.with_name("old")
+    kept.hardlink_to(path)
+    sync, seen = os.fsync, []
+
+    def noting(descriptor: int) -> None:
+        sync(descriptor)
+        if os.path.samestat(path.parent.stat(), os.fstat(descriptor)):
+            seen.append((path.read_text()[:6], kept.read_text() == before))
+
+    monkeypatch.setattr(os, "fsync", noting)
+    _wrap(operator)
+    assert ("vault:", True) in seen
+    assert set(kept.read_bytes()) == {0}
+
+
 def test_kms_keeps_what_opens_the_master_key(operator: Operator, kms: ThreadedMotoServer) -> None:
     _, wrapped = _wrap(operator)
     assert wrapped.startswith("aws-kms:")
@@ -123,6 +144,19 @@ def test_while_the_service_is_away_a_running_process_goes_on_and_a_new_one_refus
     credentials._unwrapped.clear()
     with pytest.raises(ConfigurationInvalid, match="Vault failed"):
         _key_id(operator)
+
+
+def test_a_key_that_was_wrapped_by_hand_as_text_is_refused_in_words(
+    operator: Operator, vault: VaultStub
+) -> None:
+    service = key_service(load_settings(operator.config_file))
+    assert service is not None
+    text = _key_file(operator).read_text()
+    _key_file(operator).write_text(service.wrap(text.encode()))
+    for _ in range(2):
+        with pytest.raises(ConfigurationInvalid, match="master_key: unwraps to something else"):
+            _key_id(operator)
+    assert operator.config("secrets", "wrap").status == 2
 
 
 def test_a_changed_file_another_key_and_an_unknown_service_are_refused(
