@@ -7,6 +7,7 @@ one and says so, so that they cannot be left out there.
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,32 @@ async def rates(request: pytest.FixtureRequest, server: Server) -> AsyncIterator
     yield shared
     assert shared.is_shared
     await shared.close()
+
+
+@asynccontextmanager
+async def deaf_to_the_first(server: Server) -> AsyncIterator[str]:
+    """The server behind a line that breaks when it first answers a script."""
+    broken: list[bytes] = []
+
+    async def pass_on(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+        while data := await source.read(65_536):
+            to.write(data)
+        to.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        theirs, to_them = await asyncio.open_connection("127.0.0.1", server.port)
+        asking = asyncio.create_task(pass_on(reader, to_them))
+        while data := await theirs.read(65_536):
+            if not broken and data.startswith(b"*"):
+                broken.append(data)
+                break
+            writer.write(data)
+        writer.close()
+        await asking
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as line:
+        yield f"redis://127.0.0.1:{line.sockets[0].getsockname()[1]}/0"
+    assert broken
 
 
 async def settled(rates: Rates) -> None:
@@ -338,6 +365,28 @@ if SERVER:
                     await asyncio.sleep(0.02)
         for worker in (dead, other):
             await worker.close()
+
+    async def test_a_request_whose_admission_was_counted_unheard_holds_no_place_of_others(
+        server: Server,
+    ) -> None:
+        """The connection broke before the answer came: each such place was lost for minutes."""
+        await server.start()
+        async with deaf_to_the_first(server) as url:
+            broken = SharedRates(url, SystemClock(), timeout_s=20.0)
+            other = SharedRates(server.url, SystemClock(), timeout_s=20.0)
+            for worker in (broken, other):
+                worker.publish([RateLimit("org:acme", 10, None, 1)])
+            other.release(await other.admit(PATH, 1), 1)
+            await settled(other)
+
+            await broken.admit(PATH, 1)
+            assert not broken.is_shared, "it was let in by this worker alone"
+            await settled(broken)
+
+            await other.admit(PATH, 1)
+            await refusal(other)
+            for worker in (broken, other):
+                await worker.close()
 
     async def test_without_the_server_each_worker_limits_by_itself_and_then_shares_again(
         server: Server,

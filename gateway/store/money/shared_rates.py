@@ -196,6 +196,8 @@ class SharedRates:
             wait_s, which, kind, *levels = await asyncio.shield(asked)
         except _FAILED:
             self._lose()
+            # Counted or not, nobody holds it: it must not stay open until its lease is over.
+            self._beside(self._returned(permit, 0, 0))
             return self._alone.admit_now(limits, tokens)
         except asyncio.CancelledError:
             self._beside(self._undone(asked, permit))
