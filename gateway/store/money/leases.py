@@ -39,7 +39,13 @@ from gateway.store.money.slices import (
     without,
 )
 from gateway.store.revisions import bump
-from gateway.store.schema.tables import budget_leases, budgets, organisations, virtual_keys
+from gateway.store.schema.tables import (
+    budget_alerts,
+    budget_leases,
+    budgets,
+    organisations,
+    virtual_keys,
+)
 
 
 _EXPIRY_GRACE_US = 30_000_000
@@ -90,7 +96,8 @@ class LeaseTable:
         Its limits in other kinds of windows stay. The time zone is that of the account's
         organisation. A new kind of window starts with nothing spent. A limit below what is spent
         refuses from now on; what workers leased under the old limit they give back when they hear
-        of it. A limit on `user:ORG/*` is that of each end user of the organisation.
+        of it. A limit on `user:ORG/*` is that of each end user of the organisation. Shares that are
+        not used up of the new limit are alerted of again when they are.
 
         Raises:
             RequestInvalid: the limit is negative.
@@ -107,16 +114,18 @@ class LeaseTable:
             users = (await connection.execute(query)).scalars()
             keys = [limit.key, *(BudgetKey(user, limit.window) for user in users)]
             found = await self._locked(connection, is_one_of(keys))
+            now_us = self._clock.utc_us()
+            start_us = window_start_us(limit.window, now_us, zone)
+            begun = Budget(limit, start_us, 0, 0, begun_us=now_us)
             if limit.key not in found:
-                now_us = self._clock.utc_us()
-                start_us = window_start_us(limit.window, now_us, zone)
-                values = budget_row(Budget(limit, start_us, 0, 0, begun_us=now_us))
-                await connection.execute(budgets.insert(), values)
+                await connection.execute(budgets.insert(), budget_row(begun))
             changed = [
                 replace(budget, limit=replace(limit, account=account))
                 for (account, _), budget in found.items()
             ]
             await write_budgets(connection, changed)
+            known = roll(found.get(limit.key, begun), now_us)
+            await _forget_alerts(connection, replace(known, limit=limit))
             await bump(connection)
 
     async def set_time_zone(self, organisation: str, time_zone: str) -> None:
@@ -303,3 +312,13 @@ class LeaseTable:
                 )
             )
         return own
+
+
+async def _forget_alerts(connection: AsyncConnection, budget: Budget) -> None:
+    """Of shares of which a new limit has more than what is spent in this window."""
+    columns, limit = budget_alerts.c, budget.limit
+    if limit.limit_microusd:
+        of_this = (columns.account == limit.account) & (columns.window_kind == limit.window)
+        of_this &= columns.window_start_us == budget.window_start_us
+        unspent = columns.percent > budget.spent_microusd * 100 // limit.limit_microusd
+        await connection.execute(delete(budget_alerts).where(of_this, unspent))

@@ -172,6 +172,9 @@ async def test_a_ledger_that_says_something_else_than_its_outcomes_is_found(
     }
 
 
+ALL = (50, 80, 100)
+
+
 @pytest.mark.anyio
 async def test_an_alert_is_sent_once_by_whoever_claims_it_and_again_when_it_was_not_taken(
     database: Database,
@@ -204,6 +207,43 @@ async def test_an_alert_is_sent_once_by_whoever_claims_it_and_again_when_it_was_
     assert [each.percent for each in again] == [50, 80]
     assert last == [80]
     assert await due() == []
+    await ledger.close()
+
+
+@pytest.mark.anyio
+async def test_a_share_that_a_higher_limit_made_less_is_alerted_of_when_it_is_reached_again(
+    database: Database,
+) -> None:
+    """Who raises a total when it is used up would not hear of it a second time, for ever."""
+    clock = StoppedClock(START_US)
+    table, alerts = LeaseTable(database, clock), AlertTable(database, clock)
+    for account in ("org:acme", "org:globex"):
+        await table.set_limit(Limit(account, 1000))
+    await table.set_limit(Limit("org:acme", 1000, "day"))
+    ledger = LeasedLedger(table, clock, "w1", flush_every_s=3600.0, patience_s=0.0)
+    await ledger.start()
+
+    async def told_after(amount: int, account: str = "org:acme") -> list[tuple[str, str, int]]:
+        ledger.settle(await ledger.reserve((account,), amount), amount)
+        await ledger.flush()
+        due = await alerts.claim(await table.budgets(), (50, 80, 100))
+        for alert in due:
+            await alerts.sent(alert)
+        return [(each.account, each.window, each.percent) for each in due]
+
+    total, day = ("org:acme", "total"), ("org:acme", "day")
+    assert await told_after(1000, "org:globex") == [("org:globex", "total", n) for n in ALL]
+    assert await told_after(1000) == [(*each, n) for each in (day, total) for n in ALL]
+    await table.set_limit(Limit("org:acme", 2000))
+    await table.set_limit(Limit("org:acme", 9000, "day"))
+    await ledger.refresh()
+    seen = [await told_after(amount) for amount in (0, 599, 1, 400)]
+    await table.set_limit(Limit("org:acme", 2000))
+    await table.set_limit(Limit("org:acme", 100))
+    await ledger.refresh()
+
+    assert seen == [[], [], [(*total, 80)], [(*total, 100)]]
+    assert await told_after(0, "org:globex") == []
     await ledger.close()
 
 
