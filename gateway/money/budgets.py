@@ -176,6 +176,7 @@ class ReservationBook:
         self._number = count(1).__next__
         self._open: dict[str, tuple[Iterable[Pot], int, int]] = {}
         self._expired: dict[str, tuple[Iterable[Pot], int, int]] = {}
+        """Since when, in the last place: a clock set far ahead ends and forgets none at once."""
         self._next = FOREVER_US
         """No open reservation ends before this."""
 
@@ -224,15 +225,15 @@ class ReservationBook:
         # All of them are looked at: after the clock was set they are in no order.
         late = [name for name, (_, _, until_us) in self._open.items() if until_us <= now_us]
         for name in late:
-            pots, amount, until_us = self._open.pop(name)
+            pots, amount, _ = self._open.pop(name)
             for pot in pots:
                 pot.reserved -= amount
-            self._expired[name] = (pots, 0, until_us)
+            self._expired[name] = (pots, 0, now_us)
         self._next = min((until_us for _, _, until_us in self._open.values()), default=FOREVER_US)
         forgotten = [
             name
-            for name, (_, _, until_us) in self._expired.items()
-            if until_us + self._lease_us < now_us
+            for name, (_, _, since_us) in self._expired.items()
+            if since_us + self._lease_us < now_us
         ]
         for name in forgotten:
             del self._expired[name]

@@ -174,6 +174,32 @@ async def test_a_reservation_that_nobody_ends_expires_and_its_late_cost_is_still
     assert await is_refused(ledger, 1)
 
 
+@pytest.mark.parametrize("jump_s", [-7200.0, 60.0, 7200.0])
+async def test_a_clock_that_is_set_forgets_no_reservation_of_a_request_on_its_way(
+    make_ledger: MakeLedger, clock: StoppedClock, jump_s: float
+) -> None:
+    ledger = await make_ledger(Limit("org:acme", 100))
+    held = await ledger.reserve(PATH, 60)
+    clock.jump(jump_s)
+    assert not await is_refused(ledger, 0)
+    if isinstance(ledger, LeasedLedger):
+        await ledger.flush()
+    ledger.settle(held, 60)
+    assert await is_refused(ledger, 41)
+    assert not await is_refused(ledger, 40)
+
+
+async def test_the_next_day_all_of_its_limit_is_left_before_anything_is_reserved(
+    make_ledger: MakeLedger, clock: StoppedClock
+) -> None:
+    ledger = await make_ledger(Limit("org:acme", 100, "day"))
+    clock.advance(BEFORE_MIDNIGHT_S)
+    ledger.settle(await ledger.reserve(PATH, 70), 70)
+    assert ledger.left_microusd(PATH) == 30
+    clock.advance(1.0)
+    assert ledger.left_microusd(PATH) == 100
+
+
 async def test_a_day_ends_and_the_next_begins_with_its_whole_limit(
     make_ledger: MakeLedger, clock: StoppedClock
 ) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from gateway.clock import Clock
+from gateway.clock import Clock, UnhurriedClock
 from gateway.errors import NotReady
 from gateway.money.budgets import (
     WINDOWS,
@@ -64,13 +64,12 @@ class LeasedLedger:
         patience_s: float = 0.5,
     ) -> None:
         self._leases = leases
-        self._clock = clock
+        self._clock, self._unhurried = clock, UnhurriedClock(clock)
         self.holder = LeaseHolder(worker, secrets.token_hex(8))
         self._slice_microusd = slice_microusd
         self._flush_every_s = flush_every_s
         self._pause_s = flush_every_s / 8
-        self._patience_s = patience_s
-        self._pauses = round(patience_s / self._pause_s)
+        self._patience_s, self._pauses = patience_s, round(patience_s / self._pause_s)
         self.book = ReservationBook(reservation_lease_s)
         self._slices: dict[BudgetKey, HeldSlice] = {}
         self._templates: dict[BudgetKey, Limit] = {}
@@ -87,8 +86,7 @@ class LeasedLedger:
         self._round: asyncio.Task[None] | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
-        self._is_closing = False
-        self.is_reporting = True
+        self._is_closing, self.is_reporting = False, True
         """False while the database takes no reports; requests then live on what is leased."""
 
     async def start(self) -> None:
@@ -121,7 +119,7 @@ class LeasedLedger:
             for key, budget in budgets.items():
                 known = self._slices.get(key)
                 if known is None:
-                    self._slices[key] = HeldSlice(budget.limit, budget.left_microusd)
+                    self._slices[key] = HeldSlice.of(budget)
                 elif known.limit != budget.limit:
                     known.limit = budget.limit
                     known.left = budget.left_microusd
@@ -164,13 +162,12 @@ class LeasedLedger:
         return settlement(reservation, cost_microusd)
 
     def release(self, reservation: Reservation) -> Settlement:
-        self.book.close(reservation, 0)
-        return settlement(reservation, 0)
+        return self.settle(reservation, 0)
 
     def left_microusd(self, accounts: tuple[str, ...]) -> int | None:
         """See the port; what other workers hold is as last heard."""
-        slices = self._paths.get(accounts) or self._path(accounts)
-        return min([p.left + p.amount - p.spent - p.reserved for p in slices], default=None)
+        now_us, slices = self._clock.utc_us(), self._paths.get(accounts) or self._path(accounts)
+        return min([part.left_at(now_us) for part in slices], default=None)
 
     async def flush(self) -> None:
         """Report what was spent and give back what lies idle.
@@ -179,7 +176,7 @@ class LeasedLedger:
             NotReady: the database does not answer; nothing is lost by that.
         """
         async with self._exchanging:
-            self.book.expire(self._clock.utc_us())
+            self.book.expire(self._unhurried.utc_us())
             claims = []
             for part in self._slices.values():
                 quiet = part.count_quiet()
@@ -324,6 +321,7 @@ class LeasedLedger:
             wanted_microusd=wanted,
             spare_microusd=self._slice_microusd if wanted else 0,
             is_last=is_last,
+            booked_microusd=part.booked,
         )
 
     async def _exchange(self, claims: Sequence[Claim]) -> None:
@@ -339,7 +337,7 @@ class LeasedLedger:
         for claim in claims:
             part, grant = self._slices[claim.key], grants.get(claim.key)
             if grant is None:
-                self._leave_out(claim.key)
+                self._leave_out(claim)
                 continue
             if grant.is_fresh:
                 # Reservations of the old slice end there; the database has done with it.
@@ -349,11 +347,12 @@ class LeasedLedger:
                 part.booked = claim.spent_microusd
             part.hear(grant, until_s)
 
-    def _leave_out(self, key: BudgetKey) -> None:
-        """There is no such budget: it has no limit any more, or there are too many end users."""
+    def _leave_out(self, claim: Claim) -> None:
+        """There is no such budget: no limit any more, too many end users, or its day is over."""
+        key, is_new = claim.key, claim.window_start_us == NO_WINDOW
         del self._slices[key]
         self._paths.clear()
-        if template_of(key.account) and key.account != others_of(key.account):
+        if is_new and template_of(key.account) and key.account != others_of(key.account):
             if len(self._others) >= _PATHS_MAX:
                 self._others.clear()
             self._others.add(key)

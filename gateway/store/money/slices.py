@@ -3,10 +3,20 @@
 Pure functions on one budget and one lease; `gateway.store.money.leases` runs them in transactions.
 """
 
+from typing import Self
+
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.money.budgets import BudgetKey, Limit, Pot, WindowKind, window_end_us, window_start_us
+from gateway.money.budgets import (
+    BudgetKey,
+    Limit,
+    Pot,
+    WindowKind,
+    template_of,
+    window_end_us,
+    window_start_us,
+)
 
 
 _SPARE_PARTS = 8
@@ -36,6 +46,8 @@ class Claim(Struct, frozen=True):
     spare_microusd: int = 0
     """How much more than `wanted` is welcome while there is plenty."""
     is_last: bool = False
+    booked_microusd: int = 0
+    """What it was told is booked: a lease of which less is booked is one it never heard of."""
 
 
 class Grant(Struct, frozen=True):
@@ -157,7 +169,11 @@ def answer(
     budget: Budget, own: Lease | None, claim: Claim, empty: Lease, now_us: int = 0
 ) -> tuple[Budget, Grant, Lease]:
     """Budget, grant and lease after a claim; `own` is the lease of this run and window, if any."""
-    is_same = own is not None and claim.window_start_us == own.window_start_us
+    is_same = (
+        own is not None
+        and claim.window_start_us == own.window_start_us
+        and claim.booked_microusd <= own.spent_microusd
+    )
     if own is not None and not is_same:
         # The grant never reached its holder, so nothing of it was used: it goes back.
         unused = own.outstanding_microusd
@@ -185,16 +201,18 @@ class HeldSlice(Pot):
     __slots__ = (
         "booked",
         "elsewhere",
+        "is_stale",
         "is_tight",
         "is_unsure",
         "left",
+        "left_of_us",
         "quiet_rounds",
         "seen",
         "valid_until_s",
         "window_start_us",
     )
 
-    def __init__(self, limit: Limit, left: int) -> None:
+    def __init__(self, limit: Limit, left: int, left_of_us: int = 0) -> None:
         super().__init__(limit)
         self.window_start_us = NO_WINDOW
         self.valid_until_s = 0.0
@@ -202,6 +220,10 @@ class HeldSlice(Pot):
         self.booked = 0
         """How much of `spent` the database knows."""
         self.left = left
+        self.left_of_us = left_of_us
+        """When the window began that `left` is of."""
+        self.is_stale = False
+        """Whether somebody asked what is left, and it was heard long ago."""
         self.elsewhere = 0
         self.is_tight = False
         self.is_unsure = False
@@ -209,19 +231,36 @@ class HeldSlice(Pot):
         self.seen = (0, 0)
         self.quiet_rounds = 0
 
+    @classmethod
+    def of(cls, budget: Budget) -> Self:
+        """Nothing of it, with what is left of it now."""
+        return cls(budget.limit, budget.left_microusd, budget.window_start_us)
+
     def hear(self, grant: Grant, valid_until_s: float) -> None:
-        self.window_start_us = grant.window_start_us
+        self.window_start_us = self.left_of_us = grant.window_start_us
         self.amount = grant.amount_microusd
         self.valid_until_us = grant.valid_until_us
         self.valid_until_s = valid_until_s
         self.left = grant.left_microusd
         self.elsewhere = grant.elsewhere_microusd
         self.is_tight = grant.is_tight
-        self.is_unsure = False
+        self.is_unsure = self.is_stale = False
 
     @property
     def has_news(self) -> bool:
-        return self.is_unsure or self.spent != self.booked
+        return self.is_unsure or self.is_stale or self.spent != self.booked
+
+    def left_at(self, now_us: int) -> int:
+        """What is left of the limit now, as last heard; what was heard long ago is asked anew.
+
+        Where a policy decides by it and refuses all who come, nothing else would ever ask.
+        """
+        if now_us >= self.valid_until_us:
+            self.is_stale = self.window_start_us != NO_WINDOW or not template_of(self.account)
+            limit = self.limit
+            if now_us >= window_end_us(limit.window, self.left_of_us, limit.time_zone):
+                return limit.limit_microusd
+        return self.left + self.free
 
     def count_quiet(self) -> int:
         """For how many rounds nothing was reserved or spent."""
