@@ -149,10 +149,8 @@ class LiveStream:
             return
 
         def read(data: bytes) -> bool:
-            events = self._checked(self._decoder.feed(data))
-            if not events:
-                return False
-            has_enough = take(events if self._lift is None else self._lift.events(events))
+            events = self._lifted(self._checked(self._decoder.feed(data)))
+            has_enough = bool(events) and take(events)
             return has_enough or self._ended or self._broken is not None
 
         try:
@@ -166,14 +164,18 @@ class LiveStream:
         if self._broken is not None:
             raise self._broken
         async for data in self._chunks:
-            if events := self._checked(self._decoder.feed(data)):
-                return events if self._lift is None else self._lift.events(events)
-        events = self._checked(self._decoder.close())
-        if self._lift is not None:
-            events = self._lift.events(events)
+            if events := self._lifted(self._checked(self._decoder.feed(data))):
+                return events
+            if self._broken is not None:
+                raise self._broken
+        events = self._lifted(self._checked(self._decoder.close()))
         if not self._ended and not events:
             raise StreamBroken("The upstream's stream ended before its terminal event.")
         return events
+
+    def _lifted(self, events: list[StreamEvent]) -> list[StreamEvent]:
+        """Events as the caller sees them; of some it is not known yet what may be shown."""
+        return self._lift.events(events) if events and self._lift is not None else events
 
     def put_back(self, events: list[StreamEvent]) -> None:
         """Events that were read and are to be read again; nothing was shown yet."""

@@ -5,55 +5,37 @@ nothing back. Masking holds back what may be the beginning of something sensitiv
 can be said: plain words go on at once. Values are never kept, only counts by label.
 """
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Literal
 
 import msgspec
 
-from classifiers.pii.detect import Scan
+from classifiers.adjoining import ScanText, scan_both_ways
 from classifiers.pii.findings import Finding
-from classifiers.pii.labels import SOFT, DataClass, data_class_of
+from classifiers.pii.labels import SOFT, DataClass
 from gateway.types import StreamEvent
+from gateway.veiling.blocks import key_of, rewritten, threads_of, words_of
+from gateway.veiling.masking import BEFORE_LENGTH, UNREAD, WINDOW_LENGTH, MaskingWindow, spaced
+from gateway.veiling.retelling import TEXT_KEYS, retold
 from gateway.veiling.rewriting import (
     CONTENT,
     MAX_DEPTH,
-    TEXT_KEYS,
     Lift,
     StreamRewriter,
     channel_of,
-    retold,
+    goes_on_with,
+    is_ping,
 )
 
 
-WINDOW_LENGTH: Final = 256
-BEFORE_LENGTH: Final = 160
-"""Of what was shown already, so much is read again: words that announce a value stand in it."""
-_AFTER_LENGTH = 64
 _BLOCK_LENGTH = 1024
-_KEY_END = re.compile(r"-----END [^\n-]{0,60}-----")
-_KEY_END_LENGTH = 80
-# A word that may belong to a value: digits, marks of addresses and encodings, long runs, numbers
-# that are said, and what stands behind a word that announces a password.
-_SUSPICIOUS = re.compile(
-    r"\S{16,}|\S*[\d@%&\\=]\S*|-{3,}\S*"
-    r"|\b(?:zero|one|two|three|four|five|six|seven|eight|nine|double|triple)\b"
-    r"|\u0936\u0942\u0928\u094d\u092f|\u090f\u0915|\u0926\u094b|\u0924\u0940\u0928|\u091a\u093e\u0930"
-    r"|\u092a\u093e\u0902\u091a|\u091b\u0939|\u0938\u093e\u0924|\u0906\u0920|\u0928\u094c"
-    r"|(?:[Pp](?:ass(?:word|wd|phrase|code|wort)|wd)|[Kk]ennwort)\S*(?:\s+(?:is|was|ist)\b)?(?:\s+\S+)?"
-)
-# A word that may begin an identifier which goes on behind it ("QQ 12 34 56 C").
-_CAPITALS = re.compile(r"[A-Z]{1,4}[.:/\-]?")
-_WORD_REST = re.compile(r"[^\s\"'`,;<>)\]}]*")
-_ESCAPE = re.compile(r"\\(?:([bfnrt])|[^bfnrt])")
-_CUT = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
+_JSON_KINDS = frozenset({"tool_arguments", "arguments", "partial_json"})
+_CITED_KEY, _CITED = "cited_text", b'"cited_text"'
 _TOKENS, _TOKENS_WRITTEN = "logprobs", b'"logprobs"'
-_UNREAD = "[REDACTED]"
 _LONGEST_FLOAT = 1e20
-_BARE_BEFORE = re.compile(r"[:,\[]\s*\Z")
 
-ScanText = Callable[[str], Scan]
 Mode = Literal["count", "mask"]
 
 
@@ -76,84 +58,114 @@ class OutputScan:
 
         Text that cannot be read as JSON is no answer, and is left to whoever decodes it.
         """
-        counts: Counter[str] = Counter()
         try:
             tree = msgspec.json.decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return raw
         said = tree if self._masked_from is None else _without_tokens(tree)
-        masked = self._whole(said, "", 0, counts)
+        counts: Counter[str] = Counter()
+        masked = _Tree(self._masking, said, partial(self._count, counts)).shown()
         self.found = dict(sorted(counts.items()))
         return raw if masked == tree else msgspec.json.encode(masked)
 
     def window(self) -> "CountingWindow":
         return CountingWindow(self._scan)
 
-    def _rewriter(self) -> StreamRewriter | None:
-        least = self._masked_from
+    def count_cited(self, event: StreamEvent, counts: Counter[str]) -> None:
+        """Count what an event of a stream quotes."""
+
+        def read(tree: object) -> object:
+            for text in _cited(tree):
+                self._count(counts, text)
+            return tree
+
+        if _CITED in event.raw:
+            retold(event.raw, read)
+
+    def _count(self, counts: Counter[str], *texts: str) -> None:
+        """Texts that follow each other."""
+        if len(texts) == 1:
+            counts.update(_labels(self._scan(spaced(texts[0])).findings))
+            return
+        window = self.window()
+        for text in texts:
+            window.feed(text)
+            window.edge()
+        window.flush()
+        counts.update(window.counts)
+
+    @property
+    def _masking(self) -> Callable[[str], MaskingWindow] | None:
+        least, patterns = self._masked_from, self._patterns
         if least is None:
             return None
-        return StreamRewriter(
-            lambda kind: MaskingWindow(self._patterns, least, in_json=kind == "tool_arguments"),
-            lambda tree: self._whole(tree, "", 0, None),
-        )
+        return lambda kind: MaskingWindow(patterns, least, in_json=kind in _JSON_KINDS)
 
-    def _whole(
+    def _rewriter(self) -> StreamRewriter | None:
+        masking = self._masking
+        if masking is None:
+            return None
+        return StreamRewriter(masking, lambda tree: _Tree(masking, tree, None).shown())
+
+
+class _Tree:
+    """One pass over an answer's JSON: the model's words are counted and masked."""
+
+    def __init__(
         self,
-        node: object,
-        key: str,
-        depth: int,
-        counts: Counter[str] | None,
-        *,
-        inside: bool = False,
-    ) -> object:
-        """A JSON tree with the model's words masked; `inside` the arguments of a tool.
+        masking: Callable[[str], MaskingWindow] | None,
+        tree: object,
+        count: Callable[..., None] | None,
+    ) -> None:
+        self._tree = tree
+        self._masking = masking
+        self._count = count
+        threads = threads_of(tree)
+        self._in_threads = {id(each) for _, blocks in threads for each in blocks}
+        self._shown = {} if masking is None else rewritten(threads, masking)
+        if count is not None:
+            for _, blocks in threads:
+                count(*[words_of(each) for each in blocks if each is not None])
+
+    def shown(self) -> object:
+        return self._node(self._tree, "", 0)
+
+    def _node(self, node: object, key: str, depth: int, *, inside: bool = False) -> object:
+        """What is shown instead of a node; `inside` the arguments of a tool.
 
         There the model also chose names and numbers. What is too deep to be read is not shown.
         """
         if isinstance(node, str):
-            return self._said(node, key, counts) if inside or key in TEXT_KEYS else node
+            return self._said(node, key) if inside or key in TEXT_KEYS else node
         if inside and isinstance(node, int | float):
             written = _written(node)
-            shown = self._said(written, key, counts)
+            shown = self._said(written, key)
             return node if shown == written else shown
         if depth > MAX_DEPTH:
-            return node if self._masked_from is None else _UNREAD
+            return node if self._masking is None else UNREAD
         if isinstance(node, dict):
+            own = key_of(node) if id(node) in self._in_threads else None
             return {
-                self._said(name, "", counts) if inside else name: self._whole(
-                    value, name, depth + 1, counts, inside=inside or name == "input"
-                )
+                self._said(name, "") if inside else name: self._shown.get(id(node), value)
+                if name == own
+                else self._node(value, name, depth + 1, inside=inside or name == "input")
                 for name, value in node.items()
             }
         if isinstance(node, list):
-            return [self._whole(item, key, depth + 1, counts, inside=inside) for item in node]
+            return [self._node(item, key, depth + 1, inside=inside) for item in node]
         return node
 
-    def _said(self, text: str, key: str, counts: Counter[str] | None) -> str:
-        """Words of the model's, counted and masked."""
-        if counts is not None:
-            counts.update(_labels(self._scan(_spaced(text)).findings))
-        if self._masked_from is None:
-            return text
-        in_json = key in {"arguments", "partial_json"}
-        return MaskingWindow(self._patterns, self._masked_from, in_json=in_json).whole(text)
+    def _said(self, text: str, key: str) -> str:
+        """Words that stand alone."""
+        if self._count is not None:
+            self._count(text)
+        return text if self._masking is None else self._masking(key).whole(text)
 
 
 def _written(number: float) -> str:
     """A number as a reader takes it: an identifier may come with a point and a nought."""
     is_whole = abs(number) < _LONGEST_FLOAT and float(number).is_integer()
     return str(int(number) if is_whole else number)
-
-
-def _spaced(text: str) -> str:
-    """A text of the same length without the letters of JSON's escapes for white space.
-
-    The letter of a line feed's would stand at the number behind it, as if it were part of that.
-    """
-    if "\\" not in text:
-        return text
-    return _ESCAPE.sub(lambda match: "  " if match[1] else match[0], text)
 
 
 def _untold(event: StreamEvent) -> StreamEvent:
@@ -181,6 +193,19 @@ def _labels(found: Iterable[Finding]) -> list[str]:
     return [finding.label for finding in found if finding.label not in SOFT]
 
 
+def _cited(node: object) -> Iterator[str]:
+    """Texts that an answer quotes to say where it has something from."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            if name == _CITED_KEY and isinstance(value, str):
+                yield value
+            else:
+                yield from _cited(value)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _cited(item)
+
+
 class _StreamScan:
     """Reads one stream; `owner` learns the counts with every event."""
 
@@ -188,18 +213,14 @@ class _StreamScan:
         self._owner = owner
         self._rewriter = rewriter
         self._windows: dict[tuple[str, int], CountingWindow] = {}
+        self._last: dict[tuple[str, int], StreamEvent] = {}
+        self._cited: Counter[str] = Counter()
 
     def events(self, events: list[StreamEvent]) -> list[StreamEvent]:
         ended = False
         for event in events:
             ended = ended or event.is_closing or event.is_terminal
-            for delta in event.deltas:
-                if delta.kind in CONTENT and delta.text:
-                    channel = channel_of(delta)
-                    window = self._windows.get(channel)
-                    if window is None:
-                        window = self._windows[channel] = self._owner.window()
-                    window.feed(delta.text)
+            self._read(event)
         if ended:
             for window in self._windows.values():
                 window.flush()
@@ -208,19 +229,38 @@ class _StreamScan:
             return events
         return self._rewriter.events([_untold(event) for event in events])
 
+    def _read(self, event: StreamEvent) -> None:
+        said: set[tuple[str, int]] = set()
+        for delta in event.deltas:
+            if delta.kind in CONTENT and delta.text:
+                channel = channel_of(delta)
+                said.add(channel)
+                self._last[channel] = event
+                window = self._windows.get(channel)
+                if window is None:
+                    window = self._windows[channel] = self._owner.window()
+                window.feed(delta.text)
+        if not is_ping(event):
+            for channel, window in self._windows.items():
+                if channel not in said and goes_on_with(event, self._last[channel]):
+                    window.edge()
+        if not said:
+            self._owner.count_cited(event, self._cited)
+
     def _counted(self) -> dict[str, int]:
-        counts: Counter[str] = Counter()
+        counts = Counter(self._cited)
         for window in self._windows.values():
             counts.update(window.counts)
         return dict(sorted(counts.items()))
 
 
 class CountingWindow:
-    """Counts findings in a text that comes in pieces, each once, in blocks that overlap."""
+    """Counts findings in a text that comes in pieces, each once, in stretches that overlap."""
 
     def __init__(self, scan: ScanText) -> None:
         self._scan = scan
         self._text = ""
+        self._edges: list[int] = []
         self._counted = 0
         self.counts: Counter[str] = Counter()
 
@@ -229,6 +269,11 @@ class CountingWindow:
         if len(self._text) >= _BLOCK_LENGTH + WINDOW_LENGTH + BEFORE_LENGTH:
             self._count(len(self._text) - WINDOW_LENGTH)
 
+    def edge(self) -> None:
+        """A block ends here; the next may go on with it."""
+        if self._text and self._edges[-1:] != [len(self._text)]:
+            self._edges.append(len(self._text))
+
     def flush(self) -> None:
         """Count the rest; more may come."""
         if len(self._text) > self._counted:
@@ -236,7 +281,7 @@ class CountingWindow:
 
     def _count(self, limit: int) -> None:
         """Count what ends before `limit`; what begins before it and ends behind waits."""
-        findings = self._scan(_spaced(self._text)).findings
+        findings = scan_both_ways(self._scan, spaced(self._text), self._edges).findings
         reached = limit
         for finding in findings:
             if finding.start < limit < finding.end and limit < len(self._text):
@@ -245,135 +290,5 @@ class CountingWindow:
         self.counts.update(_labels(f for f in findings if self._counted < f.end <= reached))
         keep = max(0, reached - BEFORE_LENGTH)
         self._text = self._text[keep:]
+        self._edges = [edge - keep for edge in self._edges if edge > keep]
         self._counted = reached - keep
-
-
-class MaskingWindow:
-    """Blackens findings of class `least` and above in a text that comes in pieces, cut anywhere."""
-
-    def __init__(self, scan: ScanText, least: DataClass, *, in_json: bool = False) -> None:
-        self._scan = scan
-        self._least = least
-        self._in_json = in_json
-        self._before = ""
-        self._held = ""
-        self._in_key = False
-        self._swallows = False
-
-    def whole(self, text: str) -> str:
-        """A text that comes in one piece."""
-        self._held = text
-        return self.flush()
-
-    def feed(self, piece: str) -> str:
-        self._held += piece
-        shown: list[str] = []
-        while cut := self._safe_cut():
-            left = len(self._held)
-            shown.append(self._released(cut))
-            if len(self._held) == left:
-                break
-        return "".join(shown)
-
-    def flush(self) -> str:
-        shown: list[str] = []
-        while self._held:
-            left = len(self._held)
-            shown.append(self._released(left))
-            if len(self._held) == left:
-                self._held = ""  # The end of a private key that was cut off.
-        return "".join(shown)
-
-    def _safe_cut(self) -> int:
-        """How much of what is held back can be judged now."""
-        held = self._held
-        if self._in_key or self._swallows:
-            return len(held)
-        longest = len(held) - WINDOW_LENGTH
-        if self._least < DataClass.S3:
-            # Names of hosts and people have no marks of their own: only distance is safe.
-            return max(0, longest)
-        first = _SUSPICIOUS.search(held)
-        if first is None:
-            return max(_open_from(held, len(held)), longest)
-        end = first.end()
-        for following in _SUSPICIOUS.finditer(held, end):
-            if following.start() - end >= _AFTER_LENGTH:
-                break
-            end = following.end()
-        if len(held) - end >= _AFTER_LENGTH:
-            return end
-        return max(_open_from(held, first.start()), longest)
-
-    def _released(self, cut: int) -> str:
-        """The first `cut` characters held back, masked; more where a finding goes on."""
-        if self._in_key:
-            return self._inside_key()
-        if self._swallows:
-            return self._swallowed()
-        base = len(self._before)
-        text = self._before + self._held
-        end = base + cut
-        parts: list[str] = []
-        reached = base
-        found = self._scan(_spaced(text))
-        if not found.complete:
-            end = len(text)
-            parts, reached = [_UNREAD], end
-        for f in found.findings:
-            if f.end <= reached or f.start >= end or data_class_of(f.label) < self._least:
-                continue
-            parts += [text[reached : max(reached, f.start)], self._mask(f, text)]
-            # A backslash at the end belongs to what follows it: without it the JSON would break.
-            is_cut = self._in_json and _CUT.search(text, f.start, f.end) is not None
-            reached = f.end - is_cut
-            if f.end == len(text):
-                self._in_key = f.label == "PRIVATE_KEY" and _KEY_END.search(text, f.start) is None
-                self._swallows = not self._in_key and not text[-1].isspace()
-        end = max(end, reached)
-        parts.append(text[reached:end])
-        self._before = text[max(0, end - BEFORE_LENGTH) : end]
-        self._held = text[end:]
-        return "".join(parts)
-
-    def _mask(self, finding: Finding, text: str) -> str:
-        mask = f"[REDACTED:{finding.label}]"
-        value = text[finding.start : finding.end]
-        bare = self._in_json and value.isdigit() and _BARE_BEFORE.search(text[: finding.start])
-        return f'"{mask}"' if bare else mask
-
-    def _inside_key(self) -> str:
-        """Nothing of a private key is shown, however long it is."""
-        end = _KEY_END.search(self._held)
-        if end is None:
-            self._held = self._held[-_KEY_END_LENGTH:]
-        else:
-            self._in_key = False
-            self._before, self._held = "", self._held[end.end() :]
-        return ""
-
-    def _swallowed(self) -> str:
-        """The rest of a word whose beginning was blackened."""
-        rest = _WORD_REST.match(self._held)
-        length = rest.end() if rest is not None else 0
-        if length < len(self._held):
-            self._swallows = False
-        self._before += self._held[:length]
-        self._before = self._before[-BEFORE_LENGTH:]
-        self._held = self._held[length:]
-        return ""
-
-
-def _open_from(text: str, end: int) -> int:
-    """Where the last word before `end` begins, or the capitals in front of it."""
-    start = _word_start(text, end)
-    while start > 0:
-        before = _word_start(text, start - 1)
-        if _CAPITALS.fullmatch(text, before, start - 1) is None:
-            break
-        start = before
-    return start
-
-
-def _word_start(text: str, end: int) -> int:
-    return max(text.rfind(" ", 0, end), text.rfind("\n", 0, end)) + 1

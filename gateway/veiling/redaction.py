@@ -15,7 +15,9 @@ import msgspec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from classifiers.adjoining import Seamed
 from classifiers.extraction import WIRE_WORDS, extract
+from gateway.veiling.blocks import Told
 from gateway.veiling.surrogates import ONE_WAY, surrogate
 
 
@@ -183,6 +185,7 @@ class Restorer:
 
     It holds back no more than what may still become a surrogate: at most `HELD_BACK_MAX`
     characters. `written` says how a value is to be written, e.g. `in_json` inside tool arguments.
+    See `blocks.Piecewise`.
     """
 
     def __init__(self, names: Pseudonyms, written: Callable[[str], str] = _plain) -> None:
@@ -197,49 +200,83 @@ class Restorer:
             form[:size] for form in self._values for size in range(1, len(form) + 1)
         )
         self._longest = max(map(len, self._values), default=0)
-        self._held = ""
         self._before = ""
+        self._held = ""
+        self._edges: list[int] = []
+        """Where blocks end in both of them."""
+        self._owed = 0
+        """How many of the last of those were not reached by what was shown."""
 
     def feed(self, piece: str) -> str:
-        """What can be shown now."""
-        if not self._values:
-            return piece
-        text = self._held + piece
-        cut = self._cut(text)
-        shown, self._held = text[:cut], text[cut:]
-        return self._restored(shown, self._held)
+        return "".join(self.shown(piece))
 
     def flush(self) -> str:
-        """What was held back; nothing comes after it."""
-        held, self._held = self._held, ""
-        return self._restored(held, "")
+        return "".join(self.rest())
 
-    def _restored(self, shown: str, after: str) -> str:
-        # One character on each side, so that a surrogate inside a longer word is left alone.
-        framed = self._before + shown + after[:1]
-        start, end = len(self._before), len(self._before) + len(shown)
-        parts: list[str] = []
-        reached = start
-        for match in self._pattern.finditer(framed, start, len(framed)):
-            if match.end() > end:
+    def shown(self, piece: str) -> list[str]:
+        if not self._values:
+            return [piece]
+        self._held += piece
+        return self._released(self._cut())
+
+    def edge(self) -> bool:
+        self._edges.append(len(self._before) + len(self._held))
+        if self._held:
+            self._owed += 1
+        return not self._held
+
+    def rest(self) -> list[str]:
+        return self._released(len(self._held))
+
+    def _released(self, cut: int) -> list[str]:
+        reached = len(self._before)
+        end = reached + cut
+        text = self._before + self._held
+        told = Told(text, self._edges[-self._owed :] if self._owed else ())
+        # One character behind it, so that a surrogate inside a longer word is left alone.
+        for start, stop, chosen in self._surrogates(text[: end + 1]):
+            if stop > end:
                 break
-            parts += [framed[reached : match.start()], self._values[match[0]]]
-            reached = match.end()
-        parts.append(framed[reached:end])
-        self._before = shown[-1:] or self._before
-        return "".join(parts)
+            told.as_is(reached, start)
+            told.instead(start, stop, self._values[chosen])
+            reached = stop
+        told.as_is(reached, end)
+        blocks = told.until(end)
+        self._owed -= len(blocks) - 1
+        gone = max(0, end - 1)
+        self._before, self._held = text[gone:end], text[end:]
+        self._edges = [edge - gone for edge in self._edges if edge > gone]
+        return blocks
 
-    def _cut(self, text: str) -> int:
+    def _surrogates(self, text: str) -> list[tuple[int, int, str]]:
+        """Where surrogates stand in a text; where a block ends, a word may end as well."""
+        first = len(self._before)
+        found = [(m.start(), m.end(), m[0]) for m in self._pattern.finditer(text, first)]
+        edges = [edge for edge in self._edges if 0 < edge < len(text)]
+        if not edges:
+            return found
+        apart = Seamed(text, edges)
+        found += [
+            (apart.origin(m.start()), apart.origin(m.end()), m[0])
+            for m in self._pattern.finditer(apart.text, first)
+        ]
+        kept: list[tuple[int, int, str]] = []
+        for each in sorted(found, key=lambda place: (place[0], -place[1])):
+            if not kept or each[0] >= kept[-1][1]:
+                kept.append(each)
+        return kept
+
+    def _cut(self) -> int:
         """Where what can be shown ends: before what may become a surrogate, never inside one.
 
         The end of one surrogate may read like the beginning of another: "…7499 " and "499 Alder".
         """
-        cut = len(text) - self._unfinished(text)
-        framed, shift = self._before + text, len(self._before)
-        for match in self._pattern.finditer(framed, shift):
-            end = match.end() - shift
-            if match.start() - shift < cut < end:
-                return len(text) - self._unfinished(text[end:])
+        held, shift = self._held, len(self._before)
+        cut = len(held) - self._unfinished(held)
+        for start, stop, _ in self._surrogates(self._before + held):
+            end = stop - shift
+            if start - shift < cut < end:
+                return len(held) - self._unfinished(held[end:])
         return cut
 
     def _unfinished(self, text: str) -> int:

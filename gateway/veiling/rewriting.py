@@ -10,34 +10,13 @@ from typing import Protocol
 import msgspec
 
 from gateway.types import Delta, StreamEvent
+from gateway.veiling.blocks import PROSE, Piecewise, joined
+from gateway.veiling.retelling import gone_on, retold, with_texts, with_texts_in
 
 
 CONTENT = frozenset({"text", "thinking", "refusal", "tool_arguments", "opaque"})
-_DATA = b"data:"
 MAX_DEPTH = 64
-TEXT_KEYS = frozenset({"content", "text", "arguments", "partial_json", "refusal", "thinking"})
-TEXT_KEYS |= {"delta", "reasoning_content", "reasoning", "input"}
-"""Keys of the wire formats under which a model's words stand."""
-
-
-_CALLS = frozenset({"tool_calls", "function"})
-_ONCE = frozenset({"id", "type", "name"})
-"""What only the first piece of a call in chat completions says."""
-_PIECE, _BESIDE = "delta", frozenset({"annotations"})
-"""What a piece in chat completions says beside its words, and says once."""
-_INPUT = b'"input"'
-
-
-class Piecewise(Protocol):
-    """Rewrites a text that comes in pieces, and may hold some of it back."""
-
-    def feed(self, piece: str) -> str:
-        """What can be shown now."""
-        ...
-
-    def flush(self) -> str:
-        """What was held back; nothing comes after it."""
-        ...
+_INPUT, _ITEM = b'"input"', b'"item"'
 
 
 class Lift(Protocol):
@@ -84,6 +63,47 @@ def in_turn(first: AnswerRewriter | None, then: AnswerRewriter | None) -> Answer
     return _InTurn(first, then)
 
 
+class _Block:
+    """One block of a channel: the last event that spoke of it, what it said, and what was shown."""
+
+    __slots__ = ("event", "said", "shown")
+
+    def __init__(self) -> None:
+        self.event: StreamEvent | None = None
+        self.said: list[str] = []
+        self.shown: list[str] = []
+
+
+class _Channel:
+    """One text of a stream, in blocks each of which may go on in the next.
+
+    Of those that are not wholly shown the first is the one that can be added to.
+    """
+
+    __slots__ = ("blocks", "is_open", "last", "name", "rewriter")
+
+    def __init__(self, name: tuple[str, int], rewriter: Piecewise, last: StreamEvent) -> None:
+        self.name = name
+        self.rewriter = rewriter
+        self.last = last
+        self.blocks = [_Block()]
+        self.is_open = False
+        """Whether the last of its blocks said anything."""
+
+    @property
+    def waits(self) -> bool:
+        return len(self.blocks) > 1
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    """An event that must not come before all that stands in front of its block was shown."""
+
+    event: StreamEvent
+    block: _Block
+    delta: Delta | None
+    """What it says in that block; None where it says nothing."""
+
+
 class StreamRewriter:
     """One stream: a rewriter for its text, and one for each tool call.
 
@@ -98,14 +118,17 @@ class StreamRewriter:
     ) -> None:
         self._opened = opened
         self._repeated = repeated
-        self._channels: dict[tuple[str, int], Piecewise] = {}
-        self._last: dict[tuple[str, int], StreamEvent] = {}
+        self._channels: dict[tuple[str, int], _Channel] = {}
+        self._waiting: list[_Waiting] = []
+        self._retold: dict[str, str] = {}
+        """What blocks said last where something else was shown: their ends say it once more."""
 
     def events(self, events: Iterable[StreamEvent]) -> list[StreamEvent]:
         """The events rewritten; one that ends something comes after all that was held back of it.
 
         What ends nothing, such as a citation, goes ahead of that: around it a text goes on, and a
-        value that came in pieces would be shown.
+        value that came in pieces would be shown. The end of a block waits for what comes next: if
+        that is a block of the same kind, the text goes on in it.
 
         Of several answers each is held back by itself: their pieces take turns, and what is cut
         short at each turn is neither recognised nor put back.
@@ -113,60 +136,175 @@ class StreamRewriter:
         out: list[StreamEvent] = []
         for event in events:
             channels = {channel_of(d) for d in event.deltas if d.kind in CONTENT and d.text}
-            if not _is_ping(event):
+            if is_ping(event):
+                out.append(self._again(event))
+            elif _is_edge(event):
+                out += self._flushed(event, keep={c for c in self._channels if c[0] in PROSE})
+                self._end_blocks()
+                out += self._in_order(event)
+            else:
                 out += self._flushed(event, keep=channels)
-            out.append(self._lifted(event))
+                out += self._lifted(event) if channels else self._in_order(event)
         return out
 
-    def _lifted(self, event: StreamEvent) -> StreamEvent:
+    def _in_order(self, event: StreamEvent) -> list[StreamEvent]:
+        """An event without words: after what stands in front of it."""
+        for channel in self._channels.values():
+            if channel.waits:
+                self._waiting.append(_Waiting(event, channel.blocks[-1], None))
+                return []
+        return [self._again(event)]
+
+    def _end_blocks(self) -> None:
+        for channel in self._channels.values():
+            if channel.name[0] in PROSE:
+                self._end_block(channel)
+
+    def _end_block(self, channel: _Channel) -> None:
+        if not channel.is_open:
+            return
+        channel.is_open = False
+        is_shown = channel.rewriter.edge()
+        channel.blocks.append(_Block())
+        if is_shown:
+            self._pass(channel)
+
+    def _pass(self, channel: _Channel) -> None:
+        """All of a channel's first block was shown."""
+        block = channel.blocks.pop(0)
+        said, shown = "".join(block.said), "".join(block.shown)
+        if said == shown:
+            self._retold.pop(said, None)
+        else:
+            self._retold[said] = shown
+
+    def _lifted(self, event: StreamEvent) -> list[StreamEvent]:
+        """An event with words, and before it what can be shown now of what stands in front."""
+        out: list[StreamEvent] = []
         changes: dict[str, str] = {}
         deltas: list[Delta] = []
-        brings_input = _brings_input(event)
+        waiting: _Waiting | None = None
+        ends = event.is_closing or event.is_terminal or _brings_all(event)
         for delta in event.deltas:
             if delta.kind not in CONTENT or not delta.text:
                 deltas.append(delta)
                 continue
-            channel = channel_of(delta)
-            rewriter = self._channels.get(channel)
-            if rewriter is None:
-                rewriter = self._channels[channel] = self._opened(delta.kind)
-            text = rewriter.feed(delta.text)
-            if event.is_closing or event.is_terminal or brings_input:
-                text += rewriter.flush()
-            self._last[channel] = event
+            channel = self._spoken(delta, event)
+            blocks = channel.rewriter.shown(delta.text)
+            if ends:
+                joined(blocks, channel.rewriter.rest())
+            text = blocks.pop()
+            out += self._shown(channel, blocks)
+            if channel.waits:
+                out += self._put(channel, text)
+                waiting = _Waiting(event, channel.blocks[-1], delta)
+                deltas.append(delta)
+                continue
+            out += self._put(channel, "")
+            channel.blocks[0].shown.append(text)
             changes[delta.text] = text
             deltas.append(msgspec.structs.replace(delta, text=text))
-        if brings_input and self._repeated is not None:
-            again = self._again(event, self._repeated)
-            return msgspec.structs.replace(again, deltas=tuple(deltas))
-        if not changes and self._repeated is not None:
-            return self._again(event, self._repeated)
+        made = self._made(event, tuple(deltas), changes)
+        if waiting is None:
+            return [*out, made]
+        self._waiting.append(msgspec.structs.replace(waiting, event=made))
+        return out
+
+    def _spoken(self, delta: Delta, event: StreamEvent) -> _Channel:
+        name = channel_of(delta)
+        channel = self._channels.get(name)
+        if channel is None:
+            channel = self._channels[name] = _Channel(name, self._opened(delta.kind), event)
+        channel.last = event
+        channel.is_open = True
+        channel.blocks[-1].event = event
+        channel.blocks[-1].said.append(delta.text)
+        return channel
+
+    def _made(
+        self, event: StreamEvent, deltas: tuple[Delta, ...], changes: Mapping[str, str]
+    ) -> StreamEvent:
+        if self._repeated is not None and _brings_input(event):
+            return msgspec.structs.replace(self._again(event), deltas=deltas)
         if all(before == after for before, after in changes.items()):
             return event
-        return msgspec.structs.replace(
-            event, raw=_with_texts(event.raw, changes), deltas=tuple(deltas)
-        )
+        return msgspec.structs.replace(event, raw=with_texts(event.raw, changes), deltas=deltas)
 
-    @staticmethod
-    def _again(event: StreamEvent, repeated: Callable[[object], object]) -> StreamEvent:
-        return msgspec.structs.replace(event, raw=retold(event.raw, repeated))
+    def _again(self, event: StreamEvent) -> StreamEvent:
+        repeated = self._repeated
+        if repeated is None:
+            return event
+        # The last event of some dialects says the whole answer, which can be read by itself.
+        texts = {} if event.is_terminal else self._retold
+        raw = retold(
+            event.raw,
+            lambda tree: repeated(with_texts_in(tree, texts) if texts else tree),
+        )
+        return msgspec.structs.replace(event, raw=raw)
 
     def _flushed(self, before: StreamEvent, keep: set[tuple[str, int]]) -> list[StreamEvent]:
-        """What other channels held back of the answers that an event settles, like their last."""
-        out = []
-        for channel in [c for c in self._channels if c not in keep]:
-            event = self._last[channel]
-            if not _goes_on_with(before, event):
+        """What other channels held back of the answers that an event settles, like their last.
+
+        What comes after it is no part of it, but is read with it in front: the rest of a value that
+        was torn there is recognised.
+        """
+        out: list[StreamEvent] = []
+        for channel in [c for name, c in self._channels.items() if name not in keep]:
+            if not goes_on_with(before, channel.last):
                 continue
-            text = self._channels.pop(channel).flush()
-            del self._last[channel]
-            if not text:
-                continue
-            old = next(d for d in event.deltas if channel_of(d) == channel and d.text)
-            delta = msgspec.structs.replace(old, text=text)
-            raw = _with_texts(event.raw, {old.text: text}, goes_on=True)
-            out.append(msgspec.structs.replace(event, raw=raw, deltas=(delta,)))
+            *blocks, text = channel.rewriter.rest()
+            out += self._shown(channel, blocks)
+            out += self._put(channel, text)
+            if channel.name[0] in PROSE:
+                self._end_block(channel)
+            else:
+                del self._channels[channel.name]
         return out
+
+    def _shown(self, channel: _Channel, blocks: Iterable[str]) -> list[StreamEvent]:
+        """The ends of blocks, and behind each what waited for it."""
+        out: list[StreamEvent] = []
+        for text in blocks:
+            out += self._put(channel, text)
+            self._pass(channel)
+        return out
+
+    def _put(self, channel: _Channel, text: str) -> list[StreamEvent]:
+        """Words of the first block: in the last event of it that waited, or in one more like it."""
+        block = channel.blocks[0]
+        block.shown.append(text)
+        out: list[StreamEvent] = []
+        while self._waiting and self._waiting[0].block is block:
+            each = self._waiting.pop(0)
+            if each.delta is None:
+                out.append(self._again(each.event))
+                continue
+            is_last = not any(e.block is block and e.delta is not None for e in self._waiting)
+            out.append(_saying(each.event, each.delta, text if is_last else ""))
+            text = "" if is_last else text
+        if text and block.event is not None:
+            old = next(d for d in block.event.deltas if channel_of(d) == channel.name and d.text)
+            out.append(_one_more(block.event, old, text))
+        return out
+
+
+def _saying(event: StreamEvent, old: Delta, text: str) -> StreamEvent:
+    """An event with other words in one of its deltas."""
+    deltas = [msgspec.structs.replace(d, text=text) if d is old else d for d in event.deltas]
+    raw = with_texts(event.raw, {old.text: text})
+    return msgspec.structs.replace(event, raw=raw, deltas=tuple(deltas))
+
+
+def _one_more(event: StreamEvent, old: Delta, text: str) -> StreamEvent:
+    """An event like another one, with words that go on behind it."""
+    delta = msgspec.structs.replace(old, text=text)
+    return msgspec.structs.replace(event, raw=gone_on(event.raw, old.text, text), deltas=(delta,))
+
+
+def _is_edge(event: StreamEvent) -> bool:
+    """Something that ends or begins a block, and says nothing itself: a text may go on behind."""
+    ends = event.is_closing or event.is_terminal
+    return event.settles is None and not event.deltas and not ends
 
 
 def _brings_input(event: StreamEvent) -> bool:
@@ -175,7 +313,13 @@ def _brings_input(event: StreamEvent) -> bool:
     return {"tool_start", "tool_arguments"} <= kinds and _INPUT in event.raw
 
 
-def _goes_on_with(event: StreamEvent, earlier: StreamEvent) -> bool:
+def _brings_all(event: StreamEvent) -> bool:
+    """Whether a call comes with all its arguments: there is nothing to wait for."""
+    says = any(delta.kind == "tool_arguments" for delta in event.deltas)
+    return says and (_ITEM in event.raw or _brings_input(event))
+
+
+def goes_on_with(event: StreamEvent, earlier: StreamEvent) -> bool:
     """Whether an event says more of an answer that the earlier one spoke of, or ends it."""
     if event.settles is None:
         return True
@@ -184,53 +328,10 @@ def _goes_on_with(event: StreamEvent, earlier: StreamEvent) -> bool:
     return not set(event.settles).isdisjoint(earlier.settles)
 
 
-def _is_ping(event: StreamEvent) -> bool:
+def is_ping(event: StreamEvent) -> bool:
     """Something that says nothing and may come in the middle of a word."""
     return not event.deltas and (b"ping" in event.raw[:32] or event.raw[:1] == b":")
 
 
 def channel_of(delta: Delta) -> tuple[str, int]:
     return delta.kind, delta.index
-
-
-def retold(raw: bytes, change: Callable[[object], object]) -> bytes:
-    """A server-sent event whose JSON is changed; byte for byte as it was where it is not."""
-    lines = raw.split(b"\n")
-    for at, line in enumerate(lines):
-        if line.startswith(_DATA):
-            try:
-                tree = msgspec.json.decode(line[len(_DATA) :])
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                continue
-            changed = change(tree)
-            if changed != tree:
-                lines[at] = _DATA + b" " + msgspec.json.encode(changed)
-    return b"\n".join(lines)
-
-
-def _with_texts(raw: bytes, changes: Mapping[str, str], *, goes_on: bool = False) -> bytes:
-    """An event that says other texts; `goes_on` where it began a call before."""
-    return retold(raw, lambda tree: _changed(tree, changes, "", goes_on=goes_on))
-
-
-def _said_once(key: str) -> frozenset[str]:
-    """What must not come again where an event goes on with an earlier one."""
-    if key in _CALLS:
-        return _ONCE
-    return _BESIDE if key == _PIECE else frozenset()
-
-
-def _changed(node: object, changes: Mapping[str, str], key: str, *, goes_on: bool) -> object:
-    if isinstance(node, str):
-        return changes.get(node, node) if key in TEXT_KEYS else node
-    if isinstance(node, dict):
-        # Clients join the pieces of a call: a name that comes again would become part of it.
-        left_out = _said_once(key) if goes_on else frozenset()
-        return {
-            name: _changed(value, changes, str(name), goes_on=goes_on)
-            for name, value in node.items()
-            if name not in left_out
-        }
-    if isinstance(node, list):
-        return [_changed(item, changes, key, goes_on=goes_on) for item in node]
-    return node

@@ -12,6 +12,7 @@ from classifiers.extraction import extract
 from gateway.errors import ClosedByPolicy
 from gateway.ports import Dialect
 from gateway.types import ChatRequest
+from gateway.veiling.blocks import key_of, rewritten, threads_of
 from gateway.veiling.redaction import (
     Pseudonyms,
     Restorer,
@@ -41,14 +42,14 @@ class Veil(msgspec.Struct, frozen=True):
             tree = msgspec.json.decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return raw
-        return msgspec.json.encode(_restored(tree, self.names, 0))
+        return msgspec.json.encode(_restored(tree, self.names))
 
     def lifted(self) -> StreamRewriter:
         """Restorers for the text of a stream, and for each tool call."""
         names = self.names
         return StreamRewriter(
             lambda kind: Restorer(names, in_json) if kind == "tool_arguments" else Restorer(names),
-            (lambda tree: _restored(tree, names, 0)) if names.values else None,
+            (lambda tree: _restored(tree, names)) if names.values else None,
         )
 
 
@@ -80,16 +81,25 @@ def veiled(
     )
 
 
-def _restored(node: object, names: Pseudonyms, depth: int) -> object:
+def _restored(tree: object, names: Pseudonyms) -> object:
     """A JSON tree with values back in all of its strings."""
-    if isinstance(node, str):
-        is_json = node[:1] in {"{", "["}
-        restorer = Restorer(names, in_json) if is_json else Restorer(names)
-        return restorer.feed(node) + restorer.flush()
-    if depth > MAX_DEPTH:
+    blocks = rewritten(threads_of(tree), lambda _: Restorer(names))
+
+    def restored(node: object, depth: int) -> object:
+        if isinstance(node, str):
+            is_json = node[:1] in {"{", "["}
+            restorer = Restorer(names, in_json) if is_json else Restorer(names)
+            return restorer.feed(node) + restorer.flush()
+        if depth > MAX_DEPTH:
+            return node
+        if isinstance(node, dict):
+            own = key_of(node) if id(node) in blocks else None
+            return {
+                key: blocks[id(node)] if key == own else restored(value, depth + 1)
+                for key, value in node.items()
+            }
+        if isinstance(node, list):
+            return [restored(item, depth + 1) for item in node]
         return node
-    if isinstance(node, dict):
-        return {key: _restored(value, names, depth + 1) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_restored(item, names, depth + 1) for item in node]
-    return node
+
+    return restored(tree, 0)

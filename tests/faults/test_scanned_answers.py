@@ -7,9 +7,11 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from msgspec.json import encode
 
 from tests.classifiers import samples
 from tests.faults.envelopes import STYLES, Caller, Style, ask, only_outcome
+from tests.gateway.veiling.answers_in_blocks import in_messages, message
 from tests.running_gateway import CLAUDE_TARGET, GPT_TARGET, RunningGateway, Upstreams
 from tests.upstreams import Answer
 
@@ -66,5 +68,33 @@ async def test_an_answer_is_counted_and_where_policy_says_masked(
     last_group = CARD.split()[-1].encode()
     if mode == "mask":
         assert b" " + last_group not in reply.body
+    outcome = await only_outcome(gateway, reply.request_id, "ok", "")
+    assert outcome.output_findings == {"CREDIT_CARD": 1}
+
+
+@both
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_number_in_two_blocks_is_one_number_to_whoever_reads_them_as_one_text(
+    style: Style,
+    stream: bool,
+    scanning: tuple[str, RunningGateway],
+    own_upstreams: Upstreams,
+    http: aiohttp.ClientSession,
+) -> None:
+    mode, gateway = scanning
+    caller = Caller(gateway, http, await gateway.issue_key())
+    blocks = [f"It is {CARD[:9]}", f"{CARD[9:]} , he said."]
+    whole = {**message(blocks), "id": "msg_1", "model": "m", "role": "assistant"}
+    events = tuple(in_messages([[each] for each in blocks]))
+    answer = Answer(events=events) if stream else Answer(body=encode(whole))
+    own_upstreams.anthropic.answer(answer)
+    messages = [{"role": "user", "content": "What do you know about the customer?"}]
+
+    body = ask(style, stream=stream, model=CLAUDE_TARGET, messages=messages)
+    reply = await caller.post(style, body)
+
+    assert reply.status == 200
+    assert (b"[REDACTED:CREDIT_CARD]" in reply.body) is (mode == "mask")
+    assert (CARD[9:].strip().encode() in reply.body) is (mode == "count")
     outcome = await only_outcome(gateway, reply.request_id, "ok", "")
     assert outcome.output_findings == {"CREDIT_CARD": 1}

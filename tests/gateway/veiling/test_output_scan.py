@@ -15,7 +15,8 @@ from classifiers.pii.labels import DataClass
 from classifiers.pii.scanner import PATTERNS_ONLY
 from gateway.dialects.registry import DIALECTS
 from gateway.types import DialectName, StreamEvent
-from gateway.veiling.output_scan import BEFORE_LENGTH, WINDOW_LENGTH, MaskingWindow, OutputScan
+from gateway.veiling.masking import BEFORE_LENGTH, WINDOW_LENGTH, MaskingWindow
+from gateway.veiling.output_scan import OutputScan
 from gateway.veiling.rewriting import in_turn
 from tests.classifiers import samples
 from tests.gateway.veiling.test_veil import veil_of

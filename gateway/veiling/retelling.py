@@ -1,0 +1,85 @@
+"""Retells server-sent events whose JSON says other words; it knows keys and no dialect."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+
+TEXT_KEYS: Final = frozenset(
+    {
+        *("content", "text", "arguments", "partial_json", "refusal", "thinking"),
+        *("delta", "reasoning_content", "reasoning", "input", "cited_text"),
+    }
+)
+"""Keys of the wire formats under which a model's words stand, and those that it quotes."""
+_DATA = b"data:"
+_BLOCK = b'"content_block"'
+_CALLS = frozenset({"tool_calls", "function"})
+_ONCE = frozenset({"id", "type", "name"})
+"""What only the first piece of a call in chat completions says."""
+_PIECE, _BESIDE = "delta", frozenset({"annotations"})
+"""What a piece in chat completions says beside its words, and says once."""
+
+
+def retold(raw: bytes, change: Callable[[object], object]) -> bytes:
+    """A server-sent event whose JSON is changed; byte for byte as it was where it is not."""
+    lines = raw.split(b"\n")
+    for at, line in enumerate(lines):
+        if line.startswith(_DATA):
+            try:
+                tree = msgspec.json.decode(line[len(_DATA) :])
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                continue
+            changed = change(tree)
+            if changed != tree:
+                lines[at] = _DATA + b" " + msgspec.json.encode(changed)
+    return b"\n".join(lines)
+
+
+def with_texts(raw: bytes, changes: Mapping[str, str]) -> bytes:
+    """An event that says other texts."""
+    return retold(raw, lambda tree: with_texts_in(tree, changes))
+
+
+def with_texts_in(tree: object, changes: Mapping[str, str]) -> object:
+    """The JSON of an event, with other texts."""
+    return _changed(tree, changes, "", goes_on=False)
+
+
+def gone_on(raw: bytes, old: str, text: str) -> bytes:
+    """An event that goes on with words behind one that said others, and may have begun them."""
+    if _BLOCK in raw:
+        raw = retold(raw, lambda tree: _in_block(tree, text))
+        return raw.replace(b"event: content_block_start", b"event: content_block_delta", 1)
+    return retold(raw, lambda tree: _changed(tree, {old: text}, "", goes_on=True))
+
+
+def _said_once(key: str) -> frozenset[str]:
+    """What must not come again where an event goes on with an earlier one."""
+    if key in _CALLS:
+        return _ONCE
+    return _BESIDE if key == _PIECE else frozenset()
+
+
+def _changed(node: object, changes: Mapping[str, str], key: str, *, goes_on: bool) -> object:
+    if isinstance(node, str):
+        return changes.get(node, node) if key in TEXT_KEYS else node
+    if isinstance(node, dict):
+        # Clients join the pieces of a call: a name that comes again would become part of it.
+        left_out = _said_once(key) if goes_on else frozenset()
+        return {
+            name: _changed(value, changes, str(name), goes_on=goes_on)
+            for name, value in node.items()
+            if name not in left_out
+        }
+    if isinstance(node, list):
+        return [_changed(item, changes, key, goes_on=goes_on) for item in node]
+    return node
+
+
+def _in_block(start: object, text: str) -> object:
+    """What goes on with the words with which a block of a message began."""
+    index = start.get("index", 0) if isinstance(start, dict) else 0
+    delta = {"type": "text_delta", "text": text}
+    return {"type": "content_block_delta", "index": index, "delta": delta}
