@@ -73,6 +73,8 @@ class StepOrder(Struct, frozen=True, forbid_unknown_fields=True):
     percent: float = 0.0
     accepts_wider: bool = False
     """Has to be said to approve limits that are wider than the installation's."""
+    live: int | None = None
+    """The version that was seen live, 0 for none: it is refused where another one is by then."""
 
 
 class ScheduleOrder(Struct, frozen=True, forbid_unknown_fields=True):
@@ -225,10 +227,12 @@ def _stepping(room: PolicyRoom) -> list[Any]:
         order = await _order(request, StepOrder)
         if order.action not in permitted:
             raise RequestInvalid(f"one of {', '.join(permitted)}", parameter="action")
+        place = place_of(organisation, level)
+        await room.desk.require_live(place, order.live)
         return await room.desk.step(
             person_of(request),
             organisation,
-            place_of(organisation, level),
+            place,
             number,
             order.action,
             reason=order.reason,

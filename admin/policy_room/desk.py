@@ -39,6 +39,13 @@ description = ""
 """
 
 
+class LiveMeanwhile(RequestInvalid):
+    """Another version is live than the one that whoever acts has seen; nothing was done."""
+
+    status = 409
+    code = "conflict"
+
+
 class Working(Struct, frozen=True):
     """The text that somebody may edit: the draft, or where a draft would begin."""
 
@@ -232,6 +239,22 @@ class Desk:
             after=after,
         ):  # fmt: skip
             return await self._reader.store.roll_back(place.name, person.name, to=to, reason=reason)
+
+    async def require_live(self, place: Place, seen: int | None) -> None:
+        """What a step would change was said against the live version: it has to be that still.
+
+        `seen` is its number, 0 for none; None where nobody says what they saw.
+
+        Raises:
+            LiveMeanwhile: another one is live by now.
+        """
+        if seen is None:
+            return
+        live, _ = await self._reader.live(place)
+        number = live.number if live else 0
+        if number != seen:
+            now = f"version {number} is live by now" if number else "no version is live any more"
+            raise LiveMeanwhile(f"{now}: look at what this would change", parameter="live")
 
     def _guarded(self, guard: GuardRules | None) -> dict[str, object]:
         """What a record says of a version's limits, where it has its own."""

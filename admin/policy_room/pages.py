@@ -12,12 +12,21 @@ from admin.policy_room.limits import compared, guard_amendments
 from admin.policy_room.marks import line_difference
 from admin.policy_room.places import Place, place_of
 from admin.policy_room.reader import RULES_SHOWN_MAX
-from admin.policy_room.room import Asking, Named, Numbered, PolicyRoom, query_of, rights_of, shows
+from admin.policy_room.room import (
+    Asking,
+    Named,
+    Numbered,
+    PolicyRoom,
+    person_of,
+    query_of,
+    rights_of,
+    shows,
+)
 from admin.policy_room.wording import defaults_in_words
 from gateway.configuration.guarding import wider
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
-from gateway.rollout.versions import Acting, PolicyEvent, PolicyVersion, acting_at
+from gateway.rollout.versions import Acting, PolicyEvent, PolicyVersion, acting_at, same_person
 from gateway.store.policies.guard import ACTOR
 from policies.difference import amendments
 from policies.document import PolicyBody
@@ -27,6 +36,8 @@ EMPTY: Final = PolicyBody(name="nothing", version=1)
 OUTCOMES_MAX: Final = 8
 ROLLUP_BATCHES: Final = 2
 US_PER_S: Final = 1_000_000
+FIRST_YEAR: Final = 1970
+LAST_YEAR: Final = 9000
 
 
 def reading_routes(room: PolicyRoom) -> list[Any]:
@@ -155,6 +166,7 @@ async def version_page(
         compared=compared(version.guard, reader.guard, measured.canary, measured.beside),
         events=events,
         rights=rights_of(request, organisation, place),
+        is_own=same_person(person_of(request).name, version.author),
         problem=problem,
         form=form or {},
     )
@@ -181,8 +193,7 @@ async def history_page(
     events = await reader.history(place)
     versions = await reader.store.versions(place.name)
     numbers = {each.number: each for each in versions}
-    pair = [numbers.get(int(asked.get(name, "0"))) if asked.get(name, "0").isdigit() else None
-            for name in ("a", "b")]  # fmt: skip
+    pair = [numbers.get(_number(asked.get(name, ""))) for name in ("a", "b")]
     pair_compared = None
     if pair[0] and pair[1]:
         bodies = [(await reader.document(each)).body for each in pair if each]
@@ -230,13 +241,20 @@ def moment_of(text: str, zone: str) -> int:
     """Microseconds since 1970 of a time as a browser's field gives it, in this zone.
 
     Raises:
-        RequestInvalid: it is none.
+        RequestInvalid: it is none, or of a year in which some zones have no such time.
     """
     try:
         at = datetime.fromisoformat(text.strip())
     except ValueError:
         message = "a time is written as 2026-11-30T14:05"
         raise RequestInvalid(message, parameter="at") from None
+    if not FIRST_YEAR <= at.year <= LAST_YEAR:
+        raise RequestInvalid(f"from the year {FIRST_YEAR} to {LAST_YEAR}", parameter="at")
     if at.tzinfo is None:
         at = at.replace(tzinfo=ZoneInfo(zone))
     return int(at.astimezone(UTC).timestamp() * US_PER_S)
+
+
+def _number(text: str) -> int:
+    """A version's number as an address names it; 0, which none has, for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0  # noqa: PLR2004

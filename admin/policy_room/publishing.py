@@ -92,6 +92,7 @@ def _step_routes(room: PolicyRoom) -> list[Any]:
         try:
             to = number_in(form, "to", 1) if form.get("to") else None
             reason = form.get("reason", "")
+            await room.desk.require_live(place, _live_in(form))
             version = await room.desk.roll_back(person_of(request), organisation, place, to, reason)
         except RequestInvalid as error:
             return await history_page(
@@ -166,6 +167,8 @@ async def _take(
         if action not in permitted:
             raise RequestInvalid(f"one of {', '.join(permitted)}", parameter="action")
         percent = _percent(form) if action == "canary" else 0.0
+        # Stopping what does harm waits for nobody to look again.
+        await room.desk.require_live(place, _live_in(form) if action != "stop" else None)
         if form.get("at", "").strip():
             await _require_unchanged(room, place, form)
             at_us = await _moment(room, request, form)
@@ -210,6 +213,11 @@ async def _moment(room: PolicyRoom, request: Asking, form: dict[str, str]) -> in
 def _to_version(organisation: str, place: Place, number: int) -> Redirect:
     path = f"/o/{organisation}/policies/{place.slug}/versions/{number}"
     return Redirect(path, status_code=SEE_OTHER)
+
+
+def _live_in(form: dict[str, str]) -> int | None:
+    """The version that was live on the page that a form is of; None where it does not say so."""
+    return number_in(form, "live") if form.get("live") else None
 
 
 def _percent(form: dict[str, str]) -> float:

@@ -7,6 +7,7 @@ import pytest
 
 from gateway.rollout.trials import Arm
 from gateway.store.policies.documents import PolicyStore
+from policies.loading import load_document
 from tests.admin.listener import Browser, Listener
 from tests.admin.policies.people import APPROVER, WRITER, add_person, signed_in, staff
 from tests.admin.policies.test_writing import HOME, plain, saved
@@ -211,13 +212,55 @@ async def test_nobody_approves_what_they_wrote_also_with_both_roles(listener: Li
         path = await submitted(boss, STRICT)
         status, said = await stepped(boss, path, "approve")
         _, page = await boss.send("GET", path)
+        async with listener.database() as database:
+            store = PolicyStore(database, listener.clock)
+            await store.draft("org:acme", load_document(STRICT), "os:boss")
+        _, typed = await boss.send("GET", f"{HOME}/versions/2")
         sneaked, _ = await boss.send(
             "POST", f"{path}/verdict", {"action": "publish", "reason": "past the proof"}
         )
 
     assert (status, "approved by somebody else than its author" in said) == (403, True)
     assert "You wrote this version" in plain(page)
+    assert "You wrote this version" in plain(typed), "from a shell"
     assert sneaked.status == 400
+
+
+async def test_nothing_is_rolled_out_over_a_version_that_went_live_since_the_page_was_read(
+    listener: Listener,
+) -> None:
+    await staff(listener)
+    async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
+        paths = []
+        for text in (STRICT, STRICT.replace("S2", "S1"), STRICT.replace("S2", "S3")):
+            paths.append(await submitted(wanda, text))
+            await stepped(anton, paths[-1], "approve")
+        await stepped(anton, paths[0], "publish")
+        _, page = await anton.send("GET", paths[1])
+        assert '<input type="hidden" name="live" value="1">' in page
+        assert (await stepped(anton, paths[2], "publish", live="1"))[0] == 303
+        for action, more in (
+            *(("publish", {}), ("canary", {"percent": "5"})),
+            ("publish", {"at": "2027-01-16T00:00", "zone": "UTC"}),
+        ):
+            status, said = await stepped(anton, paths[1], action, live="1", **more)
+            assert (status, "version 3 is live by now" in said) == (409, True), action
+        order = {"to": "1", "reason": "back", "live": "1"}
+        answer, page = await anton.send("POST", f"{HOME}/rollback", order)
+        assert (answer.status, "version 3 is live by now" in plain(page)) == (409, True)
+        assert (await stepped(anton, paths[1], "shadow", live="3"))[0] == 303
+        assert (await stepped(anton, paths[1], "stop", live="1"))[0] == 303, "harm ends at once"
+        body = msgspec.json.encode({"action": "publish", "reason": "now", "live": 0}).decode()
+        api = paths[1].replace("/o/", "/api/organisations/")
+        assert (await anton.send("POST", f"{api}/rollout", body=body))[0].status == 409
+        _, page = await anton.send("GET", paths[1])
+        assert '<input type="hidden" name="live" value="3">' in page
+        assert (await stepped(anton, paths[1], "publish", live="3"))[0] == 303
+        async with listener.database() as database:
+            versions = await PolicyStore(database, listener.clock).versions("org:acme")
+    assert [(each.number, each.state) for each in versions] == [
+        *((3, "retired"), (2, "live"), (1, "retired"))
+    ]
 
 
 async def test_history_compares_says_what_was_live_and_brings_a_version_back(
@@ -238,8 +281,15 @@ async def test_history_compares_says_what_was_live_and_brings_a_version_back(
         at = "1970-01-01T00:00"
         _, page = await wanda.send("GET", f"{HOME}/history?at={at}")
         assert "no version of this level was live" in plain(page)
-        _, page = await wanda.send("GET", f"{HOME}/history?at=nonsense")
-        assert "a time is written as" in plain(page)
+        for wrong, said in (
+            *(("nonsense", "a time is written as"), ("0001-01-01T00:00", "from the year 1970")),
+            ("9999-12-31T23:59-12:00", "from the year 1970"),
+        ):
+            answer, page = await wanda.send("GET", f"{HOME}/history?at={wrong}")
+            assert (answer.status, said in plain(page)) == (400, True), wrong
+        for none in ("²", "9" * 5_000, "-1"):
+            answer, page = await wanda.send("GET", f"{HOME}/history?a={none}&b=2")
+            assert (answer.status, "From version" in page) == (200, False), none
         answer, _ = await anton.send("POST", f"{HOME}/rollback", {"to": "1", "reason": "a drill"})
         assert answer.headers["location"] == f"{HOME}/versions/3"
         _, page = await wanda.send("GET", f"{HOME}/edit?as=code")
