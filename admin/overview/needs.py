@@ -94,7 +94,8 @@ class NeedReader:
         for draft in await self._attention.drafts(now_us - MONTH_US, WAITING_MAX):
             organisation = organisation_of(draft.level)
             is_theirs = allows(person, Permission.POLICIES_APPROVE, organisation or None)
-            if draft.author != person.name and is_theirs and is_visible(organisation, visible):
+            is_own = same_person(draft.author, person.name)
+            if not is_own and is_theirs and is_visible(organisation, visible):
                 found.append(
                     Need("draft", organisation, draft.author, draft.number, draft.created_us)
                 )
@@ -106,7 +107,7 @@ class NeedReader:
             ]
         for asked in await self._attention.reveals(now_us - MONTH_US, WAITING_MAX):
             is_theirs = allows(person, Permission.CONTENT_APPROVE_REVEAL, asked.organisation)
-            if asked.asked_by != person.name and is_theirs:
+            if is_theirs and not same_person(asked.asked_by, person.name):
                 found.append(Need("reveal", asked.organisation, asked.asked_by, 1, asked.asked_us))
         return found
 

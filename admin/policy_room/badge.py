@@ -60,7 +60,11 @@ class PendingBadge:
             )
         if organisation and allows(person, Permission.CONTENT_APPROVE_REVEAL, organisation):
             waiting = await self._custody.waiting_reveals(organisation)
-            count += sum(each.asked_by != person.name for each in waiting)
+            count += sum(not same_person(each.asked_by, person.name) for each in waiting)
+        if organisation and allows(person, Permission.HOLDS_SET, organisation):
+            held = await self._custody.holds(organisation)
+            asked_by = [each.release_by for each in held if each.release_by]
+            count += sum(not same_person(each, person.name) for each in asked_by)
         if organisation and allows(person, Permission.KEYS_APPROVE, organisation):
             widenings = await self._scopes.waiting(organisation)
             count += sum(not refused_widening(person, each) for each in widenings)

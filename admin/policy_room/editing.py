@@ -103,10 +103,11 @@ def _card_routes(room: PolicyRoom) -> list[Any]:
 
     @shows("/o/{organisation:str}/policies/new", Permission.POLICIES_EDIT)
     async def rule_like(request: Asking, organisation: Named) -> Response[Any]:
-        """A new rule for requests like a recorded one (`from`), to be filled in."""
-        asked = await room.asker.ask(organisation, {"request": query_of(request).get("from", "-")})
-        place = place_of(organisation, "organisation")
-        fields = {"section": "constraints", "when": cards.condition_like(asked.facts)}
+        """A new rule, to be filled in: for requests like a recorded one where `from` names it."""
+        place, fields = place_of(organisation, "organisation"), {"section": "constraints"}
+        if recorded := query_of(request).get("from", "").strip():
+            asked = await room.asker.ask(organisation, {"request": recorded})
+            fields["when"] = cards.condition_like(asked.facts)
         path = f"{_home(organisation, place)}/rule?{urlencode(fields)}"
         return Redirect(path, status_code=SEE_OTHER)
 

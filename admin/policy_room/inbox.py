@@ -24,6 +24,7 @@ from gateway.batching.left_open import LeftBehind
 from gateway.configuration.guarding import wider
 from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.key_scope import ScopeChange
+from gateway.rollout.versions import same_person
 from gateway.store.custody.erasing import Consequences
 from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.orders import Custody, CustodyRefused
@@ -212,7 +213,7 @@ class Inbox:
                 asked_by=each.asked_by,
                 asked_us=each.asked_us,
                 why=f"{each.reason} ({each.ticket})",
-                refused="" if each.asked_by != person.name else OWN,
+                refused=OWN if same_person(each.asked_by, person.name) else "",
             )
             for each in await self.custody.waiting_reveals(organisation)
         ]
@@ -256,7 +257,7 @@ class Inbox:
                 asked_by=each.release_by,
                 asked_us=each.set_us,
                 why=f"held because: {each.reason}",
-                refused="" if each.release_by != person.name else OWN,
+                refused=OWN if same_person(each.release_by, person.name) else "",
             )
             for each in await self.custody.holds(organisation)
             if each.release_by

@@ -105,7 +105,7 @@ async def test_nobody_is_shown_a_way_that_is_closed_to_them(
 
 
 async def test_every_action_leads_to_a_page_that_asks_for_the_same_permission(
-    listener: Listener,
+    listener: Listener, browser: Browser, key_id: str
 ) -> None:
     served = {
         route.path: handler.opt
@@ -120,6 +120,15 @@ async def test_every_action_leads_to_a_page_that_asks_for_the_same_permission(
         where = "everywhere" if action.is_everywhere else "organisation"
         assert (opt["access"], opt["where"]) == (action.needs, where), action.title
         assert needs(action.needs)["access"] == action.needs
+    statuses: dict[str, set[int]] = {action.title: set() for action in ACTIONS}
+    for role in ("platform_admin", "compliance", "policy_editor"):
+        await seeding.person(listener, role.replace("_", "-"), role)
+        await browser.sign_in_as(role.replace("_", "-"), seeding.PASSWORD)
+        for action in ACTIONS:
+            answer, _ = await browser.send("GET", action.path.replace("{organisation}", "acme"))
+            statuses[action.title].add(answer.status)
+    for title, found in statuses.items():
+        assert (bool(found & {200, 303}), found - {200, 303, 403}) == (True, set()), title
 
 
 async def test_without_scripts_the_finder_is_a_page(

@@ -1,12 +1,14 @@
 """The overview: figures are those of the records, needs are somebody's own, text is text."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from gateway.secrets.secret import Secret
+from gateway.store.custody.orders import Custody
 from gateway.store.identity.people import PeopleStore
 from gateway.store.policies.documents import PolicyStore
 from gateway.types import AuditRecord
@@ -21,6 +23,7 @@ from tests.admin.seeding import (
     person,
     requests,
 )
+from tests.gateway.audit.samples import running
 from tests.policies.worlds import document
 
 
@@ -92,7 +95,7 @@ async def test_figures_of_a_day_stand_beside_the_day_before(
 
 
 async def test_what_waits_is_named_and_only_to_who_it_waits_for(
-    listener: Listener, root: Browser
+    listener: Listener, root: Browser, tmp_path: Path
 ) -> None:
     now_us = listener.clock.utc_us()
     key_id = await issue(listener, "short", expires_us=now_us + 3 * DAY_US)
@@ -102,6 +105,11 @@ async def test_what_waits_is_named_and_only_to_who_it_waits_for(
     async with listener.database() as database:
         store = PolicyStore(database, listener.clock)
         await store.draft("org:acme", document(), "erik")
+        # What petra wrote and asked for from a shell does not wait for petra.
+        await store.draft("org:acme", document(), "os:petra")
+        async with running(tmp_path / "other") as log:
+            custody = Custody(database, log, listener.clock)
+            await custody.ask_reveal("os:petra", "acme", "r", reason="w", ticket="t", minutes=5)
         people = PeopleStore(database, listener.clock)
         await people.add("erik", password=Secret(PASSWORD))
     await person(listener, "petra", "approver", "acme")
@@ -111,7 +119,9 @@ async def test_what_waits_is_named_and_only_to_who_it_waits_for(
         return {need["kind"] for need in found["needs"]}
 
     assert kinds(await figures(root)) == {"budget", "keys", "unpriced"}
-    assert "1 key of acme" in await see(root)
+    page = await see(root)
+    assert "1 key of acme" in page
+    assert f'href="/o/acme/costs/limits?open=key%3A{key_id}#key:{key_id}"' in page
     for name, expected in (
         ("petra", {"draft", "budget", "keys", "unpriced"}),
         ("otto", set()),
@@ -120,6 +130,8 @@ async def test_what_waits_is_named_and_only_to_who_it_waits_for(
         await root.sign_in_as(name, PASSWORD)
         found = await figures(root)
         assert kinds(found) == expected, name
+        drafts = [need["subject"] for need in found["needs"] if need["kind"] == "draft"]
+        assert drafts == (["erik"] if name == "petra" else [])
         assert bool(found["recent"]) is (name == "petra")
 
 

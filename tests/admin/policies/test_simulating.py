@@ -65,6 +65,10 @@ async def test_a_rule_begins_from_a_recorded_request(listener: Listener) -> None
         assert 'name="row2.key" aria-label="Which label or header 3" value="PAN"' in page
         answer, _ = await wanda.send("GET", "/o/acme/policies/new?from=req_nobody")
         assert answer.status == 400
+        answer, _ = await wanda.send("GET", "/o/acme/policies/new")
+        assert answer.status == 303, "the finder leads here, with no request to begin from"
+        answer, page = await wanda.send("GET", answer.headers["location"])
+        assert (answer.status, "data_class &gt;=" in page) == (200, False)
 
 
 async def test_a_pasted_body_is_inspected_and_not_kept_in_an_address(listener: Listener) -> None:
@@ -120,8 +124,12 @@ async def test_a_reveal_and_a_release_wait_for_a_second_person_too(
         other = await custody.ask_reveal("ulf", "acme", "req_3", minutes=15, **said)
         hold = await custody.set_hold("ulf", "acme", "", "a lawsuit")
         await custody.release_hold("ulf", hold.id)
+        mine = await custody.set_hold("ulf", "acme", "s1", "another lawsuit")
+        await custody.release_hold("os:carla", mine.id)
         async with signed_in(listener, "carla") as carla:
             _, page = await carla.send("GET", "/o/acme/approvals")
+            assert "3 to approve" in plain(page), "not what she asked for from a shell"
+            assert plain(page).count("You asked for this: somebody else decides.") == 1
             assert "Read req_1 for 15 minutes" in plain(page)
             assert "Release the hold on everybody" in plain(page)
             assert "req_2" not in page
@@ -140,7 +148,7 @@ async def test_a_reveal_and_a_release_wait_for_a_second_person_too(
         ends = {each.request_id: each.ended_by for each in await custody.reveals(0, "acme")}
         assert ends == {"req_1": "", "req_3": "carla"}
         assert await custody.waiting_reveals("acme") == []
-        assert await custody.holds("acme") == []
+        assert [each.id for each in await custody.holds("acme")] == [mine.id]
 
 
 async def test_the_api_checks_weighs_explains_saves_and_steps(listener: Listener) -> None:
