@@ -1,12 +1,8 @@
 """What the parts of an answer cost: tokens of each kind at the price of their target. Pure."""
 
-from collections.abc import Mapping
-
 from msgspec import Struct
 
-from gateway.configuration.settings import Settings
-from gateway.errors import ConfigurationInvalid
-from gateway.money.catalogue import Entry, cost, load_catalogue, saved_by_cache, shipped_catalogue
+from gateway.money.catalogue import cost, saved_by_cache
 from gateway.price import Price
 from gateway.types import Attempt, AuditRecord, Usage
 
@@ -31,18 +27,6 @@ class Bill(Struct, frozen=True):
     is_exact: bool
     others: tuple[Attempt, ...] = ()
     """What was paid beside the answer: attempts that failed, came too late or were not enough."""
-
-
-def prices_of(settings: Settings) -> Mapping[str, Entry]:
-    """Every entry that a target may name: the shipped ones, and the enterprise's before them."""
-    entries = dict(shipped_catalogue().models)
-    if settings.prices.file:
-        try:
-            text = settings.path(settings.prices.file).read_text("utf-8")
-            entries |= load_catalogue(text, settings.prices.file).models
-        except (OSError, ConfigurationInvalid):
-            return {}  # Better no parts than those of other prices.
-    return entries
 
 
 def bill_of(record: AuditRecord, price: Price | None) -> Bill | None:

@@ -8,10 +8,11 @@ from typing import Literal
 
 from msgspec import Struct
 
+from admin.costs.prices import priced_targets
 from admin.evidence import Evidence, EvidenceReader
 from admin.overview.health import GIVEN_UP
 from admin.services import Services
-from admin.traffic.bill import Bill, bill_of, prices_of
+from admin.traffic.bill import Bill, bill_of
 from gateway.routing import decision_digest
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.policies.documents import PolicyStore
@@ -81,7 +82,6 @@ class StoryReader:
         self._evidence = EvidenceReader(services)
         policies = PolicyStore(services.database, services.clock)
         self._archive = DecisionArchive(services.records, policies)
-        self._prices = prices_of(services.settings)
 
     async def story(self, organisation: str, request_id: str) -> Story | None:
         """None where this organisation has no such request; raises NotReady."""
@@ -108,17 +108,18 @@ class StoryReader:
             explanation is not None and decision_digest(explanation.decision) == decided.decision,
             bars,
             max((bar.start_us + bar.duration_us for bar in bars), default=0),
-            self._bill(outcome) if outcome else None,
+            await self._bill(outcome) if outcome else None,
             tuple([await self._evidence.of(organisation, row) for row in rows]),
         )
 
     async def _key_name(self, organisation: str, key_id: str) -> str:
         return (await self._services.key_names.names(organisation, [key_id])).get(key_id, "")
 
-    def _bill(self, outcome: AuditRecord) -> Bill | None:
-        target = self._services.settings.targets.get(outcome.target)
-        entry = self._prices.get(target.catalogue or target.model) if target else None
-        return bill_of(outcome, entry.price if entry else None)
+    async def _bill(self, outcome: AuditRecord) -> Bill | None:
+        """In parts at the prices in force; better none than those of other prices."""
+        targets = await priced_targets(self._services)
+        price = next((each.price for each in targets if each.name == outcome.target), None)
+        return bill_of(outcome, price)
 
 
 def bars_of(intent: AuditRecord | None, outcome: AuditRecord | None) -> tuple[Bar, ...]:

@@ -1,6 +1,7 @@
 """One request's story: sentence, every rule, attempts, bill, and the proof of its record."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -16,8 +17,10 @@ from admin.traffic.words import verdict_of
 from gateway.audit import offline
 from gateway.money.catalogue import cost
 from gateway.price import Price
+from gateway.store.money.price_files import PriceFiles, PriceOrder, put_in_force
 from gateway.types import Attempt, AuditRecord, Usage
 from tests.admin.listener import Browser, Listener
+from tests.admin.models.test_prices import file_of
 from tests.admin.traffic.test_list import LIST
 from tests.admin.traffic.world import NOW_US, Asked, World
 
@@ -64,6 +67,23 @@ async def test_the_page_names_what_was_paid_beside_the_answer(
     assert "(estimated)" in page
     assert "the tokens are estimated" in page
     assert "Recorded" in page
+
+
+async def test_the_parts_of_a_cost_are_at_the_prices_in_force(
+    world: World, browser: Browser
+) -> None:
+    """Also where they were put in force in the database, after this listener was started."""
+    ids = await world.write(Asked(1, outcome={"target": "claude", "price_as_of": "2026-11-02"}))
+    _, page = await browser.send("GET", f"{LIST}/{ids[0]}")
+    assert "$123.46" not in page
+    text = file_of(output_microusd_per_mtok=123_456_789, as_of="2026-11-02")
+    async with world.listener.database() as database:
+        number = await PriceFiles(database, world.listener.clock).add("a.toml", text, "petra")
+        async with database.writing() as connection:
+            await put_in_force(connection, PriceOrder(1, number, "anton", "agreed", NOW_US))
+    _, page = await browser.send("GET", f"{LIST}/{ids[0]}")
+    assert re.search(r"<td>Output</td><td[^>]*>240</td><td[^>]*>\$123.46</td>", page)
+    assert "at today's prices (of 2026-11-02)" in page
 
 
 @pytest.mark.parametrize(
