@@ -82,11 +82,6 @@ def history_of(
     )
 
 
-def _of_day(hours: Mapping[int, Profile], start_us: int) -> Profile:
-    span = range(start_us, start_us + DAY_US, HOUR_US)
-    return added(hours[hour] for hour in span if hour in hours)
-
-
 def _share(bins: Mapping[str, int], name: str) -> float | None:
     whole = sum(bins.values())
     return round(_PERCENT * bins.get(name, 0) / whole, 1) if whole else None
