@@ -43,8 +43,8 @@ class Standing(Struct, frozen=True):
     window_ends_us: int
     """When what is spent counts for nothing any more; far away for a limit in all."""
     rate: RateLimit | None
-    requests: int
-    """Of the last day."""
+    requests: int | None
+    """Of the last day; None where nobody counts them: those of each end user."""
     busiest: int
     """Requests of its busiest hour of the last day."""
 
@@ -91,7 +91,7 @@ class LimitKeeper:
             spending=next((each for each in found if each.window == window), None),
             window_ends_us=window_end_us(window, now_us, zone),
             rate=rates.get(account),
-            requests=sum(hours),
+            requests=None if account.startswith("user:") else sum(hours),
             busiest=max(hours, default=0),
         )
 

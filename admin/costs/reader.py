@@ -133,11 +133,13 @@ class CostReader:
         return datetime.fromtimestamp(now_s, UTC).astimezone(zone).date(), zone
 
     async def groups(self, organisation: str, question: Question) -> list[Group]:
-        """Dearest first.
+        """Dearest first, with what was recorded until now as far as a page has it.
 
         Raises:
             RequestInvalid: there is no such group, or the days are none.
         """
+        check(question)
+        await self._services.rollup.catch_up(ROLLUP_BATCHES)
         found, _, _ = await self._page(organisation, question, GROUPS_MAX)
         return found
 
