@@ -3,6 +3,7 @@
 What was typed is kept as typed, so that a page can show it again beside what to change.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -17,6 +18,7 @@ MICRO: Final = 1_000_000
 MICROUSD_MAX: Final = 10**15
 FIELDS_MAX: Final = 500
 TEXT_LENGTH_MAX: Final = 10_000
+_GROUPED: Final = re.compile(r"[0-9]{1,3}(,[0-9]{2,3})*,[0-9]{3}(\.[0-9]*)?", re.ASCII)
 
 
 class Form:
@@ -43,7 +45,7 @@ class Form:
         Raises:
             RequestInvalid: it is none.
         """
-        text = self.text(name).replace(",", "").replace("_", "")
+        text = ungrouped(self.text(name)).replace("_", "")
         if not text:
             return None
         if not (text.isascii() and text.isdigit()) or len(text) > len(str(most)) + 1:
@@ -58,7 +60,7 @@ class Form:
         Raises:
             RequestInvalid: it is none, negative, or too large to be meant.
         """
-        text = self.text(name).removeprefix("$").replace(",", "").strip()
+        text = ungrouped(self.text(name).removeprefix("$").strip())
         if not text:
             return None
         try:
@@ -70,6 +72,14 @@ class Form:
         if not 0 <= amount <= MICROUSD_MAX:
             raise RequestInvalid("this amount is negative or too large", parameter=name)
         return int(amount)
+
+
+def ungrouped(text: str) -> str:
+    """A number without the commas that group its digits, in thousands or as in India.
+
+    What stands otherwise stays, and is no number then: `12,50` is not 1250.
+    """
+    return text.replace(",", "") if _GROUPED.fullmatch(text) else text
 
 
 async def form_of(request: Request[Any, Any, Any]) -> Form:

@@ -8,6 +8,7 @@ from litestar.params import Body, JSONBody
 from msgspec import Struct, structs
 
 from admin.access import needs
+from admin.forms import ungrouped
 from admin.services import Services
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
@@ -140,7 +141,7 @@ def _struct_of(kind: Any, given: dict[str, float]) -> Any:
 
 
 def _number(form: PlanForm, name: str) -> float:
-    text = str(getattr(form, name)).strip().replace(",", "")
+    text = ungrouped(str(getattr(form, name)).strip())
     if not text and name == "parameters":
         return 0
     try:

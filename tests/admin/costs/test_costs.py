@@ -118,6 +118,22 @@ async def test_the_page_and_its_csv_show_the_same_and_nothing_of_others(
     await see(admin, "/o/umbrella/costs/export.csv?by=key&since=soon", 400)
 
 
+async def test_the_file_holds_what_was_recorded_since_a_page_was_read(
+    listener: Listener, admin: Browser
+) -> None:
+    """Also where nobody reads the page: a program fetches the file each month."""
+    key = await issue(listener, "late")
+    await listener.record(*requests(listener, key, 3))
+    text = await see(admin, f"{ROOM}/export.csv?by=key&since=2026-12-01")
+    counted = {row[1]: row[2] for row in csv.reader(io.StringIO(text))}
+    assert counted == {
+        "name": "requests",
+        "payroll assistant": "40",
+        "chat bot": "25",
+        "late": "3",
+    }
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -157,6 +173,7 @@ async def test_savings_unpriced_usage_alerts_and_tight_limits_are_said(
     assert [each["account"] for each in after["tight"]] == ["org:acme"]  # type: ignore[attr-defined]
     assert [each["percent"] for each in after["alerts"]] == [80]  # type: ignore[attr-defined]
     assert "Some answers cost nothing" in page
+    assert '<a href="/o/acme/traffic?q=target%3Aclaude">claude</a>: 1 request.' in page
     assert "org:acme: 80 %" in page
 
 
@@ -233,11 +250,32 @@ async def test_accounts_of_others_are_not_there(admin: Browser, account: str) ->
     assert answer.status == 404
 
 
-@pytest.mark.parametrize("typed", ["-1", "1e99", "NaN", "a lot", "0.0000001", "9" * 40])
-async def test_amounts_that_are_none_are_said_and_kept(admin: Browser, typed: str) -> None:
-    page = await see(admin, f"{CHANGE}?account=org:acme&window=month&limit_microusd={typed}", 400)
-    assert f'value="{typed}"' in page
-    assert "What will happen" not in page
+async def test_requests_of_each_end_user_are_not_said_to_be_none(admin: Browser) -> None:
+    """Sums are of keys: nobody counts what end users ask for."""
+    await see(admin, ROOM)  # Adds up what was recorded.
+    asked = f"{CHANGE}?window=month&limit_microusd=1&account="
+    page = await see(admin, f"{asked}org:acme")
+    assert re.search(r"[1-9][0-9]* requests of the last day were charged to it", page)
+    page = await see(admin, f"{asked}user:acme/*")
+    assert ("charged to it" in page, "Requests under way are not cut off" in page) == (False, True)
+    page = await see(admin, f"{ROOM}/limits/rate?account=user:acme/*")
+    assert ("busiest hour" in page, "is refused with 429" in page) == (False, True)
+
+
+async def test_amounts_that_are_none_are_said_and_kept(admin: Browser) -> None:
+    path = f"{CHANGE}?account=org:acme&window=month&limit_microusd="
+    for typed in (
+        *("-1", "1e99", "NaN", "a lot", "0.0000001", "9" * 40),
+        *("12,50", "1,2500", "1.250,00", ",125", "1,,250"),
+    ):
+        page = await see(admin, f"{path}{typed}", 400)
+        assert f'value="{typed}"' in page
+        assert "What will happen" not in page
+    for typed, meant in (
+        *(("1,250.50", "1,250.50"), ("$1250.5", "1,250.50")),
+        *(("1,00,000", "100,000.00"), ("1,234,567", "1,234,567.00")),
+    ):
+        assert f"Set ${meant} each month" in await see(admin, f"{path}{typed}"), typed
 
 
 async def test_who_may_only_read_is_shown_no_way_to_change(

@@ -32,6 +32,7 @@ async def test_a_field_that_is_wrong_says_so_and_nothing_typed_is_lost(browser: 
         ({"users": HOSTILE}, "This is no number."),
         ({"users": "nan"}, "This is no number."),
         ({"gpu_gb": "1e300"}, "This is no number."),
+        ({"peak_factor": "2,5"}, "This is no number."),
         ({"hours_a_day": "0"}, "hours_a_day is from"),
         ({"precision": "fp1"}, "There is no such precision."),
     ):
