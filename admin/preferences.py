@@ -39,6 +39,9 @@ Theme = Literal["system", "light", "dark"]
 THEMES: Final[tuple[Theme, ...]] = get_args(Theme)
 CENT: Final = 10_000
 KIBI: Final = 1_024
+FIRST_US: Final = -62_135_510_400_000_000
+LAST_US: Final = 253_402_214_400_000_000
+"""The second day of the year 1, and the last of the year 9999: every zone has both."""
 WRITTEN_KEPT: Final = 8_192
 """So many numbers and amounts are kept as they were written last: pages repeat most of theirs."""
 
@@ -77,7 +80,7 @@ class Preferences(Struct, frozen=True):
 
     def moment(self, utc_us: int) -> Markup:
         """A time in the reader's zone, to the second; the exact one stands in its title."""
-        at = datetime.fromtimestamp(utc_us / US_PER_S, UTC)
+        at = _at(utc_us)
         shown = format_datetime(
             at.astimezone(ZoneInfo(self.zone)), "medium", locale=_locale(self.locale)
         )
@@ -86,7 +89,7 @@ class Preferences(Struct, frozen=True):
 
     def day(self, utc_us: int) -> Markup:
         """The day of a time in the reader's zone; the exact time stands in its title."""
-        at = datetime.fromtimestamp(utc_us / US_PER_S, UTC)
+        at = _at(utc_us)
         shown = format_date(
             at.astimezone(ZoneInfo(self.zone)), "medium", locale=_locale(self.locale)
         )
@@ -96,7 +99,7 @@ class Preferences(Struct, frozen=True):
     def moment_short(self, utc_us: int, now_us: int) -> Markup:
         """A time in a list: without the day if that is today's, without the year else."""
         zone = ZoneInfo(self.zone)
-        at = datetime.fromtimestamp(utc_us / US_PER_S, UTC)
+        at = _at(utc_us)
         here, now = at.astimezone(zone), datetime.fromtimestamp(now_us / US_PER_S, zone)
         shown = format_time(here.time(), "medium", locale=_locale(self.locale))
         if here.date() != now.date():
@@ -113,6 +116,11 @@ class Preferences(Struct, frozen=True):
         if duration_us < 60 * US_PER_S:
             return f"{_decimal(round(duration_us / US_PER_S, 1), self.locale)} s"
         return format_timedelta(duration_us // US_PER_S, locale=_locale(self.locale))
+
+
+def _at(utc_us: int) -> datetime:
+    """A time in UTC; one that no calendar has is the nearest that all have: a page is shown."""
+    return datetime.fromtimestamp(min(max(utc_us, FIRST_US), LAST_US) / US_PER_S, UTC)
 
 
 @cache

@@ -78,6 +78,12 @@ def test_an_amount_has_the_digits_of_its_size_and_the_grouping_of_its_reader() -
     assert Preferences().money(1_234_567_890_000) == "$1,234,567.89"
     assert Preferences().money(31_200) == "$0.0312"
     assert Preferences().money(42) == "$0.000042"
+    for moment_us, year in ((-(10**18), "1"), (-62_135_596_800_000_000, "1"), (10**18, "9999")):
+        for zone in ("America/Los_Angeles", "Asia/Kolkata", "UTC"):
+            way = Preferences(zone=zone)
+            shown = f"{way.moment(moment_us)}{way.day(moment_us)}"
+            assert shown.count(f", {year}") >= 2, (moment_us, zone)
+            assert way.moment_short(moment_us, 0), "what no calendar has breaks no page"
     assert indian.money(12_345_678_900) == "₹12,34,567.89"
 
 
