@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from admin.compliance.incident_room import Counted, IncidentDetail
 from gateway.obligations import TITLES
-from gateway.store.custody.incidents import Running
+from gateway.store.custody.incidents import Incident, Running
 
 
 BLANK = "[to be filled in]"
@@ -44,9 +44,10 @@ def report_text(detail: IncidentDetail) -> str:
         f"Cause: {BLANK}",
         "",
         "WHAT WAS DONE",
+        *([] if detail.are_all_deeds else ["[earlier deeds are in the audit log alone]"]),
         *(f"{_at(row.utc_us)}  {row.action}  {row.actor}" for row in reversed(detail.deeds)),
         f"What will be done: {BLANK}",
-        f"What came of it: {incident.conclusion or BLANK}",
+        f"What came of it: {_conclusion(incident)}",
         "",
         "REPORTS",
         *(_clock(each) for each in detail.clocks),
@@ -61,6 +62,15 @@ def report_text(detail: IncidentDetail) -> str:
         "The hours above are engineering figures with their sources; counsel confirms them.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _conclusion(incident: Incident) -> str:
+    """What two people said; what one proposed is no conclusion, and what was declined is none."""
+    if incident.closed_us:
+        return incident.conclusion
+    if incident.closing_by:
+        return f"{incident.conclusion} [so {incident.closing_by}; a second person is to agree]"
+    return BLANK
 
 
 def _list(title: str, found: Sequence[Counted]) -> list[str]:

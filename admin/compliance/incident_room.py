@@ -107,6 +107,8 @@ class IncidentDetail(Struct, frozen=True):
     scope: Scope
     deeds: tuple[Row, ...]
     """What was done in the organisation since it was noticed, the newest first."""
+    are_all_deeds: bool
+    """Whether that is everything; otherwise the log has earlier ones."""
     checkpoint_size: int
     checkpoint_root: str
     checkpoint_us: int
@@ -159,6 +161,7 @@ class IncidentRoom:
             clocks=tuple(clocks(incident, await self.store.reports([incident]), now_us)),
             scope=await self.scope(incident),
             deeds=page.rows,
+            are_all_deeds=not page.is_more and page.looked_back_us is None,
             checkpoint_size=newest.size if newest else 0,
             checkpoint_root=newest.root.hex() if newest else "",
             checkpoint_us=newest.signed_us if newest else 0,

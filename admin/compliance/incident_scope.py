@@ -1,6 +1,8 @@
 """Whom an incident concerns, changed while it is open: counted first, then set, on record."""
 
+from datetime import UTC, datetime
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 from litestar import MediaType, Request, Response, post, route
 from litestar.params import FromPath
@@ -72,7 +74,7 @@ class ScopeDesk:
             ChangedMeanwhile: somebody changed it since, or it is closed.
         """
         wanted = self.wanted(incident, order)
-        if incident.closed_us or order.was not in ("", incident.scope):
+        if incident.closed_us or order.was.strip() not in ("", incident.scope):
             raise ChangedMeanwhile("somebody changed or closed it meanwhile")
         before, after = _said(incident), _said(wanted) | {"incident": incident.id}
         async with self._services.deeds.doing(
@@ -103,6 +105,7 @@ class ScopePages:
         """What an incident concerns now, and what it would with the form."""
         desk = self._desk
         incident = await desk.room.incident(*place)
+        zone = (await self._services.shell.way(request)).zone
         wanted, is_typed = None, bool(form.text("since") or form.text("was"))
         try:
             if is_typed and not wrong:
@@ -116,6 +119,8 @@ class ScopePages:
             status,
             incident=incident,
             now=await desk.room.scope(incident),
+            until=form.text("until") if form.text("was") else _field(incident.until_us, zone),
+            changed=wanted,
             wanted=await desk.room.scope(wanted) if wanted else None,
             form=form,
             wrong=wrong,
@@ -162,6 +167,14 @@ def scope_routes(services: Services, _: Office) -> list[Any]:
 
 def _said(incident: Incident) -> dict[str, object]:
     return {name: getattr(incident, name) for name in ("filter", "since_us", "until_us")}
+
+
+def _field(utc_us: int, zone: str) -> str:
+    """A time as a form's field has it; to the second, rounded up so that it ends no earlier."""
+    if not utc_us:
+        return ""
+    at = datetime.fromtimestamp(-(-utc_us // 1_000_000), UTC)
+    return at.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _moment(form: Form, name: str, now_us: int, zone: str) -> int:

@@ -35,6 +35,8 @@ KINDS: Final = ("disclosure", "access", "loss", "unavailable", "integrity", "oth
 TITLE_CHARS_MAX: Final = 120
 TEXT_CHARS_MAX: Final = 2_000
 SHOWN_MAX: Final = 200
+AHEAD_US_MAX: Final = 366 * 86_400_000_000
+"""So far ahead somebody may say that it ends."""
 _ID_BYTES: Final = 6
 
 incidents = Table(
@@ -97,8 +99,11 @@ class Incident(Struct, frozen=True):
 
     @property
     def scope(self) -> str:
-        """Its times and filter in one text: what a change of them was made from."""
-        return f"{self.since_us} {self.until_us} {self.filter}"
+        """Its times and filter in one text: what a change of them was made from.
+
+        Without a filter nothing stands at its end that a form would take away.
+        """
+        return f"{self.since_us} {self.until_us} {self.filter}".rstrip()
 
     @property
     def state(self) -> str:
@@ -222,7 +227,7 @@ class IncidentStore:
         return await self._change(incident, values, closing_by=incident.closing_by)
 
     async def keep_open(self, incident: Incident) -> bool:
-        """What the first wanted is declined, or taken back."""
+        """What the first wanted is declined, or taken back; what they wrote waits for the next."""
         return await self._change(incident, {"closing_by": ""}, closing_by=incident.closing_by)
 
     async def rescope(self, before: Incident, after: Incident) -> bool:
@@ -255,10 +260,23 @@ def checked(incident: Incident, now_us: int) -> Incident:
         raise RequestInvalid(reason, parameter="title")
     if incident.kind not in KINDS:
         raise RequestInvalid(f"the kind is one of {', '.join(KINDS)}", parameter="kind")
-    if incident.noticed_us > now_us:
-        raise RequestInvalid("nobody can have noticed it in the future", parameter="noticed")
-    if incident.until_us and incident.until_us <= incident.since_us:
-        raise RequestInvalid("it ends before it begins", parameter="until")
+    _check_times(incident, now_us)
     if len(incident.ticket) > TITLE_CHARS_MAX:
         raise RequestInvalid("the ticket is too long", parameter="ticket")
     return incident
+
+
+def _check_times(incident: Incident, now_us: int) -> None:
+    """What is kept is shown in every zone, and counted: nanoseconds, say, would be neither."""
+    if incident.noticed_us > now_us:
+        raise RequestInvalid("nobody can have noticed it in the future", parameter="noticed")
+    if incident.noticed_us < 0:
+        raise RequestInvalid("nothing is on record from before 1970", parameter="noticed")
+    if incident.since_us < 0:
+        raise RequestInvalid("nothing is on record from before 1970", parameter="since")
+    if incident.since_us > now_us:
+        raise RequestInvalid("nothing is on record of the future", parameter="since")
+    if incident.until_us and incident.until_us <= incident.since_us:
+        raise RequestInvalid("it ends before it begins", parameter="until")
+    if incident.until_us > now_us + AHEAD_US_MAX:
+        raise RequestInvalid("it ends more than a year ahead", parameter="until")

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
+from admin.compliance import incident_room
 from tests.admin import seeding
 from tests.admin.chromium import window
 from tests.admin.compliance.archive import PASSWORD, deeds, person
@@ -134,6 +135,55 @@ async def test_whom_it_concerns_is_changed_after_it_was_counted_and_on_record(
     assert len(done) == 2
 
 
+async def test_its_end_stays_where_only_the_filter_is_changed(bound: Listener) -> None:
+    async with person(bound, "cora") as cora:
+        one = await opened(cora, since="3h", until="2h")
+        _, before = await cora.send("GET", f"{one}/scope")
+        (until,) = re.findall(r'<input[^>]* name="until"[^>]* value="([^"]+)"', before)
+        was = unescape(re.findall(r'name="was" value="([^"]+)"', before)[0])
+        form = {"was": was, "q": "key:k", "since": "", "until": until}
+        _, page = await cora.send("GET", f"{one}/scope?{urlencode(form)}")
+        assert len(re.findall(r"From <time[^>]*>[^<]*</time> until <time", page)) == 1
+        assert (await cora.send("POST", f"{one}/scope", form))[0].status == 303
+        path = one.replace("/o/", "/api/organisations/")
+        _, text = await cora.send("GET", path)
+        found = msgspec.json.decode(text)["incident"]
+        assert (found["filter"], found["until_us"] // 1_000_000 * 1_000_000) == (
+            *("key:k", int(was.split()[1]) // 1_000_000 * 1_000_000),
+        )
+        form |= {"until": "", "was": f"{found['since_us']} {found['until_us']} key:k"}
+        _, page = await cora.send("GET", f"{one}/scope?{urlencode(form)}")
+        assert re.search(r"From <time[^>]*>[^<]*</time> until now: it goes on\.", page)
+
+
+async def test_the_report_says_what_two_people_said_and_what_it_leaves_out(
+    bound: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "It was the intern."
+    async with person(bound, "cora") as cora, person(bound, "dan") as dan:
+        one = await opened(cora)
+
+        async def report() -> str:
+            return (await cora.send("GET", f"{one}/report"))[1]
+
+        assert "What came of it: [to be filled in]" in await report()
+        await cora.send("POST", f"{one}/close", {"conclusion": said})
+        assert f"What came of it: {said} [so cora; a second person is to agree]" in await report()
+        await dan.send("POST", f"{one}/keep-open")
+        assert "What came of it: [to be filled in]" in await report(), "it was declined"
+        _, page = await cora.send("GET", one)
+        assert f">{said}</textarea>" in page, "but nobody types it again"
+        assert "earlier ones" not in page
+        assert "earlier deeds" not in await report()
+        await deeds(bound)  # So that they are in the database.
+        monkeypatch.setattr(incident_room, "DEEDS_MAX", 2)
+        assert "[earlier deeds are in the audit log alone]" in await report()
+        assert "The newest 2: the log has earlier ones" in (await cora.send("GET", one))[1]
+        await cora.send("POST", f"{one}/close", {"conclusion": said})
+        await dan.send("POST", f"{one}/close")
+        assert f"What came of it: {said}\n" in await report()
+
+
 async def test_two_people_close_it_and_each_step_is_a_deed(bound: Listener) -> None:
     async with person(bound, "cora") as cora, person(bound, "dan") as dan:
         one = await opened(cora)
@@ -171,11 +221,17 @@ async def test_what_makes_no_sense_is_said_beside_its_field(bound: Listener) -> 
             {"noticed": "2999-01-01T00:00"},
             {"noticed": "soon"},
             {"since": "1h", "until": "2h"},
+            {"since": "1950-01-01T00:00"},
+            {"since": "2999-01-01T00:00"},
+            {"since": "1h", "until": "2999-01-01T00:00"},
         ):
             answer, page = await cora.send(
                 "POST", f"{AT}/new", {"title": "t", "kind": "loss"} | wrong
             )
             assert (answer.status, "Open an incident" in page) == (400, True), wrong
+        for name, moment in (("since_us", 1_800 * 10**15), ("noticed_us", -(10**15))):
+            body = msgspec.json.encode({"title": "t", name: moment}).decode()
+            assert (await cora.send("POST", API, body=body))[0].status == 400, name
         assert (await cora.send("GET", f"{AT}/000000000000"))[0].status == 404
         _, text = await cora.send("GET", API)
         assert msgspec.json.decode(text) == []
