@@ -25,6 +25,7 @@ from gateway.oversight.deeds import Deeds
 from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.orders import Custody
 from gateway.store.engine import Database, open_database
+from gateway.store.evidence.packing import EvidencePacks
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.key_names import KeyNames
 from gateway.store.identity.key_scopes import KeyScopes
@@ -119,6 +120,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     spares = SpareSecretTable(database, master_key(settings), clock)
     retirement = Retirement(spares, deeds)
     badge = LogBadge(database, checker, clock, settings.audit.checkpoint_period_s)
+    packs = EvidencePacks(database, settings.path(settings.audit.pack_directory), clock)
     lost = RetirementDesk(settings, database, records, log, deeds=deeds, people=people, clock=clock)
     waiting = _waiting(database, log, clock, policies, lost)
     return Services(
@@ -138,7 +140,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         prices=PriceFiles(database, clock),
         figures=TrafficFigures(database),
         rollup=rollup,
-        upkeep=_upkeep(rollup, scheduler, retirement, people),
+        upkeep=_upkeep(rollup, scheduler, retirement, people, packs),
         log=log,
         deeds=deeds,
         checker=checker,
@@ -168,7 +170,11 @@ def _waiting(
 
 
 def _upkeep(
-    rollup: Rollup, scheduler: Scheduler, retirement: Retirement, people: PeopleStore
+    rollup: Rollup,
+    scheduler: Scheduler,
+    retirement: Retirement,
+    people: PeopleStore,
+    packs: EvidencePacks,
 ) -> Upkeep:
     return Upkeep(
         (
@@ -177,6 +183,7 @@ def _upkeep(
             Duty("schedule", SCHEDULE_EVERY_S, scheduler.tend, Event.SCHEDULE_FAILED),
             Duty("secrets", RETIRE_EVERY_S, retirement.tend, Event.UPKEEP_FAILED),
             Duty("sessions", FORGET_EVERY_S, people.forget_over, Event.UPKEEP_FAILED),
+            Duty("packs", TIDY_EVERY_S, packs.drop_expired, Event.UPKEEP_FAILED),
         )
     )
 

@@ -19,6 +19,7 @@ from gateway.errors import GatewrightError, RequestInvalid
 from gateway.oversight.deeds import OPERATORS
 from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.packing import (
+    KEPT_US,
     RECORDS_MAX,
     EvidencePack,
     EvidencePacks,
@@ -29,6 +30,9 @@ from gateway.store.policies.documents import PolicyStore
 
 
 WAITING_MAX: Final = 8
+RECIPIENT_CHARS_MAX: Final = 200
+TIME_US_MAX: Final = 221_876_000_000 * 1_000_000
+"""In the year 9000: every zone has it, and what a day later is."""
 ENDED: Final = "the control plane was stopped while it was written; ask for it again"
 
 
@@ -88,11 +92,13 @@ class PackDesk:
             raise RequestInvalid("Too many packs are being made; wait for one of them.")
         if wish.until_us <= wish.since_us or wish.log not in ("requests", "deeds"):
             raise RequestInvalid("The period ends before it begins.", parameter="until")
+        if wish.since_us < 0 or wish.until_us > TIME_US_MAX:
+            raise RequestInvalid("A time is in microseconds since 1970.", parameter="since")
         pack = EvidencePack(
             id=self.store.new_id(),
             organisation=organisation,
             log=_log_of(organisation, wish),
-            recipient=wish.recipient,
+            recipient=wish.recipient.strip()[:RECIPIENT_CHARS_MAX],
             since_us=wish.since_us,
             until_us=wish.until_us,
             with_policies=wish.with_policies,
@@ -122,6 +128,8 @@ class PackDesk:
         return self._done.get(pack.id, (0, 0))
 
     def _seen(self, pack: EvidencePack) -> EvidencePack:
+        if pack.state == "ready" and self._clock.utc_us() - pack.made_us > KEPT_US:
+            return replace(pack, state="expired")  # Its file goes within the hour.
         if pack.state in ("waiting", "writing") and pack.id not in self._tasks:
             return replace(pack, state="failed", problem=ENDED)
         return pack

@@ -12,7 +12,7 @@ from litestar.response import File, Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
-from admin.compliance.desk import Wish
+from admin.compliance.desk import RECIPIENT_CHARS_MAX, Wish
 from admin.compliance.office import Office
 from admin.services import Services
 from admin.sign_in import SEE_OTHER
@@ -29,7 +29,8 @@ _READS: Final = needs(_P.AUDIT_READ)
 _EXPORTS: Final = needs(_P.AUDIT_EXPORT)
 Asked = Request[Any, Any, Any]
 DEFAULT_DAYS: Final = 30
-RECIPIENT_CHARS_MAX: Final = 200
+FIRST_YEAR: Final = 1970
+LAST_YEAR: Final = 9000
 
 
 class PackForm(Struct, frozen=True):
@@ -167,16 +168,19 @@ def wish_of(form: PackForm, person: Person) -> Wish:
         log=form.log,
         since_us=_midnight_us(since),
         until_us=_midnight_us(until) + DAY_US,
-        recipient=form.recipient.strip()[:RECIPIENT_CHARS_MAX],
+        recipient=form.recipient,
         with_policies=bool(form.policies),
     )
 
 
 def _day(text: str, name: str) -> date:
     try:
-        return date.fromisoformat(text.strip())
+        day = date.fromisoformat(text.strip())
     except ValueError:
         raise RequestInvalid("A day is written as 2026-11-30.", parameter=name) from None
+    if not FIRST_YEAR <= day.year < LAST_YEAR:
+        raise RequestInvalid(f"From the year {FIRST_YEAR} to {LAST_YEAR - 1}.", parameter=name)
+    return day
 
 
 def _midnight_us(day: date) -> int:

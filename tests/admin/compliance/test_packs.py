@@ -121,10 +121,18 @@ async def test_a_period_without_records_says_so_and_a_wrong_one_stays_in_its_for
         _, page = await cora.send("GET", empty)
         assert "there are no such records" in page
         assert (await cora.send("GET", f"{empty}/file"))[0].status == 404
-        for wrong in ({"since": "soon"}, {"until": "2001-01-01"}, {"log": "all"}, {"log": "deeds"}):
+        for wrong in (
+            *({"since": "soon"}, {"until": "2001-01-01"}, {"log": "all"}, {"log": "deeds"}),
+            *({"since": "0001-01-01"}, {"until": "9999-12-31"}),
+        ):
             form = {"since": "2026-01-02", "until": "2026-01-03", "recipient": "me"} | wrong
             answer, page = await cora.send("POST", AT, form)
             assert (answer.status, 'role="alert"' in page, "me" in page) == (400, True, True), wrong
+        for since_us, until_us in ((-1, 1), (1, 1_800 * 10**15)):
+            wish = {"log": "requests", "since_us": since_us, "until_us": until_us, "recipient": ""}
+            body = msgspec.json.encode(wish).decode()
+            path = "/api/organisations/acme/compliance/packs"
+            assert (await cora.send("POST", path, body=body))[0].status == 400
 
 
 async def test_the_log_of_operators_is_for_who_may_export_everywhere(
@@ -143,6 +151,26 @@ async def test_the_log_of_operators_is_for_who_may_export_everywhere(
     assert offline.check_pack(file, log_keys(listener))["first_sequence"] == 1
 
 
+async def test_a_file_that_is_too_old_goes_though_nobody_asks_for_another(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    async with Listener(tmp_path, sqlite_url) as listener:
+        await converse(listener, ["ann"])
+        async with person(listener, "cora") as cora:
+            path = await made(listener, cora)
+        folder = listener.settings.path(listener.settings.audit.pack_directory)
+    file = folder / f"{path.rsplit('/', 1)[1]}.zip"
+    assert file.exists()
+    later = Listener(tmp_path, sqlite_url)
+    later.clock.advance(KEPT_US / 1e6 + 1)
+    async with later:
+        for _ in range(600):
+            if not file.exists():
+                break
+            await asyncio.sleep(0.02)
+    assert not file.exists()
+
+
 async def test_several_are_made_one_after_the_other_and_old_ones_go(listener: Listener) -> None:
     await converse(listener, ["ann"])
     async with person(listener, "cora") as cora:
@@ -152,9 +180,10 @@ async def test_several_are_made_one_after_the_other_and_old_ones_go(listener: Li
             assert "Ready: 2 records" in page
         listener.clock.advance(KEPT_US / 1e6 + 1)
         await cora.sign_in_as("cora", "a password for tests only")
-        await made(listener, cora)
         _, page = await cora.send("GET", paths[0])
+        late, _ = await cora.send("GET", f"{paths[0]}/file")
+        assert ("removed after 30 days" in page, late.status) == (True, 404), "before another one"
+        await made(listener, cora)
 
-    assert "removed after 30 days" in page
     folder = listener.settings.path(listener.settings.audit.pack_directory)
     assert not [path for path in paths if (folder / f"{path.rsplit('/', 1)[1]}.zip").exists()]
