@@ -10,7 +10,7 @@ from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
-from admin.compliance.office import Office, in_words
+from admin.compliance.office import REVEALED_MAX, Office, in_words
 from admin.services import Services
 from admin.sign_in import SEE_OTHER
 from gateway.errors import RequestInvalid
@@ -86,7 +86,7 @@ def _changing(services: Services, office: Office) -> list[Any]:
                     data.request_id.strip(),
                     reason=data.reason,
                     ticket=data.ticket,
-                    minutes=int(data.minutes) if data.minutes.isdecimal() else 0,
+                    minutes=_minutes(data.minutes.strip()),
                 )
         except RequestInvalid as error:
             return await asking(services, request, data, error.message)
@@ -145,6 +145,11 @@ def _answering(services: Services, office: Office) -> list[Any]:
     return [approve, end, content]
 
 
+def _minutes(text: str) -> int:
+    """So many; 0, which is refused, for what is no number of minutes."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 5 else 0  # noqa: PLR2004
+
+
 async def asking(
     services: Services, request: Asked, form: RevealForm, problem: str = ""
 ) -> Response[str]:
@@ -177,6 +182,7 @@ async def showing(
         reveal=await office.reveal(organisation, reveal_id),
         problem=problem,
         revealed=None,
+        revealed_max=REVEALED_MAX,
     )
 
 
@@ -196,4 +202,5 @@ async def reading(
         reveal=await office.reveal(organisation, reveal_id),
         problem="",
         revealed=revealed,
+        revealed_max=REVEALED_MAX,
     )

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from admin.access import STEP_UP_S
+from admin.compliance import office, reveals
 from gateway.audit.memory import MemoryAuditLog
 from gateway.oversight.deeds import Deeds
 from gateway.store.custody.orders import Reveal
@@ -58,6 +59,21 @@ async def test_content_is_shown_once_a_second_person_agreed_and_while_it_is_open
 
     done = [each for each in await deeds(listener) if each[1].startswith("reveal")]
     assert done == [("cora", "reveal.asked"), ("dan", "reveal.approved"), ("cora", "reveal.used")]
+
+
+async def test_a_long_reading_says_that_it_is_cut(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await converse(listener, ["ann", "bob", "eve"])
+    async with person(listener, "cora") as cora, person(listener, "dan", "approver") as dan:
+        one = await ask(cora, "")
+        await dan.send("POST", f"{one}/approve")
+        _, page = await cora.send("POST", f"{one}/content")
+        assert (page.count(SAID), "No more than the" in page) == (3, False)
+        for module in (office, reveals):
+            monkeypatch.setattr(module, "REVEALED_MAX", 2)
+        _, page = await cora.send("POST", f"{one}/content")
+        assert (page.count(SAID), "No more than the 2 oldest records" in page) == (2, True)
 
 
 async def test_a_reveal_is_ended_or_declined_at_once_and_for_good(listener: Listener) -> None:
