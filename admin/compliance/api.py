@@ -202,6 +202,8 @@ def _erasures(office: Office) -> list[Any]:
     async def open_case(
         request: Asked, organisation: FromPath[str], data: JSONBody[CaseOrder]
     ) -> ErasureCase:
+        if data.user and not data.user.strip():
+            raise RequestInvalid("Whose content is it?", parameter="user")  # Not everybody's.
         subject = office.subject_of(organisation, data.user)
         with in_words():
             return await office.erasures.cases.open(

@@ -30,6 +30,7 @@ _RECALLS: Final = needs(_P.CONTENT_ERASE, records="erasure.recalled")
 _WITHDRAWS: Final = needs(_P.CONTENT_ERASE, records="erasure.withdrawn")
 Asked = Request[Any, Any, Any]
 SEARCH, OPEN = "search", "open"
+SCOPES: Final = ("user", "organisation")
 ALL: Final = "the whole organisation"
 COPY_STATES: Final = {
     "ordered": "to be deleted",
@@ -107,6 +108,8 @@ def _case_routes(services: Services, office: Office) -> list[Any]:
         request: Asked, organisation: FromPath[str], data: Form
     ) -> Response[Any]:
         actor = session_of(request).person.name
+        if data.scope not in SCOPES:
+            raise RequestInvalid("One end user's, or the whole organisation's.", parameter="scope")
         if data.scope == "user" and not data.user.strip():
             return await showing(request, organisation, data, problem="Whose content is it?")
         try:

@@ -61,6 +61,20 @@ async def content_of(listener: Listener, request_id: str) -> str:
         return (await rae.send("POST", f"{answer.headers['location']}/content"))[1]
 
 
+async def test_a_case_of_everybody_is_opened_by_who_says_so_only(listener: Listener) -> None:
+    await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora:
+        form = {"scope": "users", "user": "ann", "law": "gdpr", "ticket": "T", "deed": "open"}
+        assert (await cora.send("POST", AT, form))[0].status == 400
+        api = AT.replace("/o/", "/api/organisations/")
+        body = msgspec.json.encode({"ticket": "T", "user": " \t"}).decode()
+        assert (await cora.send("POST", api, body=body))[0].status == 400
+        _, text = await cora.send("GET", api)
+        assert msgspec.json.decode(text) == []
+        body = msgspec.json.encode({"ticket": "T"}).decode()
+        assert (await cora.send("POST", api, body=body))[0].status == 201
+
+
 async def test_what_is_erased_is_gone_and_the_proofs_hold(listener: Listener) -> None:
     ann, bob = await converse(listener, ["ann", "bob"])
     async with person(listener, "cora") as cora, person(listener, "anton", "approver") as anton:
