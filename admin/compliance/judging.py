@@ -139,12 +139,16 @@ def _sealed(_: Known) -> Standing:
 
 def _erasures(known: Known) -> Standing:
     late = sum(due < known.now_us for due in known.cases)
-    done = f"{known.done_cases} were done" if known.done_cases else "none was asked for yet"
+    done = "none was asked for yet"
+    if known.done_cases:
+        done = f"{known.done_cases:,} {'was' if known.done_cases == 1 else 'were'} done"
     if late:
         return Standing("open", f"{_many(late, 'case')} past the time that the law gives.")
     if known.cases:
         soon = (min(known.cases) - known.now_us) // DAY_US
-        return Standing("look", f"{_many(len(known.cases), 'case')} open, due in {soon} days.")
+        return Standing(
+            "look", f"{_many(len(known.cases), 'case')} open, due in {_many(soon, 'day')}."
+        )
     return Standing("met", f"No case is open; {done}.")
 
 
@@ -159,7 +163,9 @@ def _reports(regime: str, known: Known) -> Standing:
         return Standing("open", f"{_many(late, 'report')} due now or overdue.")
     if due:
         hours = (min(due) - known.now_us) // HOUR_US
-        return Standing("look", f"{_many(len(due), 'report')} to be made, in {hours} hours.")
+        return Standing(
+            "look", f"{_many(len(due), 'report')} to be made, in {_many(hours, 'hour')}."
+        )
     return Standing("met", "No incident waits for this report.")
 
 
@@ -219,7 +225,9 @@ def _credentials(known: Known) -> Standing:
     if not known.credentials:
         return Standing("unknown", "None is kept in the database: their age is not known here.")
     days = (known.now_us - min(known.credentials)) // DAY_US
-    said = f"{_many(len(known.credentials), 'credential')}, the oldest set {days} days ago."
+    said = (
+        f"{_many(len(known.credentials), 'credential')}, the oldest set {_many(days, 'day')} ago."
+    )
     return Standing("look" if days > CREDENTIAL_DAYS else "met", said)
 
 

@@ -57,6 +57,8 @@ WORSE: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("limited", {"retention_days": 0}, "open", "for ever"),
     ("erasures", {"cases": (NOW_US - 1, NOW_US + DAY_US)}, "open", "1 case past"),
     ("erasures", {"cases": (NOW_US + 3 * DAY_US,)}, "look", "1 case open, due in 3 days"),
+    ("erasures", {"cases": (NOW_US + DAY_US,)}, "look", "1 case open, due in 1 day."),
+    ("erasures", {"cases": (NOW_US,)}, "look", "due in 0 days"),
     ("incidents", {"incidents": 2}, "look", "2 incidents open"),
     ("reviews", {"reviews": ()}, "open", "No review"),
     ("reviews", {"reviews": ("overdue", "ahead")}, "open", "1 review overdue"),
@@ -81,6 +83,33 @@ WORSE: tuple[tuple[str, dict[str, Any], str, str], ...] = (
 )
 
 
+BARELY: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("signed", {"signed_us": NOW_US - 90_000_000}, "signed just now"),
+    ("exported", {"exported_us": NOW_US - DAY_US}, "24 hours ago"),
+    ("verified", {"verified_us": NOW_US - 30 * DAY_US}, "Whole 30 days ago"),
+    ("verified", {"verified_us": NOW_US - 2 * HOUR_US}, "Whole 2 hours ago"),
+    ("verified", {"verified_us": NOW_US - 2 * HOUR_US + 1}, "Whole 119 minutes ago"),
+    ("kept", {"first_us": NOW_US - DAY_US}, "oldest record is 1 day old"),
+    ("kept", {"first_us": 0}, "Nothing was recorded yet"),
+    ("limited", {"holds": 1}, "read for 90 days; 1 hold in force"),
+    ("erasures", {"done_cases": 1}, "1 was done"),
+    ("erasures", {"done_cases": 0}, "none was asked for yet"),
+    ("credentials", {"credentials": (NOW_US - 365 * DAY_US,)}, "365 days ago"),
+    ("credentials", {"credentials": (NOW_US - DAY_US,)}, "the oldest set 1 day ago"),
+    ("people", {"approvers": 2, "is_single_sign_on": False}, "passwords kept here; 2 may"),
+    ("sinks", {"behind_us": DAY_US}, "1 sink, none a day behind"),
+    ("clock", {"stated_us": NOW_US - 2 * HOUR_US}, "time.example.org, 40 µs off"),
+)
+"""What holds to the last microsecond, and how that is said."""
+
+
+@pytest.mark.parametrize(("check", "changes", "said"), BARELY)
+def test_a_check_holds_up_to_its_limit(check: str, changes: dict[str, Any], said: str) -> None:
+    found = standing_of(check, "gdpr", msgspec.structs.replace(GOOD, **changes))
+
+    assert (found.state, said in found.said) == ("met", True), found.said
+
+
 @pytest.mark.parametrize("check", sorted(CHECKS))
 def test_every_check_holds_where_all_is_well(check: str) -> None:
     assert standing_of(check, "gdpr", GOOD).state == "met"
@@ -102,7 +131,9 @@ def test_a_report_counts_for_its_own_rule_only() -> None:
     )
 
     assert standing_of("reports", "gdpr", known).said == "1 report to be made, in 5 hours."
-    assert standing_of("reports", "cert-in", known).state == "open"
+    assert standing_of("reports", "cert-in", known).said == "2 reports due now or overdue."
+    barely = msgspec.structs.replace(GOOD, reports={"gdpr": (NOW_US, NOW_US + HOUR_US)})
+    assert standing_of("reports", "gdpr", barely).said == "2 reports to be made, in 0 hours."
     assert standing_of("reports", "dpdp", known).state == "met"
 
 
