@@ -31,6 +31,7 @@ NOTES_MAX: Final = 500
 """Signatures that one check verifies: all of them, or so many spread over the whole time."""
 CHECKED: Final = "integrity.checked"
 NOT_WHOLE: Final = "log_not_whole"
+UNFINISHED: Final = "The last check could not be finished, or not be recorded."
 
 
 class Checked(Struct, frozen=True):
@@ -78,8 +79,7 @@ class LogChecker:
         self._organisation = ""
         self._count = self._count_all = self._began_us = 0
         self._ended: dict[str, Checked] = {}
-        self.problem = ""
-        """Why the last check has no end; empty otherwise."""
+        self._problems: dict[str, str] = {}
 
     @property
     def running(self) -> Running | None:
@@ -105,6 +105,10 @@ class LogChecker:
             self._ended[organisation] = msgspec.json.decode(after, type=Checked)
         return self._ended[organisation]
 
+    def problem(self, organisation: str) -> str:
+        """Why its last check, begun in this process, has no end; empty otherwise."""
+        return self._problems.get(organisation, "")
+
     def begin(self, organisation: str, actor: str) -> bool:
         """Start a check; False while another one runs."""
         if self.running is not None:
@@ -122,7 +126,7 @@ class LogChecker:
 
     async def _run(self, organisation: str, actor: str) -> None:
         """What goes wrong here is logged and said; it says nothing about the log."""
-        self.problem = "The last check could not be finished, or not be recorded."
+        self._problems[organisation] = UNFINISHED
         try:
             found = await asyncio.to_thread(asyncio.run, self._check(organisation))
             self._ended[organisation] = found
@@ -135,7 +139,7 @@ class LogChecker:
             name = type(failure).__name__
             logger().warning(Event.AUDIT_CHECK_FAILED, error_class=name)
             return
-        self.problem = ""
+        del self._problems[organisation]
 
     async def _check(self, organisation: str) -> Checked:
         """In the thread; only plain numbers are shared with the pages."""

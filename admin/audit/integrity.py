@@ -79,7 +79,7 @@ class IntegrityReader:
             [Key(text, *text.split("+", 2)[:2]) for text in keys],
             await self._checker.last(organisation),
             running,
-            self._checker.problem,
+            self._checker.problem(organisation),
             now_us,
             await self._unended.read(organisation),
         )

@@ -59,6 +59,9 @@ def _merged(pages: Sequence[Page], limit: int) -> Page:
     if end is not None:
         # Of what is older than that, one of the logs was not asked.
         rows = [row for row in rows if row.utc_us >= end]
+    # A place does not say of which log: what stands at the place of the last row goes with it.
+    while limit < len(rows) and _order(rows[limit]) == _order(rows[limit - 1]):
+        limit += 1
     is_more = bool(rows) and (len(rows) > limit or any(page.is_more for page in pages))
     return Page(tuple(rows[:limit]), is_more, None if is_more else end)
 

@@ -8,8 +8,10 @@ import msgspec
 import pytest
 from sqlalchemy import delete, select, update
 
+from admin.audit import checking
 from admin.audit.checking import with_newest
 from gateway.audit.integrator import SignedCheckpoint
+from gateway.errors import NotReady
 from gateway.oversight.workers import WorkerReport
 from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.schema.audit import audit_records, audit_tiles
@@ -97,6 +99,28 @@ async def test_a_whole_log_is_found_whole_and_that_is_recorded(
     _, deeds = await browser.send("GET", "/o/acme/audit?q=action:integrity.*")
     assert "integrity.check_began" in deeds
     assert "integrity.checked" in deeds
+
+
+async def test_a_check_that_has_no_end_is_said_of_its_own_log_only(
+    world: World, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.listener.issue_key("theirs", "umbrella")
+
+    async def broken(*_: object) -> None:
+        raise NotReady("the database went away", retry_after_s=1.0)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checking, "check_log", broken)
+        answer, _ = await browser.send("POST", f"{PAGE}/check", {})
+        assert answer.status == 303
+        while (found := await told(browser))["running"] is not None:
+            await asyncio.sleep(0.02)
+    assert found["problem"] == checking.UNFINISHED
+    _, page = await browser.send("GET", PAGE)
+    assert checking.UNFINISHED in page
+    _, page = await browser.send("GET", "/o/umbrella/integrity")
+    assert checking.UNFINISHED not in page
+    await checked(browser)
 
 
 async def test_a_log_that_was_tampered_with_is_named_on_every_page(
