@@ -65,8 +65,7 @@ class BatchDesk:
         return _there(await self.lists.batch(organisation, batch_id))
 
     async def file(self, organisation: str, file_id: str) -> FileRow:
-        found = await self.lists.files(organisation)
-        return _there(next((each for each in found if each.id == file_id), None))
+        return _there(await self.lists.file(organisation, file_id))
 
     async def detail(self, organisation: str, batch_id: str) -> BatchDetail:
         """Raises NotFoundException."""

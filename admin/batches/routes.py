@@ -116,17 +116,16 @@ def _listing(services: Services, desk: BatchDesk) -> list[Any]:
         rows = await desk.lists.batches(organisation)
         names = await services.key_names.names(organisation, {row.key_id for row in rows})
         found = matching(rows, text, names)
-        states: dict[str, int] = {}
-        for row in rows:
-            states[row.state] = states.get(row.state, 0) + 1
+        states = await desk.lists.states(organisation)
         return await services.shell.page(
             request,
             "batches/batches.html",
             "batches",
             lines=await desk.with_costs(organisation, found[:SHOWN_MAX]),
             found=len(found),
-            total=len(rows),
-            states=sorted(states.items()),
+            looked_at=len(rows),
+            total=sum(states.values()),
+            states=states.items(),
             names=names,
             text=text,
         )
@@ -140,14 +139,15 @@ def _files(services: Services, desk: BatchDesk) -> list[Any]:
     @route(FILES, http_method=READING, media_type=_HTML, opt=_READS)
     async def files_page(request: Asked, organisation: FromPath[str]) -> Response[str]:
         rows = await desk.lists.files(organisation)
+        total, length_bytes = await desk.lists.kept(organisation)
         names = await services.key_names.names(organisation, {row.key_id for row in rows})
         return await shell.page(
             request,
             "batches/files.html",
             "files",
             rows=rows[:SHOWN_MAX],
-            total=len(rows),
-            length_bytes=sum(row.size_bytes for row in rows),
+            total=total,
+            length_bytes=length_bytes,
             names=names,
         )
 

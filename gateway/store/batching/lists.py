@@ -116,6 +116,21 @@ class BatchLists(Struct, frozen=True):
         found = await self._batches(_B.organisation == organisation, _B.id == batch_id)
         return found[0] if found else None
 
+    async def states(self, organisation: str) -> dict[str, int]:
+        """How many are kept, by their state; those that are still arriving left out."""
+        query = (
+            select(_B.state, func.count())
+            .where(
+                _B.organisation == organisation,
+                _B.state != RECEIVING,
+                _B.keep_until_us > self.clock.utc_us(),
+            )
+            .group_by(_B.state)
+            .order_by(_B.state)
+        )
+        async with self.database.reading() as connection:
+            return {state: int(count) for state, count in await connection.execute(query)}
+
     async def costs(self, organisation: str, batch_ids: Sequence[str]) -> dict[str, int]:
         """What the lines of each cost, in micro-dollars; without ended lines: left out."""
         columns = batch_costs.c
@@ -160,6 +175,22 @@ class BatchLists(Struct, frozen=True):
 
     async def files(self, organisation: str) -> list[FileRow]:
         """The newest first."""
+        return await self._files(_F.organisation == organisation)
+
+    async def file(self, organisation: str, file_id: str) -> FileRow | None:
+        found = await self._files(_F.organisation == organisation, _F.id == file_id)
+        return found[0] if found else None
+
+    async def kept(self, organisation: str) -> tuple[int, int]:
+        """How many files are kept, and their length in bytes together."""
+        query = select(func.count(), func.coalesce(func.sum(_F.size_bytes), 0)).where(
+            _F.organisation == organisation, _F.is_whole, _F.expires_us > self.clock.utc_us()
+        )
+        async with self.database.reading() as connection:
+            count, length_bytes = (await connection.execute(query)).one()
+        return int(count), int(length_bytes)
+
+    async def _files(self, *which: ColumnElement[bool]) -> list[FileRow]:
         used = (
             select(func.count())
             .where(_B.input_file_id == _F.id, _B.state.in_(ACTIVE))
@@ -171,9 +202,7 @@ class BatchLists(Struct, frozen=True):
                 *(_F.id, _F.workspace, _F.project, _F.key_id, _F.purpose, _F.size_bytes),
                 *(_F.created_us, _F.expires_us, used.label("batches")),
             )
-            .where(
-                _F.organisation == organisation, _F.is_whole, _F.expires_us > self.clock.utc_us()
-            )
+            .where(*which, _F.is_whole, _F.expires_us > self.clock.utc_us())
             .order_by(_F.created_us.desc(), _F.id.desc())
             .limit(LISTED_MAX)
         )

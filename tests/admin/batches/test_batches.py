@@ -8,6 +8,7 @@ from sqlalchemy import delete, update
 
 from admin.batches import desk
 from gateway.batches import LineCounts
+from gateway.store.batching import lists
 from gateway.store.batching.lists import BatchLists
 from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_records
@@ -223,6 +224,32 @@ async def test_a_file_is_deleted_by_who_may_and_shows_no_name(
     _, text = await browser.send("GET", "/api/organisations/acme/files")
     assert msgspec.json.decode(text) == []
     assert ("olga", "file.deleted") in await deeds(listener)
+
+
+@ON_BOTH
+async def test_what_is_older_than_the_list_is_counted_and_can_be_opened(
+    listener: Listener, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = await listener.issue_key("nightly")
+    async with listener.database() as database:
+        files, many = [], []
+        for _ in range(3):
+            files.append(await seeding.file(listener, database, key))
+            many.append(await seeding.batch(listener, database, key))
+            listener.clock.advance(1)
+    await owner(listener, browser)
+    monkeypatch.setattr(lists, "LISTED_MAX", 2)
+    _, page = await browser.send("GET", FILES)
+    assert "3 files, 7.6 KiB together." in page
+    assert "2 of 3" in page
+    _, page = await browser.send("GET", AT)
+    assert ("all 3<" in page, "in progress 3<" in page) == (True, True)
+    assert "2 of 2, among the newest 2" in page
+    assert many[0][:18] not in page
+    assert (await browser.send("GET", f"{AT}/{many[0]}"))[0].status == 200
+    assert (await browser.send("GET", f"{FILES}/{files[0]}"))[0].status == 200
+    assert (await browser.send("POST", f"{FILES}/{files[0]}/delete"))[0].status == 303
+    assert (await browser.send("GET", f"{FILES}/{files[0]}"))[0].status == 404
 
 
 async def test_its_pages_stand_at_every_width(listener: Listener) -> None:
