@@ -260,10 +260,10 @@ class StreamEvent(Struct, frozen=True):
     """One server-sent event of an upstream: its exact bytes and what it means."""
 
     raw: bytes
-    """The event with its closing blank line, so that a same-dialect client gets it unchanged."""
+    """With its closing blank line, for a client of the same dialect; each answer's part of a chunk
+    that goes on with several."""
     deltas: tuple[Delta, ...]
-    is_terminal: bool = False
-    """`[DONE]`, `message_stop`: without one of these a stream is broken."""
+    is_terminal: bool = False  # `[DONE]`, `message_stop`: a stream without one is broken.
     is_usage_only: bool = False
     """An event that exists only because we asked for usage; hidden from clients that did not."""
     has_content: bool = False

@@ -243,7 +243,7 @@ class CompletionStreamDecoder:
 
     def _read(self, raw: bytes, name: bytes, data: bytes | None) -> StreamEvent:
         if data is None:
-            return StreamEvent(raw, ())
+            return StreamEvent(raw, (), settles=())
         if data == b"[DONE]":
             self._ended = True
             return StreamEvent(raw, (), is_terminal=True)
@@ -263,10 +263,13 @@ class CompletionStreamDecoder:
             self._started = True
             deltas.append(Delta("start", message_id=piece.id or "", model=piece.model or ""))
         has_content = is_closing = False
+        settles: list[int] = []
         for choice in choices:
             if choice.text:
                 deltas.append(Delta("text", choice.text, choice.index))
                 has_content = True
+            if choice.text or choice.finish_reason is not None:
+                settles.append(choice.index)
             if choice.finish_reason is not None:
                 stop_reason, stop_sequence = _stop(choice)
                 deltas.append(Delta("stop", stop_reason=stop_reason, stop_sequence=stop_sequence))
@@ -274,12 +277,14 @@ class CompletionStreamDecoder:
         usage = usage_of(piece.usage, piece.service_tier)
         if usage is not None:
             deltas.append(Delta("usage", usage=usage))
+        is_usage_only = usage is not None and not choices
         return StreamEvent(
             raw,
             tuple(deltas),
-            is_usage_only=usage is not None and not choices,
+            is_usage_only=is_usage_only,
             has_content=has_content,
             is_closing=is_closing,
+            settles=None if is_usage_only else tuple(settles),
         )
 
 

@@ -175,18 +175,20 @@ def _untold(event: StreamEvent) -> StreamEvent:
     return msgspec.structs.replace(event, raw=retold(event.raw, _without_tokens))
 
 
-def _without_tokens(node: object) -> object:
+def _without_tokens(node: object, depth: int = 0) -> object:
     """An answer's JSON without probabilities: they say every token of what is masked once more."""
+    if depth > MAX_DEPTH and isinstance(node, dict | list):
+        return UNREAD
     if isinstance(node, dict):
-        return {name: _without(name, value) for name, value in node.items()}
-    return [_without_tokens(item) for item in node] if isinstance(node, list) else node
+        return {name: _without(name, value, depth + 1) for name, value in node.items()}
+    return [_without_tokens(item, depth + 1) for item in node] if isinstance(node, list) else node
 
 
-def _without(name: str, value: object) -> object:
+def _without(name: str, value: object, depth: int) -> object:
     if name == _TOKENS:
         return [] if isinstance(value, list) else None
     # What a tool is given is the model's own tree, whatever its names.
-    return value if name == "input" else _without_tokens(value)
+    return value if name == "input" else _without_tokens(value, depth)
 
 
 def _labels(found: Iterable[Finding]) -> list[str]:

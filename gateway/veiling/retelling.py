@@ -1,6 +1,6 @@
 """Retells server-sent events whose JSON says other words; it knows keys and no dialect."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -47,12 +47,16 @@ def with_texts_in(tree: object, changes: Mapping[str, str]) -> object:
     return _changed(tree, changes, "", goes_on=False)
 
 
-def gone_on(raw: bytes, old: str, text: str) -> bytes:
-    """An event that goes on with words behind one that said others, and may have begun them."""
+def gone_on(raw: bytes, old: str, text: str, others: Iterable[str] = ()) -> bytes:
+    """An event that goes on with words behind one that said others, and may have begun them.
+
+    `others` are what else it said: they were told with it, or are held back elsewhere.
+    """
     if _BLOCK in raw:
         raw = retold(raw, lambda tree: _in_block(tree, text))
         return raw.replace(b"event: content_block_start", b"event: content_block_delta", 1)
-    return retold(raw, lambda tree: _changed(tree, {old: text}, "", goes_on=True))
+    changes = dict.fromkeys(others, "") | {old: text}
+    return retold(raw, lambda tree: _changed(tree, changes, "", goes_on=True))
 
 
 def _said_once(key: str) -> frozenset[str]:

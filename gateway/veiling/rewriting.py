@@ -298,7 +298,9 @@ def _saying(event: StreamEvent, old: Delta, text: str) -> StreamEvent:
 def _one_more(event: StreamEvent, old: Delta, text: str) -> StreamEvent:
     """An event like another one, with words that go on behind it."""
     delta = msgspec.structs.replace(old, text=text)
-    return msgspec.structs.replace(event, raw=gone_on(event.raw, old.text, text), deltas=(delta,))
+    others = [each.text for each in event.deltas if each.kind in CONTENT]
+    raw = gone_on(event.raw, old.text, text, others)
+    return msgspec.structs.replace(event, raw=raw, deltas=(delta,))
 
 
 def _is_edge(event: StreamEvent) -> bool:

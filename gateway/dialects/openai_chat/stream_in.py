@@ -1,8 +1,11 @@
 """An upstream's stream of chat completion chunks → events."""
 
-import msgspec
+from collections.abc import Iterator
 
-from gateway.dialects import sse
+import msgspec
+from msgspec import structs
+
+from gateway.dialects import body, sse
 from gateway.dialects.naming import tool_id
 from gateway.dialects.openai_chat.reply import STOP_REASONS, stopped_by, usage_of
 from gateway.dialects.openai_chat.wire import Chunk, ChunkChoice, ReplyMessage, ReplyToolCall
@@ -40,29 +43,32 @@ class ChatStreamDecoder:
     def feed(self, data: bytes) -> list[StreamEvent]:
         only = self._splitter.sole(data)
         if only is not None and not self._ended:
-            return [self._read(data, b"", only)]
+            return self._read(data, b"", only)
         return self._read_all(self._splitter.feed(data))
 
     def _read_all(self, events: list[sse.Event]) -> list[StreamEvent]:
         return [
-            self._read(event.raw, event.name, event.data) for event in events if not self._ended
+            found
+            for event in events
+            if not self._ended
+            for found in self._read(event.raw, event.name, event.data)
         ]
 
     def close(self) -> list[StreamEvent]:
         return sse.last_read(self._splitter, self._read_all)
 
-    def _read(self, raw: bytes, name: bytes, data: bytes | None) -> StreamEvent:
+    def _read(self, raw: bytes, name: bytes, data: bytes | None) -> list[StreamEvent]:
         if data is None:
-            return StreamEvent(raw, (), settles=())
+            return [StreamEvent(raw, (), settles=())]
         if data == b"[DONE]":
             self._ended = True
-            return StreamEvent(raw, (), is_terminal=True)
+            return [StreamEvent(raw, (), is_terminal=True)]
         try:
             chunk = _CHUNK.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UpstreamMalformed(_NOT_A_CHUNK) from error
         if chunk.error is not None or name == b"error":
-            return StreamEvent(b"", (Delta("error", error_type(chunk.error)),))
+            return [StreamEvent(b"", (Delta("error", error_type(chunk.error)),))]
         choices = chunk.choices
         if choices is None:
             raise UpstreamMalformed(_NOT_A_CHUNK)
@@ -71,8 +77,15 @@ class ChatStreamDecoder:
             if choice.finish_reason is None and (text := _only_text(choice.delta)):
                 # One piece of text, which is what nearly every event of a stream is.
                 delta = Delta("text", text, choice.index)
-                return StreamEvent(raw, (delta,), has_content=True, settles=(choice.index,))
-        return self._chunk(raw, chunk, choices)
+                return [StreamEvent(raw, (delta,), has_content=True, settles=(choice.index,))]
+        if len(choices) > 1:
+            alone = zip(_one_by_one(data), choices, strict=True)
+            uncounted = structs.replace(chunk, usage=None)
+            return [
+                self._chunk(said, chunk if choice is choices[-1] else uncounted, [choice])
+                for said, choice in alone
+            ]
+        return [self._chunk(raw, chunk, choices)]
 
     def _chunk(self, raw: bytes, chunk: Chunk, choices: list[ChunkChoice]) -> StreamEvent:
         deltas: list[Delta] = []
@@ -164,6 +177,22 @@ class ChatStreamDecoder:
         if known is None:
             raise UpstreamMalformed("The upstream sent arguments of a tool call it never began.")
         deltas.append(Delta("tool_arguments", arguments, known.index))
+
+
+def _one_by_one(data: bytes) -> Iterator[bytes]:
+    """Of a chunk that goes on with several answers, each as an event of its own.
+
+    Most upstreams send them so. Whoever holds an answer's words back, or changes them, would else
+    tell those of the others with them. What was counted comes with the last.
+    """
+    fields = body.split(data)
+    choices = msgspec.json.decode(fields["choices"], type=list[msgspec.Raw])
+    counted = fields.pop("usage", None)
+    for number, choice in enumerate(choices, start=1):
+        said = fields | {"choices": b"[" + bytes(choice) + b"]"}
+        if number == len(choices) and counted is not None:
+            said["usage"] = counted
+        yield b"data: " + body.join(said) + b"\n\n"
 
 
 def _only_text(piece: ReplyMessage | None) -> str | None:

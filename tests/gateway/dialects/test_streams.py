@@ -46,6 +46,7 @@ STREAMS: list[tuple[DialectName, bytes]] = [
 DIALECTS = {"openai_chat": OPENAI, "anthropic_messages": ANTHROPIC}
 NEVER_BEGUN = b'{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}'
 """Arguments without a call."""
+CHAT_COUNT = {"prompt_tokens": 3, "completion_tokens": 5}
 WITH_USAGE = chat(stream=True, stream_options={"include_usage": True})
 WITHOUT_USAGE = chat(stream=True)
 MESSAGES = messages(stream=True)
@@ -371,3 +372,26 @@ def test_unknown_events_and_blocks_pass_to_the_same_dialect_only() -> None:
     assert b"something_new" in recoded("anthropic_messages", stream, MESSAGES)
     crossed = datas(recoded("anthropic_messages", stream, WITHOUT_USAGE))
     assert [data["choices"][0]["delta"] for data in crossed[1:]] == [{}]
+
+
+def test_a_chunk_that_goes_on_with_several_answers_is_an_event_for_each() -> None:
+    choices = [
+        {"index": 0, "delta": {"role": "assistant", "content": "one"}, "finish_reason": None},
+        {"index": 1, "delta": {"content": "other"}, "finish_reason": "stop"},
+    ]
+    sent = {"id": "c", "model": "m", "x_extra": 1e2, "choices": choices, "usage": CHAT_COUNT}
+    raw = f"data: {json.dumps(sent)}\n\n".encode()
+    for size in (1, len(raw)):
+        decoder = OPENAI.stream_decoder()
+        events = [e for at in range(0, len(raw), size) for e in decoder.feed(raw[at : at + size])]
+
+        assert [[d.kind for d in each.deltas] for each in events] == [
+            ["start", "text"],
+            ["text", "usage"],
+        ]
+        assert [each.settles for each in events] == [(0,), (1,)]
+        assert [each.is_closing for each in events] == [False, True]
+        told = datas(b"".join(each.raw for each in events))
+        assert [each["choices"] for each in told] == [[choice] for choice in choices]
+        assert [each.get("usage") for each in told] == [None, CHAT_COUNT]
+        assert all(each["x_extra"] == 1e2 for each in told)

@@ -61,6 +61,15 @@ def in_responses(pieces: list[str], aside: bytes) -> list[bytes]:
     ]
 
 
+def bare(text: str, **choice: Any) -> bytes:
+    body = {"id": "c", "model": "m", "choices": [{"index": 0, "text": text, **choice}]}
+    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+
+def in_completions(pieces: list[str], aside: bytes) -> list[bytes]:
+    return [*between(map(bare, pieces), aside), bare("", finish_reason="stop"), DONE]
+
+
 def block_delta(**piece: Any) -> bytes:
     return event("content_block_delta", index=0, delta=piece)
 
@@ -73,6 +82,9 @@ CASES: Iterable[tuple[DialectName, Said, bytes]] = [
     ("openai_chat", in_chat, chunk({"annotations": [URL]})),
     ("openai_chat", in_chat, chunk({"content": "", "annotations": [URL]})),
     ("openai_chat", in_chat, COMMENT),
+    ("openai_completions", in_completions, bare("")),
+    ("openai_completions", in_completions, b"id: 7\n\n"),
+    ("openai_completions", in_completions, COMMENT),
     ("anthropic_messages", in_messages, block_delta(type="citations_delta", citation=CITED)),
     ("anthropic_messages", in_messages, block_delta(type="of_tomorrow_delta", said=MARK)),
     ("anthropic_messages", in_messages, block_delta(type="text_delta", text="")),

@@ -245,6 +245,15 @@ def test_what_is_nested_too_deeply_to_be_read_is_not_shown(depth: int) -> None:
     assert output_scan(None).unveiled(raw) == raw
 
 
+def test_an_upstream_that_nests_without_end_is_answered_with_what_can_be_read() -> None:
+    message = {"content": f"It is {CARD} ."}
+    choice = {"index": 0, "message": message, "x_extra": nested(CARD, 900)}
+    made = output_scan().unveiled(msgspec.json.encode({"choices": [choice]}))
+    assert CARD.encode() not in made
+    shown = msgspec.json.decode(made)["choices"][0]
+    assert shown["message"]["content"] == "It is [REDACTED:CREDIT_CARD] ."
+
+
 @pytest.mark.parametrize("label", sorted(VALUES))
 @pytest.mark.parametrize("before", ["\n", "\t", "\r\n", "\\", "\\\n", '"', " "])
 def test_an_escape_before_a_value_is_no_part_of_it(label: str, before: str) -> None:

@@ -1,6 +1,7 @@
 """Of several answers in one stream each is read by itself, however their pieces take turns."""
 
 from collections.abc import Iterable
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -127,3 +128,44 @@ def test_calls_in_two_answers_are_two_calls_though_both_are_their_answers_first(
         assert [each.name for each in mine if each.kind == "tool_start"] == [f"f{index}"]
         pieces = [each.text for each in mine if each.kind == "tool_arguments"]
         assert "".join(pieces) == arguments
+
+
+def together(field: str, size: int) -> list[bytes]:
+    """Pieces of both answers in each chunk, which ends with both."""
+    pieces = [list(in_pieces(text, [*range(size, len(text), size)])) for text in TEXTS]
+    both = [
+        chunk(*({"index": at, "delta": delta(field, text)} for at, text in enumerate(said)))
+        for said in zip_longest(*pieces, fillvalue="")
+    ]
+    ends: list[dict[str, Any]] = [
+        {"index": at, "delta": {}, "finish_reason": "stop"} for at in (0, 1)
+    ]
+    return [*opening(field), *both, chunk(*ends), b"data: [DONE]\n\n"]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("size", [1, 2, 7, 20])
+def test_pieces_of_both_answers_in_one_chunk_are_masked_and_said_once(
+    field: str, size: int
+) -> None:
+    output = output_scan()
+
+    assert said(lifted(output.lifted(), together(field, size)), field) == SHOWN
+    assert output.found == {"CREDIT_CARD": 1, "IBAN": 1}
+
+
+def test_a_call_in_the_same_piece_as_words_is_not_repeated_with_them() -> None:
+    call = {"index": 0, "id": "call_1", "function": {"name": "f", "arguments": '{"a":'}}
+    rest = {"index": 0, "function": {"arguments": " 1}"}}
+    raw = [
+        chunk({"index": 0, "delta": {"content": f"It is {CARD}", "tool_calls": [call]}}),
+        chunk({"index": 0, "delta": {"tool_calls": [rest]}}),
+        chunk({"index": 0, "delta": {}, "finish_reason": "tool_calls"}),
+        b"data: [DONE]\n\n",
+    ]
+    events = lifted(output_scan().lifted(), raw)
+    again = DIALECTS["openai_chat"].stream_decoder().feed(b"".join(each.raw for each in events))
+
+    told = [(piece.kind, piece.text) for event in again for piece in event.deltas]
+    assert "".join(text for kind, text in told if kind == "text") == "It is [REDACTED:CREDIT_CARD]"
+    assert "".join(text for kind, text in told if kind == "tool_arguments") == '{"a": 1}'
