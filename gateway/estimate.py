@@ -116,9 +116,6 @@ _BODY: Scale = (
 """Both figures of a body in one, and its letters with its spaces, which weigh the same: a look at
 all of a text costs as much as those at what is left of it."""
 
-_DEAREST = 900
-"""Of a byte beside attachments, which is not looked at."""
-
 
 def _weighed(text: bytes, scale: Scale) -> int:
     """Every pass leaves less for the next; prose in ASCII has little but its first kinds."""
@@ -182,10 +179,9 @@ def estimate_input_tokens(
     if documents:
         attached += documents * DOCUMENT_TOKENS + attached_bytes // DOCUMENT_BYTES_PER_TOKEN
     if attached_bytes:
-        # No pass over megabytes: text beside attachments counts as of the dearest sort of bytes.
+        # No pass over megabytes: text beside attachments has at most as many tokens as bytes.
         length_bytes = len(body) - attached_bytes
-        most = whole_tokens(length_bytes * _DEAREST)
-        return length_bytes // BYTES_PER_TOKEN + attached, most + attached
+        return length_bytes // BYTES_PER_TOKEN + attached, length_bytes + attached
     both = _weighed(without_escapes(body) if b"\\" in body else body, _BODY)
     most = both >> _UPPER_BITS
     about = both - (most << _UPPER_BITS)

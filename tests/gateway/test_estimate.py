@@ -230,3 +230,13 @@ def test_an_attachment_counts_by_itself_and_not_by_its_bytes() -> None:
     text = b'{"content":"Hi"}'
     about, most = estimate_input_tokens(text + b"A" * 10_000, 1, 0, 10_000)
     assert about <= most <= len(text) + MARGIN_TOKENS + 1600
+
+
+@pytest.mark.parametrize("text", ["7" * 40_000, "QZ" * 20_000, "\U0001f600" * 10_000])
+def test_an_attachment_lowers_what_is_reserved_for_no_text(text: str) -> None:
+    """Where text is not looked at for want of time it counts as the dearest there is."""
+    body = json.dumps({"content": text}, ensure_ascii=False).encode()
+    _, alone = estimate_input_tokens(body, 0, 0, 0)
+    _, beside = estimate_input_tokens(body + b"A" * 100, 1, 0, 100)
+
+    assert beside >= alone + 1600
