@@ -1,9 +1,10 @@
 """Sign-outs that the OpenID provider tells us of, server to server (Back-Channel Logout 1.0).
 
 Anybody may send here, and what ends a session is the provider's signature alone. Nothing but a
-token is read, of bounded length, so many a second at most; whatever is wrong with it is answered
-with 400 and said in the log in our own words. What counts is on record before anybody is signed
-out. A sign-out that finds nobody is none that failed.
+token is read, of bounded length; whatever is wrong with it is answered with 400 and said in the log
+in our own words, so many times a second at most: beyond that strangers are sent away in silence,
+and the provider is still heard. What counts is on record before anybody is signed out. A sign-out
+that finds nobody is none that failed.
 """
 
 from typing import Any, Final
@@ -34,7 +35,7 @@ HEARING: Final = unkept(recording(PUBLIC, "session.ended"))
 
 
 class Flow:
-    """So many at once, and so many a second: a bucket of tokens."""
+    """So many refusals at once, and so many a second: a bucket of tokens."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -42,7 +43,11 @@ class Flow:
         self._seen_s = clock.monotonic_s()
 
     def take(self) -> None:
-        """Raises Exhausted when there were too many."""
+        """Raises Exhausted when there were too many.
+
+        Only what is refused is counted: else a stranger's flood would silence the provider, and
+        keep a session alive that it ends.
+        """
         now_s = self._clock.monotonic_s()
         gained = (now_s - self._seen_s) * PER_SECOND_MAX
         self._left, self._seen_s = min(AT_ONCE_MAX, self._left + gained), now_s
@@ -65,9 +70,12 @@ def back_channel_routes(services: Services, openid: OpenIdClient) -> list[Any]:
         exception_handlers={HTTPException: _refused, GatewrightError: _refused},
     )
     async def hear(request: Request[Any, Any, Any]) -> Response[None]:
-        flow.take()
-        logout = await tokens.read(_token_in(request.content_type[0], await request.body()))
-        people = await services.provided.whose(logout)
+        try:
+            logout = await tokens.read(_token_in(request.content_type[0], await request.body()))
+            people = await services.provided.whose(logout)
+        except (HTTPException, RequestInvalid):
+            flow.take()
+            raise
         whom = {"people": [*people[:PEOPLE_MAX]], "session": "one" if logout.sid else "all"}
         async with services.deeds.doing(PROVIDER, "session.ended", "", before=whom):
             count = await services.provided.end(logout)

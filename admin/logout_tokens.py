@@ -7,6 +7,7 @@ not know makes us ask again, because providers change theirs.
 
 import asyncio
 import math
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ KEYS_EVERY_S: Final = 5.0
 """The provider is asked for its keys no sooner after the last time."""
 TOKEN_CHARS_MAX: Final = 12 * 1024
 NAME_CHARS_MAX: Final = 512
+_MOMENTS_END: Final = 2**40
+_HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
 
 
 class LogoutRefused(RequestInvalid):
@@ -157,10 +160,9 @@ class LogoutTokens:
 
 def _moment(value: object) -> float:
     """Seconds since 1970; raises LogoutRefused for what is no such number."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 < float(value) < 2**40:  # type: ignore[arg-type]
-        raise LogoutRefused("not of this moment")
-    return float(value)  # type: ignore[arg-type]
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _MOMENTS_END:
+        return float(value)
+    raise LogoutRefused("not of this moment")
 
 
 def _name(claims: Mapping[str, Any], claim: str) -> str:
@@ -173,5 +175,7 @@ def _name(claims: Mapping[str, Any], claim: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or not value or len(value) > NAME_CHARS_MAX or "\x00" in value:
+        raise LogoutRefused("a claim that says nothing")
+    if _HALF_PAIR.search(value):  # JSON's escapes can write what is no text in UTF-8.
         raise LogoutRefused("a claim that says nothing")
     return value

@@ -10,7 +10,7 @@ import jwt
 import msgspec
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from gateway.clock import SystemClock
+from gateway.clock import Clock, SystemClock
 
 
 CLIENT = "gatewright"
@@ -30,6 +30,8 @@ class Liar:
         self.more: dict[str, object] = {}
         self.asked: list[str] = []
         """Every path, in order."""
+        self.clock: Clock = SystemClock()
+        """By which it says when somebody signed in; their sign-outs are told by the same."""
         self.pieces = 1
         """So many its answers come in."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -37,7 +39,7 @@ class Liar:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def claims(self) -> dict[str, Any]:
-        now_s = SystemClock().utc_us() // 1_000_000
+        now_s = self.clock.utc_us() // 1_000_000
         return {
             "iss": self.issuer,
             "sub": "ann",

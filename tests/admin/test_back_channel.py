@@ -11,6 +11,7 @@ import jwt
 import msgspec
 import pytest
 from cryptography.hazmat.primitives import serialization
+from structlog.testing import capture_logs
 
 from admin.back_channel import AT_ONCE_MAX, BODY_BYTES_MAX, PATH
 from admin.logout_tokens import EVENT, FRESH_S, KEYS_EVERY_S, KEYS_FOR_S, TOKEN_CHARS_MAX
@@ -20,6 +21,7 @@ from gateway.errors import AuditUnavailable
 from gateway.oversight.deeds import Deeds
 from gateway.secrets.secret import Secret
 from gateway.store.identity.people import PeopleStore
+from gateway.telemetry import Event
 from tests.admin.listener import ON_BOTH, Browser, Listener, browsing
 from tests.admin.provider_of_a_test import CLIENT, Liar
 from tests.admin.test_access import PASSWORD
@@ -42,7 +44,7 @@ def liar() -> Iterator[Liar]:
 async def listener(tmp_path: Path, listener_url: str, liar: Liar) -> AsyncIterator[Listener]:
     more = f'[oidc]\nissuer = "{liar.issuer}"\nclient_id = "{CLIENT}"\n'
     listener = Listener(tmp_path, listener_url, more)
-    listener.clock = StoppedClock(SystemClock().utc_us())
+    listener.clock = liar.clock = StoppedClock(SystemClock().utc_us())
     async with listener:
         yield listener
 
@@ -176,6 +178,7 @@ HOSTILE: dict[str, tuple[Callable[[Liar, Claims], str], str]] = {
     "one whose time is no number": (unlike(iat="now"), STALE),
     "one whose time is yes": (unlike(iat=True), STALE),
     "one whose time has no end": (unlike(exp=float("inf")), STALE),
+    "one whose time is beyond any": (unlike(exp=10**400), STALE),
     "one whose time is none": (unlike(exp=float("nan")), STALE),
     "no end": (lacking("exp"), MISSING),
     "no time": (lacking("iat"), MISSING),
@@ -189,6 +192,8 @@ HOSTILE: dict[str, tuple[Callable[[Liar, Claims], str], str]] = {
     "a session without a name": (unlike(sid=""), NAMELESS),
     "a session of endless name": (unlike(sid="s" * 600), NAMELESS),
     "a session with a NUL": (unlike(sid="s1\x00"), NAMELESS),
+    "a session with half a pair": (unlike(sid="s1\ud800"), NAMELESS),
+    "a number with half a pair": (unlike(jti="\udfff"), NAMELESS),
     "a long token": (unlike(more="m" * (TOKEN_CHARS_MAX * 3 // 4)), "not a token"),
     "nothing": (lambda *_: "", "not a token"),
     "words": (lambda *_: "a.b.c", "not a token"),
@@ -386,16 +391,23 @@ async def test_a_strangers_token_does_not_cost_the_provider_its_own_while_it_is_
     assert not await is_known(browser)
 
 
-async def test_strangers_get_so_many_answers_a_second_and_no_more(
-    listener: Listener, liar: Liar
+async def test_strangers_get_so_many_answers_a_second_and_the_provider_is_heard_all_the_same(
+    listener: Listener, browser: Browser, liar: Liar
 ) -> None:
-    found = [(await tell(listener, "a.b.c"))[0] for _ in range(AT_ONCE_MAX + 2)]
+    await sign_in(browser, liar)
+    with capture_logs() as logs:
+        found = [(await tell(listener, "a.b.c"))[0] for _ in range(AT_ONCE_MAX + 2)]
     assert found == [400] * AT_ONCE_MAX + [429] * 2
+    assert (
+        len([each for each in logs if each["event"] == Event.ADMIN_LOGOUT_REFUSED]) == AT_ONCE_MAX
+    )
     token = signed(liar, logout(listener, liar))
+    assert (await tell(listener, token))[0] == 200
+    assert not await is_known(browser)
     status, headers, said = await tell(listener, token)
     assert (status, headers["retry-after"], said["error"]) == (429, "1", "invalid_request")
     listener.clock.advance(1.0)
-    assert (await tell(listener, token))[0] == 200
+    assert (await tell(listener, token))[0] == 400
 
 
 async def test_what_cannot_be_recorded_ends_nothing_and_may_be_sent_again(
