@@ -65,7 +65,7 @@ def load_calibration(file: Path | None) -> CalibrationTable:
         return NOTHING_PROMISED
     try:
         return load_table(file.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         key = "inspection.calibration_file"
         raise ConfigurationInvalid(str(file), key, f"not a calibration table: {error}") from error
 
@@ -80,7 +80,7 @@ def load_model_ability(file: Path | None, scorer: ComplexityModel) -> Ability | 
         return None
     try:
         ability = load_ability(file.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         key = "inspection.ability_file"
         raise ConfigurationInvalid(str(file), key, f"not a model's abilities: {error}") from error
     if ability.classifier_version != scorer.version:

@@ -124,7 +124,7 @@ def read_signers(folder: Path) -> list[WrappedSigner]:
     for line in raw.splitlines():
         try:
             lines.append(msgspec.json.decode(line, type=WrappedSigner))
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             continue
     return lines
 

@@ -100,7 +100,10 @@ def entry_bytes(record_json: bytes, reference_json: bytes = b"") -> bytes:
 
 def decode_entry(raw: bytes) -> Entry:
     """Raises msgspec.DecodeError (or its ValidationError) unless `raw` is an entry."""
-    return _DECODER.decode(raw)
+    try:
+        return _DECODER.decode(raw)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(f"no UTF-8 ({error.reason})") from error
 
 
 def leaf_hash(raw: bytes) -> bytes:

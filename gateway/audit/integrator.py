@@ -293,6 +293,6 @@ def _last_line(path: Path) -> SignedCheckpoint | None:
 
 
 def _decoded(line: bytes) -> SignedCheckpoint | None:
-    with suppress(msgspec.MsgspecError):
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError):
         return msgspec.json.decode(line, type=SignedCheckpoint)
     return None

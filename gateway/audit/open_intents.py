@@ -127,5 +127,5 @@ def read_mark(folder: Path) -> OpenMark | None:
     """None where there is none that can be read: then the whole log is read instead."""
     try:
         return msgspec.json.decode((folder / OPEN_NAME).read_bytes(), type=OpenMark)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None

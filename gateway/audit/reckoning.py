@@ -52,6 +52,7 @@ class _Line(Struct, frozen=True):
 
 
 _DECODER = msgspec.json.Decoder(_Line)
+_NO_RECORD: Final = (msgspec.MsgspecError, UnicodeDecodeError)
 
 
 class OpenIntent(Struct, frozen=True):
@@ -86,7 +87,7 @@ def open_intents(folder: Path, below: int) -> Reckoned:
     for number in list_segments(folder):
         if begin[0] <= number < below:
             try:
-                with suppress(BadFrame, FileNotFoundError, msgspec.MsgspecError):
+                with suppress(BadFrame, FileNotFoundError, *_NO_RECORD):
                     _read(folder, number, begin[1] if number == begin[0] else 0, found)
             except OSError:
                 unread.append(number)

@@ -112,7 +112,7 @@ def _loaded(directory: Path) -> ComplexityModel:
 def _ability(file: Path) -> Ability:
     try:
         return load_ability(file.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refused(f"{file}: {error}") from error
 
 

@@ -300,9 +300,10 @@ def test_a_calibration_table_is_read_from_its_file_or_refused(tmp_path: Path) ->
     file.write_bytes(msgspec.json.encode(table))
     assert load_calibration(file) == table
     assert load_calibration(None) == NOTHING_PROMISED
-    file.write_text("{}")
-    with pytest.raises(ConfigurationInvalid, match="calibration"):
-        load_calibration(file)
+    for damaged in (b"{}", msgspec.json.encode(table).replace(b"drift", b"\xffrift")):
+        file.write_bytes(damaged)
+        with pytest.raises(ConfigurationInvalid, match="calibration"):
+            load_calibration(file)
     with pytest.raises(ConfigurationInvalid):
         load_calibration(tmp_path / "missing.json")
 

@@ -58,6 +58,6 @@ def listed(folder: Path) -> list[Erased]:
     for line in raw.splitlines():
         try:
             found.append(msgspec.json.decode(line, type=Erased))
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             continue
     return found

@@ -128,15 +128,22 @@ async def test_damage_stops_its_worker_and_no_other(tmp_path: Path) -> None:
     assert {worker for worker, _, _ in places(sink)} == {"w1"}
 
 
+@pytest.mark.parametrize(
+    "held",
+    [
+        b'{"record":{"stage":"intent"}}',
+        b'{"record":{"stage":"intent","request_id":"\xff","organisation":"acme","utc_us":1}}',
+    ],
+)
 async def test_a_whole_frame_that_holds_no_record_stops_its_worker_and_no_other(
-    tmp_path: Path,
+    tmp_path: Path, held: bytes
 ) -> None:
     sink = MemoryAuditSink()
     async with running(tmp_path, "w0") as one, running(tmp_path, "w1") as two:
         await journeys(one, 0, 3)
         await journeys(two, 10, 3)
     with segment_path(tmp_path / "w0", 1).open("ab") as file:
-        file.write(encode_frame(RECORD, bytes(32) + b'{"record":{"stage":"intent"}}'))
+        file.write(encode_frame(RECORD, bytes(32) + held))
     with pytest.raises(ProjectionBroken, match="worker w0 at"):
         await Projector(tmp_path, sink).catch_up()
     assert {worker for worker, _, _ in places(sink)} == {"w1"}

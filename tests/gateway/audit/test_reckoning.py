@@ -167,7 +167,11 @@ async def test_without_a_mark_or_with_one_of_another_log_everything_is_read(
     assert found(tmp_path, below) == ["req_1", "req_40"]
     assert [segment for segment, _ in read] == everything
     path = tmp_path / "w0" / OPEN_NAME
-    for torn_or_ahead in (b'{"segment":1', b'{"segment":3,"offset_bytes":999999,"open":{}}'):
+    for torn_or_ahead in (
+        b'{"segment":1',
+        b'{"segment":1,"offset_bytes":0,"open":{"\xff":[1,2]}}',
+        b'{"segment":3,"offset_bytes":999999,"open":{}}',
+    ):
         read.clear()
         path.write_bytes(torn_or_ahead)
         assert found(tmp_path, below) == ["req_1", "req_40"]

@@ -149,6 +149,24 @@ def test_a_record_rewritten_with_fresh_checksums_breaks_the_chain(
     assert "chain" in str(report.first_bad)
 
 
+def test_a_record_that_is_no_text_is_named_though_its_hashes_are_right(
+    copy: tuple[Path, list[Receipt]],
+) -> None:
+    directory, _ = copy
+    path = segment_path(directory / "w0", 1)
+    out = pieces(path)[:1]
+    with SegmentReader(path) as reader:
+        stored = next(reader.records())
+        raw = stored.raw.replace(b"managed/small", b"managed/\xffmall")
+        assert stored.content is not None
+        out.append(encode_frame(CONTENT, stored.content))
+        out.append(encode_frame(RECORD, chain_hash(reader.start_chain, leaf_hash(raw)) + raw))
+    path.write_bytes(b"".join(out))
+    report = verify_directory(directory)
+    assert first_place(report) == (1, stored.offset_bytes)
+    assert "not a record" in str(report.first_bad)
+
+
 def test_a_fork_rewritten_to_the_segments_end_does_not_fit_the_next_segment(
     copy: tuple[Path, list[Receipt]],
 ) -> None:

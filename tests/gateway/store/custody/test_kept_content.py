@@ -305,12 +305,15 @@ async def test_a_preview_says_that_it_did_not_look_at_everything(archive: Archiv
     assert (found.numbers.file_lines, found.numbers.is_whole) == (1, False)
 
 
-async def test_a_torn_line_of_the_list_names_nothing(archive: Archive) -> None:
+@pytest.mark.parametrize("ending", [b"", b'\xff"}\n'])
+async def test_a_torn_or_damaged_line_of_the_list_names_nothing(
+    archive: Archive, ending: bytes
+) -> None:
     batch = await archive.batch("ann", "bob")
     await archive.kept.destroy(await archive.kept.find("acme", archive.subject("ann")), "acme")
     folder = archive.settings.path(archive.settings.audit.checkpoint_directory)
     with (folder / NAME).open("ab") as written:
-        written.write(b'\n{"erased_us":1,"batch":"' + batch.batch_id.encode())
+        written.write(b'\n{"erased_us":1,"batch":"' + batch.batch_id.encode() + ending)
     assert await archive.kept.destroy_again() == 0
     assert await archive.numbers() == [(batch.batch_id, 2)]
 

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from gateway.audit.checkpoints import (
     OTHERS_NAME,
+    SIGNERS_NAME,
     Signer,
     open_signer,
     read_signers,
@@ -337,6 +338,26 @@ async def test_the_signing_key_outlives_restarts_and_only_its_master_key_opens_i
         open_signer(folder, local.signer.name, other, local.clock, Disk())
     assert len(read_signers(folder)) == 1
     assert bytes(32).hex() not in repr(local.signer)
+
+
+async def test_a_damaged_line_of_a_file_beside_the_log_hides_no_other_and_stops_no_start(
+    local: Ledgered,
+) -> None:
+    """A flipped bit makes bytes that are no text; a crash only cuts lines off."""
+    await local.write(0, 3)
+    await local.sign()
+    (known,) = await checkpoints(local)
+    exported = local.files.directory / "acme.jsonl"
+    signers = local.directory / "w0" / SIGNERS_NAME
+    for file in (exported, signers):
+        (line,) = filter(None, file.read_bytes().split(b"\n"))
+        for damaged in (line[:40], line.replace(b"gatewright-test", b"gatewright\xfftest")):
+            file.write_bytes(file.read_bytes() + b"\n" + damaged + b"\n")
+
+    assert local.files.newest_of_all()["acme"] == known
+    assert list(local.files.every("acme")) == [known, None, None]
+    assert verifier_keys(local.directory) == [local.signer.verifier_key]
+    await local.integrator().check()
 
 
 async def test_a_checkpoint_signed_with_another_key_is_found(local: Ledgered) -> None:
