@@ -43,6 +43,23 @@ def test_a_file_that_others_can_touch_is_refused_with_its_mode(tmp_path: Path, m
     assert "canary" not in str(caught.value)
 
 
+def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "token", b"canary")
+    if os.geteuid() == 0:
+        os.chown(path, 65_534, -1)  # What is root's is everybody's to trust.
+    ours = path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: ours)
+    assert FileSecret(path).load().reveal() == "canary"
+    monkeypatch.setattr(os, "geteuid", lambda: ours + 1)
+    with pytest.raises(ConfigurationInvalid, match="belongs to another user"):
+        FileSecret(path).load()
+
+
+def test_a_secret_of_the_largest_size_is_read_whole(tmp_path: Path) -> None:
+    path = write(tmp_path / "token", b"x" * SECRET_MAX_BYTES)
+    assert len(FileSecret(path).load().reveal()) == SECRET_MAX_BYTES
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [

@@ -1,6 +1,8 @@
 """A ledger after time went by: days that ended, clocks that were set, answers that were lost."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 
 import pytest
 
@@ -8,6 +10,7 @@ from gateway.clock import StoppedClock
 from gateway.errors import BudgetExhausted, NotReady
 from gateway.money.budgets import BudgetKey, Limit
 from gateway.store.engine import Database, open_database
+from gateway.store.money import leased_ledger
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import Claim, Grant, LeaseHolder
@@ -212,3 +215,108 @@ async def test_a_limit_that_was_removed_and_set_again_starts_with_nothing_spent_
         await ledger.reserve(ORG, 1)
     await ledger.close()
     assert await sums(table) == (limit, 0)
+
+
+async def test_what_lies_idle_under_a_lowered_limit_goes_back_when_it_is_heard_of(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    await table.set_limit(Limit(ORG[0], 1000))
+    ledger = LeasedLedger(table, clock, "w1", slice_microusd=400, flush_every_s=3600.0)
+    await ledger.start()
+    held = await ledger.reserve(ORG, 100)
+    assert (await sums(table))[1] > 100
+    await table.set_limit(Limit(ORG[0], 500))
+    await ledger.refresh()
+
+    assert await sums(table) == (0, 100)
+    ledger.release(held)
+    await ledger.close()
+
+
+async def test_an_overrun_is_reported_at_once_and_a_close_waits_for_the_reporter(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    await table.set_limit(Limit(ORG[0], 1000))
+    ledger = await started(table, clock)
+    ledger.settle(await ledger.reserve(ORG, 10), 1200)
+    async with asyncio.timeout(20.0):
+        while await sums(table) != (1200, 0):
+            await asyncio.sleep(0.005)
+    await ledger.close()
+
+    assert ledger._flusher is not None
+    assert ledger._flusher.done()
+
+
+async def test_what_is_remembered_of_callers_and_of_too_many_end_users_has_bounds(
+    database: Database, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leased_ledger, "_PATHS_MAX", 3)
+    table = LeaseTable(database, clock, end_users_max=1)
+    await table.set_limit(Limit(EACH, 1000, "day"))
+    ledger = await started(table, clock)
+    for number in range(8):
+        await spend(ledger, 10, (ORG[0], f"user:acme/{number}"))
+        assert len(ledger._paths) <= 3
+        assert len(ledger._others) <= 3
+    await ledger.close()
+
+    assert await sums(table, "user:acme/0") == (10, 0)
+    assert await sums(table, "user:acme/others") == (70, 0)
+
+
+async def test_a_new_day_that_one_key_began_is_the_days_of_all_who_share_its_budget(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    await table.set_limit(Limit(ORG[0], 1000, "day"))
+    ledger = await started(table, clock)
+    for key in ("key:a", "key:b"):
+        await spend(ledger, 100, (ORG[0], key))
+    clock.advance(DAY_S)
+    await spend(ledger, 300, (ORG[0], "key:a"))
+
+    assert ledger.left_microusd((ORG[0], "key:b")) == 700
+    await ledger.close()
+
+
+async def test_the_reporter_forgets_end_users_of_yesterday_and_who_were_too_many_then(
+    database: Database, clock: StoppedClock
+) -> None:
+    table = LeaseTable(database, clock, end_users_max=1)
+    await table.set_limit(Limit(EACH, 100, "day"))
+    ledger = LeasedLedger(table, clock, "w1", flush_every_s=0.005, patience_s=0.0)
+    await ledger.start()
+
+    async def accounts() -> set[str]:
+        return {each.limit.account for each in await table.budgets(None)} - {EACH}
+
+    for name in ("ann", "bob"):
+        await spend(ledger, 100, (ORG[0], f"user:acme/{name}"))
+    assert await accounts() == {"user:acme/ann", "user:acme/others"}
+    async with asyncio.timeout(20.0):
+        while any(account != EACH for account, _ in ledger._slices):
+            await asyncio.sleep(0.005)
+        clock.advance(DAY_S)
+        while await accounts():
+            await asyncio.sleep(0.005)
+    await spend(ledger, 100, (ORG[0], "user:acme/bob"))
+    assert await accounts() == {"user:acme/bob"}
+    await ledger.close()
+
+
+async def test_a_close_gives_back_what_comes_for_a_caller_who_left(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    await table.set_limit(Limit(ORG[0], 1000))
+    ledger = LeasedLedger(table, clock, "w1", flush_every_s=3600.0)
+    await ledger.refresh()
+    asking = asyncio.create_task(ledger.reserve(ORG, 400))
+    await asyncio.sleep(0)
+    asking.cancel()
+    await ledger.close()
+    with suppress(asyncio.CancelledError):
+        await asking
+    if ledger._round is not None:
+        await ledger._round
+
+    assert await sums(table) == (0, 0)
