@@ -4,16 +4,24 @@ A value may be split over two of them, and the end of one may make another numbe
 the next. Whoever sees both as one text reads the first, whoever sees two reads the second.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from operator import attrgetter
+from typing import Final
 
 from msgspec.structs import replace
 
-from classifiers.pii.detect import Scan
+from classifiers.pii.detect import Scan, find
 from classifiers.pii.findings import Finding
 from classifiers.pii.labels import DataClass, data_class_of
-from classifiers.units import SEAM
+from classifiers.units import SEAM, Chain
 
+
+REACH: Final = 128
+"""So much on either side of where a part ends is read for a value that goes on behind it."""
+_WORD_LENGTH = 4096
+"""Of a word that reaches further so much."""
 
 ScanText = Callable[[str], Scan]
 
@@ -75,3 +83,52 @@ def _merged(found: Iterable[Finding]) -> list[Finding]:
 
 def _weight(finding: Finding) -> tuple[int, int]:
     return data_class_of(finding.label), finding.end - finding.start
+
+
+def torn_values(text: str, chain: Chain, known: Sequence[Finding]) -> list[str]:
+    """Labels of values that patterns find only where the texts of a chain are read as one.
+
+    `known` is what is found in the text as it is, in order. Where it covers all that stands of a
+    value in one of the parts, what stands in the next is no part of it but comes behind it.
+    """
+    parts = [text[start:end] for start, end in chain]
+    joined, edges = "".join(parts), [0, *accumulate(map(len, parts))]
+    labels: list[str] = []
+    for start, end in _around(joined, edges[1:-1]):
+        for f in find(joined[start:end]):
+            first, last = start + f.start, start + f.end
+            shares: list[tuple[int, int]] = []
+            at = bisect_right(edges, first) - 1
+            while edges[at] < last:
+                shift = chain[at][0] - edges[at]
+                share = max(first, edges[at]) + shift, min(last, edges[at + 1]) + shift
+                shares += [share] if share[0] < share[1] else []
+                at += 1
+            if len(shares) > 1 and not any(_is_known(*share, f, known) for share in shares):
+                labels.append(f.label)
+    return labels
+
+
+def _around(text: str, edges: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Stretches around the edges; those that overlap are one."""
+    start = end = 0
+    for edge in edges:
+        word = text.rfind(" ", max(0, edge - _WORD_LENGTH), edge) + 1
+        first = max(0, min(edge - REACH, word or edge - _WORD_LENGTH))
+        if first > end:
+            if end:
+                yield start, end
+            start = first
+        word = text.find(" ", edge, edge + _WORD_LENGTH)
+        end = max(end, edge + REACH, word if word >= 0 else edge + _WORD_LENGTH)
+    yield start, end
+
+
+def _is_known(start: int, end: int, finding: Finding, known: Sequence[Finding]) -> bool:
+    """Whether one finding, as sensitive as this, covers a place."""
+    at = bisect_right(known, start, key=attrgetter("start")) - 1
+    return at >= 0 and end <= known[at].end and _class_of(finding) <= _class_of(known[at])
+
+
+def _class_of(finding: Finding) -> DataClass:
+    return data_class_of(finding.label)

@@ -5,16 +5,17 @@ metadata and unknown fields are walked like messages. Strings that hold JSON wit
 decoded and walked too. What cannot be read as text (images, audio, files) is named, not guessed.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
-from typing import Final
+from typing import Final, TypeGuard
 
 import msgspec
 
 from classifiers.identifiers import FIELDS, is_name
 from classifiers.parts import Part, asked, is_asking, parts_of
 from classifiers.sealed import SEALING, is_sealed, wrapped
-from classifiers.units import LEAD_LENGTH, SEAM, Unit
+from classifiers.units import LEAD_LENGTH, SEAM, Chain, Unit
 
 
 MAX_DEPTH: Final = 48
@@ -66,6 +67,8 @@ _READABLE_PARTS = frozenset(
     mcp_tool_use mcp_tool_result web_fetch_tool_result reasoning summary_text
     """.split()  # noqa: SIM905 - a list literal would fill a screen.
 )
+_TEXTS = frozenset({"text", "input_text", "output_text"})
+"""Content parts whose texts a model reads one behind the other."""
 _PART_DEPTH = 4
 _IMAGE_KEYS = frozenset({"source", "image_url", "file_id", "result"})
 _BINARY_KEYS = frozenset({"data", "file_data", "image_base64", "b64_json"})
@@ -100,6 +103,8 @@ class Extraction(msgspec.Struct, frozen=True):
     opaque_kinds: tuple[str, ...]
     reasons: tuple[str, ...]
     parts: tuple[int, ...]
+    chains: tuple[tuple[int, ...], ...] = ()
+    """Segments that are the texts of parts which follow each other in one message."""
 
     def __repr__(self) -> str:
         return f"Extraction(segments={len(self.segments)}, reasons={self.reasons})"
@@ -118,11 +123,30 @@ class Extraction(msgspec.Struct, frozen=True):
         edges = sorted({*self.parts, len(texts)})
         units = []
         lead = ""
+        chains = self._places()
         for first, end in pairwise(edges):
             text = SEAM.join(texts[first:end])
-            units.append((Unit(text, lead), first))
+            inside = tuple(chains[at] for at in range(first, end) if at in chains) if chains else ()
+            units.append((Unit(text, lead, inside), first))
             lead = text[-LEAD_LENGTH:]
         return units
+
+    def places(self) -> tuple[Chain, ...]:
+        """Where the chains of a single part stand in its text."""
+        return tuple(self._places().values())
+
+    def _places(self) -> dict[int, Chain]:
+        """Where each chain stands in the text of its part, by its first segment."""
+        if not self.chains:
+            return {}
+        starts = self.starts()
+        found: dict[int, Chain] = {}
+        for chain in self.chains:
+            base = starts[self.parts[bisect_right(self.parts, chain[0]) - 1]]
+            found[chain[0]] = tuple(
+                (starts[at] - base, starts[at] - base + len(self.segments[at].text)) for at in chain
+            )
+        return found
 
     def newest_user_text(self) -> str:
         return "\n".join([self.segments[index].text for index in self.newest_user])
@@ -144,15 +168,17 @@ def extract_parts(parts: Iterable[Part]) -> Extraction:
         tuple(sorted(walk.opaque_kinds)),
         tuple(sorted(walk.reasons)),
         tuple(walk.starts),
+        tuple(walk.chains),
     )
 
 
 class _Walk:
     """The state of one walk."""
 
-    __slots__ = ("newest_user", "opaque_kinds", "reasons", "segments", "starts")
+    __slots__ = ("chains", "newest_user", "opaque_kinds", "reasons", "segments", "starts")
 
     def __init__(self) -> None:
+        self.chains: list[tuple[int, ...]] = []
         self.segments: list[Segment] = []
         self.newest_user: range | tuple[int, ...] = ()
         self.opaque_kinds: set[str] = set()
@@ -208,10 +234,29 @@ class _Walk:
         elif isinstance(value, dict):
             self.mapping(value, role, depth, nested)
         elif isinstance(value, list | tuple):
-            for item in value:
-                self.value(item, role, depth + 1, nested)
+            self.items(value, role, depth, nested)
         else:
             self.reasons.add("unknown-type")
+
+    def items(self, items: Sequence[object], role: str, depth: int, nested: int) -> None:
+        """A list, in which texts of parts that follow each other may be one text."""
+        chain: list[int] = []
+        for item in items:
+            begin = len(self.segments)
+            self.value(item, role, depth + 1, nested)
+            if not _is_text_part(item):
+                self.end_chain(chain)
+                chain = []
+                continue
+            text = item["text"]
+            chain += [
+                at for at in range(begin, len(self.segments)) if self.segments[at].text is text
+            ][:1]
+        self.end_chain(chain)
+
+    def end_chain(self, chain: list[int]) -> None:
+        if len(chain) > 1:
+            self.chains.append(tuple(chain))
 
     def mapping(self, mapping: dict[object, object], role: str, depth: int, nested: int) -> None:
         kind = mapping.get("type")
@@ -305,6 +350,13 @@ class _Walk:
 def _is_unknown_part(kind: object) -> bool:
     """Whether a mapping in a message's list names a type that nobody here has heard of."""
     return isinstance(kind, str) and kind not in _READABLE_PARTS and kind != "function"
+
+
+def _is_text_part(item: object) -> TypeGuard[dict[str, str]]:
+    if item.__class__ is not dict:
+        return False
+    kind, text = item.get("type"), item.get("text")
+    return kind.__class__ is str and kind in _TEXTS and text.__class__ is str
 
 
 def _type_of(part: dict[object, object]) -> str:

@@ -53,6 +53,8 @@ class InspectionResult(Contents, frozen=True):
     """What a request contains, and where."""
 
     findings: tuple[LocatedFinding, ...]
+    is_torn: bool = False
+    """Whether something is counted that stands in several parts, and has no place of its own."""
 
 
 class Seen(Struct, frozen=True):
@@ -105,7 +107,8 @@ def inspect_extraction(
     verdicts = [judged(unit) for unit, _ in units]
     contents = _contents(reasons, extraction.opaque_kinds, tolerated_opaque, verdicts)
     findings = tuple(_located(extraction, units, verdicts)) if contents.counts else ()
-    return InspectionResult(**asdict(contents), findings=findings)
+    is_torn = any(verdict.is_torn for verdict in verdicts)
+    return InspectionResult(**asdict(contents), findings=findings, is_torn=is_torn)
 
 
 def see(part: Part, before: Part | None, judged: Callable[[Unit], Verdict]) -> Seen:
@@ -115,7 +118,7 @@ def see(part: Part, before: Part | None, judged: Callable[[Unit], Verdict]) -> S
     verdict = CLEAN
     if text:
         said = "" if before is None else extract_parts((before,)).joined()
-        verdict = judged(Unit(text, said[-LEAD_LENGTH:]))
+        verdict = judged(Unit(text, said[-LEAD_LENGTH:], extraction.places()))
     return Seen(
         verdict,
         extraction.opaque_kinds,

@@ -11,11 +11,16 @@ SEAM: Final = "\x1f"
 LEAD_LENGTH: Final = 64
 
 
+Chain = tuple[tuple[int, int], ...]
+"""Places of text parts that follow each other: each may go on in the next."""
+
+
 class Unit(Struct, frozen=True):
     """A text that is judged as a whole, and the end of the text before it."""
 
     text: str
     lead: str = ""
+    chains: tuple[Chain, ...] = ()
 
     def __repr__(self) -> str:
         return f"Unit(length={len(self.text)})"

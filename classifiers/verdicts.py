@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
+from classifiers.adjoining import torn_values
 from classifiers.pii.detect import Scan
 from classifiers.pii.findings import Finding
 from classifiers.pii.labels import DataClass, data_class_of
@@ -28,6 +29,8 @@ class Verdict(Struct, frozen=True):
     counts: tuple[tuple[str, int], ...]
     found_class: DataClass
     reasons: tuple[str, ...]
+    is_torn: bool = False
+    """Whether something is counted that stands in several parts, and has no place of its own."""
 
 
 CLEAN = Verdict((), (), DataClass.S0, ())
@@ -45,16 +48,20 @@ def judge(unit: Unit, scanner: Scanner, expired: Callable[[], bool] = never) -> 
     reasons = () if scanned.complete or scanned.late else ("too-many-candidates",)
     if scanned.late:
         reasons = (*reasons, "deadline")
-    if not found and not reasons:
+    if not found and not reasons and not unit.chains:
         return CLEAN
     findings = tuple(
         Finding(max(0, f.start - offset), f.end - offset, f.label, f.score, f.detector)
         for f in found
         if f.end > offset
     )
-    counts = tuple(sorted(Counter(finding.label for finding in findings).items()))
+    torn = [label for chain in unit.chains for label in torn_values(unit.text, chain, findings)]
+    if not findings and not reasons and not torn:
+        return CLEAN
+    labels = [*(finding.label for finding in findings), *torn]
+    counts = tuple(sorted(Counter(labels).items()))
     found_class = max((data_class_of(label) for label, _ in counts), default=DataClass.S0)
-    return Verdict(findings, counts, found_class, reasons)
+    return Verdict(findings, counts, found_class, reasons, bool(torn))
 
 
 def _in_chunks(text: str, scanner: Scanner, expired: Callable[[], bool]) -> Scan:

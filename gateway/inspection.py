@@ -214,6 +214,10 @@ class Inspector:
         )
         if not result.complete:
             raise ClosedByPolicy("What cannot be read cannot be given pseudonyms.")
+        if result.is_torn:
+            raise ClosedByPolicy(
+                "A value that stands in several parts cannot be given a pseudonym."
+            )
         return tuple(
             (f.label, extraction.segments[f.segment].text[f.start : f.end])
             for f in result.findings

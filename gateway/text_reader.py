@@ -134,7 +134,8 @@ class TextReader:
     def verdict(self, reading: Reading, unit: Unit) -> Verdict:
         """What sensitive data a unit holds."""
         # With the lead's length: where it ends says what counts, and any text may hold a seam.
-        name = self._named(f"{len(unit.lead)}{SEAM}{unit.lead}{unit.text}")
+        places = unit.chains or ""
+        name = self._named(f"{len(unit.lead)}{places}{SEAM}{unit.lead}{unit.text}")
         verdict = self._verdicts.get(reading.organisation, name)
         if verdict is None:
             reading.spend(unit.text)
