@@ -75,12 +75,10 @@ def _price_route(room: PolicyRoom, inbox: Inbox) -> Any:
     @takes(f"{BASE}/prices", Permission.PRICES_APPROVE, "prices.approved")
     async def judge_prices(request: Asking, organisation: Named) -> Response[Any]:
         form, person = await form_of(request), person_of(request)
-        reason, action = form.get("reason", ""), form.get("action", "")
+        reason = form.get("reason", "")
         try:
             number = number_in(form, "id", 1)
-            if action not in VERDICTS:
-                raise RequestInvalid("approve or reject", parameter="action")
-            decide = inbox.prices.approve if action == "approve" else inbox.prices.decline
+            decide = inbox.prices.approve if _is_approval(form) else inbox.prices.decline
             await decide(person, number, reason)
         except OrderedMeanwhile as error:
             return await inbox_page(room, inbox, request, organisation, CONFLICT, error.message)
@@ -95,11 +93,9 @@ def _key_route(room: PolicyRoom, inbox: Inbox) -> Any:
     @takes(f"{BASE}/keys", Permission.KEYS_APPROVE, "key.widened")
     async def judge_widening(request: Asking, organisation: Named) -> Response[Any]:
         form, person = await form_of(request), person_of(request)
-        reason, action = form.get("reason", ""), form.get("action", "")
+        reason = form.get("reason", "")
         try:
-            if action not in VERDICTS:
-                raise RequestInvalid("approve or reject", parameter="action")
-            decide = inbox.keys.approve if action == "approve" else inbox.keys.decline
+            decide = inbox.keys.approve if _is_approval(form) else inbox.keys.decline
             await decide(person, organisation, form.get("id", ""), reason)
         except ChangedMeanwhile as error:
             return await inbox_page(room, inbox, request, organisation, CONFLICT, error.message)
@@ -114,11 +110,9 @@ def _worker_route(room: PolicyRoom, inbox: Inbox) -> Any:
     @takes(f"{BASE}/workers", Permission.WORKERS_APPROVE_RETIREMENT, "worker.retired")
     async def judge_retirement(request: Asking, organisation: Named) -> Response[Any]:
         form, person = await form_of(request), person_of(request)
-        reason, action = form.get("reason", ""), form.get("action", "")
+        reason = form.get("reason", "")
         try:
-            if action not in VERDICTS:
-                raise RequestInvalid("approve or reject", parameter="action")
-            decide = inbox.workers.approve if action == "approve" else inbox.workers.decline
+            decide = inbox.workers.approve if _is_approval(form) else inbox.workers.decline
             await decide(person, form.get("id", ""), reason)
         except (RequestInvalid, Forbidden) as error:
             return await inbox_page(room, inbox, request, organisation, error.status, error.message)
@@ -131,14 +125,12 @@ def _erasure_route(room: PolicyRoom, inbox: Inbox) -> Any:
     @takes(f"{BASE}/erasures", Permission.CONTENT_APPROVE_ERASURE, "content.erased")
     async def judge_erasure(request: Asking, organisation: Named) -> Response[Any]:
         form, person = await form_of(request), person_of(request)
-        reason, action = form.get("reason", ""), form.get("action", "")
+        reason = form.get("reason", "")
         case = await inbox.erasures.cases.case(organisation, form.get("id", ""))
         if case is None:
             raise NotFoundException
         try:
-            if action not in VERDICTS:
-                raise RequestInvalid("approve or reject", parameter="action")
-            if action == "approve":
+            if _is_approval(form):
                 await inbox.erasures.approve(person.name, case, reason)
             else:
                 await inbox.erasures.cases.decline(person.name, case, reason)
@@ -160,12 +152,12 @@ def _custody_routes(room: PolicyRoom, inbox: Inbox) -> list[Any]:
         if await inbox.custody.reveal(organisation, wanted) is None:
             raise NotFoundException
         try:
-            if form.get("action") == "reject":
-                await inbox.custody.end_reveal(person.name, wanted)
-            else:
+            if _is_approval(form):
                 await inbox.custody.approve_reveal(person.name, wanted)
-        except CustodyRefused as error:
-            return await inbox_page(room, inbox, request, organisation, 409, str(error))
+            else:
+                await inbox.custody.end_reveal(person.name, wanted)
+        except (RequestInvalid, CustodyRefused) as error:
+            return await inbox_page(room, inbox, request, organisation, *_refusal(error))
         return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
 
     @takes(f"{BASE}/holds", Permission.HOLDS_SET, "hold.released")
@@ -176,15 +168,30 @@ def _custody_routes(room: PolicyRoom, inbox: Inbox) -> list[Any]:
         if not asked or not asked[0].release_by:
             raise NotFoundException
         try:
-            if form.get("action") == "reject":
-                await inbox.custody.keep_hold(person.name, wanted)
-            else:
+            if _is_approval(form):
                 await inbox.custody.release_hold(person.name, wanted)
-        except CustodyRefused as error:
-            return await inbox_page(room, inbox, request, organisation, 409, str(error))
+            else:
+                await inbox.custody.keep_hold(person.name, wanted)
+        except (RequestInvalid, CustodyRefused) as error:
+            return await inbox_page(room, inbox, request, organisation, *_refusal(error))
         return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
 
     return [approve_reveal, release_hold]
+
+
+def _is_approval(form: dict[str, str]) -> bool:
+    """Whether a form agrees; raises RequestInvalid where it neither agrees nor declines."""
+    action = form.get("action", "")
+    if action not in VERDICTS:
+        raise RequestInvalid("approve or reject", parameter="action")
+    return action == "approve"
+
+
+def _refusal(error: RequestInvalid | CustodyRefused) -> tuple[int, str]:
+    """A status, and what to say."""
+    if isinstance(error, RequestInvalid):
+        return error.status, error.message
+    return CONFLICT, str(error)
 
 
 async def inbox_page(

@@ -19,7 +19,7 @@ INBOX = "/o/acme/approvals"
 async def test_an_erasure_waits_with_its_numbers_for_somebody_else(listener: Listener) -> None:
     await converse(listener, ["ann", "bob"])
     async with person(listener, "cora") as cora, person(listener, "anton", "approver") as anton:
-        one = await opened(cora, scope="all", user="")
+        one = await opened(cora, scope="organisation", user="")
         assert "Nothing waits" in (await anton.send("GET", INBOX))[1], "opening asks for nothing"
         assert await asked(cora, one) == 303
 

@@ -137,8 +137,15 @@ async def test_a_reveal_and_a_release_wait_for_a_second_person_too(
             form = {"id": other.id, "action": "reject"}
             declined, _ = await carla.send("POST", f"{path}/reveals", form)
             assert declined.status == 303
+            for unsaid in ({}, {"action": "approved"}):
+                for kind, wanted in (("reveals", reveal.id), ("holds", hold.id)):
+                    answer, page = await carla.send(
+                        "POST", f"{path}/{kind}", {"id": wanted} | unsaid
+                    )
+                    assert (answer.status, "approve or reject" in plain(page)) == (400, True)
+            agreed = {"action": "approve"}
             statuses = [
-                (await carla.send("POST", f"{path}/{kind}", {"id": wanted}))[0].status
+                (await carla.send("POST", f"{path}/{kind}", {"id": wanted} | agreed))[0].status
                 for kind, wanted in (
                     *(("reveals", foreign.id), ("reveals", reveal.id), ("reveals", reveal.id)),
                     *(("holds", hold.id), ("holds", hold.id)),
