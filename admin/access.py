@@ -17,7 +17,7 @@ from litestar.exceptions import (
 )
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 
-from admin.interrupted import Draft, back_to, draft_of
+from admin.interrupted import Draft, back_to, carried_in, draft_of
 from admin.protection import SAFE_METHODS
 from gateway.clock import Clock
 from gateway.errors import StartupRefused
@@ -146,9 +146,14 @@ class AccessGuard:
 async def _draft_of(
     connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
 ) -> Draft | None:
-    is_change = connection.scope["method"] not in SAFE_METHODS  # type: ignore[typeddict-item]
-    is_kept = is_change and handler.opt.get("keeps_form", True)
-    return await draft_of(connection) if is_kept and isinstance(connection, Request) else None
+    if connection.scope["method"] in SAFE_METHODS:  # type: ignore[typeddict-item]
+        return None
+    if not isinstance(connection, Request):
+        return None
+    if handler.opt.get("keeps_form", True):
+        return await draft_of(connection)
+    # Not the form with the secret; but another that goes along with it goes on.
+    return carried_in(await connection.body())
 
 
 def _allows_beyond(person: Person, permission: Permission, where: Where) -> bool:

@@ -34,7 +34,7 @@ async def draft_of(request: Request[Any, Any, Any]) -> Draft | None:
     if request.headers.get("content-type", "").partition(";")[0] != FORM:
         return None
     fields = _fields(await request.body())
-    return None if fields is None else Draft(back_to(request), fields)
+    return None if fields is None else Draft(_asked_for(request), fields)
 
 
 def carried_in(body: bytes) -> Draft | None:
@@ -49,18 +49,35 @@ def carried_in(body: bytes) -> Draft | None:
 
 def is_own_path(path: str) -> bool:
     """Whether a path leads nowhere but to this listener."""
-    parts = urlsplit(path)
     is_plain = path.isprintable() and "\\" not in path
-    return is_plain and path.startswith("/") and not path.startswith("//") and not parts.netloc
+    return is_plain and path.startswith("/") and not path.startswith("//")
 
 
 def back_to(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
-    """The path that was asked for, without the mark of a session that may have ended."""
-    query = "&".join(
-        part for part in connection.url.query.split("&") if part and not part.startswith("csrf=")
+    """The page that was asked for; of what only takes a form, the page that the form stood on."""
+    template, scope = connection.scope["path_template"], connection.scope
+    is_page = any(
+        route.path_format == template and "GET" in getattr(route, "methods", ())
+        for route in connection.app.routes
     )
-    path: str = connection.scope["path"]
-    return f"{path}?{query}" if query else path
+    if is_page:
+        return _asked_for(connection)
+    try:
+        sent_from = urlsplit(connection.headers.get("referer", ""))
+    except ValueError:
+        return "/"
+    page = _unmarked(sent_from.path, sent_from.query)
+    return page if is_own_path(page) and sent_from.path != scope["path"] else "/"
+
+
+def _asked_for(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
+    return _unmarked(connection.scope["path"], connection.url.query)
+
+
+def _unmarked(path: str, query: str) -> str:
+    """An address without the mark of a session that may have ended."""
+    kept = "&".join(part for part in query.split("&") if part and not part.startswith("csrf="))
+    return f"{path}?{kept}" if kept else path
 
 
 def _fields(body: bytes) -> tuple[tuple[str, str], ...] | None:

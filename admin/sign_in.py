@@ -19,6 +19,7 @@ from admin.access import (
     csrf_of,
     recording,
     session_of,
+    unkept,
 )
 from admin.interrupted import Draft, carried_in, is_own_path
 from admin.oidc import OpenIdClient
@@ -44,7 +45,7 @@ TRIES_FOR_S: Final = 300.0
 NAMES_MAX: Final = 10_000
 NAME_CHARS_MAX: Final = 64
 BEGINNING: Final = recording(PUBLIC, "session.began")
-PROVING: Final = recording(SIGNED_IN, "session.proved")
+PROVING: Final = unkept(recording(SIGNED_IN, "session.proved"))
 
 
 class SignIn(Struct, frozen=True):

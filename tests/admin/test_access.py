@@ -15,6 +15,7 @@ from gateway.errors import StartupRefused
 from gateway.oversight.access import ROLE_PERMISSIONS, ROLES, STEP_UP, Grant, Permission, Role
 from gateway.secrets.secret import Secret
 from gateway.store.identity.people import PeopleStore
+from gateway.store.identity.sessions import IDLE_S
 from tests.admin.listener import Browser, Listener, browsing
 
 
@@ -190,6 +191,36 @@ async def test_keys_and_grants_need_a_fresh_proof_and_reading_does_not(
     assert (read, wrong.status, still, done) == (200, 403, 403, 201)
     assert issued["key"].startswith("gw_live_")
     assert {Permission.KEYS_ISSUE, Permission.PEOPLE_MANAGE} <= STEP_UP
+
+
+async def test_what_is_typed_as_a_proof_after_the_session_ended_stands_in_no_page(
+    listener: Listener, browser: Browser
+) -> None:
+    await world(listener)
+    await person(listener, "ann", Grant("platform_admin", "*"))
+    await browser.sign_in_as("ann", PASSWORD)
+    listener.clock.advance(STEP_UP_S + 1)
+    path, form = f"/o/{OWN}/keys/new", {"name": "waits", "workspace": "w", "project": "p"}
+    _, page = await browser.send("POST", path, form)
+    kept = hidden(page)
+    listener.clock.advance(IDLE_S + 1)
+    answer, page = await browser.send("POST", "/prove", kept | {"password": PASSWORD})
+    assert answer.status == 401
+    assert PASSWORD not in page
+    assert hidden(page) == kept, "what waited for the proof waits for the sign-in now"
+    form = kept | {"name": "ann", "password": PASSWORD}
+    answer, page = await browser.send("POST", "/sign-in", form)
+    assert (answer.status, hidden(page)["name"]) == (200, "waits")
+    assert f'action="{path}?csrf=' in page
+
+    await browser.send("POST", "/sign-out")
+    answer, _ = await browser.send("POST", "/prove", {"password": PASSWORD})
+    assert (answer.status, answer.headers["location"]) == (303, "/sign-in")
+
+
+def hidden(page: str) -> dict[str, str]:
+    """The fields of a page's form that nobody sees."""
+    return dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page))
 
 
 async def test_a_change_without_the_sessions_own_mark_is_refused(

@@ -105,10 +105,21 @@ async def test_a_form_outlives_the_end_of_its_session(listener: Listener, browse
 
 
 @pytest.mark.parametrize(
-    "path", ["//evil.example/x", "https://evil.example", "/\\evil.example", "x", "", "/a\r\nb"]
+    "path",
+    [
+        *("//evil.example/x", "https://evil.example", "/\\evil.example", "x", "", "/a\r\nb"),
+        *("javascript:alert(1)", "\\\\evil.example", "/\tevil", " //evil.example"),
+        # What the library that takes addresses apart does not even read.
+        *("//[", "x://[", "//\u2100"),
+    ],
 )
 def test_a_carried_form_leads_nowhere_else(path: str) -> None:
     assert not is_own_path(path)
+
+
+@pytest.mark.parametrize("path", ["/", "/o/acme/keys?q=a//b", "/person/ü", "/.//x", "/[", "/a:b"])
+def test_a_path_of_this_listener_leads_back_to_it(path: str) -> None:
+    assert is_own_path(path)
 
 
 def test_what_a_form_carries_comes_back_as_it_was() -> None:

@@ -6,11 +6,14 @@ import secrets
 from collections.abc import AsyncIterator
 from html import unescape
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from admin.access import STEP_UP_S
 from gateway.credentials import master_key
 from gateway.oversight.deeds import Deeds
+from gateway.store.identity.sessions import IDLE_S
 from gateway.store.spare_secrets import Retirement, SpareSecretTable
 from tests.admin import seeding
 from tests.admin.chromium import window
@@ -112,6 +115,24 @@ async def test_a_next_version_is_tried_used_and_put_back_and_every_step_is_on_re
             "secret.next_dropped",
         )
     ]
+
+
+async def test_a_next_version_that_needs_a_proof_leads_back_to_its_page_and_keeps_no_secret(
+    listener: Listener, browser: Browser
+) -> None:
+    sent = {"value": NEW, "version": "1", "in_use": "1"}
+    for seconds, path in ((STEP_UP_S + 1, "/prove"), (IDLE_S + 1, "/sign-in")):
+        listener.clock.advance(seconds)
+        referer = f"{listener.url}{AT}?csrf=x"
+        answer, page = await browser.send(
+            "POST", "/models/secrets/kept/next", sent, referer=referer
+        )
+        assert NEW not in page
+        sent_on = parse_qs(urlsplit(answer.headers.get("location", "")).query).get("to", [])
+        (to,) = sent_on or set(re.findall(r'name="to" value="([^"]*)"', page))
+        proof = {"token": listener.token, "to": to}
+        answer, _ = await browser.send("POST", path, proof)
+        assert (answer.status, answer.headers["location"]) == (303, AT)
 
 
 async def test_what_changed_meanwhile_or_is_not_there_is_refused_on_the_page(
