@@ -19,6 +19,7 @@ from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 
 from admin.interrupted import Draft, back_to, carried_in, draft_of
 from admin.protection import SAFE_METHODS
+from admin.token_sessions import TokenSessions
 from gateway.clock import Clock
 from gateway.errors import StartupRefused
 from gateway.oversight.access import (
@@ -103,8 +104,9 @@ def csrf_of(session_id: str) -> str:
 class AccessGuard:
     """The guard of the whole application."""
 
-    def __init__(self, people: PeopleStore, clock: Clock) -> None:
+    def __init__(self, people: PeopleStore, tokens: TokenSessions, clock: Clock) -> None:
         self._people = people
+        self._tokens = tokens
         self._clock = clock
 
     async def __call__(
@@ -114,7 +116,8 @@ class AccessGuard:
         if access == "public":
             return
         session_id = connection.cookies.get(COOKIE, "")
-        session = await self._people.session(session_id, known=[TOKEN_PERSON])
+        known = [TOKEN_PERSON] if self._tokens.is_ours(session_id) else []
+        session = await self._people.session(session_id, known)
         if session is None:
             raise SignInRequired(await _draft_of(connection, handler))
         connection.scope[_SESSION] = session  # type: ignore[literal-required]

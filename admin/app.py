@@ -45,6 +45,7 @@ from admin.services import Services, open_services
 from admin.sign_in import Credentials, sign_in_routes
 from admin.system.routes import system_routes
 from admin.teams.routes import team_routes
+from admin.token_sessions import TokenSessions
 from admin.traffic.api import traffic_api_routes
 from admin.traffic.pages import traffic_routes
 from admin.traffic.profiles import profile_routes
@@ -53,7 +54,7 @@ from admin.viewing import viewing_routes
 from gateway.clock import Clock, SystemClock
 from gateway.configuration.reading import is_guarded
 from gateway.configuration.settings import Settings
-from gateway.credentials import admin_token, oidc_secret
+from gateway.credentials import admin_token, oidc_secret, pepper
 from gateway.errors import ConfigurationInvalid
 
 
@@ -98,7 +99,9 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
     """
     services = open_services(settings, clock or SystemClock())
     openid = open_id_client(settings, services.clock)
-    credentials = Credentials(services.people, admin_token(settings), services.clock)
+    token = admin_token(settings)
+    tokens = TokenSessions(token, pepper(settings))
+    credentials = Credentials(services.people, token, services.clock)
 
     async def stop(application: Litestar) -> None:
         if openid is not None:
@@ -109,7 +112,7 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
     application = Litestar(
         route_handlers=[
             *services.statics.routes(),
-            *sign_in_routes(services, credentials, openid),
+            *sign_in_routes(services, credentials, tokens, openid),
             *(back_channel_routes(services, openid) if openid is not None else ()),
             *rooms,
             *openapi_routes(rooms),
@@ -117,7 +120,7 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
         guards=[
             require_own_origin,
             require_storable_address,
-            AccessGuard(services.people, services.clock),
+            AccessGuard(services.people, tokens, services.clock),
             require_storable_body,
         ],
         before_send=[add_security_headers, carry_undo],

@@ -26,6 +26,7 @@ from admin.oidc import OpenIdClient
 from admin.protection import came_encrypted
 from admin.screens import Screens
 from admin.services import Services
+from admin.token_sessions import TokenSessions
 from gateway.clock import Clock
 from gateway.errors import Unauthenticated
 from gateway.oversight.deeds import Deeds
@@ -110,11 +111,14 @@ class Credentials:
 
 
 def sign_in_routes(
-    services: Services, credentials: Credentials, openid: OpenIdClient | None
+    services: Services,
+    credentials: Credentials,
+    tokens: TokenSessions,
+    openid: OpenIdClient | None,
 ) -> list[Any]:
     """The routes that end with a session, or end one."""
     routes = [
-        *_form_routes(services.people, credentials, services.screens, services.deeds),
+        *_form_routes(services, credentials, tokens),
         _ending_route(services, openid),
     ]
     if openid is None:
@@ -151,9 +155,9 @@ def _own(path: str) -> str:
     return path if is_own_path(path) else ""
 
 
-def _form_routes(
-    people: PeopleStore, credentials: Credentials, screens: Screens, deeds: Deeds
-) -> list[Any]:
+def _form_routes(services: Services, credentials: Credentials, tokens: TokenSessions) -> list[Any]:
+    people, screens, deeds = services.people, services.screens, services.deeds
+
     @route("/sign-in", http_method=READING, opt=PUBLIC, media_type=MediaType.HTML)
     async def sign_in_page(request: Request[Any, Any, Any]) -> Response[str]:
         to = request.query_params.get("to", "")
@@ -174,7 +178,8 @@ def _form_routes(
         await deeds.record(name, "session.began", "")
         logger().info(Event.ADMIN_SIGNED_IN, component="admin")
         # Always a new id: one that somebody planted before signing in is worth nothing.
-        session_id = await people.begin(name)
+        of_token = tokens.new_id() if name == TOKEN_PERSON.name else ""
+        session_id = await people.begin(name, session_id=of_token)
         # What they had before is not left behind, open and out of their reach.
         await people.end(request.cookies.get(COOKIE, ""))
         answer = _onward(screens, draft, to, csrf_of(session_id))

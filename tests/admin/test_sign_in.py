@@ -1,7 +1,9 @@
 """Nobody sees a page without a session; a session comes from the token and ends by itself."""
 
 import re
+import secrets
 from http.cookies import SimpleCookie
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -12,6 +14,8 @@ from admin.access import COOKIE
 from admin.app import BODY_BYTES_MAX, build_application
 from admin.protection import ALWAYS_ENCRYPTED, SAFE_METHODS, SECURITY_HEADERS
 from admin.sign_in import Brake
+from admin.token_sessions import TokenSessions
+from gateway.secrets.secret import Secret
 from gateway.store.identity.sessions import ABSOLUTE_S, IDLE_S
 from tests.admin.listener import Browser, Listener, browsing
 
@@ -103,6 +107,33 @@ async def test_what_is_tried_as_a_name_is_not_remembered_however_long(
 
     assert answer.status == 401
     assert [len(name) for name in remembered] == [64]
+
+
+async def test_a_token_that_was_replaced_ends_the_sessions_that_it_began(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    """As the operations page says it is done after a leak: another token, and a restart."""
+    async with Listener(tmp_path, sqlite_url) as before, browsing(before) as browser:
+        await browser.sign_in()
+        assert await browser.is_signed_in()
+        cookie = f"{COOKIE}={browser.session_id}"
+    (tmp_path / "var" / "admin.token").write_text(secrets.token_urlsafe(32))
+    async with Listener(tmp_path, sqlite_url) as after, browsing(after) as browser:
+        assert after.token != before.token
+        answer, _ = await browser.send("GET", "/", cookie=cookie)
+
+    assert (answer.status, answer.headers["location"]) == (303, "/sign-in")
+
+
+def test_an_id_says_which_token_it_comes_from_under_which_pepper() -> None:
+    token, pepper = Secret("a token of some length"), b"p" * 32
+    session_id = TokenSessions(token, pepper).new_id()
+
+    assert TokenSessions(token, pepper).is_ours(session_id), "also after a restart"
+    assert not TokenSessions(Secret("another of some length"), pepper).is_ours(session_id)
+    assert not TokenSessions(token, b"q" * 32).is_ours(session_id)
+    for other in ("", ".", session_id[:-1], f"x{session_id}", session_id.partition(".")[0], "é.é"):
+        assert not TokenSessions(token, pepper).is_ours(other)
 
 
 async def test_the_cookie_is_closed_to_scripts_and_other_sites(browser: Browser) -> None:

@@ -245,9 +245,14 @@ class PeopleStore:
             rows = (await connection.execute(query)).all()
         return {row.name: row.time_zone for row in rows}
 
-    async def begin(self, name: str, proved_ago_s: float | None = 0.0) -> str:
-        """A new session, proved so long ago (None: nobody knows); its id is told once."""
-        session_id = secrets.token_urlsafe(32)
+    async def begin(
+        self, name: str, proved_ago_s: float | None = 0.0, session_id: str = ""
+    ) -> str:
+        """A new session, proved so long ago (None: nobody knows); its id is told once.
+
+        `session_id` is one that nobody guesses; without it one is drawn.
+        """
+        session_id = session_id or secrets.token_urlsafe(32)
         now_us = self._clock.utc_us()
         row = new_session(session_id, name, now_us, proved_ago_s)
         async with self._database.writing() as connection:
