@@ -148,15 +148,19 @@ class OpenIdClient:
         claims = await self._claims(provider, id_token)
         if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), begun.nonce.encode()):
             raise Unauthenticated(_FAILED)
-        name = claims.get("name") or claims.get("email") or claims["sub"]
         subject, sid = f"{claims['iss']}|{claims['sub']}", claims.get("sid")
+        if not subject.isprintable():
+            raise Unauthenticated(_FAILED)
+        name = claims.get("name") or claims.get("email") or claims["sub"]
         vouching = Vouching(
             subject,
             f"{claims['iss']}|{sid}" if isinstance(sid, str) and sid else "",
             round(float(claims["iat"]) * 1_000_000),
             Secret(id_token),
         )
-        return Vouched(subject, str(name)[:200], _proved_ago_s(claims), vouching, begun.former)
+        # People may write there what they like: nothing that no database keeps.
+        title = "".join(filter(str.isprintable, str(name)))[:200]
+        return Vouched(subject, title, _proved_ago_s(claims), vouching, begun.former)
 
     async def leave(self, id_token: Secret[str]) -> str:
         """Have the browser end its session at the provider too: a name to come for the address by.

@@ -294,6 +294,17 @@ async def test_a_provider_that_lies_is_not_believed(liar: Liar, lie: str) -> Non
     assert caught.value.message == "The identity provider did not vouch for this sign-in."
 
 
+async def test_of_a_name_that_people_chose_only_what_can_be_kept_and_seen_is_taken(
+    liar: Liar,
+) -> None:
+    liar.forge = lambda claims: liar.honest({**claims, "name": "A\x00n\ud800n\u202e\n" + "x" * 300})
+    assert (await _finished(liar)).name == "Ann" + "x" * 197
+    for subject in ("a\x00b", "\ud800", "a\nb"):
+        liar.forge = lambda claims, subject=subject: liar.honest({**claims, "sub": subject})  # type: ignore[misc]
+        with pytest.raises(Unauthenticated):
+            await vouched(liar)
+
+
 async def test_a_sign_in_that_took_too_long_is_begun_anew(liar: Liar) -> None:
     with pytest.raises(Unauthenticated):
         await vouched(liar, late_s=BEGUN_FOR_S + 1)

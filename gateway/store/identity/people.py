@@ -9,6 +9,7 @@ import hashlib
 import re
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 from sqlalchemy import ColumnElement, RowMapping, and_, delete, func, not_, select, update
@@ -29,6 +30,7 @@ from gateway.oversight.access import (
 from gateway.secrets.passwords import hash_password, proves
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
+from gateway.store.identity.last_admin import FIRST_ROLE, require_another_admin
 from gateway.store.identity.sessions import (
     ABSOLUTE_S,
     IDLE_S,
@@ -44,8 +46,6 @@ _SEEN_EVERY_US = 30_000_000
 _SESSION = [admin_sessions.c[name] for name in ("person", "began_us", "seen_us", "proved_us")]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,62}")
 _ORGANISATION = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-FIRST_ROLE = Grant("platform_admin", EVERYWHERE)
-"""Somebody who may sign in always holds it; only the operator at the machine may end that."""
 
 
 class Session(Struct, frozen=True):
@@ -128,7 +128,7 @@ class PeopleStore:
         async with self._database.writing() as connection:
             if by is not None:
                 # First of all: a row that is locked before would be out of their one order.
-                await _require_another_admin(connection, name)
+                await require_another_admin(connection, name)
             await self._require(connection, name)
             change = update(people).where(people.c.name == name, people.c.disabled_us.is_(None))
             await connection.execute(change.values(disabled_us=self._clock.utc_us()))
@@ -176,8 +176,8 @@ class PeopleStore:
             seen_us or 0,
         )
 
-    async def grant(self, name: str, grant: Grant, grantor: Person | None = None) -> None:
-        """Give a role; `grantor` None is the operator at the machine.
+    async def grant(self, name: str, grant: Grant, grantor: Person | None = None) -> bool:
+        """Give a role; `grantor` None is the operator at the machine. False where they held it.
 
         Raises:
             RequestInvalid: there is no such person, role or organisation's name.
@@ -187,18 +187,24 @@ class PeopleStore:
         async with self._database.writing() as connection:
             await self._require(connection, name)
             row = {"person": name, "role": grant.role, "organisation": grant.organisation}
-            await connection.execute(delete(role_grants).where(_is(row)))
+            held = await connection.execute(delete(role_grants).where(_is(row)))
             await connection.execute(role_grants.insert(), row)
+        return not held.rowcount
 
-    async def revoke(self, name: str, grant: Grant, grantor: Person | None = None) -> None:
-        """Take a role away; raises like `grant`, and where nobody would be left with the first."""
+    async def revoke(self, name: str, grant: Grant, grantor: Person | None = None) -> bool:
+        """Take a role away; False where they did not hold it.
+
+        Raises like `grant`, and where nobody would be left with the first.
+        """
         self._check(grant, grantor)
         row = {"person": name, "role": grant.role, "organisation": grant.organisation}
         async with self._database.writing() as connection:
-            await self._require(connection, name)
             if grantor is not None and grant == FIRST_ROLE:
-                await _require_another_admin(connection, name)
-            await connection.execute(delete(role_grants).where(_is(row)))
+                # First of all, as in `disable`.
+                await require_another_admin(connection, name)
+            await self._require(connection, name)
+            gone = await connection.execute(delete(role_grants).where(_is(row)))
+        return bool(gone.rowcount)
 
     async def listed(self) -> Sequence[Person]:
         async with self._database.reading() as connection:
@@ -226,9 +232,13 @@ class PeopleStore:
             row = (await connection.execute(query)).mappings().one_or_none()
         if row is None:
             digest = hashlib.sha256(subject.encode()).hexdigest()[:12]
-            await self.add(f"{PROVIDED}{digest}", title=name, subject=subject)
+            # Whoever is made known by two sign-ins at once is one person.
+            with suppress(RequestInvalid):
+                await self.add(f"{PROVIDED}{digest}", title=name, subject=subject)
             async with self._database.reading() as connection:
-                row = (await connection.execute(query)).mappings().one()
+                row = (await connection.execute(query)).mappings().one_or_none()
+        if row is None:
+            return None
         async with self._database.reading() as connection:
             given = await _grants_of(connection, [row["name"]])
         return None if row["disabled_us"] is not None else _person(row, given)
@@ -245,9 +255,7 @@ class PeopleStore:
             rows = (await connection.execute(query)).all()
         return {row.name: row.time_zone for row in rows}
 
-    async def begin(
-        self, name: str, proved_ago_s: float | None = 0.0, session_id: str = ""
-    ) -> str:
+    async def begin(self, name: str, proved_ago_s: float | None = 0.0, session_id: str = "") -> str:
         """A new session, proved so long ago (None: nobody knows); its id is told once.
 
         `session_id` is one that nobody guesses; without it one is drawn.
@@ -321,9 +329,7 @@ class PeopleStore:
     def _check(grant: Grant, grantor: Person | None) -> None:
         if grant.role not in ROLES:
             raise RequestInvalid("there is no such role", parameter="role")
-        is_name = _ORGANISATION.fullmatch(grant.organisation) is not None
-        if grant.organisation != EVERYWHERE and not is_name:
-            raise RequestInvalid("no organisation has such a name", parameter="organisation")
+        check_place_of(grant)
         if grantor is not None and not may_grant(grantor, grant):
             raise Forbidden("You cannot give or take what you may not do yourself.")
 
@@ -354,20 +360,11 @@ async def person_in(connection: AsyncConnection, name: str) -> Person | None:
     return None if row is None else _person(row, await _grants_of(connection, [name]))
 
 
-async def _require_another_admin(connection: AsyncConnection, name: str) -> None:
-    """Raises RequestInvalid when nobody else who may sign in runs the platform everywhere."""
-    holders = select(role_grants.c.person).where(
-        role_grants.c.role == FIRST_ROLE.role, role_grants.c.organisation == EVERYWHERE
-    )
-    able = select(people.c.name).where(people.c.name.in_(holders), people.c.disabled_us.is_(None))
-    # Locked in one order, and only then counted: two who end each other do it one after the other.
-    await connection.execute(able.order_by(people.c.name).with_for_update())
-    left = set((await connection.execute(able)).scalars())
-    if left == {name}:
-        reason = (
-            f"{name} is the last who runs the platform: give somebody else platform_admin first"
-        )
-        raise RequestInvalid(reason, parameter="name")
+def check_place_of(grant: Grant) -> None:
+    """Raises RequestInvalid where no organisation can have the name of a grant's."""
+    is_name = _ORGANISATION.fullmatch(grant.organisation) is not None
+    if grant.organisation != EVERYWHERE and not is_name:
+        raise RequestInvalid("no organisation has such a name", parameter="organisation")
 
 
 def checked_name(name: str, *, is_provided: bool = False) -> str:

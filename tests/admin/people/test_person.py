@@ -1,17 +1,11 @@
 """People kept out and let in: at once, by whom, and never so that nobody could run the platform."""
 
-import asyncio
-
 import pytest
 
 from gateway.audit.projector import Projector
-from gateway.errors import RequestInvalid
-from gateway.oversight.access import EVERYWHERE, Grant
-from gateway.store.engine import open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
-from gateway.store.identity.people import PeopleStore
 from tests.admin import seeding
-from tests.admin.listener import ON_BOTH, Browser, Listener, browsing
+from tests.admin.listener import Browser, Listener, browsing
 from tests.admin.test_deeds import deeds
 
 
@@ -90,26 +84,6 @@ async def test_the_last_who_runs_the_platform_keeps_the_role(
     await seeding.person(listener, "paul", "platform_admin")
     answer, _ = await admin.send("POST", "/people/revoke", form)
     assert (answer.status, answer.headers["location"]) == (303, "/person/petra")
-
-
-@ON_BOTH
-async def test_of_two_who_disable_each_other_at_once_one_stays(
-    listener: Listener, database_url: str
-) -> None:
-    database = open_database(database_url)
-    store = PeopleStore(database, listener.clock)
-    for name in ("ann", "bob"):
-        await store.add(name)
-        await store.grant(name, Grant("platform_admin", EVERYWHERE))
-    ann, bob = await store.listed()
-    ended = await asyncio.gather(
-        store.disable("bob", ann), store.disable("ann", bob), return_exceptions=True
-    )
-    left = [person.name for person in await store.listed() if not person.is_disabled]
-    await database.close()
-
-    assert len(left) == 1
-    assert [type(each) for each in ended if each is not None] == [RequestInvalid]
 
 
 async def test_who_may_only_read_people_sees_them_and_changes_nothing(

@@ -1,0 +1,39 @@
+"""Keeps somebody who runs the platform: the last of them is neither disabled nor without the role.
+
+Who was invited and has not come yet is none of them: their link may end unused, and is worth
+nothing once who made it may do less.
+"""
+
+from sqlalchemy import or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.errors import RequestInvalid
+from gateway.oversight.access import EVERYWHERE, Grant
+from gateway.store.schema.tables import people, role_grants
+
+
+FIRST_ROLE = Grant("platform_admin", EVERYWHERE)
+"""Somebody who may sign in always holds it; only the operator at the machine may end that."""
+
+
+async def require_another_admin(connection: AsyncConnection, name: str) -> None:
+    """Raises RequestInvalid when nobody else who may sign in runs the platform everywhere.
+
+    It locks rows of people in their one order: within a transaction that locks none before.
+    """
+    holders = select(role_grants.c.person).where(
+        role_grants.c.role == FIRST_ROLE.role, role_grants.c.organisation == EVERYWHERE
+    )
+    able = select(people.c.name).where(
+        people.c.name.in_(holders),
+        people.c.disabled_us.is_(None),
+        or_(people.c.password_hash.is_not(None), people.c.subject.is_not(None)),
+    )
+    # Only then counted: two who end each other do it one after the other.
+    await connection.execute(able.order_by(people.c.name).with_for_update())
+    left = set((await connection.execute(able)).scalars())
+    if left == {name}:
+        reason = (
+            f"{name} is the last who runs the platform: give somebody else platform_admin first"
+        )
+        raise RequestInvalid(reason, parameter="name")

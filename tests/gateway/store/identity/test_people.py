@@ -1,0 +1,96 @@
+"""People in the database: who is left to run the platform, and two who act in the same moment."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.clock import StoppedClock
+from gateway.errors import RequestInvalid
+from gateway.oversight.access import EVERYWHERE, Grant, Person
+from gateway.secrets.secret import Secret
+from gateway.store.engine import Database, open_database
+from gateway.store.identity.invitations import Invitations
+from gateway.store.identity.last_admin import FIRST_ROLE
+from gateway.store.identity.people import PeopleStore
+
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = open_database(database_url)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def store(database: Database) -> PeopleStore:
+    return PeopleStore(database, StoppedClock())
+
+
+async def admins(store: PeopleStore, *names: str) -> list[Person]:
+    """People who run the platform, and whom a provider vouches for."""
+    for name in names:
+        await store.add(name, subject=f"https://id.example|{name}")
+        await store.grant(name, FIRST_ROLE)
+    return [each for each in await store.listed() if each.name in names]
+
+
+@pytest.mark.parametrize("step", ["disable", "revoke"])
+async def test_of_two_who_end_each_other_at_once_one_stays(store: PeopleStore, step: str) -> None:
+    ann, bob = await admins(store, "oidc-ann", "oidc-bob")
+    # Both have a connection, so that neither is done before the other begins.
+    await asyncio.gather(store.listed(), store.listed())
+
+    async def ends(by: Person, other: Person) -> None:
+        if step == "disable":
+            await store.disable(other.name, by)
+        else:
+            await store.revoke(other.name, FIRST_ROLE, by)
+
+    ended = await asyncio.gather(ends(ann, bob), ends(bob, ann), return_exceptions=True)
+    left = [
+        each for each in await store.listed() if FIRST_ROLE in each.grants and not each.is_disabled
+    ]
+
+    assert len(left) == 1
+    assert [type(each) for each in ended if each is not None] == [RequestInvalid]
+
+
+async def test_who_never_came_is_not_the_one_who_runs_the_platform(
+    store: PeopleStore, database: Database
+) -> None:
+    (ann,) = await admins(store, "oidc-ann")
+    await store.add("paul")
+    await store.grant("paul", FIRST_ROLE, ann)
+    code = await Invitations(database, StoppedClock()).make("paul", ann.name, ann)
+    for step in (store.disable(ann.name, Person("sec")), store.revoke(ann.name, FIRST_ROLE, ann)):
+        with pytest.raises(RequestInvalid, match="is the last who runs the platform"):
+            await step
+    joined = await Invitations(database, StoppedClock()).redeem(code, Secret("a password of his"))
+    await store.revoke(ann.name, FIRST_ROLE, ann)
+
+    assert joined == "paul"
+    assert [each.name for each in await store.listed() if each.grants] == ["paul"]
+
+
+async def test_a_role_says_whether_it_was_given_or_taken_now(store: PeopleStore) -> None:
+    await store.add("ann")
+    viewer = Grant("viewer", EVERYWHERE)
+    taken = await store.revoke("ann", viewer)
+    given = [await store.grant("ann", viewer) for _ in range(2)]
+
+    assert (taken, given) == (False, [True, False])
+    assert [await store.revoke("ann", viewer) for _ in range(2)] == [True, False]
+
+
+async def test_who_is_vouched_for_twice_at_once_is_one_person(store: PeopleStore) -> None:
+    found = await asyncio.gather(
+        *(store.by_subject("https://id.example|ann", "Ann") for _ in range(3))
+    )
+
+    (ann,) = await store.listed()
+    assert found == [ann] * 3
+    assert (ann.title, ann.grants) == ("Ann", frozenset())
