@@ -118,10 +118,11 @@ class Desk:
             await self._require_unchanged(name, given, form)
             async with self._deeds.doing(grantor.name, action, about, after=after):
                 step = self._people.grant if action == "role.granted" else self._people.revoke
-                await step(name, given, grantor)
+                is_done = await step(name, given, grantor)
         except GatewrightError as error:
             return await self.page(request, form, error.message)
-        offer(request, self._clock, _way_back(form, name, given, action))
+        if is_done:  # Else the way back would take what was not given here.
+            offer(request, self._clock, _way_back(form, name, given, action))
         to = form.text("to")
         return Redirect(to if is_own_path(to) else AT, status_code=SEE_OTHER)
 

@@ -160,7 +160,8 @@ def _changing(room: PersonRoom) -> list[Any]:
 
     async def disable(request: Asked, by: Person, person: Person) -> None:
         await desk.disable(by, person)
-        await room.offer_back(request, person.name)
+        if not person.is_disabled:
+            await room.offer_back(request, person.name)
 
     async def enable(request: Asked, by: Person, person: Person) -> None:
         since_us = (await form_of(request)).whole("since_us", 2**62)

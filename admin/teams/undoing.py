@@ -16,7 +16,7 @@ from gateway.store.identity.teams import Team
 
 
 Way = Callable[[Team, Form], Undo | None]
-"""From a team before the deed, and the form of the deed."""
+"""From a team before the deed, and the form of the deed; None where it changed nothing."""
 
 
 def _form(team: Team, part: str, said: str, **fields: object) -> Undo:
@@ -49,14 +49,18 @@ def _restored(team: Team, _: Form) -> Undo:
     return _form(team, "archive", said, revision=team.revision + 1)
 
 
-def _added(team: Team, form: Form) -> Undo:
+def _added(team: Team, form: Form) -> Undo | None:
     member = form.text("person")
+    if member in team.members:
+        return None
     said = f"{member} belongs to {team.title}."
     return _form(team, "members/remove", said, person=member, **{EXPECTS: PRESENT})
 
 
-def _removed(team: Team, form: Form) -> Undo:
+def _removed(team: Team, form: Form) -> Undo | None:
     member = form.text("person")
+    if member not in team.members:
+        return None
     said = f"{member} belongs to {team.title} no more."
     return _form(team, "members", said, person=member, **{EXPECTS: ABSENT})
 

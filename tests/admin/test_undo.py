@@ -332,6 +332,28 @@ async def test_who_may_not_do_the_inverse_cannot_undo(listener: Listener, petra:
         assert answer.status == 403
 
 
+@pytest.mark.parametrize(
+    ("before", "deed"),
+    [
+        ((("/people/grant", ROLE),), ("/people/grant", ROLE)),
+        ((), ("/people/revoke", ROLE)),
+        ((("/person/olga/disable", {}),), ("/person/olga/disable", {})),
+        (
+            ((f"{TEAM}/members", {"person": "olga"}),),
+            (f"{TEAM}/members", {"person": "olga"}),
+        ),
+        ((), (f"{TEAM}/members/remove", {"person": "olga"})),
+    ],
+)
+async def test_what_was_so_before_is_not_offered_to_be_taken_back(
+    petra: Browser, before: tuple[Step, ...], deed: Step
+) -> None:
+    """Else whoever sends a form twice, or comes second, would undo somebody else's deed."""
+    await done(petra, *before, deed)
+
+    assert await way_back(petra) is None
+
+
 async def test_a_revoked_key_offers_no_way_back(listener: Listener, petra: Browser) -> None:
     key = await seeding.issue(listener, "batch")
     await done(petra, ("/person/olga/disable", {}))
