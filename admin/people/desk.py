@@ -4,11 +4,12 @@ from typing import Any, Final
 
 from litestar import Request
 
+from admin.forms import Form
 from admin.services import Services
-from gateway.errors import Forbidden
-from gateway.oversight.access import EVERYWHERE, Grant, Person, may_grant
+from gateway.errors import Forbidden, RequestInvalid
+from gateway.oversight.access import EVERYWHERE, ROLES, Grant, Person, Role, may_grant
 from gateway.store.identity.invitations import GOOD_FOR_S, Invitations
-from gateway.store.identity.people import checked_name
+from gateway.store.identity.people import check_place_of, checked_name
 
 
 GOOD_FOR_HOURS: Final = round(GOOD_FOR_S / 3600)
@@ -27,8 +28,10 @@ class PeopleDesk:
     ) -> str:
         """Make somebody known, with a role if one is named; the code of their link, told once."""
         after = {"name": checked_name(name), "title": title[:200], "link_hours": GOOD_FOR_HOURS}
-        if grant is not None and not may_grant(by, grant):
-            raise Forbidden("You cannot give what you may not do yourself.")
+        if grant is not None:
+            check_place_of(grant)
+            if not may_grant(by, grant):
+                raise Forbidden("You cannot give what you may not do yourself.")
         async with self._deeds.doing(by.name, "person.added", "", after=after):
             await self._people.add(name, title=title)
             code = await self._invitations.make(name, by.name, by)
@@ -64,6 +67,18 @@ class PeopleDesk:
             by.name, "person.enabled", "", before=_before(person), after={"person": person.name}
         ):
             await self._people.enable(person.name, by, since_us)
+
+
+def grant_in(form: Form) -> Grant:
+    """The role that a form names, and where it holds: a form that says no place means none.
+
+    Raises:
+        RequestInvalid: it names none of ours, or no place.
+    """
+    role: Role | None = next((each for each in ROLES if each == form.text("role")), None)
+    if role is None or not form.text("organisation"):
+        raise RequestInvalid("choose a role and where it holds", parameter="role")
+    return Grant(role, form.text("organisation"))
 
 
 def link_of(request: Request[Any, Any, Any], admin_url: str, code: str) -> str:

@@ -60,6 +60,7 @@ def joining_routes(services: Services) -> list[Any]:
         logger().info(Event.ADMIN_SIGNED_IN, component="admin")
         answer = Redirect("/", status_code=SEE_OTHER)
         session_id = await services.people.begin(name)
+        await services.people.end(request.cookies.get(COOKIE, ""))
         answer.cookies.append(session_cookie(request, COOKIE, session_id, "strict"))
         return answer
 

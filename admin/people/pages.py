@@ -9,6 +9,7 @@ from msgspec import Struct
 from admin.access import needs, session_of
 from admin.forms import Form, form_of
 from admin.interrupted import is_own_path
+from admin.people.desk import grant_in
 from admin.people.permission_words import PERMISSION_WORDS
 from admin.people.verdicts import Verdict, verdict
 from admin.queries import Query
@@ -23,7 +24,6 @@ from gateway.oversight.access import (
     Grant,
     Permission,
     Person,
-    Role,
 )
 from gateway.store.identity.invitations import Invitations
 
@@ -111,7 +111,7 @@ class Desk:
         """Give or take the role that a form names; nobody gives more than they have."""
         form, grantor = await form_of(request), session_of(request).person
         try:
-            given = _grant_of(form)
+            given = grant_in(form)
             name = form.text("person")
             after = {"person": name, "role": given.role, "organisation": given.organisation}
             about = "" if given.organisation == EVERYWHERE else given.organisation
@@ -136,13 +136,6 @@ class Desk:
 
 def _question(request: Asked) -> Question:
     return Question(PERSON.of(request), PERMISSION.of(request), ORGANISATION.of(request))
-
-
-def _grant_of(form: Form) -> Grant:
-    role: Role | None = next((each for each in ROLES if each == form.text("role")), None)
-    if role is None or not form.text("organisation"):
-        raise RequestInvalid("choose a role and where it holds", parameter="role")
-    return Grant(role, form.text("organisation"))
 
 
 def _way_back(form: Form, name: str, given: Grant, action: str) -> Undo:

@@ -9,13 +9,13 @@ from litestar.response import Redirect
 
 from admin.access import needs, session_of
 from admin.forms import Form, form_of
-from admin.people.desk import GOOD_FOR_HOURS, PeopleDesk, link_of
+from admin.people.desk import GOOD_FOR_HOURS, PeopleDesk, grant_in, link_of
 from admin.people.reader import PeopleReader
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.undo import Undo, offer
 from gateway.errors import GatewrightError
-from gateway.oversight.access import EVERYWHERE, ROLES, Grant, Permission, Person, may_grant
+from gateway.oversight.access import ROLES, Grant, Permission, Person, may_grant
 
 
 NEW: Final = "/new-person"
@@ -135,8 +135,9 @@ def _inviting(services: Services, room: PersonRoom) -> list[Any]:
         try:
             code = await room.desk.invite(by, name, form.text("title"), _grant_of(form))
         except GatewrightError as error:
-            parameter = getattr(error, "parameter", None) or "role"
-            return await form_page(request, form, {parameter: error.message})
+            parameter = getattr(error, "parameter", None)
+            field = parameter if parameter in ("name", "title") else "role"
+            return await form_page(request, form, {field: error.message})
         return await room.told(request, name, code)
 
     @post(
@@ -188,6 +189,5 @@ def _posting(room: PersonRoom, part: str, records: str, deed: Deed) -> Any:
 
 
 def _grant_of(form: Form) -> Grant | None:
-    """The role that a form names; None where it names none."""
-    role = next((each for each in ROLES if each == form.text("role")), None)
-    return None if role is None else Grant(role, form.text("organisation") or EVERYWHERE)
+    """The role that a form names; None where it names none. Raises like `grant_in`."""
+    return grant_in(form) if form.text("role") else None

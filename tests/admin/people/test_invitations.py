@@ -153,6 +153,34 @@ async def test_who_cannot_be_invited_is_said_in_place_and_is_not_made(
     assert names == ["sec"]
 
 
+@pytest.mark.parametrize(
+    "place", [{}, {"organisation": ""}, {"organisation": "No Name"}, {"role": "king"}]
+)
+async def test_a_role_without_a_place_of_its_own_is_given_nowhere_and_makes_nobody(
+    listener: Listener, admin: Browser, place: dict[str, str]
+) -> None:
+    form = {"name": "newt", "role": "viewer"} | place
+    answer, page = await admin.send("POST", "/new-person", form)
+    assert answer.status == 400
+    assert 'value="newt"' in page
+    assert re.search("choose a role|no organisation has such a name", page)
+    assert (await admin.send("GET", "/person/newt"))[0].status == 404
+
+
+async def test_who_follows_a_link_leaves_no_session_of_somebody_else_behind(
+    listener: Listener, admin: Browser
+) -> None:
+    code, before = await _invited(admin), admin.session_id
+    answer, _ = await admin.send("POST", "/invitation", {"code": code, "password": CHOSEN})
+    async with listener.database() as database:
+        store = PeopleStore(database, listener.clock)
+        now, former = await store.session(admin.session_id), await store.session(before)
+
+    assert answer.status == 303
+    assert now is not None
+    assert (now.person.name, former) == ("newt", None)
+
+
 async def test_who_an_openid_provider_vouches_for_gets_no_link(
     listener: Listener, admin: Browser
 ) -> None:
