@@ -105,11 +105,19 @@ class KeyIssuer:
         return key
 
     async def rotate(
-        self, person: Person, organisation: str, line: KeyLine, overlap_s: int
+        self,
+        person: Person,
+        organisation: str,
+        line: KeyLine,
+        overlap_s: int,
+        seen: str | None = None,
     ) -> KeyText:
         """Another secret for a key; the one it has stays good for so many seconds.
 
+        `seen` is `secrets_mark` as the form was made, None where nobody looked.
+
         Raises:
+            ChangedMeanwhile: it was given another secret since the form was made.
             RequestInvalid: the overlap is too long, or the key has ended.
         """
         if not 0 <= overlap_s <= OVERLAP_S_MAX:
@@ -124,7 +132,7 @@ class KeyIssuer:
             after={"key_id": line.key_id, "overlap_s": overlap_s},
         ):
             return await self._services.keys.rotate(
-                line.key_id, overlap_s=overlap_s, organisation=organisation
+                line.key_id, overlap_s=overlap_s, organisation=organisation, seen=seen
             )
 
     async def revoke(self, person: Person, organisation: str, line: KeyLine) -> None:

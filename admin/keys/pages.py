@@ -22,9 +22,11 @@ from gateway.identity import KeyText, new_key_id
 from gateway.money.budgets import WINDOWS
 from gateway.oversight.access import Permission
 from gateway.store.identity.key_lists import KeySearch
+from gateway.store.identity.key_scopes import ChangedMeanwhile
 from gateway.store.identity.teams import TeamStore
 
 
+CONFLICT: Final = 409
 NUMBER_MAX: Final = 10**9
 OVERLAPS: Final = (
     (0, "none: the old secret ends now"),
@@ -188,21 +190,23 @@ async def _before(
     request: Request[Any, Any, Any],
     key: tuple[str, str],
     name: str,
-    wrong: str = "",
+    error: RequestInvalid | None = None,
 ) -> Response[str]:
     """What will happen to a key (its organisation and id), said before it does."""
     reader = KeyReader(services)
+    status = 400 if error else 200
     return await services.shell.page(
         request,
         f"keys/{name}.html",
         "keys",
-        400 if wrong else 200,
+        CONFLICT if isinstance(error, ChangedMeanwhile) else status,
+        seen=await reader.secrets_seen(*key),
         key=await reader.line(*key),
         lately=await reader.lately(*key),
         count_max=COUNT_MAX,
         overlaps=OVERLAPS,
         overlap_s=OVERLAP_S,
-        wrong=wrong,
+        wrong=error.message if error else "",
     )
 
 
@@ -224,10 +228,11 @@ def _rotating(services: Services) -> list[Any]:
         try:
             overlap_s = form.whole("overlap_s", NUMBER_MAX)
             chosen = OVERLAP_S if overlap_s is None else overlap_s
-            key = await issuer.rotate(session_of(request).person, organisation, line, chosen)
+            person, seen = session_of(request).person, form.text("seen") or None
+            key = await issuer.rotate(person, organisation, line, chosen, seen)
         except RequestInvalid as error:
             named = (organisation, key_id)
-            return await _before(services, request, named, "rotate", error.message)
+            return await _before(services, request, named, "rotate", error)
         return await reveal(services, request, key, organisation, is_new=False)
 
     return [rotate_page, rotate]

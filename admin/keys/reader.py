@@ -16,6 +16,7 @@ from gateway.oversight.deeds import OPERATORS
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.identity.key_lists import KeyLists, KeySearch
 from gateway.store.identity.key_names import KeyFacts
+from gateway.store.identity.keys import secrets_mark
 from gateway.store.money.slices import Budget
 from gateway.store.workers import WorkerTable
 
@@ -126,6 +127,11 @@ class KeyReader:
         for line in await self._lines(organisation, facts):
             return line
         raise NotFoundException
+
+    async def secrets_seen(self, organisation: str, key_id: str) -> str:
+        """What a form that gives a key another secret says that it was made for."""
+        facts = await self._services.key_names.facts(organisation, key_id)
+        return secrets_mark(facts[0].former_until_us) if facts else ""
 
     async def lately(self, organisation: str, key_id: str) -> int:
         """How often a key asked in the last hour; no more than COUNT_MAX are counted."""

@@ -31,7 +31,7 @@ _NAME_CHARS: Final = 200
 
 
 class ChangedMeanwhile(RequestInvalid):
-    """The key may do something else by now than whoever acts has seen; nothing was done."""
+    """The key is another by now than whoever acts has seen; nothing was done."""
 
 
 class KeyProposal(Struct, frozen=True):

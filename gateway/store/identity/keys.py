@@ -22,6 +22,7 @@ from gateway.identity import (
     key_table,
 )
 from gateway.store.engine import Database
+from gateway.store.identity.key_scopes import ChangedMeanwhile
 from gateway.store.revisions import bump, revision_in
 from gateway.store.schema.tables import organisations, projects, virtual_keys, workspaces
 from gateway.store.speech import insert_into
@@ -30,6 +31,7 @@ from gateway.types import Principal, Translation
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 _TITLE_LENGTH = 200
+TURNED = "This key was given another secret meanwhile. Nothing was done now."
 
 
 class Place(Struct, frozen=True):
@@ -183,11 +185,20 @@ class KeyStore:
             await connection.execute(update(virtual_keys).where(mine).values(**ended))
 
     async def rotate(
-        self, key_id: str, *, overlap_s: float, organisation: str | None = None
+        self,
+        key_id: str,
+        *,
+        overlap_s: float,
+        organisation: str | None = None,
+        seen: str | None = None,
     ) -> KeyText:
         """Give a key a new secret; the one it has stays good for `overlap_s` more seconds.
 
+        The one before that ends. So a form says by `seen` (`secrets_mark`) which secrets it was
+        made for: one that is sent twice would end the secret that is in use.
+
         Raises:
+            ChangedMeanwhile: it has other secrets by now.
             RequestInvalid: there is no such key, it is revoked, or another organisation's.
         """
         key = issue_key(self._random_bytes, key_id)
@@ -196,6 +207,8 @@ class KeyStore:
             row = await self._locked(connection, key_id, organisation)
             if row["revoked_us"] is not None:
                 raise RequestInvalid("a revoked key cannot be rotated", parameter="key_id")
+            if seen is not None and seen != secrets_mark(row["former_until_us"]):
+                raise ChangedMeanwhile(TURNED, parameter="key_id")
             await self._change(
                 connection,
                 key_id,
@@ -252,6 +265,11 @@ async def _require_open(connection: AsyncConnection, place: Place) -> None:
     if (await connection.execute(query)).scalar_one() is not None:
         reason = f"the team {place.workspace} is archived: no key is issued in it"
         raise RequestInvalid(reason, parameter="workspace")
+
+
+def secrets_mark(former_until_us: int | None) -> str:
+    """By which a form says which secrets of a key it was made for; every rotation makes another."""
+    return str(former_until_us or "one")
 
 
 def check_place(place: Place) -> None:

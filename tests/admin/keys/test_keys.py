@@ -213,6 +213,25 @@ async def test_rotating_leaves_the_old_secret_good_for_its_overlap_and_no_longer
     assert (await is_good(listener, old), await is_good(listener, new)) == (False, True)
 
 
+async def test_a_form_of_rotating_that_is_sent_twice_does_not_end_the_secret_in_use(
+    listener: Listener, owner: Browser
+) -> None:
+    old = secret_in(await send(owner, f"{LIST}/new", FORM | {"key_id": "twice0000000"}, 201))
+    at = f"{LIST}/{named('twice0000000')}/rotate"
+    (seen,) = re.findall(r'name="seen" value="([^"]+)"', await see(owner, at))
+    form = {"overlap_s": "86400", "seen": seen}
+    new = secret_in(await send(owner, at, form, 201))
+    page = await send(owner, at, form, 409)
+    assert "given another secret meanwhile" in page
+    assert "gw_live_" not in page
+    assert (await is_good(listener, old), await is_good(listener, new)) == (True, True)
+
+    (again,) = re.findall(r'name="seen" value="([^"]+)"', page)
+    newest = secret_in(await send(owner, at, form | {"seen": again}, 201))
+    assert not await is_good(listener, old), "whoever read that it ends has it so"
+    assert (await is_good(listener, new), await is_good(listener, newest)) == (True, True)
+
+
 async def test_revoking_says_what_happens_and_then_ends_the_key(
     listener: Listener, owner: Browser
 ) -> None:
