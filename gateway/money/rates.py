@@ -23,6 +23,8 @@ MINUTE_S = 60.0
 _KEY_PREFIX = "key:"
 CONCURRENCY_WAIT_S = 1.0
 """When somebody else's request ends is not known: this much later the caller may ask again."""
+RATE_MAX = 10**12
+"""What is more is no limit that anybody means, and soon no number that a database holds."""
 _ACCOUNTS_MAX = 10_000
 _KINDS = ("requests per minute", "tokens per minute", "concurrent requests")
 

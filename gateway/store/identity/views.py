@@ -3,12 +3,13 @@
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, delete, func, insert, select
+from sqlalchemy import ColumnElement, delete, func, select
 
 from gateway.clock import Clock
 from gateway.errors import RequestInvalid
 from gateway.store.engine import Database
 from gateway.store.schema.tables import saved_views
+from gateway.store.speech import insert_into
 
 
 NAME_CHARS_MAX: Final = 80
@@ -68,10 +69,12 @@ class ViewStore:
             if (count or 0) >= VIEWS_MAX:
                 reason = f"there are {VIEWS_MAX} views here already; drop one first"
                 raise RequestInvalid(reason, parameter="name")
-            row = {"person": person, "organisation": organisation, "room": room, "name": name}
-            row |= {"filter": filter_text}
+            key = {"person": person, "organisation": organisation, "room": room, "name": name}
+            kept = {"filter": filter_text, "created_us": self._clock.utc_us()}
+            first = insert_into(self._database.kind, saved_views).values(**key, **kept)
+            # The same form may have been sent twice.
             await connection.execute(
-                insert(saved_views).values(**row, created_us=self._clock.utc_us())
+                first.on_conflict_do_update(index_elements=list(key), set_=kept)
             )
 
     async def drop(self, person: str, organisation: str, room: str, name: str) -> SavedView | None:

@@ -46,6 +46,7 @@ from gateway.store.schema.tables import (
     organisations,
     virtual_keys,
 )
+from gateway.store.speech import insert_into
 
 
 _EXPIRY_GRACE_US = 30_000_000
@@ -118,7 +119,16 @@ class LeaseTable:
             start_us = window_start_us(limit.window, now_us, zone)
             begun = Budget(limit, start_us, 0, 0, begun_us=now_us)
             if limit.key not in found:
-                await connection.execute(budgets.insert(), budget_row(begun))
+                values = budget_row(begun)
+                first = insert_into(self._database.kind, budgets).values(values)
+                # Somebody else may have limited it at the same moment: the later one holds.
+                own = ("limit_microusd", "time_zone")
+                await connection.execute(
+                    first.on_conflict_do_update(
+                        index_elements=["account", "window_kind"],
+                        set_={name: values[name] for name in own},
+                    )
+                )
             changed = [
                 replace(budget, limit=replace(limit, account=account))
                 for (account, _), budget in found.items()

@@ -4,10 +4,11 @@ from msgspec.structs import asdict
 from sqlalchemy import delete, select
 
 from gateway.errors import RequestInvalid
-from gateway.money.rates import RateLimit
+from gateway.money.rates import RATE_MAX, RateLimit
 from gateway.store.engine import Database
 from gateway.store.revisions import bump
 from gateway.store.schema.tables import rate_limits
+from gateway.store.speech import insert_into
 
 
 class RateLimitTable:
@@ -26,18 +27,22 @@ class RateLimitTable:
         """Limit an account, instead of whatever limits it had; heard by workers within a second.
 
         Raises:
-            RequestInvalid: a number is negative, or nothing is limited.
+            RequestInvalid: a number is negative or too large, or nothing is limited.
         """
         numbers = [value for name, value in asdict(limit).items() if name != "account"]
         if all(number is None for number in numbers):
             raise RequestInvalid("say what to limit", parameter="requests_per_minute")
         if any(number is not None and number < 0 for number in numbers):
             raise RequestInvalid("a limit cannot be negative", parameter="requests_per_minute")
+        if any(number is not None and number > RATE_MAX for number in numbers):
+            raise RequestInvalid("this number is too large", parameter="requests_per_minute")
+        row = asdict(limit)
+        statement = insert_into(self._database.kind, rate_limits).values(row)
         async with self._database.writing() as connection:
+            # Of two who limit an account for the first time at once, neither is in the way.
             await connection.execute(
-                delete(rate_limits).where(rate_limits.c.account == limit.account)
+                statement.on_conflict_do_update(index_elements=["account"], set_=row)
             )
-            await connection.execute(rate_limits.insert(), asdict(limit))
             await bump(connection)
 
     async def remove(self, account: str) -> None:

@@ -1,0 +1,69 @@
+"""Two who set the same thing for the first time in the same moment: it is set, and nobody fails."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.clock import StoppedClock
+from gateway.errors import RequestInvalid
+from gateway.identity import Peppers
+from gateway.money.budgets import Limit
+from gateway.money.rates import RATE_MAX, RateLimit
+from gateway.store.engine import Database, open_database
+from gateway.store.identity.keys import KeyStore, Place
+from gateway.store.identity.views import ViewStore
+from gateway.store.money.leases import LeaseTable
+from gateway.store.money.rate_limits import RateLimitTable
+
+
+pytestmark = pytest.mark.anyio
+AMOUNTS = (1_000_000, 2_000_000, 3_000_000)
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = open_database(database_url)
+    peppers = Peppers({1: secrets.token_bytes(32)})
+    await KeyStore(database, peppers, StoppedClock()).ensure_place(Place("acme", "a", "b"))
+    yield database
+    await database.close()
+
+
+@pytest.mark.parametrize("account", ["org:acme", "user:acme/*"])
+async def test_the_later_of_the_first_limits_of_an_account_holds(
+    database: Database, account: str
+) -> None:
+    table = LeaseTable(database, StoppedClock())
+    await asyncio.gather(*(table.set_limit(Limit(account, each, "month")) for each in AMOUNTS))
+    (first,) = await table.budgets()
+    await table.set_limit(Limit(account, 7, "month"))
+
+    assert first.limit.limit_microusd in AMOUNTS
+    assert (first.limit.time_zone, first.spent_microusd, first.leased_microusd) == ("UTC", 0, 0)
+    assert [each.limit.limit_microusd for each in await table.budgets()] == [7]
+
+
+async def test_the_later_of_the_first_rates_of_an_account_holds_whole(database: Database) -> None:
+    table = RateLimitTable(database)
+    rates = [RateLimit("org:acme", 5), RateLimit("org:acme", None, 900), RateLimit("org:acme", 7)]
+    await asyncio.gather(*map(table.set, rates))
+    (first,) = await table.all()
+    await table.set(RateLimit("org:acme", None, None, 3))
+
+    assert first in rates
+    assert await table.all() == [RateLimit("org:acme", None, None, 3)]
+    await table.set(RateLimit("org:acme", tokens_per_minute=RATE_MAX))
+    for number in (-1, RATE_MAX + 1, 2**70):
+        with pytest.raises(RequestInvalid):
+            await table.set(RateLimit("org:acme", tokens_per_minute=number))
+
+
+async def test_a_view_whose_form_is_sent_twice_is_kept_once(database: Database) -> None:
+    views = ViewStore(database, StoppedClock())
+    sent = (views.keep("ann", "acme", "traffic", "mine", text) for text in ("a", "b", "c"))
+    await asyncio.gather(*sent)
+    (kept,) = await views.views("ann", "acme", "traffic")
+
+    assert (kept.name, kept.filter in ("a", "b", "c")) == ("mine", True)
