@@ -14,7 +14,7 @@ from admin.services import Services
 from gateway.errors import GatewrightError, RequestInvalid
 from gateway.identity import KeyText, key_id_for, new_key_id
 from gateway.money.budgets import Limit, WindowKind
-from gateway.money.rates import RateLimit
+from gateway.money.rates import RATE_MAX, RateLimit
 from gateway.oversight.access import Permission, Person, allows
 from gateway.store.identity.keys import NewKey, Place
 from gateway.store.identity.teams import KeyDefaults, TeamStore
@@ -26,6 +26,8 @@ EXPIRES_DAYS_MAX: Final = 36_500
 OVERLAP_S: Final = 86_400
 OVERLAP_S_MAX: Final = 366 * 86_400
 LIMIT_MICROUSD_MAX: Final = 10**15
+LABELS_MAX: Final = 50
+LABEL_CHARS_MAX: Final = 100
 US_PER_DAY: Final = 86_400_000_000
 _KEY_ID: Final = re.compile(r"[0-9A-Za-z]{12}", re.ASCII)
 
@@ -92,8 +94,7 @@ class KeyIssuer:
             translation=order.translation,
             key_id=key_id,
         )
-        after = {name: value for name, value in msgspec.to_builtins(order).items() if value}
-        after |= {"key_id": key_id, "expires_us": expires_us}
+        after = _told(order) | {"key_id": key_id, "expires_us": expires_us}
         async with services.deeds.doing(person.name, "key.issued", organisation, after=after):
             key = await services.keys.issue(new)
         try:
@@ -153,15 +154,19 @@ class KeyIssuer:
         days = order.expires_days
         if days is not None and not 0 < days <= EXPIRES_DAYS_MAX:
             raise RequestInvalid(f"1 to {EXPIRES_DAYS_MAX} days", parameter="expires_days")
-        for name, value in (("name", order.name), ("labels", "".join(order.labels))):
-            if not value.isprintable():
-                raise RequestInvalid("only characters that can be seen", parameter=name)
+        if not order.name.isprintable():
+            raise RequestInvalid("only characters that can be seen", parameter="name")
+        check_labels(order.labels)
         if order.key_id and _KEY_ID.fullmatch(order.key_id) is None:
             raise RequestInvalid("use 12 letters and digits", parameter="key_id")
         if (order.budget_microusd or 0) > LIMIT_MICROUSD_MAX:
             raise RequestInvalid("the limit is too large", parameter="budget_microusd")
-        if any((number or 0) < 0 for number in (order.budget_microusd, *order.rates)):
+        if (order.budget_microusd or 0) < 0:
             raise RequestInvalid("a limit cannot be negative", parameter="budget_microusd")
+        for name in ("requests_per_minute", "tokens_per_minute", "concurrent_requests"):
+            number = getattr(order, name)
+            if number is not None and not 0 <= number <= RATE_MAX:
+                raise RequestInvalid("this number is negative or too large", parameter=name)
         check_models(order.models, self._services.settings.targets)
 
     async def _limit(
@@ -195,11 +200,30 @@ def with_defaults(order: KeyOrder, defaults: KeyDefaults) -> KeyOrder:
     return replace(order, **missing)
 
 
+def check_labels(labels: Collection[str]) -> None:
+    """Raises RequestInvalid for what is no word: a form shows labels with spaces between."""
+    if len(labels) > LABELS_MAX or not all(map(_is_label, labels)):
+        raise RequestInvalid(f"up to {LABELS_MAX} words that can be seen", parameter="labels")
+
+
+def _is_label(label: str) -> bool:
+    is_word = label.isprintable() and not re.search(r"[\s,]", label)
+    return is_word and 0 < len(label) <= LABEL_CHARS_MAX
+
+
 def check_models(models: Collection[str] | None, known: Collection[str]) -> None:
     """Raises RequestInvalid for a target that is not configured: a typing error would be silent."""
     unknown = sorted(set(models or ()) - set(known))
     if unknown:
         raise RequestInvalid(f"there is no model {unknown[0][:80]!r} here", parameter="models")
+
+
+def _told(order: KeyOrder) -> dict[str, object]:
+    """What was ordered, for the record: no limit at all is left out, one of nothing is not."""
+    given = msgspec.to_builtins(order).items()
+    said = {name: value for name, value in given if value or value == 0}
+    # None is all that policy permits, an empty list nothing at all.
+    return said if order.models is None else said | {"models": list(order.models)}
 
 
 def _before(line: KeyLine) -> dict[str, object]:

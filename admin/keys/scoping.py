@@ -12,7 +12,7 @@ import msgspec
 from litestar.exceptions import NotFoundException
 from msgspec import UNSET, Struct, UnsetType
 
-from admin.keys.issuing import EXPIRES_DAYS_MAX, US_PER_DAY, check_models
+from admin.keys.issuing import EXPIRES_DAYS_MAX, US_PER_DAY, check_labels, check_models
 from admin.keys.lines import KeyLine
 from admin.keys.scope_rights import OWN
 from admin.services import Services
@@ -34,7 +34,6 @@ from gateway.types import Translation
 
 DAYS: Final = 7
 """Of so many days, today included, is said what a key asked for."""
-LABELS_MAX: Final = 50
 REASON_CHARS_MAX: Final = 1_000
 ROLLUP_BATCHES: Final = 2
 MICRO: Final = 1_000_000
@@ -105,8 +104,8 @@ class ScopeKeeper:
         labels = now.labels if isinstance(order.labels, UnsetType) else order.labels
         lenience = order.translation
         check_models(set(models or ()) - set(now.models or ()), self._services.settings.targets)
-        if len(labels) > LABELS_MAX or not "".join(labels).isprintable():
-            raise RequestInvalid(f"up to {LABELS_MAX} words that can be seen", parameter="labels")
+        if set(labels) != set(now.labels):
+            check_labels(labels)
         expires_us = now.expires_us
         if not isinstance(order.expires_days, UnsetType):
             expires_us = self._ends_us(order.expires_days)

@@ -20,6 +20,7 @@ from tests.admin.seeding import (
     person,
     requests,
 )
+from tests.admin.test_deeds import deeds
 
 
 pytestmark = pytest.mark.anyio
@@ -270,7 +271,11 @@ async def test_the_api_issues_shows_and_rotates_like_the_pages(
     rotated = msgspec.json.decode(text)
     assert not await is_good(listener, issued["key"])
     assert await is_good(listener, rotated["key"])
-    for wrong in ({"models": ["nowhere"]}, {"expires_days": 0}, {"budget_microusd": -1}, {"x": 1}):
+    for wrong in (
+        *({"models": ["nowhere"]}, {"expires_days": 0}, {"budget_microusd": -1}, {"x": 1}),
+        *({"requests_per_minute": 2**63}, {"tokens_per_minute": 2**70}, {"labels": ["a b"]}),
+        *({"concurrent_requests": -1}, {"labels": [""]}, {"labels": [f"l{n}" for n in range(51)]}),
+    ):
         body = msgspec.json.encode(order | wrong).decode()
         assert (await admin.send("POST", base, body=body))[0].status == 400, wrong
     _, text = await admin.send("GET", f"{base}?q=project:p")
@@ -278,6 +283,24 @@ async def test_the_api_issues_shows_and_rotates_like_the_pages(
     (line,) = found["keys"]
     assert (found["count"], found["following"]) == (1, 0)
     assert (line["models"], line["states"][-1]) == (["house"], "live")
+
+
+async def test_the_record_of_a_key_says_that_it_may_use_nothing(
+    listener: Listener, admin: Browser
+) -> None:
+    order = {"workspace": "w", "project": "p", "name": "n", "budget_microusd": 0}
+    for models in (list[str](), None):
+        body = msgspec.json.encode(order | {"models": models}).decode()
+        answer, _ = await admin.send("POST", "/api/organisations/acme/keys", body=body)
+        assert answer.status == 201
+    told = [
+        msgspec.json.decode(each.detail["after"])
+        for each in await deeds(listener)
+        if each.action == "key.issued"
+    ]
+
+    assert [each.get("models") for each in told] == [[], None]
+    assert [each["budget_microusd"] for each in told] == [0, 0]
 
 
 async def test_a_form_that_waits_for_a_proof_issues_its_key_after_it(
