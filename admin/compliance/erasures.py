@@ -88,7 +88,9 @@ def _case_routes(services: Services, office: Office) -> list[Any]:
         problem: str = "",
     ) -> Response[str]:
         cases = await office.erasures.cases.of(organisation)
+        begun = await office.erasures.cases.attempts.begun(organisation)
         values = {"cases": cases, "form": form, "found": found, "problem": problem}
+        values |= {"begun": begun}
         status = 400 if problem else 200
         return await services.shell.page(
             request, "compliance/erasures.html", "erasures", status, **values
@@ -151,6 +153,7 @@ def _one_shown(services: Services, office: Office) -> Showing:
         certificate = json.decode(case.certificate) if case.certificate else None
         values = {"case": case, "numbers": numbers, "certificate": certificate}
         values |= {"copy_states": COPY_STATES, "parcel_states": PARCEL_STATES}
+        values["begun"] = (await office.erasures.cases.attempts.begun(organisation)).get(case.id)
         person = session_of(request).person
         values["is_own"] = same_person(person.name, case.asked_by)
         if case.state == "open":

@@ -26,6 +26,7 @@ from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.key_scope import ScopeChange
 from gateway.rollout.versions import same_person
 from gateway.store.custody.erasing import Consequences
+from gateway.store.custody.erasure_attempts import Attempt
 from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.evidence.retirements import Retirement
@@ -72,6 +73,8 @@ class Matter(Struct, frozen=True):
     left: LeftBehind | None = None
     """What of a lost worker would be ended; None where it is not counted for this page."""
     case: ErasureCase | None = None
+    begun: Attempt | None = None
+    """Who began to erase and did not come to the end; None where nobody did."""
     erased: Consequences | None = None
     """What an erasure would destroy; None where it is not counted for this page."""
 
@@ -222,6 +225,7 @@ class Inbox:
         """With what each would destroy as things are now, not as they were when it was asked."""
         found = []
         may_look = allows(person, Permission.AUDIT_READ, organisation)
+        begun = await self.erasures.cases.attempts.begun(organisation)
         for place, case in enumerate(await self.erasures.cases.asked(organisation)):
             erased, problem = None, ""
             try:
@@ -241,6 +245,7 @@ class Inbox:
                     why=f"{case.ticket}, opened by {case.opened_by}",
                     refused=refused_erasure(person, case),
                     case=case,
+                    begun=begun.get(case.id),
                     erased=erased,
                     problem=problem,
                 )

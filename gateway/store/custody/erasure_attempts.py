@@ -46,6 +46,19 @@ class ErasureAttempts:
             found = (await connection.execute(query)).scalars().all()
         return [msgspec.json.decode(each, type=Attempt) for each in found]
 
+    async def begun(self, organisation: str) -> dict[str, Attempt]:
+        """The last one of each case that is open still, by the case: none came to its end."""
+        columns = erasure_attempts.c
+        query = (
+            select(columns.case_id, columns.found)
+            .join(erasure_cases, erasure_cases.c.id == columns.case_id)
+            .where(erasure_cases.c.organisation == organisation, erasure_cases.c.state == "open")
+            .order_by(columns.begun_us)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return {case: msgspec.json.decode(found, type=Attempt) for case, found in rows}
+
     async def note(self, case_id: str, attempt: Attempt) -> None:
         """Before it destroys anything; it began when it claimed the case.
 

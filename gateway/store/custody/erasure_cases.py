@@ -96,6 +96,10 @@ class ErasureCase(Struct, frozen=True):
         clock = LAWS.get(self.law)
         return self.opened_us + (clock.notice_us if clock else 0)
 
+    def is_claimed(self, now_us: int) -> bool:
+        """Whether somebody carries it out now, for all that is known."""
+        return self.claimed_us > now_us - CLAIM_US
+
     @property
     def is_asked(self) -> bool:
         """Whether somebody waits for another to decide."""

@@ -8,12 +8,19 @@ from gateway.oversight.access import Grant
 from gateway.store.identity.people import PeopleStore
 from tests.admin.chromium import window
 from tests.admin.compliance.archive import PASSWORD, SAID, converse, deeds, person
-from tests.admin.compliance.test_erasures import AT, HOLDS, asked, content_of, decided, opened
+from tests.admin.compliance.test_erasures import (
+    AT,
+    HOLDS,
+    INBOX,
+    asked,
+    content_of,
+    decided,
+    opened,
+)
 from tests.admin.listener import Listener
 
 
 pytestmark = pytest.mark.anyio
-INBOX = "/o/acme/approvals"
 
 
 async def test_an_erasure_waits_with_its_numbers_for_somebody_else(listener: Listener) -> None:

@@ -27,6 +27,7 @@ from tests.admin.listener import Browser, Listener
 pytestmark = pytest.mark.anyio
 AT = "/o/acme/compliance/erasures"
 HOLDS = "/o/acme/compliance/holds"
+INBOX = "/o/acme/approvals"
 
 
 async def opened(browser: Browser, **form: str) -> str:
@@ -302,7 +303,16 @@ async def test_an_erasure_that_was_killed_is_carried_on_and_certifies_all_its_ke
             patched.setattr(ErasureCases, "release", nothing)
             with pytest.raises(Killed):
                 await erasures.approve("dan", case, "as the ticket says")
+        _, page = await cora.send("GET", one)
+        assert "dan began to carry it out on" in page
+        assert "with 2 keys to destroy, and it goes on now" in page
         listener.clock.advance(CLAIM_US / 1e6)
+        for path in (one, INBOX):
+            _, page = await cora.send("GET", path)
+            assert "dan began to carry it out on" in page
+            assert "it did not come to its end: some of it may be gone" in page
+            assert "Withdraw the case" not in page
+        assert "begun, not ended" in (await cora.send("GET", AT))[1]
         with pytest.raises(CustodyRefused, match="carried out to its end"):
             await erasures.cases.withdraw("cora", await erasures.cases.found(case.id))
         done = await erasures.approve("anton", await erasures.cases.found(case.id), "again")
@@ -315,6 +325,7 @@ async def test_an_erasure_that_was_killed_is_carried_on_and_certifies_all_its_ke
     found = [len(each["keys_found"]) for each in said["attempts"]]
     assert found == [2, 1 if is_half else 0]
     assert f"2 times; {found[1]} of the keys were left for the last" in page
+    assert "began to carry it out" not in page
 
 
 @asynccontextmanager
