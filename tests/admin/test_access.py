@@ -183,10 +183,15 @@ async def test_keys_and_grants_need_a_fresh_proof_and_reading_does_not(
     refused, body = await call(browser, "POST", "/api/organisations/{organisation}/keys", OWN)
     read, _ = await call(browser, "GET", "/api/organisations/{organisation}/keys", OWN)
     wrong, _ = await browser.send("POST", "/prove", {"password": "not the one it is"})
+    # Who else they may be proves nothing of this session.
+    other, _ = await browser.send("POST", "/prove", {"token": listener.token})
     still, _ = await call(browser, "POST", "/api/organisations/{organisation}/keys", OWN)
     await browser.send("POST", "/prove", {"password": PASSWORD})
     done, issued = await call(browser, "POST", "/api/organisations/{organisation}/keys", OWN)
+    listener.clock.advance(-20.0)
+    later, _ = await call(browser, "POST", "/api/organisations/{organisation}/keys", OWN)
 
+    assert (other.status, later) == (403, 403), "a proof of later than now is none"
     assert (refused, body["error"]["code"]) == (403, "step_up_required")
     assert (read, wrong.status, still, done) == (200, 403, 403, 201)
     assert issued["key"].startswith("gw_live_")
@@ -286,7 +291,44 @@ async def test_a_list_of_passwords_is_stopped_and_says_the_same_as_a_wrong_name(
 
     assert (wrong.status, nobody.status, stopped.status) == (401, 401, 401)
     assert for_wrong == for_nobody
-    assert (await browser.sign_in_as("ann", PASSWORD)).status == 303
+    # Whoever is right may come as often as they like.
+    often = [(await browser.sign_in_as("ann", PASSWORD)).status for _ in range(12)]
+    assert often == [303] * 12
+
+
+async def test_no_form_leads_to_another_site(listener: Listener, browser: Browser) -> None:
+    await world(listener)
+    await person(listener, "ann", *(Grant(role, "*") for role in ROLES))
+    ways = {"locale": "en_US", "zone": "UTC", "currency": "USD", "theme": "dark"}
+    role = {"person": "ann", "role": "viewer", "organisation": OWN}
+    views = f"/o/{OWN}/traffic/views"
+    for to in ("//evil.example", "https://evil.example", "/\\evil.example"):
+        for path, form in (
+            ("/sign-in", {"name": "ann", "password": PASSWORD}),
+            ("/prove", {"password": PASSWORD}),
+            ("/viewing", ways),
+            ("/people/grant", role),
+            (views, {"name": " mine ", "q": ""}),
+            (f"{views}/drop", {"name": "mine", "q": ""}),
+        ):
+            answer, page = await browser.send("POST", path, form | {"to": to})
+            assert answer.status == 303, (path, page)
+            assert "evil" not in answer.headers["location"], path
+            assert answer.headers["location"].startswith("/"), path
+
+
+async def test_signing_in_anew_ends_the_session_that_the_browser_had(
+    listener: Listener, browser: Browser
+) -> None:
+    await person(listener, "ann", Grant("viewer", "*"))
+    await browser.sign_in_as("ann", PASSWORD)
+    former = browser.session_id
+    await browser.sign_in_as("ann", PASSWORD)
+    async with listener.database() as database:
+        store = PeopleStore(database, listener.clock)
+        found = [await store.session(each) for each in (former, browser.session_id)]
+
+    assert [each is not None for each in found] == [False, True]
 
 
 async def test_a_session_id_that_was_planted_before_signing_in_is_worth_nothing(

@@ -6,10 +6,12 @@ import msgspec
 import pytest
 
 from admin.access import STEP_UP_S
+from admin.keys.issuing import OVERLAP_S_MAX
 from gateway.credentials import pepper
-from gateway.errors import Unauthenticated
+from gateway.errors import NotReady, Unauthenticated
 from gateway.identity import Peppers, authenticate, key_id_for
 from gateway.store.identity.keys import KeyStore
+from gateway.store.money.rate_limits import RateLimitTable
 from tests.admin.listener import ON_BOTH, Browser, Listener
 from tests.admin.seeding import (
     DAY_US,
@@ -174,6 +176,9 @@ async def test_filters_find_what_they_say_and_a_broken_one_is_said_in_place(
     assert "There is no filter" in broken
     assert 'value="colour:red"' in broken
     assert len(names(broken)) == 4
+    for first in ("9" * 30, "²", "-1", "x"):
+        assert names(await see(owner, f"{LIST}?from={first}")) == names(broken), first
+    assert names(await see(owner, f"{LIST}?from=4")) == set()
 
 
 @ON_BOTH
@@ -209,9 +214,28 @@ async def test_rotating_leaves_the_old_secret_good_for_its_overlap_and_no_longer
     shown = await see(owner, f"{LIST}/{named('rotated00000')}")
     assert "two secrets" in shown
     assert "1 hour" in shown
-    await send(owner, f"{LIST}/{named('rotated00000')}/rotate", {"overlap_s": "x"}, 400)
+    for wrong in ("x", f"{OVERLAP_S_MAX + 1}"):
+        await send(owner, f"{LIST}/{named('rotated00000')}/rotate", {"overlap_s": wrong}, 400)
     listener.clock.advance(3_601)
     assert (await is_good(listener, old), await is_good(listener, new)) == (False, True)
+    listener.clock.advance(91 * 86_400)
+    await owner.sign_in_as("ann", PASSWORD)
+    page = await send(owner, f"{LIST}/{named('rotated00000')}/rotate", {"overlap_s": "60"}, 400)
+    assert "This key is expired: issue another one." in page
+
+
+async def test_a_key_whose_limits_cannot_be_set_is_not_left_alive(
+    listener: Listener, admin: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: object) -> None:
+        raise NotReady("the database does not answer")
+
+    monkeypatch.setattr(RateLimitTable, "set", fails)
+    form = FORM | {"key_id": "unlimited000", "requests_per_minute": "5"}
+    await send(admin, f"{LIST}/new", form, 503)
+    page = await see(admin, f"{LIST}/{named('unlimited000')}")
+
+    assert "Revoked" in page
 
 
 async def test_a_form_of_rotating_that_is_sent_twice_does_not_end_the_secret_in_use(

@@ -154,22 +154,35 @@ async def test_who_cannot_be_invited_is_said_in_place_and_is_not_made(
 
 
 @pytest.mark.parametrize(
-    "place", [{}, {"organisation": ""}, {"organisation": "No Name"}, {"role": "king"}]
+    "place",
+    [
+        *({}, {"organisation": ""}, {"organisation": "No Name"}, {"role": "king"}),
+        {"role": "compliance", "organisation": "*"},
+    ],
 )
-async def test_a_role_without_a_place_of_its_own_is_given_nowhere_and_makes_nobody(
+async def test_a_role_that_cannot_be_given_or_holds_nowhere_makes_nobody(
     listener: Listener, admin: Browser, place: dict[str, str]
 ) -> None:
     form = {"name": "newt", "role": "viewer"} | place
     answer, page = await admin.send("POST", "/new-person", form)
     assert answer.status == 400
     assert 'value="newt"' in page
-    assert re.search("choose a role|no organisation has such a name", page)
+    assert re.search("choose a role|no organisation has such a name|You cannot give", page)
     assert (await admin.send("GET", "/person/newt"))[0].status == 404
 
 
 async def test_who_follows_a_link_leaves_no_session_of_somebody_else_behind(
     listener: Listener, admin: Browser
 ) -> None:
+    await seeding.person(listener, "olga", "viewer", "acme")
+    async with browsing(listener) as elsewhere:
+        await elsewhere.sign_in_as("olga", seeding.PASSWORD)
+        _, page = await admin.send("POST", "/person/olga/link")
+        async with browsing(listener) as there:
+            form = {"code": _code(page), "password": CHOSEN}
+            assert (await there.send("POST", "/invitation", form))[0].status == 303
+            assert await there.is_signed_in()
+        assert not await elsewhere.is_signed_in(), "another password ends what the old one began"
     code, before = await _invited(admin), admin.session_id
     answer, _ = await admin.send("POST", "/invitation", {"code": code, "password": CHOSEN})
     async with listener.database() as database:

@@ -23,9 +23,11 @@ PLACE = Place("acme", "research", "bot")
 async def database(database_url: str) -> AsyncIterator[Database]:
     database = open_database(database_url)
     people = PeopleStore(database, StoppedClock())
-    for name, organisation in (("olga", "acme"), ("otto", "umbrella"), ("root", "*")):
+    held = (("olga", "acme"), ("otto", "umbrella"), ("root", "*"), ("dora", "acme"))
+    for name, organisation in held:
         await people.add(name)
         await people.grant(name, Grant("viewer", organisation))
+    await people.disable("dora")
     await _keys(database).issue(NewKey(PLACE, "robot", "ada"))
     yield database
     await database.close()
@@ -83,7 +85,7 @@ async def test_a_title_is_something_that_can_be_read(store: TeamStore, title: st
         await store.change("acme", "research", title=title, owner="")
 
 
-@pytest.mark.parametrize("name", ["otto", "nobody"])
+@pytest.mark.parametrize("name", ["otto", "nobody", "dora"])
 async def test_who_has_no_role_there_is_answered_like_who_is_not(
     store: TeamStore, name: str
 ) -> None:
