@@ -1,5 +1,6 @@
 """Renders pages: values are escaped, a missing one is an error, no problem says what is ours."""
 
+from functools import cache
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -40,20 +41,24 @@ CODES: Final = {
 API: Final = "/api/"
 
 
+@cache
+def environment() -> Environment:
+    """Our templates, each compiled once in a process, which takes longer than to render it."""
+    return Environment(
+        loader=PackageLoader("admin", "pages"),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
 class Screens:
     """Pages for people, and the same problems as JSON for programs."""
 
     def __init__(self, statics: Statics, *, has_openid: bool = False) -> None:
         """`has_openid`: an OpenID provider may vouch for people."""
-        self._environment = Environment(
-            loader=PackageLoader("admin", "pages"),
-            autoescape=select_autoescape(default=True),
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._environment.globals["statics"] = statics
-        self._environment.globals["has_openid"] = has_openid
+        self._of_all: dict[str, object] = {"statics": statics, "has_openid": has_openid}
 
     def page(self, name: str, status: int = 200, **values: object) -> Response[str]:
         """A page without a frame around it: for who is not signed in, and for problems."""
@@ -61,10 +66,10 @@ class Screens:
 
     def render(self, name: str, block: str, **values: object) -> str:
         """A template's text; with the name of one of its blocks, that block's alone."""
-        template = self._environment.get_template(name)
+        template = environment().get_template(name)
+        context = template.new_context(self._of_all | values)
         if block not in template.blocks:
-            return template.render(**values)
-        context = template.new_context(values)
+            return "".join(template.root_render_func(context))
         # What the template imports and sets at its top is done before its first piece of text.
         next(template.root_render_func(context), "")
         return "".join(template.blocks[block](context))

@@ -6,6 +6,7 @@ A file's address carries the digest of its bytes, so a browser may keep it for g
 import gzip
 import hashlib
 from collections.abc import Iterator
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any, Final
@@ -74,6 +75,7 @@ def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]
             yield name, found
 
 
+@cache
 def _file(name: str, data: bytes) -> File:
     digest = hashlib.sha256(data).hexdigest()[:16]
     href = f"/static/{digest}/{name}"
