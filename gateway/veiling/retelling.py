@@ -1,6 +1,6 @@
 """Retells server-sent events whose JSON says other words; it knows keys and no dialect."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -37,26 +37,26 @@ def retold(raw: bytes, change: Callable[[object], object]) -> bytes:
     return b"\n".join(lines)
 
 
-def with_texts(raw: bytes, changes: Mapping[str, str]) -> bytes:
-    """An event that says other texts."""
+def with_texts(raw: bytes, changes: Mapping[str, Sequence[str]]) -> bytes:
+    """An event that says other texts; equal ones may become different ones, in their order."""
     return retold(raw, lambda tree: with_texts_in(tree, changes))
 
 
-def with_texts_in(tree: object, changes: Mapping[str, str]) -> object:
+def with_texts_in(tree: object, changes: Mapping[str, Sequence[str]]) -> object:
     """The JSON of an event, with other texts."""
-    return _changed(tree, changes, "", goes_on=False)
+    return _changed(tree, {old: [*texts] for old, texts in changes.items()}, "", goes_on=False)
 
 
-def gone_on(raw: bytes, old: str, text: str, others: Iterable[str] = ()) -> bytes:
+def gone_on(raw: bytes, text: str, changes: Mapping[str, Sequence[str]]) -> bytes:
     """An event that goes on with words behind one that said others, and may have begun them.
 
-    `others` are what else it said: they were told with it, or are held back elsewhere.
+    `changes` leave out what else it said: that was told with it, or is held back elsewhere.
     """
     if _BLOCK in raw:
         raw = retold(raw, lambda tree: _in_block(tree, text))
         return raw.replace(b"event: content_block_start", b"event: content_block_delta", 1)
-    changes = dict.fromkeys(others, "") | {old: text}
-    return retold(raw, lambda tree: _changed(tree, changes, "", goes_on=True))
+    texts = {old: [*new] for old, new in changes.items()}
+    return retold(raw, lambda tree: _changed(tree, texts, "", goes_on=True))
 
 
 def _said_once(key: str) -> frozenset[str]:
@@ -66,9 +66,12 @@ def _said_once(key: str) -> frozenset[str]:
     return _BESIDE if key == _PIECE else frozenset()
 
 
-def _changed(node: object, changes: Mapping[str, str], key: str, *, goes_on: bool) -> object:
+def _changed(node: object, changes: Mapping[str, list[str]], key: str, *, goes_on: bool) -> object:
     if isinstance(node, str):
-        return changes.get(node, node) if key in TEXT_KEYS else node
+        texts = changes.get(node) if key in TEXT_KEYS else None
+        if texts is None:
+            return node
+        return texts.pop(0) if len(texts) > 1 else texts[0]
     if isinstance(node, dict):
         # Clients join the pieces of a call: a name that comes again would become part of it.
         left_out = _said_once(key) if goes_on else frozenset()
@@ -84,6 +87,8 @@ def _changed(node: object, changes: Mapping[str, str], key: str, *, goes_on: boo
 
 def _in_block(start: object, text: str) -> object:
     """What goes on with the words with which a block of a message began."""
-    index = start.get("index", 0) if isinstance(start, dict) else 0
-    delta = {"type": "text_delta", "text": text}
-    return {"type": "content_block_delta", "index": index, "delta": delta}
+    fields = start if isinstance(start, dict) else {}
+    block = fields.get("content_block")
+    kind = "thinking" if isinstance(block, dict) and block.get("type") == "thinking" else "text"
+    delta = {"type": f"{kind}_delta", kind: text}
+    return {"type": "content_block_delta", "index": fields.get("index", 0), "delta": delta}

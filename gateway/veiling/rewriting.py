@@ -120,7 +120,7 @@ class StreamRewriter:
         self._repeated = repeated
         self._channels: dict[tuple[str, int], _Channel] = {}
         self._waiting: list[_Waiting] = []
-        self._retold: dict[str, str] = {}
+        self._retold: dict[str, list[str]] = {}
         """What blocks said last where something else was shown: their ends say it once more."""
 
     def events(self, events: Iterable[StreamEvent]) -> list[StreamEvent]:
@@ -176,12 +176,12 @@ class StreamRewriter:
         if said == shown:
             self._retold.pop(said, None)
         else:
-            self._retold[said] = shown
+            self._retold[said] = [shown]
 
     def _lifted(self, event: StreamEvent) -> list[StreamEvent]:
         """An event with words, and before it what can be shown now of what stands in front."""
         out: list[StreamEvent] = []
-        changes: dict[str, str] = {}
+        changes: dict[str, list[str]] = {}
         deltas: list[Delta] = []
         waiting: _Waiting | None = None
         ends = event.is_closing or event.is_terminal or _brings_all(event)
@@ -202,7 +202,7 @@ class StreamRewriter:
                 continue
             out += self._put(channel, "")
             channel.blocks[0].shown.append(text)
-            changes[delta.text] = text
+            changes.setdefault(delta.text, []).append(text)
             deltas.append(msgspec.structs.replace(delta, text=text))
         made = self._made(event, tuple(deltas), changes)
         if waiting is None:
@@ -222,11 +222,11 @@ class StreamRewriter:
         return channel
 
     def _made(
-        self, event: StreamEvent, deltas: tuple[Delta, ...], changes: Mapping[str, str]
+        self, event: StreamEvent, deltas: tuple[Delta, ...], changes: Mapping[str, list[str]]
     ) -> StreamEvent:
         if self._repeated is not None and _brings_input(event):
             return msgspec.structs.replace(self._again(event), deltas=deltas)
-        if all(before == after for before, after in changes.items()):
+        if all(before == after for before, texts in changes.items() for after in texts):
             return event
         return msgspec.structs.replace(event, raw=with_texts(event.raw, changes), deltas=deltas)
 
@@ -291,15 +291,18 @@ class StreamRewriter:
 def _saying(event: StreamEvent, old: Delta, text: str) -> StreamEvent:
     """An event with other words in one of its deltas."""
     deltas = [msgspec.structs.replace(d, text=text) if d is old else d for d in event.deltas]
-    raw = with_texts(event.raw, {old.text: text})
+    raw = with_texts(event.raw, {old.text: [text]})
     return msgspec.structs.replace(event, raw=raw, deltas=tuple(deltas))
 
 
 def _one_more(event: StreamEvent, old: Delta, text: str) -> StreamEvent:
     """An event like another one, with words that go on behind it."""
     delta = msgspec.structs.replace(old, text=text)
-    others = [each.text for each in event.deltas if each.kind in CONTENT]
-    raw = gone_on(event.raw, old.text, text, others)
+    changes: dict[str, list[str]] = {}
+    for each in event.deltas:
+        if each.kind in CONTENT and each.text:
+            changes.setdefault(each.text, []).append(text if each is old else "")
+    raw = gone_on(event.raw, text, changes)
     return msgspec.structs.replace(event, raw=raw, deltas=(delta,))
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from classifiers.pii.detect import scan
 from classifiers.pii.labels import DataClass
+from gateway.dialects.registry import DIALECTS
 from gateway.types import DialectName, StreamEvent
 from gateway.veiling.masking import MaskingWindow
 from gateway.veiling.veil import Veil
@@ -260,6 +261,50 @@ def test_a_block_that_begins_with_words_begins_once() -> None:
 
     assert kinds.count("content_block_start") == 2
     assert told(events, 2) == [f"It is {MASK}", " , he said"]
+
+
+def test_a_thought_that_begins_with_words_begins_once() -> None:
+    raw = in_messages([[]])
+    opening = {"type": "thinking", "thinking": f"It is {CARD[:12]}"}
+    delta = {"type": "thinking_delta", "thinking": f"{CARD[12:]} , he said"}
+    raw[1] = event("content_block_start", index=0, content_block=opening)
+    raw[2] = event("content_block_delta", index=0, delta=delta)
+    seen = trees(through("anthropic_messages", output_scan().lifted(), raw))
+
+    starts = [tree["content_block"] for tree in seen if tree["type"] == "content_block_start"]
+    assert starts == [{"type": "thinking", "thinking": "It is "}]
+    said = "".join(tree.get("delta", {}).get("thinking", "") for tree in seen)
+    assert said == f"{MASK} , he said"
+
+    raw[2] = event("ping")
+    seen = trees(through("anthropic_messages", output_scan().lifted(), raw))
+    said = "".join(tree.get("delta", {}).get("thinking", "") for tree in seen)
+    assert said == CARD[:12]
+
+
+@pytest.mark.parametrize("at", ["added", "done"])
+def test_an_item_that_brings_all_arguments_of_a_call_is_said_once(at: str) -> None:
+    arguments = msgspec.json.encode({"to": CARD, "why": "rent"}).decode()
+    call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "pay"}
+    whole = {"id": "r", "object": "response", "model": "m", "status": "completed", "output": []}
+    items = {"added": {**call, "arguments": ""}, "done": {**call, "arguments": arguments}}
+    items[at] = {**call, "arguments": arguments}
+    raw = [
+        event("response.output_item.added", output_index=0, item=items["added"]),
+        event("response.output_item.done", output_index=0, item=items["done"]),
+        event("response.completed", response=whole),
+    ]
+    seen = through("openai_responses", output_scan().lifted(), raw)
+
+    assert [tree["type"] for tree in trees(seen)] == [tree["type"] for tree in trees(plain(raw))]
+    shown = msgspec.json.encode({"to": MASK, "why": "rent"}).decode()
+    assert trees(seen)[1]["item"]["arguments"] == shown
+    said = "".join(d.text for each in seen for d in each.deltas if d.kind == "tool_arguments")
+    assert said == shown
+
+
+def plain(raw: list[bytes]) -> list[StreamEvent]:
+    return DIALECTS["openai_responses"].stream_decoder().feed(b"".join(raw))
 
 
 @pytest.mark.parametrize(

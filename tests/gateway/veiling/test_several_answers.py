@@ -169,3 +169,21 @@ def test_a_call_in_the_same_piece_as_words_is_not_repeated_with_them() -> None:
     told = [(piece.kind, piece.text) for event in again for piece in event.deltas]
     assert "".join(text for kind, text in told if kind == "text") == "It is [REDACTED:CREDIT_CARD]"
     assert "".join(text for kind, text in told if kind == "tool_arguments") == '{"a": 1}'
+
+
+def test_equal_pieces_of_two_continuations_are_each_judged_by_their_own() -> None:
+    def piece(*texts: str) -> bytes:
+        choices = [{"index": at, "text": text} for at, text in enumerate(texts)]
+        body = {"id": "c", "object": "text_completion", "model": "m", "choices": choices}
+        return b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+    card = f"{CARD} , he said."
+    raw = [piece("No 1", ""), *(piece(each, each) for each in card), b"data: [DONE]\n\n"]
+    decoder, lift = DIALECTS["openai_completions"].stream_decoder(), output_scan().lifted()
+    events = [out for each in raw for event in decoder.feed(each) for out in lift.events([event])]
+    told = ["", ""]
+    for event in events[:-1]:
+        for choice in msgspec.json.decode(event.raw.partition(b"data:")[2])["choices"]:
+            told[choice["index"]] += choice["text"]
+
+    assert told == [f"No 1{card}", SHOWN[0][6:]]
