@@ -110,6 +110,8 @@ class MessageStreamDecoder:
             return self._tool_start(raw, index, block)
         if block.type == "text" and block.text:
             return StreamEvent(raw, (Delta("text", block.text),), has_content=True)
+        if block.type == "thinking" and block.thinking:
+            return StreamEvent(raw, (Delta("thinking", block.thinking),), has_content=True)
         if block.type in {"text", "thinking"}:
             return StreamEvent(raw, ())
         if block.type == "redacted_thinking" and block.data:

@@ -134,8 +134,11 @@ class MessageStreamEncoder:
         if delta.kind == "thinking" and delta.text:
             template = b'{"type":"thinking_delta","thinking":%b}'
             return self._said(_THINKING_BLOCK, template, delta.text)
-        if delta.kind == "thinking" and delta.redacted and self._open_call < 0:
+        if delta.kind == "thinking" and delta.redacted:
             block = b'{"type":"redacted_thinking","data":%b}' % _encode(delta.redacted)
+            if self._open_call >= 0:
+                self._waiting.append(_Waiting(block, -1, []))
+                return b""
             return self._close_block() + self._open_block(block, -1) + self._close_block()
         if delta.kind == "stop":
             self._stop = delta

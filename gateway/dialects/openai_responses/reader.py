@@ -147,7 +147,8 @@ def _turns(
     for index, item in enumerate(items or body.input):
         assert isinstance(item, wire.Item)
         place = f"input[{index}]"
-        if own := _of_assistant(item, place, losses):
+        own = _of_assistant(item, place, losses)
+        if own is not None:
             said += own
             continue
         if said:
@@ -163,15 +164,15 @@ def _turns(
     return tuple(system), tuple(turns)
 
 
-def _of_assistant(item: wire.Item, place: str, losses: Losses) -> list[Part]:
-    """The parts of an item that the assistant made; empty for any other."""
+def _of_assistant(item: wire.Item, place: str, losses: Losses) -> list[Part] | None:
+    """The parts of an item that the assistant made; None for any other."""
     if item.type == "function_call":
         return [ToolCallPart(item.call_id or "", item.name or "", item.arguments or "")]
     if item.type == "reasoning":
         return [thinking_of(item)]
     if item.type in {None, "message"} and item.role == "assistant":
         return [*_content(item.content, f"{place}.content", losses)]
-    return []
+    return None
 
 
 def _turn(item: wire.Item, place: str, losses: Losses) -> Turn:
@@ -181,7 +182,7 @@ def _turn(item: wire.Item, place: str, losses: Losses) -> Turn:
         raise unsupported(f"{place}.type", "This kind of item has no equivalent there", 8)
     parts = _content(item.content, f"{place}.content", losses)
     if item.role not in _SYSTEM_ROLES:
-        return Turn("assistant" if item.role == "assistant" else "user", parts)
+        return Turn("user", parts)
     if not all(isinstance(part, TextPart) for part in parts):
         raise unsupported(f"{place}.content", "Only text is possible here", 8)
     return Turn("system", parts)

@@ -1,0 +1,170 @@
+"""Streams of responses as upstreams send them: what crosses, whatever shape it comes in."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.dialects.registry import DIALECTS
+from gateway.dialects.sse import Splitter
+from gateway.errors import UpstreamMalformed
+from gateway.types import Delta, StreamEvent
+from tests.gateway.dialects.samples import charged, chat, messages, sse, target, to_anthropic
+
+
+RESPONSES = DIALECTS["openai_responses"]
+ARGUMENTS = '{"city":"Bonn"}'
+WHOLE = {"id": "resp_1", "object": "response", "model": "gpt-x", "status": "completed"}
+USAGE = {"input_tokens": 5, "output_tokens": 3, "total_tokens": 8}
+BEGUN = sse("response.created", response={**WHOLE, "status": "in_progress", "output": []})
+TARGET = target("reasoning_effort")
+ENDED = sse("response.completed", response={**WHOLE, "output": [], "usage": USAGE})
+
+
+def decoded(*raw: bytes) -> list[StreamEvent]:
+    decoder = RESPONSES.stream_decoder()
+    return [event for each in raw for event in decoder.feed(each)]
+
+
+def deltas(*raw: bytes) -> list[Delta]:
+    return [delta for event in decoded(*raw) for delta in event.deltas]
+
+
+def crossed(request: Any, *raw: bytes) -> list[dict[str, Any]]:
+    """What a caller of another dialect gets."""
+    encoder = DIALECTS[request.dialect].stream_encoder(request, "openai_responses")
+    events = decoded(*raw)
+    stream = encoder.encode(events) + encoder.finish("", charged(events))
+    told = [event.data for event in Splitter().feed(stream)]
+    return [json.loads(data) for data in told if data not in {None, b"[DONE]"}]
+
+
+def called(index: int, name: str, first: str, *pieces: str, last: str = "") -> list[bytes]:
+    """A call whose arguments come when it begins, in pieces, or when it ends."""
+    item = {"type": "function_call", "id": f"fc_{index}", "call_id": f"call_{name}", "name": name}
+    kind = "response.function_call_arguments.delta"
+    return [
+        sse("response.output_item.added", output_index=index, item={**item, "arguments": first}),
+        *(sse(kind, output_index=index, delta=piece) for piece in pieces),
+        sse("response.output_item.done", output_index=index, item={**item, "arguments": last}),
+    ]
+
+
+def thought(index: int, sealed: str) -> list[bytes]:
+    item = {"type": "reasoning", "id": f"rs_{index}", "summary": []}
+    done = {**item, "encrypted_content": sealed}
+    return [
+        sse("response.output_item.added", output_index=index, item=item),
+        sse("response.output_item.done", output_index=index, item=done),
+    ]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        called(0, "f", ARGUMENTS, last=ARGUMENTS),
+        called(0, "f", "", ARGUMENTS[:6], ARGUMENTS[6:], last=ARGUMENTS),
+        called(0, "f", "", last=ARGUMENTS),
+    ],
+)
+def test_arguments_of_a_call_are_told_once_however_they_come(call: list[bytes]) -> None:
+    found = deltas(BEGUN, *call, ENDED)
+    assert "".join(d.text for d in found if d.kind == "tool_arguments") == ARGUMENTS
+    (start,) = (d for d in found if d.kind == "tool_start")
+    assert (start.tool_id, start.name) == ("call_f", "f")
+    assert [d.stop_reason for d in found if d.kind == "stop"] == ["tool_use"]
+
+
+def test_reasoning_between_two_calls_stays_between_them_and_goes_back_to_its_vendor() -> None:
+    raw = [*thought(0, "one"), *called(1, "f", "", "{}"), *thought(2, "two"), *called(3, "g", "")]
+    starts = [
+        event["content_block"]
+        for event in crossed(messages(stream=True), BEGUN, *raw, ENDED)
+        if event["type"] == "content_block_start"
+    ]
+    assert [block["type"] for block in starts] == ["redacted_thinking", "tool_use"] * 2
+
+    blocks = [{**block, "input": {}} if "name" in block else block for block in starts]
+    results = [
+        {"type": "tool_result", "tool_use_id": block["id"], "content": "ok"}
+        for block in blocks
+        if "name" in block
+    ]
+    turns = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": blocks},
+        {"role": "user", "content": results},
+    ]
+    request = messages(messages=turns)
+    sent = json.loads(RESPONSES.encode_request(request, TARGET, 100).body)["input"]
+    said = [item.get("encrypted_content") or item.get("name") for item in sent]
+    assert [each for each in said if each] == ["one", "f", "two", "g"]
+
+
+def test_an_assistant_s_item_without_words_ends_no_turn() -> None:
+    call = {"type": "function_call", "name": "f", "arguments": "{}"}
+    output = {"type": "function_call_output", "output": "ok"}
+    items = [
+        {"role": "user", "content": "Hi"},
+        {**call, "call_id": "a"},
+        {"type": "message", "role": "assistant", "content": []},
+        {**call, "call_id": "b"},
+        {**output, "call_id": "a"},
+        {**output, "call_id": "b"},
+    ]
+    body = json.dumps({"model": "m", "input": items}).encode()
+    sent, _ = to_anthropic(RESPONSES.decode_request(body, "req_1"))
+    roles = [(turn["role"], len(turn["content"])) for turn in sent["messages"]]
+    assert roles == [("user", 1), ("assistant", 2), ("user", 2)]
+
+
+def test_what_a_stream_of_responses_means() -> None:
+    place = {"output_index": 0, "item_id": "i"}
+    raw = (
+        BEGUN,
+        sse("response.in_progress", response={**WHOLE, "status": "in_progress"}),
+        sse("response.reasoning_summary_text.delta", **place, delta="Hm"),
+        sse("response.reasoning_text.delta", **place, delta="."),
+        sse("response.output_text.delta", **place, delta="Hi"),
+        sse("response.refusal.delta", **place, delta="No"),
+        b"data: [DONE]\n\n",
+        ENDED,
+        sse("response.output_text.delta", **place, delta="late"),
+    )
+    events = decoded(*raw)
+    found = [delta for event in events for delta in event.deltas]
+
+    assert [(d.kind, d.text) for d in found if d.text] == [
+        *(("thinking", "Hm"), ("thinking", "."), ("text", "Hi"), ("refusal", "No")),
+    ]
+    assert [(d.message_id, d.model) for d in found if d.kind == "start"] == [("resp_1", "gpt-x")]
+    (usage,) = (d.usage for d in found if d.kind == "usage")
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens) == (5, 3)
+    assert [d.stop_reason for d in found if d.kind == "stop"] == ["content_filter"]
+    assert [event.is_terminal for event in events].count(True) == 1
+    assert events[-1].is_terminal
+    # The end of a chat completion's stream is none of ours, and is not passed on.
+    assert [event.raw for event in events if b"DONE" in event.raw] == []
+
+
+@pytest.mark.parametrize("missing", ["name", "call_id"])
+def test_a_call_that_cannot_be_answered_is_refused(missing: str) -> None:
+    item = {"type": "function_call", "call_id": "c", "name": "f"}
+    del item[missing]
+    with pytest.raises(UpstreamMalformed, match="without a name or an id"):
+        decoded(BEGUN, sse("response.output_item.added", output_index=0, item=item))
+
+
+@pytest.mark.parametrize("kind", ["error", "response.failed", "response.cancelled"])
+def test_each_failure_of_a_response_is_an_error_and_its_words_are_not_told(kind: str) -> None:
+    failed = sse(kind, code="rate_limit", message="secret words", response={**WHOLE, "id": "r"})
+    (event,) = decoded(failed)
+    assert [(d.kind, d.text) for d in event.deltas] == [("error", "rate_limit")]
+    assert event.raw == b""
+
+
+def test_a_response_without_deltas_to_speak_of_crosses_as_an_empty_answer() -> None:
+    for request in (chat(stream=True), messages(stream=True)):
+        last = crossed(request, BEGUN, sse("response.output_text.delta", output_index=0), ENDED)[-1]
+        assert last.get("type", "message_stop") == "message_stop"
