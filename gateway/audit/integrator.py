@@ -138,6 +138,8 @@ class Integrator:
         self._period_us = round(period_s * 1_000_000)
         self._log = logger()
         self._exported: dict[str, SignedCheckpoint] | None = None
+        self._signed_s: dict[str, float] = {}
+        """When this process last signed each log, on the clock that nobody sets."""
         self.problem = ""
         """Why nothing may be added to the log any more; empty while all is well."""
         self.signed_total = 0
@@ -165,16 +167,23 @@ class Integrator:
         Raises:
             LogForked, TreeDamaged: nothing more was signed, and `problem` says why.
         """
-        now_us = self._clock.utc_us()
         newest = await self._trees.newest_of_all()
-        due = {}
-        for organisation, tree in (await self._trees.trees()).items():
-            known = newest.get(organisation)
-            if known is None or not 0 <= now_us - known.signed_us < self._period_us:
-                due[organisation] = tree
+        trees = await self._trees.trees()
+        due = {name: tree for name, tree in trees.items() if self._is_due(name, newest.get(name))}
         await self._sign_all(due, newest)
         self.problem = ""
         return len(due)
+
+    def _is_due(self, organisation: str, known: SignedCheckpoint | None) -> bool:
+        if known is None:
+            return True
+        age_us = self._clock.utc_us() - known.signed_us
+        if age_us >= 0:
+            return age_us >= self._period_us
+        # The clock was set back, perhaps by years: it says nothing of ages until it is there again.
+        signed_s = self._signed_s.get(organisation)
+        now_s = self._clock.monotonic_s()
+        return signed_s is None or (now_s - signed_s) * 1_000_000 >= self._period_us
 
     async def sign_grown(self) -> int:
         """Sign each log that grew since its newest checkpoint, as the last thing before an end.
@@ -218,6 +227,8 @@ class Integrator:
             kept = await self._trees.keep(signed)
             await asyncio.to_thread(self._export, kept)
             self.signed_total += len(kept)
+            now_s = self._clock.monotonic_s()
+            self._signed_s |= {each.organisation: now_s for each in kept}
             done += kept
         return done
 
