@@ -50,4 +50,4 @@ def proves(password: Secret[str], encoded: str | None) -> bool:
         _HASHER.verify(encoded or _NOBODY, password.reveal())
     except (VerificationError, InvalidHashError):
         return False
-    return encoded is not None
+    return bool(encoded)

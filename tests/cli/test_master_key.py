@@ -1,5 +1,6 @@
 """The master key may lie wrapped by Vault's transit engine or AWS KMS, and opens as before."""
 
+import base64
 import os
 import secrets
 from collections.abc import Iterator
@@ -132,6 +133,23 @@ def test_kms_keeps_what_opens_the_master_key(operator: Operator, kms: ThreadedMo
     credentials._unwrapped.clear()
     place = ("--organisation", "acme", "--workspace", "w", "--project", "p")
     assert operator.config("keys", "issue", *place, "--name", "n").status == 0
+
+
+def test_what_kms_refuses_or_did_not_wrap_is_no_key_and_said_in_words(
+    operator: Operator, kms: ThreadedMotoServer
+) -> None:
+    _, wrapped = _wrap(operator)
+    blob = base64.b64decode(wrapped.removeprefix("aws-kms:"))
+    changed = blob[:-1] + bytes([blob[-1] ^ 1])
+    for text, said in (
+        ("aws-kms:" + base64.b64encode(changed).decode(), "KMS refused"),
+        ("aws-kms:no base64!", "what is no key"),
+        ("aws-kms:", "KMS"),
+    ):
+        credentials._unwrapped.clear()
+        _key_file(operator).write_text(text)
+        with pytest.raises(ConfigurationInvalid, match=said):
+            _key_id(operator)
 
 
 def test_while_the_service_is_away_a_running_process_goes_on_and_a_new_one_refuses(

@@ -448,7 +448,11 @@ async def test_secrets_manager_gives_texts_and_fields_and_new_versions(aws: AwsS
     assert (await AwsPlace(client, "fields#key").read()).reveal() == "sk-field"
     client.put_secret_value(SecretId="plain", SecretString="sk-new")
     assert (await place.read()).reveal() == "sk-new"
-    for reference in ("missing", "fields#n", "fields#nothing", "plain#key"):
+    client.create_secret(Name="list", SecretString='["key"]')
+    client.create_secret(Name="empty", SecretString='{"key": ""}')
+    client.create_secret(Name="binary", SecretBinary=b"sk-binary")
+    nothing = ("missing", "fields#n", "fields#nothing", "plain#key", "list#key", "empty#key")
+    for reference in (*nothing, "binary", "binary#key"):
         with pytest.raises(SecretUnavailableError):
             await AwsPlace(client, reference).read()
 
