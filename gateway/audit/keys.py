@@ -100,6 +100,7 @@ class DataKeys:
         self._ciphers: dict[tuple[str, str], tuple[str, AESGCM]] = {}
         self._looked_s = -math.inf
         self._file: FileState | None = None
+        """The key file as we left it."""
         self._nonces: list[bytes] = []
 
     def seal(
@@ -141,10 +142,8 @@ class DataKeys:
 
         Its length tells too: after two erasures a file may have the number of the one before.
         """
-        found = self._disk.state(self._path)
-        if found != self._file:
+        if self._disk.state(self._path) != self._file:
             self._ciphers.clear()
-        self._file = found
 
     def _create(self, organisation: str, subject: str) -> tuple[str, AESGCM]:
         key = secrets.token_bytes(_KEY_BYTES)

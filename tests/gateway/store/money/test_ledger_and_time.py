@@ -320,3 +320,103 @@ async def test_a_close_gives_back_what_comes_for_a_caller_who_left(
         await ledger._round
 
     assert await sums(table) == (0, 0)
+
+
+async def test_a_slice_that_others_wrote_off_is_not_used_by_whose_clock_was_set_back(
+    database: Database, clock: StoppedClock
+) -> None:
+    table = LeaseTable(database, clock)
+    await table.set_limit(Limit(ORG[0], 1000))
+    behind = StoppedClock()
+    ledger = await started(LeaseTable(database, behind), behind)
+    other = await started(table, clock, "other")
+    ledger.release(await ledger.reserve(ORG, 600))
+    behind.jump(-HOUR_S)
+    for each in (behind, clock):
+        each.advance(WRITTEN_OFF_S)
+    await spend(other, 400)
+
+    with pytest.raises(BudgetExhausted):
+        await ledger.reserve(ORG, 1)
+    await other.close()
+    await ledger.close()
+    assert await sums(table) == (1000, 0)
+
+
+async def test_what_is_free_in_the_slice_of_yesterday_is_not_spent_today(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    await table.set_limit(Limit(ORG[0], 1000, "day"))
+    clock.advance(16 * HOUR_S - 1.0)
+    ledger = LeasedLedger(table, clock, "w1", slice_microusd=100, flush_every_s=3600.0)
+    await ledger.start()
+    await spend(ledger, 100)
+    assert (await sums(table))[1] > 150
+    clock.advance(2.0)
+    await spend(ledger, 50)
+    await ledger.close()
+
+    assert await sums(table) == (50, 0)
+
+
+async def test_a_lease_with_money_in_it_is_renewed_before_others_write_it_off(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    """A long request is no news for minutes, and others' claims settle what has run out."""
+    await table.set_limit(Limit(ORG[0], 1000))
+    ledger, other = await started(table, clock), await started(table, clock, "other")
+    held = await ledger.reserve(ORG, 600)
+    for _ in range(5):
+        clock.advance(40.0)
+        await ledger.flush()
+        await spend(other, 1)
+    ledger.settle(held, 100)
+    await ledger.close()
+    await other.close()
+
+    assert await sums(table) == (105, 0)
+
+
+async def test_what_lies_idle_goes_back_at_once_where_little_is_left(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    await table.set_limit(Limit(ORG[0], 1000))
+    ledger, other = await started(table, clock), await started(table, clock, "other")
+    ledger.release(await ledger.reserve(ORG, 980))
+    await ledger.flush()
+
+    await spend(other, 1000)
+    await ledger.close()
+    await other.close()
+
+
+async def test_a_request_waits_for_money_that_lies_elsewhere_also_where_it_is_just_enough(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    await table.set_limit(Limit(ORG[0], 1000))
+    other = await started(table, clock, "other")
+    other.release(await other.reserve(ORG, 1000))
+    ledger = LeasedLedger(table, clock, "w1", slice_microusd=0, flush_every_s=0.08, patience_s=60.0)
+    await ledger.refresh()
+    asking = asyncio.create_task(ledger.reserve(ORG, 1000))
+    while not ledger._slices[BudgetKey(ORG[0], "total")].elsewhere:
+        await asyncio.sleep(0)
+    await other.flush()
+
+    assert (await asking).amount_microusd == 1000
+    await other.close()
+    await ledger.close()
+
+
+async def test_an_end_user_with_a_request_on_its_way_is_not_forgotten(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    await table.set_limit(Limit(EACH, 100, "day"))
+    ledger = await started(table, clock)
+    held = await ledger.reserve(ANN, 60)
+    for _ in range(12):
+        await ledger.flush()
+    ledger.settle(held, 50)
+    await ledger.close()
+
+    assert await sums(table, "user:acme/ann") == (50, 0)
