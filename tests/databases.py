@@ -3,15 +3,18 @@
 `database_url` is a fresh database at the newest schema, `empty_database_url` one without tables,
 `sqlite_url` the newest schema on SQLite only. PostgreSQL comes from GATEWRIGHT_TEST_POSTGRES_URL
 or, without it, from one server per session that is started on first use. Migrated databases are
-copies of a template, so a test does not pay for the migrations.
+copies of a template, so a test does not pay for the migrations. A test marked `either` runs on one
+of the two; with GATEWRIGHT_TEST_EVERY_DATABASE, as in `make faults`, on both.
 """
 
 import asyncio
 import os
+import re
 import secrets
 import shutil
 import tempfile
 import warnings
+import zlib
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +28,30 @@ from gateway.store.migrate import migrate
 
 
 BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
+
+
+_KIND = re.compile(r"\b(sqlite|postgresql)\b")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out every other run of what waits for minutes in all; each case keeps its database."""
+    if os.environ.get("GATEWRIGHT_TEST_EVERY_DATABASE"):
+        return
+    left_out = [
+        item
+        for item in items
+        if item.get_closest_marker("either")
+        and (kind := _KIND.search(item.nodeid))
+        and kind[0] != _of_two(_KIND.sub("", item.nodeid))
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _of_two(case: str) -> str:
+    """Drawn from a case's name: the same in every run, and half of all cases each."""
+    return ("sqlite", "postgresql")[zlib.crc32(case.encode()) % 2]
 
 
 def _run_apart(work: Coroutine[Any, Any, object]) -> None:

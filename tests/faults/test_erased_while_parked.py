@@ -35,7 +35,7 @@ from tests.faults.test_erased_at_vendors import (
 from tests.running_gateway import RunningGateway, Upstreams
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(180)]
 LIMIT = 100_000_000
 
 

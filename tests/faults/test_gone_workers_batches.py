@@ -38,7 +38,7 @@ from tests.faults.test_native_batches import (
 from tests.running_gateway import BRISK_PROCESS, RunningGateway, Upstreams
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(180)]
 
 HASTY = f"""{BRISK_PROCESS}
 import gateway.store.batching.lines, gateway.store.batching.parcels

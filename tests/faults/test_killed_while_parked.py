@@ -27,7 +27,7 @@ from tests.faults.test_native_batches import MORE, NATIVE, records_in, speaking
 from tests.running_gateway import BRISK_PROCESS, Upstreams
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(300)]
 LIMIT = 100_000_000
 HASTY = f"{BRISK_PROCESS}gateway.rhythm.LOOSE_ENDS_S = 1.0\n"
 """Lines that were left without an end are looked for again and again."""

@@ -41,7 +41,7 @@ from tests.faults.test_native_batches import (
 from tests.running_gateway import RunningGateway, Upstreams
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(240)]
 
 STOPS = """
 import asyncio, os, pathlib, signal
