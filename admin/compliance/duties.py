@@ -22,7 +22,6 @@ PLACES: Final = {
     "limited": f"{_AT}/retention",
     "sealed": f"{_AT}/reveals",
     "erasures": f"{_AT}/erasures",
-    "holds": f"{_AT}/holds",
     "reports": f"{_AT}/incidents",
     "incidents": f"{_AT}/incidents",
     "reviews": f"{_AT}/reviews",

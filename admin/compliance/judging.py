@@ -152,10 +152,6 @@ def _erasures(known: Known) -> Standing:
     return Standing("met", f"No case is open; {done}.")
 
 
-def _holds(known: Known) -> Standing:
-    return Standing("met", f"{_many(known.holds, 'hold')} in force.")
-
-
 def _reports(regime: str, known: Known) -> Standing:
     due = known.reports.get(regime, ())
     late = sum(each < known.now_us for each in due)
@@ -190,7 +186,7 @@ def _reviews(known: Known) -> Standing:
 def _four_eyes(known: Known) -> Standing:
     """Policies and prices, the worse of both; prices of the configuration change nothing."""
     policies, prices = _approved_policies(known), _approved_prices(known)
-    state: State = "open" if "open" in (policies.state, prices.state) else policies.state
+    state: State = "open" if prices.state == "open" else policies.state
     return Standing(state, f"{policies.said} {prices.said}")
 
 
@@ -272,7 +268,6 @@ CHECKS: Final[Mapping[str, Callable[[Known], Standing]]] = {
     "limited": _limited,
     "sealed": _sealed,
     "erasures": _erasures,
-    "holds": _holds,
     "incidents": _incidents,
     "reviews": _reviews,
     "four_eyes": _four_eyes,
