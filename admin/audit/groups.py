@@ -122,8 +122,6 @@ def named_in(after: object) -> str:
 
 def lanes_of(rows: Sequence[Row]) -> Lanes:
     """Rows (newest first) side by side: those who did most, in spans of a round width."""
-    if not rows:
-        return Lanes((), (), _WIDTHS_US[0], 0)
     counts = Counter(map(doer_of, rows)).most_common(LANES_MAX)
     place = {doer: number for number, (doer, _) in enumerate(counts)}
     shown = [row for row in rows if doer_of(row) in place]

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from admin.audit.groups import (
     GROUPS_MAX,
@@ -151,3 +152,151 @@ async def test_groups_over_the_api_are_of_the_organisation_of_the_path(
     ]
     answer, _ = await browser.send("GET", path.replace("kind:admin", "kind:nothing"))
     assert answer.status == 400
+
+
+MINUTE_US = 60 * 1_000_000
+SOME = (
+    replace(_row(100 * MINUTE_US, "ann"), action="key.issued"),
+    _row(99 * MINUTE_US, key_id="k1", status="failed"),
+    _row(98 * MINUTE_US, key_id="k1"),
+    replace(
+        _row(97 * MINUTE_US + 5, key_id="k1", status=""),
+        stage="intent",
+        target="",
+        model_requested="gpt",
+    ),
+    _row(70 * MINUTE_US, "ann", status="failed"),
+    _row(70 * MINUTE_US - 1),
+    replace(_row(40 * MINUTE_US - 1, "ann"), action="key.issued"),
+)
+"""The newest first; the last deed of ann's is half an hour and a microsecond before the one before
+it, and that one half an hour before the first."""
+THINGS = {("-operators", 100 * MINUTE_US): "k9", ("-operators", 40 * MINUTE_US - 1): "k9"}
+
+
+def _said(grouping: str) -> list[tuple[object, ...]]:
+    return [
+        (each.of.name, each.count, each.deeds, each.failed, each.others, each.actions)
+        for each in grouped(grouping, SOME, THINGS)
+    ]
+
+
+def test_a_group_says_who_did_what_how_often_and_to_how_many() -> None:
+    assert _said("who") == [
+        ("k1", 3, 0, 1, 2, (("outcome", 2), ("intent", 1))),
+        ("ann", 3, 3, 1, 2, (("key.issued", 2), ("budget.set", 1))),
+        ("", 1, 0, 0, 1, (("outcome", 1),)),
+    ]
+    assert _said("what") == [
+        ("house", 3, 0, 1, 2, (("outcome", 3),)),
+        ("key k9", 2, 2, 0, 1, (("key.issued", 2),)),
+        ("gpt", 1, 0, 0, 1, (("intent", 1),)),
+        ("budget", 1, 1, 1, 1, (("budget.set", 1),)),
+    ]
+    assert [(name, count) for name, count, *_ in _said("sitting")] == [
+        *(("ann", 2), ("k1", 3), ("", 1), ("ann", 1))
+    ]
+    (_, key, *_) = grouped("sitting", SOME, THINGS)
+    assert (key.first_us, key.last_us) == (97 * MINUTE_US + 5, 99 * MINUTE_US)
+
+
+def test_a_group_is_found_again_by_what_it_is_of_and_a_sitting_by_its_time() -> None:
+    found = {
+        grouping: [
+            " ".join(f"{term.field}:{term.values[0]}" for term in each.terms)
+            for each in grouped(grouping, SOME, THINGS)
+        ]
+        for grouping in ("who", "what", "sitting")
+    }
+    assert found["who"] == ["key:k1", "actor:ann", ""]
+    assert found["what"] == ["target:house", "action:key.*", "model:gpt", "action:budget.*"]
+    assert found["sitting"][1:3] == [
+        "key:k1 since:1970-01-01T01:37:00Z until:1970-01-01T01:39:01Z",
+        "",
+    ]
+
+
+def test_lanes_stand_side_by_side_in_the_narrowest_spans_that_fit() -> None:
+    lanes = lanes_of(SOME)
+    assert [(doer.name, count) for doer, count in lanes.doers] == [("ann", 3), ("k1", 3), ("", 1)]
+    assert (lanes.width_us, lanes.left_out) == (MINUTE_US, 0)
+    told = {
+        moment.utc_us // MINUTE_US: [
+            [(row.action or row.stage, times) for row, times in zip(c.rows, c.counts, strict=True)]
+            for c in moment.cells
+        ]
+        for moment in lanes.moments
+    }
+    assert told == {
+        100: [[("key.issued", 1)], [], []],
+        99: [[], [("outcome", 1)], []],
+        98: [[], [("outcome", 1)], []],
+        97: [[], [("intent", 1)], []],
+        70: [[("budget.set", 1)], [], []],
+        69: [[], [], [("outcome", 1)]],
+        39: [[("key.issued", 1)], [], []],
+    }
+    assert lanes_of(()).moments == ()
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "count", "width_s", "left_out"),
+    [
+        *((60, MOMENTS_MAX, 60, 0), (60, MOMENTS_MAX + 1, 300, 0)),
+        *((300, MOMENTS_MAX + 1, 900, 0), (900, MOMENTS_MAX + 1, 3600, 0)),
+        *((3600, MOMENTS_MAX + 1, 10_800, 0), (10_800, MOMENTS_MAX + 1, 43_200, 0)),
+        *((43_200, MOMENTS_MAX + 1, 86_400, 0), (86_400, MOMENTS_MAX + 3, 86_400, 3)),
+    ],
+)
+def test_spans_grow_until_all_records_fit_or_the_oldest_are_left_out(
+    gap_s: int, count: int, width_s: int, left_out: int
+) -> None:
+    rows = [_row(number * gap_s * 1_000_000, "ann") for number in reversed(range(count))]
+    lanes = lanes_of(rows)
+    assert (lanes.width_us // 1_000_000, lanes.left_out) == (width_s, left_out)
+    assert lanes.moments[0].utc_us == rows[0].utc_us // lanes.width_us * lanes.width_us
+
+
+def test_a_cell_shows_what_was_done_most_often_and_counts_all() -> None:
+    failed = [_row(MINUTE_US - number, key_id="k1", status="failed") for number in range(2)]
+    more = [
+        replace(_row(MINUTE_US - 10 - number, key_id="k1"), target=name)
+        for number, name in enumerate(("a", "a", "a", "b", "c"))
+    ]
+    other = [_row(MINUTE_US - 20, key_id=f"k{number}") for number in range(2, 9)]
+    lanes = lanes_of([*failed, *more, *other])
+    ours = lanes.moments[0].cells[0], lanes.moments[1].cells[0]
+    assert [each.count for each in ours] == [1, 6]
+    assert [(row.target, row.status) for row in ours[1].rows] == [
+        *(("a", "ok"), ("house", "failed"), ("b", "ok"))
+    ]
+    assert ours[1].counts == (3, 1, 1)
+    assert (len(lanes.doers), lanes.left_out) == (LANES_MAX, 2)
+
+
+def test_what_differs_in_deed_person_or_model_is_told_apart() -> None:
+    deeds = [
+        replace(_row(9, "ann"), action="key.issued", target=""),
+        replace(_row(8, "ann"), action="key.revoked", target=""),
+        replace(_row(7, "bob"), action="key.issued", target=""),
+    ]
+    asked = [
+        replace(_row(number, key_id="k1"), target="", model_requested=name)
+        for number, name in ((6, "gpt"), (5, "claude"), (4, ""))
+    ]
+    lanes = lanes_of([*deeds, *asked])
+    assert [[row.action for row in cell.rows] for cell in lanes.moments[0].cells] == [
+        *(["", "", ""], ["key.issued", "key.revoked"], ["key.issued"])
+    ]
+    (keys, *_) = grouped("what", [*deeds, *asked], {})
+    assert (keys.of, keys.others) == (Doer("thing", "key"), 2)
+    assert [each.terms for each in grouped("what", asked[2:], {})] == [()]
+    assert doer_of(_row(1)) == Doer("nobody", "")
+
+
+def test_the_oldest_span_that_is_shown_is_shown_whole() -> None:
+    days = [_row(number * 86_400_000_000, "ann") for number in reversed(range(MOMENTS_MAX + 1))]
+    oldest = replace(days[-2], utc_us=days[-2].utc_us - 1)
+    again = replace(days[-3], utc_us=days[-3].utc_us - 86_400_000_000)
+    lanes = lanes_of([*days[:-1], again, oldest, days[-1]])
+    assert (lanes.moments[-1].cells[0].count, lanes.left_out) == (2, 2)

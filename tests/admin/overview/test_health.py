@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admin.overview.health import Part, percentile, provider_parts
+from admin.overview.health import GIVEN_UP, Part, percentile, provider_parts
 from gateway.types import Attempt, AuditRecord
 
 
@@ -49,6 +49,25 @@ def test_what_a_caller_did_wrong_is_not_held_against_an_upstream() -> None:
     assert parts(outcome(1, bad("claude", 429)))["managed"].failed == 1
     assert parts(outcome(1, bad("claude", 0)))["managed"].failed == 1
     assert parts(outcome(1, bad("gone", 503)))["managed"].attempts == 0
+
+
+def test_times_are_of_what_answered_and_the_share_of_all() -> None:
+    gave_up = [Attempt("claude", 200, code, 50, 0) for code in GIVEN_UP]
+    found = parts(outcome(9, good("claude", 70)), *(outcome(1, each) for each in gave_up))
+    managed = found["managed"]
+    assert set(GIVEN_UP) == {"hedged_away", "cascaded_away", "taken_over", "client_gone"}
+    assert (managed.attempts, managed.failed, managed.failed_share) == (5, 0, 0.0)
+    assert (managed.p95_us, managed.last_us) == (70, 1_009)
+    answers = [outcome(n, good("claude", n)) for n in range(1, 21)]
+    some = parts(*answers, *(outcome(1, gave_up[0]) for _ in answers))
+    assert some["managed"].p95_us == 19, "what began no answer took no time to its first byte"
+    one_of_twenty = [outcome(n, bad("claude") if not n else good("claude")) for n in range(20)]
+    assert parts(*one_of_twenty)["managed"].word == "strained", "from the twentieth part on"
+    assert parts(*one_of_twenty)["managed"].failed_share == 0.05
+    quiet = parts()["managed"]
+    assert (quiet.last_us, quiet.p95_us, quiet.failed_share) == (0, 0, 0.0)
+    assert parts(outcome(1, bad("claude", 499)))["managed"].failed == 0
+    assert parts(outcome(1, bad("claude", 500)))["managed"].failed == 1
 
 
 @given(st.lists(st.integers(0, 10**9), max_size=60))

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from admin.policy_room.outcomes import figures_of
+from admin.policy_room.outcomes import Outcome, figures_of
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.traffic.spans import SpanSums
 from policies.loading import load_document
@@ -32,6 +32,11 @@ def span(**sums: Any) -> SpanSums:
         ({"requests": 1000, "refused": 0}, {"requests": 29, "refused": 29}, "few"),
         ({"requests": 0}, {"requests": 1000, "refused": 9}, "few"),
         ({"requests": 50}, {"requests": 50}, "same"),
+        ({"requests": 1000, "refused": 20}, {"requests": 1000, "refused": 34}, "same"),
+        ({"requests": 1000, "refused": 20}, {"requests": 1000, "refused": 35}, "more"),
+        ({"requests": 1000, "refused": 20}, {"requests": 100, "refused": 5}, "same"),
+        ({"requests": 1000, "refused": 20}, {"requests": 100, "refused": 6}, "more"),
+        ({"requests": 100, "refused": 6}, {"requests": 1000, "refused": 20}, "less"),
     ],
 )
 def test_shares_differ_only_where_chance_does_not_explain_it(
@@ -52,6 +57,18 @@ def test_means_are_compared_from_a_tenth_on_and_nothing_is_divided_by_none() -> 
     empty = figures_of(span(), span())
     assert {figure.says for figure in empty} == {"few"}
     assert all(figure.since is None for figure in empty[1:])
+
+
+def test_thirty_requests_are_enough_on_both_sides_and_fewer_on_one_are_not() -> None:
+    enough = span(requests=30, refused=3, reached=30, in_house=3, answered=30, p95_ms=9)
+    fewer = span(requests=29, refused=3, reached=29, in_house=3, answered=29, p95_ms=9)
+    assert [each.says for each in figures_of(enough, enough)] == ["", *["same"] * 5]
+    for before, since in ((enough, fewer), (fewer, enough)):
+        assert [each.says for each in figures_of(before, since)] == ["few"] * 6
+    assert Outcome(1, 1, 0, 1, enough, enough, figures_of(enough, enough)).is_enough
+    assert not Outcome(1, 1, 0, 1, enough, fewer, figures_of(enough, fewer)).is_enough
+    mixed = span(requests=30, reached=30)
+    assert Outcome(1, 1, 0, 1, mixed, mixed, figures_of(mixed, mixed)).is_enough, "some are"
 
 
 async def test_a_versions_page_compares_equal_hours_of_its_own_level(listener: Listener) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from admin.system.verdict import in_words, judged, listed, positions
+from admin.system.verdict import in_words, judged, listed, most_served, positions
 from gateway.oversight.workers import WorkerReport
 
 
@@ -91,3 +91,20 @@ def test_names_and_spans_are_said_as_people_say_them() -> None:
     assert [in_words(seconds) for seconds in (0.04, 9.96, 42.4, 150.0, 9_000.0, 200_000.0)] == [
         *("0.0 s", "10.0 s", "42 s", "2 minutes", "2 hours", "2 days")
     ]
+    assert [in_words(seconds) for seconds in (10.0, 119.0, 120.0, 7_199.0, 7_200.0)] == [
+        *("10 s", "119 s", "2 minutes", "120 minutes", "2 hours")
+    ]
+    assert [in_words(seconds) for seconds in (172_799.0, 172_800.0)] == ["48 hours", "2 days"]
+
+
+def test_what_most_workers_have_is_what_others_are_compared_with() -> None:
+    every = [worker("w0", version="1.1"), worker("w1"), worker("w2", version="1.1")]
+    assert most_served(every, lambda each: each.version) == "1.1"
+    assert most_served(every[:2], lambda each: each.version) == "1.0", "the first in the alphabet"
+    assert most_served([], lambda each: each.version) == ""
+
+
+def test_several_that_are_behind_are_said_to_serve_and_none_is_said_to_be_broken() -> None:
+    found = judged([worker("w0", revision=6), worker("w1", revision=6), worker("w2")], 7, NOW_US)
+    assert found.reasons == ("w0 and w1 still serve by an older revision than the database's 7.",)
+    assert found.sentence == "3 of 3 workers serve, not all by the same configuration."
