@@ -10,11 +10,14 @@ from typing import Any
 
 import aiohttp
 import pytest
+from sqlalchemy import select
 
 from gateway.audit.reckoning import CRASHED, ERASED
 from gateway.audit.segments import segment_path
 from gateway.configuration.reading import load_settings
 from gateway.oversight.workers import standing
+from gateway.store.engine import open_database
+from gateway.store.schema.audit import audit_records
 from gateway.store.workers import WorkerTable
 from gateway.types import AuditRecord
 from tests.conformance.test_batches import make
@@ -45,13 +48,24 @@ async def killed_in_the_middle(config: Path, url: str, key: str, upstreams: Upst
     headers = {"authorization": f"Bearer {key}"}
     async with serving(config, url, LOOKS_OFTEN) as process, aiohttp.ClientSession() as http:
         asked = asyncio.create_task(http.post(url + PATHS["openai"], json=body, headers=headers))
-        while not upstreams.anthropic.calls:
+        while not upstreams.anthropic.calls or not await is_known(config):
             await asyncio.sleep(0.02)
-        await asyncio.sleep(0.5)
         process.kill()
         await process.wait()
         with pytest.raises(aiohttp.ClientError):
             await asked
+
+
+async def is_known(config: Path) -> bool:
+    """Whether the database has numbered an intent."""
+    database = open_database(load_settings(config).database_url, pooled=False)
+    try:
+        columns = audit_records.c
+        query = select(columns.sequence).where(columns.stage == "intent").limit(1)
+        async with database.reading() as connection:
+            return (await connection.execute(query)).first() is not None
+    finally:
+        await database.close()
 
 
 async def problems(books: Books) -> tuple[str, ...]:

@@ -1,11 +1,14 @@
 """Whatever an upstream does: the caller's own dialect says so, and no broken answer looks whole."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import anthropic
 import openai
 import pytest
+from msgspec import structs
 
 from gateway.types import AuditRecord
 from tests.faults.envelopes import (
@@ -373,8 +376,11 @@ async def test_redirects_are_not_followed(
 @pytest.fixture
 async def all_alive(caller: Caller, upstreams: Upstreams) -> None:
     """No breaker is open any more from the tests before: one good answer closes it."""
-    # A pause that an upstream asked for outlives good answers; here it ends with the test.
-    caller.gateway.plane._health.breakers._states.clear()
+    # A pause that an upstream asked for outlives good answers; here it ends with the test. So does
+    # the memory of one that was slow, as on a busy machine: it would be asked later than in order.
+    health = caller.gateway.plane._health
+    health.breakers._states.clear()
+    health._speeds.clear()
     for target in (ENGINE_TARGET, CLAUDE_TARGET, GPT_TARGET):
         # A busy machine may let one of them, or a probe, run into a deadline of the tests before:
         # then nothing is tried until the next probe.
@@ -383,6 +389,18 @@ async def all_alive(caller: Caller, upstreams: Upstreams) -> None:
                 await asyncio.sleep(0.05)
     for upstream in (upstreams.engine, *upstreams.managed):
         upstream.forget()
+
+
+@contextmanager
+def patient(gateway: RunningGateway) -> Iterator[None]:
+    """Calls that begin meanwhile may wait long for their first byte."""
+    egress = gateway.plane._egress
+    usual = egress.limits
+    egress.limits = structs.replace(usual, first_byte_s=60.0, idle_s=60.0)
+    try:
+        yield
+    finally:
+        egress.limits = usual
 
 
 async def candidates_of(caller: Caller, style: Style, model: str) -> tuple[str, ...]:
@@ -414,8 +432,10 @@ async def test_another_candidate_is_tried_while_the_caller_has_seen_nothing(
     for upstream in (upstreams.engine, *upstreams.managed):
         upstream.forget()
     upstreams.engine.answer(answer)
-
-    reply = await caller.post(style, ask(style, model="auto:cheap", stream=stream))
+    asking = asyncio.create_task(caller.post(style, ask(style, model="auto:cheap", stream=stream)))
+    await upstreams.engine.received()
+    with patient(caller.gateway):  # Whoever is asked next has as long as a busy machine takes.
+        reply = await asking
 
     assert reply.status == 200
     assert reply.headers["x-gatewright-target"] == order[1]
