@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import insert, select, update
+from sqlalchemy import ColumnElement, exists, insert, select, update
 
 from gateway.store.custody.kept_holdings import Holdings
 from gateway.store.custody.orders import CustodyRefused
@@ -58,6 +58,11 @@ class ErasureAttempts:
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).all()
         return {case: msgspec.json.decode(found, type=Attempt) for case, found in rows}
+
+    @staticmethod
+    def none_of(case_id: str) -> ColumnElement[bool]:
+        """Whether none was begun, for a change of the case that depends on it."""
+        return ~exists().where(erasure_attempts.c.case_id == case_id)
 
     async def note(self, case_id: str, attempt: Attempt) -> None:
         """Before it destroys anything; it began when it claimed the case.

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, structs
-from sqlalchemy import insert, select, update
+from sqlalchemy import ColumnElement, insert, select, update
 
 from gateway.clock import Clock
 from gateway.rollout.versions import same_person
@@ -218,7 +218,9 @@ class ErasureCases:
             raise CustodyRefused("an erasure that was begun is carried out to its end")
         await self._custody.record(actor, "erasure.withdrawn", case.organisation, case=case.id)
         closed = {"closed_by": actor, "closed_us": self._clock.utc_us()}
-        await self.change(case, state="withdrawn", asked_by="", asked_us=0, **closed)
+        # Asked once more with the change: one may have been begun, and failed, since.
+        unbegun = self.attempts.none_of(case.id)
+        await self.change(case, unbegun, state="withdrawn", asked_by="", asked_us=0, **closed)
 
     async def claim(self, case: ErasureCase) -> int:
         """Before it is carried out; when that was. Raises CustodyRefused where another does it."""
@@ -240,8 +242,11 @@ class ErasureCases:
             await connection.execute(update(erasure_cases).where(mine).values(**done))
         return await self.found(case.id)
 
-    async def change(self, case: ErasureCase, **values: object) -> None:
-        """Raises CustodyRefused where it is not any more as it was seen, or is carried out."""
+    async def change(self, case: ErasureCase, *also: ColumnElement[bool], **values: object) -> None:
+        """Raises CustodyRefused where it is not any more as it was seen, or is carried out.
+
+        `also` has to be so besides.
+        """
         as_seen = (
             (_C.id == case.id)
             & (_C.state == "open")
@@ -249,7 +254,8 @@ class ErasureCases:
             & (_C.claimed_us <= self._clock.utc_us() - CLAIM_US)
         )
         async with self._database.writing() as connection:
-            done = await connection.execute(update(erasure_cases).where(as_seen).values(**values))
+            change = update(erasure_cases).where(as_seen, *also)
+            done = await connection.execute(change.values(**values))
         if not done.rowcount:
             raise CustodyRefused("somebody else decided it meanwhile, or it is being carried out")
 

@@ -130,3 +130,23 @@ async def test_who_was_taken_for_crashed_notes_nothing_and_so_destroys_nothing(d
     assert [each.key for each in keys_of(noted)] == ["k1", "k3"]
     assert most_of(noted).lines == 2
     assert await desk.cases.attempts.of("another") == []
+
+
+async def test_what_was_begun_while_it_is_being_withdrawn_is_not_withdrawn(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Begun, and given up half done, between the look and the change."""
+    case = await desk.asked()
+    record = desk.cases._custody.record
+
+    async def meanwhile(*given: str, **named: str) -> None:
+        await record(*given, **named)
+        claimed_us = await desk.cases.claim(case)
+        attempt = Attempt("dan", claimed_us, (DatedKey("k", 1),), Holdings())
+        await desk.cases.attempts.note(case.id, attempt)
+        await desk.cases.release(case, claimed_us)
+
+    monkeypatch.setattr(desk.cases._custody, "record", meanwhile)
+    with pytest.raises(CustodyRefused):
+        await desk.cases.withdraw("cora", case)
+    assert (await desk.cases.found(case.id)).state == "open"
