@@ -175,7 +175,7 @@ class Deliveries:
         return {organisation: was - to for organisation, (was, to) in steps.items()}
 
     async def send_back(self, sink: str, since_us: int, who: str) -> int:
-        """Let a sink get again what was written since then; how many records that is."""
+        """Let a sink get again what was written or signed since then; how many records that is."""
         now_us = self._clock.utc_us()
         columns = audit_cursors.c
         async with self._database.writing() as connection:
@@ -185,11 +185,13 @@ class Deliveries:
                 await connection.execute(
                     update(audit_cursors).where(own, columns.kind == RECORDS).values(position=to)
                 )
-                await connection.execute(
-                    update(audit_cursors)
-                    .where(own, columns.kind == CHECKPOINTS, columns.position >= since_us)
-                    .values(position=max(since_us - 1, 0))
-                )
+            # Also those of logs that were idle: that nothing happened is what they prove.
+            signed = (columns.sink == sink) & (columns.kind == CHECKPOINTS)
+            await connection.execute(
+                update(audit_cursors)
+                .where(signed, columns.position >= since_us)
+                .values(position=max(since_us - 1, 0))
+            )
             count = sum(was - to for was, to in steps.values())
             await note(connection, Run(sink, now_us, now_us, SENT_BACK, 1, count, who))
         return count

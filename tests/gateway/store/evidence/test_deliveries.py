@@ -144,3 +144,26 @@ async def test_a_sink_that_never_took_anything_has_nothing_to_send_again(log: Lo
 
     assert await deliveries.would_send("siem", 0) == {}
     assert await deliveries.send_back("siem", 0, "mira") == 0
+
+
+async def test_checkpoints_come_again_also_of_logs_in_which_nothing_happened_since(
+    log: Log,
+) -> None:
+    """They prove that nothing did; and whoever goes back is sent no other sink's lines."""
+    sink, other, since_us = ListSink(), ListSink(), NOW_US + 10**14
+    deliveries = Deliveries(log.database, log.clock)
+    await log.add(0, 2)
+    for ahead_us in (0, 3 * 10**14):
+        log.clock.ahead_us = ahead_us
+        await log.sign()
+        await log.shipper(siem=sink, archive=other).perform()
+    before, signed = list(sink.lines), [line for line in sink.lines if "signed_us" in line]
+    late = [line for line in signed if line["signed_us"] >= since_us]
+    assert {line["organisation"] for line in late} == {"acme", "globex"}
+    assert len(late) < len(signed)
+
+    assert await deliveries.send_back("siem", since_us, "mira") == 0
+    await log.shipper(siem=sink, archive=other).perform()
+
+    assert sink.lines == [*before, *late]
+    assert len(other.lines) == len(before)
