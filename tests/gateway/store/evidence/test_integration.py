@@ -442,6 +442,32 @@ async def test_the_full_check_finds_records_that_are_missing(local: Ledgered) ->
         assert bad.sequence == number
 
 
+async def test_checkpoints_of_logs_that_were_signed_at_one_moment_are_told_apart(
+    log: Ledgered,
+) -> None:
+    await log.write(0, 3)
+    sizes = {"acme": (4, 4, 5, 8, 8), "globex": (2, 9, 9, 9, 9)}
+    every = {
+        name: [SignedCheckpoint(name, at, size, b"", "") for at, size in enumerate(some, 1)]
+        for name, some in sizes.items()
+    }
+    for acme, globex in zip(*every.values(), strict=True):
+        assert await log.trees.keep([acme, globex]) == [acme, globex]
+    acme, globex = every["acme"], every["globex"]
+
+    assert await log.trees.keep([acme[-1], globex[0]]) == [], "they are there, or behind"
+    assert [await log.trees.covering("acme", size) for size in (1, 5, 6, 8, 9)] == [
+        *(acme[0], acme[2], acme[3], acme[3], None),
+    ]
+    assert await log.trees.covering("globex", 3) == globex[1]
+    assert await log.trees.latest("acme", 2) == acme[:2:-1]
+    assert await log.trees.newest("globex") == globex[-1]
+    assert await log.trees.newest("initech") is None
+    assert await log.trees.newest_of_all() == {"acme": acme[-1], "globex": globex[-1]}
+    assert await log.trees.spread("acme", 1, 5, 2) == (4, [acme[0], acme[2]])
+    assert await log.trees.between("acme", 2, 5, 2) == acme[1:3]
+
+
 async def test_of_a_long_period_the_database_chooses_checkpoints_evenly(log: Ledgered) -> None:
     """An idle year has a million: whoever wants a few of them must not load all."""
     every = [SignedCheckpoint("acme", at, 7, b"", "") for at in range(1, 1235)]
