@@ -1,0 +1,155 @@
+"""Streams of messages as upstreams send them: what crosses, and what is no event of a message."""
+
+from typing import Any
+
+import pytest
+
+from gateway.errors import UpstreamMalformed
+from gateway.types import Delta, StreamEvent
+from tests.gateway.dialects.samples import (
+    ANTHROPIC,
+    MESSAGE_START,
+    MESSAGE_STOP,
+    block_delta,
+    block_start,
+    block_stop,
+    message_delta,
+    sse,
+)
+
+
+USE = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}}
+
+
+def decoded(*raw: bytes) -> list[StreamEvent]:
+    decoder = ANTHROPIC.stream_decoder()
+    return [event for each in raw for event in decoder.feed(each)] + decoder.close()
+
+
+def told(*raw: bytes) -> list[tuple[str, str, int]]:
+    return [(d.kind, d.text, d.index) for event in decoded(*raw) for d in event.deltas]
+
+
+def deltas(kind: str, *raw: bytes) -> list[Delta]:
+    return [d for event in decoded(*raw) for d in event.deltas if d.kind == kind]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        sse("content_block_delta", index=0),
+        sse("content_block_start", index=0),
+        sse("message_start"),
+        *(block_start(0, **{**USE, name: ""}) for name in ("id", "name")),
+        *(block_start(0, **{k: v for k, v in USE.items() if k != name}) for name in ("id", "name")),
+    ],
+)
+def test_what_lacks_what_it_is_there_for_is_malformed(event: bytes) -> None:
+    with pytest.raises(UpstreamMalformed):
+        decoded(MESSAGE_START, event)
+
+
+def test_calls_are_numbered_as_they_begin_whatever_their_blocks_numbers() -> None:
+    raw = (
+        block_start(4, **{**USE, "input": {"a": 1}}),
+        block_start(2, **USE),
+        block_delta(2, type="input_json_delta", partial_json='{"b":'),
+        block_delta(4, type="input_json_delta", partial_json=""),
+        block_delta(2, type="input_json_delta", partial_json="2}"),
+    )
+    assert told(*raw) == [
+        *(("tool_start", "", 0), ("tool_arguments", '{"a":1}', 0), ("tool_start", "", 1)),
+        *(("tool_arguments", '{"b":', 1), ("tool_arguments", "2}", 1)),
+    ]
+
+
+def test_blocks_that_begin_with_words_say_them_and_empty_ones_say_nothing() -> None:
+    for kind in ("text", "thinking"):
+        assert told(block_start(0, type=kind, **{kind: "So"})) == [(kind, "So", 0)]
+        assert told(block_start(0, type=kind, **{kind: ""})) == []
+        event = decoded(block_start(0, type=kind, **{kind: ""}))[0]
+        assert not event.has_content
+    (sealed,) = deltas("thinking", block_start(0, type="redacted_thinking", data="b3Bh"))
+    assert sealed.redacted == "b3Bh"
+    assert told(block_start(0, type="redacted_thinking", data="")) == [("opaque", "", 0)]
+
+
+def test_a_signature_is_no_words_and_a_citation_is_only_its_own_dialects() -> None:
+    (signed,) = deltas("thinking", block_delta(0, type="signature_delta", signature="c2ln"))
+    assert (signed.signature, signed.text) == ("c2ln", "")
+    (event,) = decoded(block_delta(0, type="citations_delta", citation={"cited_text": "x"}))
+    assert [d.kind for d in event.deltas] == ["opaque"]
+    assert (event.has_content, event.settles) == (True, ())
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ({}, (45, 0)),
+        ({"output_tokens": 12}, (45, 12)),
+        ({"output_tokens": 12, "input_tokens": 20}, (55, 12)),
+        ({"output_tokens": 0, "cache_read_input_tokens": 0}, (15, 0)),
+    ],
+)
+def test_of_each_count_the_latest_holds(counts: dict[str, Any], expected: tuple[int, int]) -> None:
+    end = sse("message_delta", delta={"stop_reason": "end_turn"}, usage=counts)
+    last = deltas("usage", MESSAGE_START, end)[-1].usage
+    assert last is not None
+    assert (last.input_tokens, last.output_tokens) == expected
+
+
+def test_a_stream_that_its_upstream_counts_nothing_of_has_no_usage() -> None:
+    start = sse("message_start", message={"id": "m", "model": "c"})
+    end = sse("message_delta", delta={"stop_reason": "end_turn"})
+    assert deltas("usage", start, end, MESSAGE_STOP) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "sequence", "meaning"),
+    [
+        *(("end_turn", None, "end"), ("stop_sequence", "X", "stop_sequence")),
+        *(("max_tokens", None, "length"), ("model_context_window_exceeded", None, "length")),
+        *(("tool_use", None, "tool_use"), ("pause_turn", None, "pause")),
+        *(("refusal", None, "content_filter"), ("of_tomorrow", None, "end")),
+    ],
+)
+def test_every_reason_to_stop_has_its_meaning(
+    reason: str, sequence: str | None, meaning: str
+) -> None:
+    end = message_delta(reason, stop_sequence=sequence)
+    (event,) = decoded(end)
+    (stop,) = (d for d in event.deltas if d.kind == "stop")
+    assert (stop.stop_reason, stop.stop_sequence) == (meaning, sequence)
+    assert event.is_closing
+    assert bool(deltas("refusal", end)) is (reason == "refusal")
+
+
+@pytest.mark.parametrize(
+    ("error", "word"),
+    [({"type": "overloaded_error"}, "overloaded_error"), ({}, "error"), (None, "error")],
+)
+def test_an_error_is_told_by_its_word_alone(error: dict[str, str] | None, word: str) -> None:
+    (event,) = decoded(sse("error", error=error))
+    assert (event.raw, [(d.kind, d.text) for d in event.deltas]) == (b"", [("error", word)])
+    (event,) = decoded(sse("error", error={"type": "x" * 200}))
+    assert event.deltas[0].text == "x" * 64
+
+
+@pytest.mark.parametrize("ending", ["\r\n", "\r", "\n"])
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_line_ends_comments_and_other_fields_change_nothing(ending: str, size: int) -> None:
+    whole = (
+        MESSAGE_START
+        + b": comment\nretry: 3000\nid: 7\n\n"
+        + block_start(0, type="text", text="")
+        + b"id: 8\nretry: 1\n"
+        + block_delta(0, type="text_delta", text="Grüße \u2028")
+        + block_stop(0)
+        + message_delta("end_turn")
+        + MESSAGE_STOP
+    ).replace(b"\n", ending.encode())
+    events = decoded(*(whole[at : at + size] for at in range(0, len(whole), size)))
+    assert [d.text for e in events for d in e.deltas if d.kind == "text"] == ["Grüße \u2028"]
+    assert events[-1].is_terminal
+    # Nobody may write what looks like a comment of ours.
+    assert not any(b"comment" in event.raw for event in events)
