@@ -26,6 +26,18 @@ def tool_id(message: str, index: int) -> str:
     return f"call_{digest}"
 
 
+def call_id(given: str) -> str:
+    """A call's id as messages take it; the same id always becomes the same one.
+
+    Some servers count calls ("functions.weather:0"), which Anthropic refuses in a history.
+    """
+    bare = _SAFE.sub("_", given)
+    if bare == given:
+        return given
+    digest = hashlib.sha256(given.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{bare[:_NAME_KEPT]}_{digest}"
+
+
 def tool_name(name: str) -> str:
     """A tool's name as every vendor accepts it; the same name always becomes the same one."""
     if _TOOL_NAME.fullmatch(name):

@@ -31,7 +31,8 @@ RULES: Mapping[int, str] = {
     15: "A history with calls gets definitions of its tools, and no new calls",
     16: "Broken or empty arguments cost no answer",
     17: "Failed results are marked, and unmarked on the way back",
-    18: "Ids of calls are kept byte for byte; a missing one is made once",
+    18: "Ids of calls are kept byte for byte, or where Messages refuses one the same other one "
+    "for call and result; a missing one is made once",
     19: "Server tools are refused; a paused turn is no finished answer",
     20: "Thinking, text and calls keep their order",
     21: "Who names no limit gets a moderate one, not the model's",

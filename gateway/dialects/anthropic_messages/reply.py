@@ -8,7 +8,7 @@ from gateway.conversation import RAW_ARGUMENTS
 from gateway.dialects import body
 from gateway.dialects.answer_tool import ANSWER_TOOL
 from gateway.dialects.anthropic_messages.wire import Reply, ReplyBlock, StopDetails, UsageWire
-from gateway.dialects.naming import message_id
+from gateway.dialects.naming import call_id, message_id
 from gateway.errors import UpstreamMalformed
 from gateway.estimate import estimate_written_tokens
 from gateway.types import Completion, Delta, ToolCall, Usage
@@ -176,7 +176,7 @@ def _tool_use(call: ToolCall, name: str) -> dict[str, object]:
             arguments = msgspec.Raw(text)
         except (msgspec.DecodeError, RecursionError):
             arguments = {RAW_ARGUMENTS: text}
-    return {"type": "tool_use", "id": call.tool_id, "name": name, "input": arguments}
+    return {"type": "tool_use", "id": call_id(call.tool_id), "name": name, "input": arguments}
 
 
 def _tier(usage: Usage) -> dict[str, object]:

@@ -6,7 +6,7 @@ from msgspec import Struct
 from gateway.dialects import body, sse
 from gateway.dialects.anthropic_messages.errors import encode_error
 from gateway.dialects.anthropic_messages.reply import STOPPED_BY, encode_usage, stop_details
-from gateway.dialects.naming import message_id, renamed_tools
+from gateway.dialects.naming import call_id, message_id, renamed_tools
 from gateway.errors import GatewrightError
 from gateway.types import ChatRequest, Delta, StreamEvent, Usage
 
@@ -178,7 +178,7 @@ class MessageStreamEncoder:
 
     def _begin_call(self, delta: Delta) -> bytes:
         block = b'{"type":"tool_use","id":%b,"name":%b,"input":{}}' % (
-            _encode(delta.tool_id),
+            _encode(call_id(delta.tool_id)),
             _encode(self._names.get(delta.name, delta.name)),
         )
         if self._open_call >= 0:

@@ -24,7 +24,7 @@ from gateway.dialects.answer_tool import asked_by_tool
 from gateway.dialects.anthropic_messages.schemas import enforceable
 from gateway.dialects.anthropic_messages.thinking import add_reasoning
 from gateway.dialects.loss import Losses, check_schema_wanted, opaque_user, unsupported
-from gateway.dialects.naming import tool_name
+from gateway.dialects.naming import call_id, tool_name
 from gateway.dialects.parameters import MESSAGES_SAMPLING, asks, takes
 from gateway.ports import UpstreamBody
 from gateway.types import Target
@@ -240,7 +240,7 @@ def _block(part: Part, losses: Losses) -> Mapping[str, object]:
     if isinstance(part, ToolCallPart):
         arguments = _arguments(part.arguments_json, losses)
         name = tool_name(part.name)
-        return {"type": "tool_use", "id": part.tool_id, "name": name, "input": arguments}
+        return {"type": "tool_use", "id": call_id(part.tool_id), "name": name, "input": arguments}
     if isinstance(part, ToolResultPart):
         return _tool_result(part, losses)
     if isinstance(part, ThinkingPart):
@@ -263,7 +263,7 @@ def _arguments(text: str, losses: Losses) -> object:
 
 
 def _tool_result(part: ToolResultPart, losses: Losses) -> Json:
-    block: Json = {"type": "tool_result", "tool_use_id": part.tool_id}
+    block: Json = {"type": "tool_result", "tool_use_id": call_id(part.tool_id)}
     content = _blocks(part.parts, losses)
     if content:
         block["content"] = content

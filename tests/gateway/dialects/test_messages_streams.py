@@ -1,23 +1,34 @@
 """Streams of messages as upstreams send them: what crosses, and what is no event of a message."""
 
+import json
+import re
 from typing import Any
 
 import pytest
 
+from gateway.dialects.sse import Splitter
 from gateway.errors import UpstreamMalformed
 from gateway.types import Delta, StreamEvent
 from tests.gateway.dialects.samples import (
     ANTHROPIC,
     MESSAGE_START,
     MESSAGE_STOP,
+    OPENAI,
     block_delta,
     block_start,
     block_stop,
+    call_piece,
+    chat,
+    chunk,
     message_delta,
+    messages,
+    recoded,
     sse,
+    to_anthropic,
 )
 
 
+DONE = b"data: [DONE]\n\n"
 USE = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}}
 
 
@@ -153,3 +164,35 @@ def test_line_ends_comments_and_other_fields_change_nothing(ending: str, size: i
     assert events[-1].is_terminal
     # Nobody may write what looks like a comment of ours.
     assert not any(b"comment" in event.raw for event in events)
+
+
+COUNTED = "functions.weather:0"
+
+
+def test_rule_18_an_id_that_messages_refuse_is_another_one_for_the_call_and_its_result_alike() -> (
+    None
+):
+    function = {"name": "weather", "arguments": "{}"}
+    calls = [
+        {"id": given, "type": "function", "function": function}
+        for given in (COUNTED, "functions_weather_0", "call_a")
+    ]
+    results = [{"role": "tool", "tool_call_id": each["id"], "content": "ok"} for each in calls]
+    said = {"role": "assistant", "content": None, "tool_calls": calls}
+    asked = chat(messages=[{"role": "user", "content": "Hi"}, said, *results])
+    body, _ = to_anthropic(asked)
+    uses = [block["id"] for block in body["messages"][1]["content"]]
+    assert uses == [block["tool_use_id"] for block in body["messages"][2]["content"]]
+    assert uses[1:] == ["functions_weather_0", "call_a"]
+    assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", uses[0])
+    assert len(set(uses)) == 3
+
+    stream = chunk(call_piece(0, "{}", id=COUNTED, name="weather"), "tool_calls") + DONE
+    told = Splitter().feed(recoded("openai_chat", stream, messages(stream=True)))
+    starts = [json.loads(e.data or b"") for e in told if e.name == b"content_block_start"]
+    assert starts[0]["content_block"]["id"] == uses[0]
+    message = {"role": "assistant", "content": None, "tool_calls": calls[:1]}
+    reply = {"choices": [{"message": message, "finish_reason": "tool_calls"}]}
+    completion = OPENAI.decode_reply(json.dumps(reply).encode())
+    answer = json.loads(ANTHROPIC.encode_reply(completion, "openai_chat", messages()))
+    assert answer["content"][0]["id"] == uses[0]
