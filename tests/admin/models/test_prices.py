@@ -10,8 +10,8 @@ import pytest
 from msgspec import structs
 
 from admin.access import CSRF_HEADER, csrf_of
-from admin.models.price_diff import Used, compare
-from gateway.money.catalogue import Catalogue, shipped_catalogue
+from admin.models.price_diff import AMOUNTS, Used, compare
+from gateway.money.catalogue import Catalogue, Entry, shipped_catalogue
 from tests.admin import seeding
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener
@@ -78,6 +78,46 @@ def test_columns_that_differ_stand_with_old_new_and_percent_and_used_models_firs
     assert (cells["can no more"].before, cells["can now"].after) == ("tools", "top_k")
     assert set(cells) == {"input", "flex, percent", "can no more", "can now"}
     assert diff.changes[0].targets == ("claude",)
+
+
+def test_nothing_of_an_entry_changes_unseen() -> None:
+    """But where it was read, and when: whoever agrees to a file agrees to what it changes."""
+    unshown = {"source", "as_of", "parameters_source", "parameters_as_of"}
+    other: dict[str, object] = {"vendor": "else", "tier": "cheap", "capabilities": frozenset()}
+    other["parameters"] = {"seed": "no", "logit_bias": "unknown"}
+    for name in Entry.__struct_fields__:
+        changed = other.get(name, 7 if isinstance(getattr(ENTRY, name), int) else "else")
+        after = Catalogue({MODEL: structs.replace(ENTRY, **{name: changed})})
+        diff = compare(Catalogue({MODEL: ENTRY}), after, {}, [])
+        assert bool(diff.changes) is (name not in unshown), name
+    (change,) = compare(Catalogue({}), Catalogue({MODEL: ENTRY}), {}, []).changes
+    assert {(cell.column, cell.before, cell.share) for cell in change.cells} == {
+        (column, "", None) for column in AMOUNTS.values()
+    }
+    taken = {"seed": "yes", "top_k": "unknown"}
+    before = Catalogue({MODEL: structs.replace(ENTRY, parameters=taken)})
+    now = structs.replace(ENTRY, parameters=other["parameters"], batch_percent=0)
+    (change,) = compare(before, Catalogue({MODEL: now}), {}, []).changes
+    cells = [(cell.column, cell.before, cell.after) for cell in change.cells]
+    assert cells == [("batch, percent", 50, 0), ("takes seed", "yes", "no")]
+
+
+def test_the_greatest_difference_comes_first_and_what_was_not_used_is_not_there() -> None:
+    half = structs.replace(
+        ENTRY,
+        input_microusd_per_mtok=ENTRY.input_microusd_per_mtok // 2,
+        output_microusd_per_mtok=ENTRY.output_microusd_per_mtok // 2,
+    )
+    names = dict.fromkeys(("a", "b", "c", "d", "e"), MODEL)
+    used = [
+        *(Used("a", 1, 10, 10, 100, 0), Used("b", 1, 10, 10, 400, 0), Used("c", 1, 0, 0, 0, 0)),
+        *(Used("d", 1, 0, 5, 0, 0), Used("e", 1, 5, 0, 0, 0), Used("gone", 1, 5, 5, 5, 0)),
+    ]
+    diff = compare(Catalogue({MODEL: ENTRY}), Catalogue({MODEL: half}), names, used)
+    assert [each.target for each in diff.effects] == ["b", "a", "d", "e"]
+    same = compare(Catalogue({MODEL: ENTRY}), Catalogue({MODEL: ENTRY}), names, used)
+    assert [each.target for each in same.effects] == ["b", "a", "d", "e"]
+    assert {each.more_microusd for each in same.effects} == {0}
 
 
 def test_what_was_paid_grows_as_the_list_price_of_its_tokens_does() -> None:
