@@ -82,8 +82,8 @@ def ungrouped(text: str) -> str:
     return text.replace(",", "") if _GROUPED.fullmatch(text) else text
 
 
-async def form_of(request: Request[Any, Any, Any]) -> Form:
-    """The form that a request sends.
+async def form_of(request: Request[Any, Any, Any], length_max: int = TEXT_LENGTH_MAX) -> Form:
+    """The form that a request sends; of each field so many characters at most.
 
     Raises:
         RequestInvalid: it is no form of a page.
@@ -96,5 +96,5 @@ async def form_of(request: Request[Any, Any, Any]) -> Form:
         raise RequestInvalid("this form is not complete") from None
     fields: dict[str, list[str]] = {}
     for name, value in pairs:
-        fields.setdefault(name, []).append(value[:TEXT_LENGTH_MAX])
+        fields.setdefault(name, []).append(value[:length_max])
     return Form(fields)

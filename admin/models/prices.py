@@ -219,8 +219,9 @@ async def given(request: Asked) -> tuple[str, str]:
         RequestInvalid: it is no text.
     """
     if request.content_type[0] != RequestEncodingType.MULTI_PART:
-        form = await form_of(request)
-        return form.text("name")[:NAME_CHARS_MAX] or GIVEN, form.text("text")
+        # Other fields are cut: here what is cut would be another file, or none.
+        form = await form_of(request, PRICE_FILE_BYTES_MAX + 1)
+        return form.text("name")[:NAME_CHARS_MAX] or GIVEN, form.raw("text")
     fields = await request.form()
     picked, pasted = fields.get("file"), fields.get("text", "")
     if isinstance(picked, UploadFile) and picked.filename:

@@ -186,6 +186,12 @@ async def test_who_may_both_propose_and_approve_does_not_approve_their_own(
     assert [each["state"] for each in json.loads(text)] == ["withdrawn"]
 
 
+async def test_a_long_file_is_kept_whole_whatever_way_a_form_sends_it(ops: Browser) -> None:
+    path = await keep(ops, "# as the contract has it\n" * 1_000 + DEARER)
+    _, page = await ops.send("GET", path)
+    assert "1 model will cost otherwise" in text_of(page)
+
+
 async def test_an_approver_of_one_organisation_does_not_approve_prices_of_all(
     listener: Listener, ops: Browser
 ) -> None:
