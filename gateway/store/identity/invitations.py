@@ -78,7 +78,10 @@ class Invitations:
         now_us = self._clock.utc_us()
         row = {"digest": _digest(code), "person": name, "made_by": made_by, "made_us": now_us}
         row |= {"until_us": now_us + round(GOOD_FOR_S * 1_000_000)}
+        # Locked, so that of two who make one at once the later replaces the other's.
+        locked = select(people.c.name).where(people.c.name == name).with_for_update()
         async with self._database.writing() as connection:
+            await connection.execute(locked)
             await _require_open(connection, name, maker)
             await connection.execute(delete(invitations).where(invitations.c.person == name))
             await connection.execute(invitations.insert(), row)

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 
 from gateway.clock import StoppedClock
-from gateway.errors import RequestInvalid
+from gateway.errors import RequestInvalid, Unauthenticated
 from gateway.oversight.access import EVERYWHERE, Grant, Person
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database, open_database
@@ -74,6 +75,21 @@ async def test_who_never_came_is_not_the_one_who_runs_the_platform(
 
     assert joined == "paul"
     assert [each.name for each in await store.listed() if each.grants] == ["paul"]
+
+
+async def test_of_links_that_are_made_at_once_one_is_good(
+    store: PeopleStore, database: Database
+) -> None:
+    await store.add("ann")
+    links = Invitations(database, StoppedClock())
+    await asyncio.gather(store.listed(), store.listed(), store.listed())
+    codes = await asyncio.gather(*(links.make("ann", "os:root") for _ in range(3)))
+    good = []
+    for code in codes:
+        with suppress(Unauthenticated):
+            good.append(await links.whose(code))
+
+    assert good == ["ann"]
 
 
 async def test_a_role_says_whether_it_was_given_or_taken_now(store: PeopleStore) -> None:
