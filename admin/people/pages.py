@@ -97,6 +97,7 @@ class Desk:
             400 if wrong else 200,
             people=listed,
             pending=pending,
+            shut=await self._invitations.shut(),
             organisations=sorted(await self._people.organisations()),
             roles=ROLES,
             permission_words=PERMISSION_WORDS,

@@ -67,6 +67,15 @@ class Invitations:
             rows = (await connection.execute(query)).all()
         return {row[0]: Invitation(*row) for row in rows}
 
+    async def shut(self) -> frozenset[str]:
+        """Who has no way to sign in: no password, no provider that vouches, no link."""
+        query = select(people.c.name).where(
+            people.c.password_hash.is_(None), people.c.subject.is_(None)
+        )
+        async with self._database.reading() as connection:
+            found = (await connection.execute(query)).scalars().all()
+        return frozenset(found) - (await self.pending()).keys()
+
     async def make(self, name: str, made_by: str, maker: Person | None = None) -> str:
         """A new code, told once, in place of any before it; `maker` None is the operator.
 

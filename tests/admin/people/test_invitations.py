@@ -80,7 +80,12 @@ async def test_a_link_ends_when_it_is_withdrawn_replaced_too_old_or_its_person_d
     assert answer.status == 201
     second = _code(page)
     codes = [first]
+    listed = [(await admin.send("GET", "/people"))[1]]
     await admin.send("POST", "/person/newt/withdraw")
+    listed.append((await admin.send("GET", "/people"))[1])
+    assert [page.count("has a link") for page in listed] == [1, 0]
+    assert [page.count("no way to sign in") for page in listed] == [0, 1]
+    assert [page.count("may sign in</span>") for page in listed] == [1, 1], "sec alone"
     codes.append(second)
     _, page = await admin.send("POST", "/person/newt/link")
     await admin.send("POST", "/person/newt/disable")
