@@ -110,6 +110,20 @@ async def test_members_come_go_and_are_found_from_the_persons_side(store: TeamSt
     assert await store.of_person("olga") == [("acme", "people")]
 
 
+async def test_a_team_that_is_full_takes_nobody_else_and_those_in_it_again(
+    store: TeamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.store.identity.teams.MEMBERS_MAX", 1)
+    for _ in range(2):
+        await store.add_member("acme", "research", "olga")
+    with pytest.raises(RequestInvalid, match="at most 1 members"):
+        await store.add_member("acme", "research", "root")
+    team = await store.team("acme", "research")
+
+    assert team is not None
+    assert team.members == ("olga",)
+
+
 async def test_in_an_archived_team_no_key_is_issued_until_it_is_restored(
     store: TeamStore, database: Database
 ) -> None:
