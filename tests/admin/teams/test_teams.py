@@ -1,5 +1,7 @@
 """Teams in the browser: made, owned, limited, archived; what new keys get, and who is told what."""
 
+import re
+
 import msgspec
 import pytest
 
@@ -174,6 +176,24 @@ async def test_spending_of_the_month_stands_beside_the_teams_own_limit(
     assert "of $40.00 this month" in page
     line = msgspec.json.decode(text)["line"]
     assert (line["spent_microusd"], line["requests"], line["live_keys"]) == (3_000_000, 3, 2)
+
+
+async def test_who_can_be_named_is_listed_for_who_may_read_people_and_for_nobody_else(
+    listener: Listener, admin: Browser
+) -> None:
+    await listener.issue_key("theirs", "umbrella")
+    await seeding.person(listener, "otto", "viewer", "umbrella")
+    await seeding.person(listener, "dora", "viewer", "acme")
+    await admin.send("POST", "/person/dora/disable")
+
+    async def named() -> list[list[str]]:
+        pages = [await admin.send("GET", path) for path in (f"{ROOM}/research", "/o/acme/new-team")]
+        lists = [page.partition('<datalist id="people">')[2] for _, page in pages]
+        return [re.findall('value="([^"]+)"', each.partition("</datalist>")[0]) for each in lists]
+
+    assert await named() == [["olga", "petra"]] * 2
+    await admin.sign_in_as("olga", seeding.PASSWORD)
+    assert await named() == [[]] * 2
 
 
 async def test_a_team_of_another_organisation_is_not_there(
