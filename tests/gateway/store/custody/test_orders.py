@@ -10,8 +10,8 @@ from gateway.audit.memory import MemoryAuditLog
 from gateway.clock import StoppedClock
 from gateway.errors import AuditUnavailable
 from gateway.oversight.deeds import OPERATORS
-from gateway.store.custody.orders import Custody, CustodyRefused, Reveal
-from gateway.store.engine import open_database
+from gateway.store.custody.orders import Custody, CustodyRefused, Reveal, reveals_between
+from gateway.store.engine import Database, open_database
 from gateway.types import AuditRecord, Receipt
 
 
@@ -35,11 +35,17 @@ class Office:
 
 
 @pytest.fixture
-async def office(database_url: str) -> AsyncIterator[Office]:
-    database, log, clock = open_database(database_url), MemoryAuditLog(), StoppedClock()
-    await log.start()
-    yield Office(Custody(database, log, clock), log, clock)
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = open_database(database_url)
+    yield database
     await database.close()
+
+
+@pytest.fixture
+async def office(database: Database) -> Office:
+    log, clock = MemoryAuditLog(), StoppedClock()
+    await log.start()
+    return Office(Custody(database, log, clock), log, clock)
 
 
 async def test_a_reveal_needs_a_second_person_and_ends(office: Office) -> None:
@@ -210,3 +216,66 @@ async def test_of_two_who_decide_at_the_same_moment_one_does(database_url: str, 
     said = [(each.actor, each.status) for each in log.records[before:]]
     loser = {"bob": "cy", "cy": "bob"}[done[0]]
     assert sorted(said) == sorted([("bob", "ok"), ("cy", "ok"), (loser, "failed")])
+
+
+async def test_a_reveal_is_for_who_asked_and_closed_for_good_once_it_was_declined_or_ended(
+    office: Office,
+) -> None:
+    custody = office.custody
+    declined, ended = await office.asked(), await office.asked()
+    await custody.end_reveal("bob", declined.id)
+    await custody.approve_reveal("bob", ended.id)
+    for somebody_else in ("bob", "Ann"):
+        with pytest.raises(CustodyRefused, match="who asked"):
+            await custody.use_reveal(somebody_else, ended.id)
+    await custody.use_reveal("ann", ended.id)
+    await custody.end_reveal("cy", ended.id)
+
+    for reveal in (declined, ended):
+        with pytest.raises(CustodyRefused, match="declined or ended"):
+            await custody.use_reveal("ann", reveal.id)
+        with pytest.raises(CustodyRefused, match="declined or ended"):
+            await custody.approve_reveal("cy", reveal.id)
+        with pytest.raises(CustodyRefused, match="over already"):
+            await custody.end_reveal("cy", reveal.id)
+    done = [action for _, action in office.actions if action != "reveal.asked"]
+    assert done == ["reveal.declined", "reveal.approved", "reveal.used", "reveal.ended"]
+    assert await custody.waiting_reveals("acme") == []
+
+
+async def test_a_release_that_was_declined_has_to_be_asked_for_anew_by_one_of_two(
+    office: Office,
+) -> None:
+    custody = office.custody
+    hold, other = [await custody.set_hold("ann", "acme", name, "why") for name in ("s1", "s2")]
+    with pytest.raises(CustodyRefused, match="nobody asks"):
+        await custody.keep_hold("bob", hold.id)
+    await custody.release_hold("ann", hold.id)
+    await custody.keep_hold("bob", hold.id)
+    assert not await custody.release_hold("bob", hold.id), "the first step again"
+    assert await custody.release_hold("ann", hold.id)
+    with pytest.raises(CustodyRefused, match="nobody asks"):
+        await custody.keep_hold("bob", hold.id)
+    assert await custody.holds("acme") == [other]
+
+
+async def test_a_span_has_what_was_asked_for_or_approved_in_it_in_one_organisation(
+    office: Office, database: Database
+) -> None:
+    first = await office.asked()
+    begun_us = office.clock.utc_us()
+    office.clock.advance(100.0)
+    second = await office.asked()
+    await office.custody.ask_reveal("ann", "globex", "", reason="w", ticket="T", minutes=5)
+    office.clock.advance(100.0)
+    await office.custody.approve_reveal("bob", first.id)
+
+    async def seen(since_s: int, until_s: int) -> list[str]:
+        span = (begun_us + since_s * 1_000_000, begun_us + until_s * 1_000_000)
+        return [each.id for each in await reveals_between(database, "acme", *span)]
+
+    assert await seen(0, 201) == [first.id, second.id]
+    assert await seen(0, 100) == [first.id]
+    assert await seen(100, 200) == [second.id]
+    assert await seen(200, 201) == [first.id]
+    assert await seen(201, 900) == await seen(1, 100) == []
