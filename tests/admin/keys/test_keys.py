@@ -298,6 +298,7 @@ async def test_the_api_issues_shows_and_rotates_like_the_pages(
     for wrong in (
         *({"models": ["nowhere"]}, {"expires_days": 0}, {"budget_microusd": -1}, {"x": 1}),
         *({"requests_per_minute": 2**63}, {"tokens_per_minute": 2**70}, {"labels": ["a b"]}),
+        *({"name": "a\u202eb"}, {"name": "a\nb"}, {"expires_days": 36_501}),
         *({"concurrent_requests": -1}, {"labels": [""]}, {"labels": [f"l{n}" for n in range(51)]}),
     ):
         body = msgspec.json.encode(order | wrong).decode()

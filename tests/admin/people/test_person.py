@@ -50,6 +50,8 @@ async def test_who_is_disabled_is_out_with_the_next_request_and_back_when_enable
     _, page = await admin.send("GET", "/person/olga")
     assert "petra: person.disabled" in page
     assert "petra: person.enabled" in page
+    _, page = await admin.send("GET", "/person/petra")
+    assert "petra: person." not in page, "that was done to somebody else"
     done = [each.action for each in await deeds(listener) if each.action.startswith("person.")]
     assert done == ["person.disabled", "person.enabled"]
 

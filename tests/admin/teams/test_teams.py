@@ -102,6 +102,18 @@ async def test_what_cannot_be_done_is_said_in_place(
     assert said in page
 
 
+async def test_a_team_is_archived_once_and_says_since_when(
+    listener: Listener, admin: Browser
+) -> None:
+    await admin.send("POST", f"{ROOM}/research/archive")
+    since_us = (await _team(listener, "research")).archived_us
+    listener.clock.advance(60)
+    answer, page = await admin.send("POST", f"{ROOM}/research/archive")
+
+    assert (answer.status, "This team is archived already." in page) == (400, True)
+    assert (await _team(listener, "research")).archived_us == since_us
+
+
 async def test_a_new_key_gets_what_its_team_gives_also_from_who_may_set_no_limit(
     listener: Listener, admin: Browser
 ) -> None:

@@ -24,8 +24,8 @@ NONE_AT_ALL = scope_of([], 1_900_000_000_000_000, ["team"], "strict")
 class Desk:
     """One key of one organisation, and what is done to it."""
 
-    def __init__(self, scopes: KeyScopes, keys: KeyStore, key_id: str) -> None:
-        self.scopes, self.keys, self.key_id = scopes, keys, key_id
+    def __init__(self, scopes: KeyScopes, keys: KeyStore, key_id: str, clock: StoppedClock) -> None:
+        self.scopes, self.keys, self.key_id, self.clock = scopes, keys, key_id, clock
 
     async def propose(
         self, wanted: KeyScope = WANTED, *, seen: KeyScope = HAD, by: str = "petra"
@@ -60,7 +60,7 @@ async def desk(database_url: str) -> AsyncIterator[Desk]:
         expires_us=HAD.expires_us,
     )
     key = await keys.issue(new)
-    yield Desk(KeyScopes(database, clock), keys, key.key_id)
+    yield Desk(KeyScopes(database, clock), keys, key.key_id, clock)
     await database.close()
 
 
@@ -183,3 +183,15 @@ async def test_of_those_who_come_in_the_same_moment_one_is_obeyed(desk: Desk) ->
     assert (found.state == "approved") is (has == WANTED), (found.state, has)
     assert has in (HAD, WANTED, NONE_AT_ALL)
     assert (has == NONE_AT_ALL) is (done[2] is None)
+
+
+async def test_nobody_ends_a_key_by_approving_what_came_too_late(desk: Desk) -> None:
+    """It was to do more for a while that is over by now: as agreed to, it would be dead."""
+    soon = replace(WANTED, expires_us=1_800_000_000_000_000 + 60_000_000)
+    proposed = await desk.propose(soon)
+    desk.clock.advance(60)
+    with pytest.raises(RequestInvalid, match="would have expired by now"):
+        await desk.scopes.approve("acme", proposed.id, "anton", "fine")
+
+    assert await desk.scope() == HAD
+    assert await desk.states() == ["waiting"]
