@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gateway.dialects.answer_tool import ANSWER_TOOL
 from gateway.dialects.sse import Splitter
 from gateway.errors import UpstreamMalformed
 from gateway.types import Delta, StreamEvent
@@ -133,6 +134,38 @@ def test_every_reason_to_stop_has_its_meaning(
     assert (stop.stop_reason, stop.stop_sequence) == (meaning, sequence)
     assert event.is_closing
     assert bool(deltas("refusal", end)) is (reason == "refusal")
+
+
+def test_a_start_names_the_message_and_an_end_without_a_reason_gives_none() -> None:
+    (start,) = deltas("start", MESSAGE_START)
+    assert (start.message_id, start.model) == ("msg_42", "claude-x")
+    (start,) = deltas("start", sse("message_start", message={}))
+    assert (start.message_id, start.model) == ("", "")
+    for end in (
+        sse("message_delta"),
+        sse("message_delta", delta={}),
+        sse("message_delta", usage={}),
+    ):
+        (event,) = decoded(end)
+        assert (event.deltas, event.is_closing) == ((), True)
+    (event,) = decoded(MESSAGE_START, sse("message_delta", delta={}))[1:]
+    assert event.deltas == ()
+
+
+def test_what_a_block_of_tomorrow_holds_is_no_thought() -> None:
+    assert told(block_start(0, type="of_tomorrow", data="b3Bh")) == [("opaque", "", 0)]
+
+
+def test_a_call_that_was_the_answer_itself_is_text_and_no_call() -> None:
+    answer = {**USE, "name": ANSWER_TOOL}
+    piece = block_delta(0, type="input_json_delta", partial_json="{}")
+    raw = (block_start(0, **answer), piece, block_stop(0), message_delta("tool_use"))
+    assert told(*raw)[:2] == [("text", "{}", 0), ("stop", "", 0)]
+    assert deltas("stop", *raw)[0].stop_reason == "end"
+    # Beside a call of the caller's own it is still a turn of calls.
+    beside = (*raw[:3], block_start(1, **USE), message_delta("tool_use"))
+    assert deltas("stop", *beside)[0].stop_reason == "tool_use"
+    assert deltas("stop", *raw[:3], message_delta("max_tokens"))[0].stop_reason == "length"
 
 
 @pytest.mark.parametrize(
