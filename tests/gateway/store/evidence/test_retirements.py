@@ -5,14 +5,17 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.audit.projection import RETIRED
 from gateway.audit.projector import Projector
+from gateway.audit.second import SECOND_SUFFIX
 from gateway.clock import StoppedClock, SystemClock
 from gateway.errors import Forbidden, GatewrightError, RequestInvalid
+from gateway.store.evidence import retirements
 from gateway.store.evidence.retirements import ChangedMeanwhile, Retirement, Retirements, Shown
 from gateway.store.evidence.retiring import ENDING_US, Retiring
-from gateway.store.schema.audit import gone_workers
+from gateway.store.schema.audit import audit_positions, gone_workers
 from tests.gateway.audit.samples import record, running
 from tests.gateway.store.evidence.test_gone_workers import told
 from tests.gateway.store.evidence.test_retiring import HOUR_S, Lost, database, lost
@@ -136,6 +139,35 @@ async def test_of_two_who_decide_in_the_same_moment_one_does(two: Two) -> None:
     assert all(isinstance(each, GatewrightError) for each in failed), failed
     assert await two.state(case) == done[0].state
     assert await two.is_retired() is (done[0].state == "approved")
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+async def test_of_two_who_both_saw_it_wait_one_decides(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, both, look = await two.asked(), asyncio.Barrier(2), retirements._waiting
+
+    async def at_once(connection: AsyncConnection, retirement_id: str) -> Retirement:
+        found = await look(connection, retirement_id)
+        await both.wait()
+        return found
+
+    monkeypatch.setattr(retirements, "_waiting", at_once)
+    found = await asyncio.gather(
+        *(two.cases.end(case.id, who, "no", "declined") for who in ("ben", "cora")),
+        return_exceptions=True,
+    )
+    assert sorted(type(each).__name__ for each in found) == ["RequestInvalid", "Retirement"]
+
+
+async def test_nor_once_its_second_device_is_known_further(lost: Lost, two: Two) -> None:
+    case = await two.asked()
+    further = {"worker": "w2" + SECOND_SUFFIX, "segment": 1, "offset_bytes": 9}
+    async with lost.database.writing() as connection:
+        await connection.execute(audit_positions.insert(), further)
+    with pytest.raises(ChangedMeanwhile, match="ask anew"):
+        await two.cases.approve(case.id, "ben", "yes")
+    assert not await two.is_retired()
 
 
 async def test_outcomes_of_a_retired_worker_are_written_by_one_log_at_a_time(
