@@ -87,6 +87,7 @@ OTHER_FIELDS: dict[str, Any] = {
     "lang": "",
     "law": "gdpr",
     "limit_microusd": 5,
+    "live": None,
     "load": {},
     "locale": "",
     "log": "requests",
