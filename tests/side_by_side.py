@@ -23,13 +23,16 @@ ADMIN: Final = tuple(
         f"tests/admin/{place.name}"
         for place in (ROOT / "tests" / "admin").iterdir()
         if place.name.startswith("test_") or (place / "__init__.py").exists()
-        # With these beside it the last part takes about as long as the others.
-        if place.name != "compliance"
+        # With these elsewhere all parts take about as long.
+        if place.name not in {"compliance", "costs"}
     )
 )
 BESIDE: Final = (
     ADMIN,
-    ("tests/conformance", "tests/contracts", "tests/faults", "tests/journeys"),
+    (
+        "tests/admin/costs",
+        *("tests/conformance", "tests/contracts", "tests/faults", "tests/journeys"),
+    ),
 )
 REST: Final = ("tests", *(f"--ignore={folder}" for part in BESIDE for folder in part))
 """The last part is all that is not named above, also what comes new."""
