@@ -26,7 +26,7 @@ class SecretSource(Protocol):
 
 
 class EnvironmentSecret:
-    """A variable of an environment; the settings pass the environment in."""
+    """A variable of an environment, which the settings pass in; without a closing line break."""
 
     __slots__ = ("_environment", "_name")
 
@@ -35,7 +35,7 @@ class EnvironmentSecret:
         self._name = name
 
     def load(self) -> Secret[str]:
-        value = self._environment.get(self._name, "")
+        value = _without_ending(self._environment.get(self._name, ""))
         if not value:
             raise ConfigurationInvalid("environment", self._name, "is not set or empty")
         return Secret(value)
@@ -64,7 +64,7 @@ class FileSecret:
         if len(raw) > SECRET_MAX_BYTES:
             raise self._invalid(f"is larger than {SECRET_MAX_BYTES} bytes")
         try:
-            value = raw.decode().removesuffix("\n").removesuffix("\r")
+            value = _without_ending(raw.decode())
         except UnicodeDecodeError:
             raise self._invalid("is not UTF-8 text") from None
         if not value:
@@ -82,6 +82,11 @@ class FileSecret:
 
     def _invalid(self, reason: str) -> ConfigurationInvalid:
         return ConfigurationInvalid(str(self._path), self._key, reason)
+
+
+def _without_ending(text: str) -> str:
+    """Editors and `echo` close a line, and no secret ends so: a header could not even hold it."""
+    return text.removesuffix("\n").removesuffix("\r")
 
 
 def secret_source(reference: str, environment: Mapping[str, str], key: str = "") -> SecretSource:

@@ -22,7 +22,13 @@ def test_a_variable_is_read_when_it_is_asked_for() -> None:
     assert source.load().reveal() == "second"
 
 
-@pytest.mark.parametrize("environment", [{}, {"TOKEN": ""}])
+@pytest.mark.parametrize("ending", ["", "\n", "\r\n"])
+def test_a_variable_is_read_without_its_closing_line_break(ending: str) -> None:
+    source = EnvironmentSecret({"TOKEN": " va lue" + ending}, "TOKEN")
+    assert source.load().reveal() == " va lue"
+
+
+@pytest.mark.parametrize("environment", [{}, {"TOKEN": ""}, {"TOKEN": "\n"}])
 def test_a_missing_or_empty_variable_is_named(environment: dict[str, str]) -> None:
     with pytest.raises(ConfigurationInvalid, match="environment: TOKEN: is not set or empty"):
         EnvironmentSecret(environment, "TOKEN").load()
