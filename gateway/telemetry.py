@@ -171,11 +171,12 @@ class LogBuffer:
             self.drain()
 
     def drain(self) -> None:
-        """Write what has gathered."""
+        """Write what has gathered; what cannot be written is let go."""
         if self._lines:
             lines, self._lines, self._size = self._lines, [], 0
-            self._file.write(b"\n".join([*lines, b""]))
-            self._file.flush()
+            with suppress(OSError):
+                self._file.write(b"\n".join([*lines, b""]))
+                self._file.flush()
 
 
 def configure_logging(level: str = "info", *, buffered: bool = False) -> LogBuffer | None:
@@ -215,7 +216,8 @@ class _Lines(structlog.BoundLoggerBase):
     def _say(self, method: str, event: str, fields: dict[str, Any]) -> None:
         fields["event"] = event
         said: Any = fields
-        with suppress(structlog.DropEvent):
+        # A full disk under the log, or a reader that left, is no reason to refuse a request.
+        with suppress(structlog.DropEvent, OSError):
             for process in self._processors:
                 said = process(self._logger, method, said)
             self._logger.msg(said)

@@ -1,9 +1,11 @@
 """The log says what it is allowed to say, one JSON object a line."""
 
+import atexit
 import io
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from gateway.telemetry import (
     LOG_KEYS,
     Event,
+    LogBuffer,
     Renderer,
     configure_logging,
     logger,
@@ -58,6 +61,21 @@ def test_stray_keys_are_dropped(log: Callable[[str], io.BytesIO]) -> None:
     (line,) = lines(written)
     assert line.keys() == {"event", "level", "timestamp", "request_id"}
     assert CANARY not in str(line)
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_a_log_that_cannot_be_written_stops_nobody(
+    monkeypatch: pytest.MonkeyPatch, buffered: bool
+) -> None:
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.BufferedWriter(full)))
+        buffer = configure_logging(buffered=buffered)
+        for _ in range(2 + buffered * LogBuffer.BYTES_MAX // 50):
+            logger().info(Event.REQUEST_SERVED, request_id="req_1")
+        if buffer is not None:
+            buffer.drain()
+            atexit.unregister(buffer.drain)
+    structlog.reset_defaults()
 
 
 def test_the_level_is_obeyed_and_lines_stay_lines(log: Callable[[str], io.BytesIO]) -> None:
