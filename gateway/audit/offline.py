@@ -29,8 +29,7 @@ _P = 2**255 - 19
 _L = 2**252 + 27742317777372353535851937790883648493
 _D = -121665 * pow(121666, _P - 2, _P) % _P
 _ROOT_OF_MINUS_1 = pow(2, (_P - 1) // 4, _P)
-_HASH_BYTES, _KEY_BYTES, _SIGNATURE_BYTES = 32, 33, 64
-_NOTE_PARTS = 3
+_HASH_BYTES, _KEY_BYTES, _SIGNATURE_BYTES, _NOTE_PARTS = 32, 33, 64, 3
 
 Point = tuple[int, int, int, int]
 Key = tuple[str, bytes, bytes]
@@ -388,9 +387,10 @@ def main() -> int:
         else:
             found = check_pack(options.pack, options.key)
     except _UNREADABLE as error:
-        sys.stdout.write(f"DOES NOT HOLD: {str(error) or type(error).__name__}\n")
+        # Names of a pack are escaped: a terminal would obey what is in them, or not know it.
+        sys.stdout.write(f"DOES NOT HOLD: {ascii(str(error) or type(error).__name__)[1:-1]}\n")
         return 1
-    sys.stdout.writelines(f"{name}: {value}\n" for name, value in found.items())
+    sys.stdout.writelines(f"{name}: {ascii(str(value))[1:-1]}\n" for name, value in found.items())
     doubt = "" if options.key else ", if the key in it is the log's own: give it with --key"
     sys.stdout.write(f"it holds{doubt}\n")
     return 0

@@ -119,9 +119,13 @@ class _Writer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._zip.close()
-        if error is not None:
-            self._path.unlink()
+        is_whole = False
+        try:
+            self._zip.close()  # It writes, too: a disk may be full only now.
+            is_whole = error is None
+        finally:
+            if not is_whole:
+                self._path.unlink()
 
     def add(self, name: str, data: bytes) -> None:
         self._zip.writestr(name, data)

@@ -62,6 +62,8 @@ def verify(config_file: Path, directory: Path | None, receipt: str | None) -> No
         raise Refused(f"{folder}: there is no audit folder")
     try:
         holds = _verify_all(folder) if receipt is None else _verify_one(folder, receipt)
+    except BrokenPipeError:
+        raise  # Whoever reads what is printed has left.
     except OSError as error:
         raise Refused(f"{error.filename or folder}: {error.strerror}") from error
     sys.exit(0 if holds else 1)
@@ -142,12 +144,15 @@ def _opened(output: Path | None) -> Iterator[IO[bytes]]:
         descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
         raise Refused(f"{output}: {error.strerror}") from error
-    with os.fdopen(descriptor, "wb") as file:
-        try:
+    try:
+        with os.fdopen(descriptor, "wb") as file:
             yield file
-        except BaseException:
-            output.unlink(missing_ok=True)
-            raise
+    except BaseException as error:
+        # Also when only the last bytes, written as it is closed, find no room.
+        output.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            raise Refused(f"{output}: {error.strerror}") from error
+        raise
 
 
 async def _write_lines(lines: AsyncIterator[Mapping[str, Any]], file: IO[bytes]) -> int:

@@ -27,6 +27,7 @@ from gateway.audit.offline import (
     parse_key,
 )
 from gateway.audit.pack import PackRefused
+from tests.full_disk import room_for
 from tests.gateway.store.ledgered import POLICY, Ledgered, ledgered
 
 
@@ -78,6 +79,37 @@ async def test_any_part_of_a_log_can_be_packed(
 ) -> None:
     folder = await made_pack(log, tmp_path, first, last)
     assert check_pack(folder, [log.signer.verifier_key])["records"] == last - first + 1
+
+
+@pytest.mark.parametrize("room_bytes", [0, 4_000])
+async def test_a_pack_that_finds_no_room_leaves_no_file(
+    log: Ledgered, tmp_path: Path, room_bytes: int
+) -> None:
+    await log.write(0, 30)
+    await log.sign()
+    path = tmp_path / "pack.zip"
+    with room_for(room_bytes), pytest.raises(OSError, match="File too large"):
+        await log.pack(path, 1, 30)
+    assert not path.exists()
+
+
+async def test_a_name_in_a_pack_cannot_write_the_verdict_over(
+    log: Ledgered, tmp_path: Path
+) -> None:
+    folder = await made_pack(log, tmp_path)
+    name = "\x1b[2K\rit holds\nit h\u00f6lds"
+    (folder / name).write_text("anything")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"][name] = "0" * 64
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+    command = [sys.executable, "-I", "-S", str(folder / "verify.py"), str(folder)]
+    environment = {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("DOES NOT HOLD: \\x1b[2K\\rit holds\\nit h\\xf6lds: not the file")
+    assert done.stdout.count("\n") == 1
 
 
 async def test_what_no_checkpoint_covers_or_is_damaged_is_not_packed(

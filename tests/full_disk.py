@@ -1,0 +1,16 @@
+"""A disk without room: no file of this process may grow beyond some bytes for a while."""
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def room_for(count_bytes: int) -> Iterator[None]:
+    """Writing more to one file fails, as the kernel says it, also when a buffer is let go."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (count_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
