@@ -242,14 +242,13 @@ async def _steps(
     ]
     found = {}
     for organisation, position in rows:
-        first = (
-            select(records.sequence)
-            .where(
-                records.organisation == organisation,
-                records.utc_us >= max(since_us - SIDE_BY_SIDE_US, 0),
-            )
-            .order_by(records.utc_us, records.sequence)
-            .limit(1)
+        later = (records.organisation == organisation) & (
+            records.utc_us >= max(since_us - SIDE_BY_SIDE_US, 0)
+        )
+        # The earliest need not have the lowest number: another worker's may have come before it.
+        earliest = select(func.min(records.utc_us)).where(later).scalar_subquery()
+        first = select(func.min(records.sequence)).where(
+            later, records.utc_us <= earliest + SIDE_BY_SIDE_US
         )
         sequence = (await connection.execute(first)).scalar_one_or_none()
         if sequence is not None and sequence - 1 < position:

@@ -187,7 +187,7 @@ class Shipper:
         """Note it: the first time at once, then every few seconds with how often it was."""
         self._note(name, failing=True)
         now_us, (count, noted_us) = self._clock.utc_us(), self._refusals.get(name, (0, 0))
-        if now_us - noted_us < REFUSED_EVERY_US:
+        if 0 <= now_us - noted_us < REFUSED_EVERY_US:  # Less than 0: the clock was set back.
             self._refusals[name] = count + 1, noted_us
             return
         self._refusals[name] = 0, now_us

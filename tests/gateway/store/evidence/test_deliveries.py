@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from gateway.clock import StoppedClock
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.deliveries import RUN_US, RUNS_KEPT, Deliveries, Run, note
+from gateway.store.schema.audit import audit_records
 from tests.gateway.store.evidence.test_shipping import ListSink, Log
 
 
@@ -98,6 +100,19 @@ async def test_what_was_taken_and_refused_stands_in_the_log_with_the_reason(log:
     assert state.taken_us == state.newest.until_us
 
 
+async def test_a_refusal_is_noted_although_the_clock_was_set_back(log: Log) -> None:
+    sink = ListSink()
+    sink.refuses = True
+    shipper = log.shipper(siem=sink)
+    await log.add(0, 1)
+    for ahead_us in (3 * RUN_US, 0):
+        log.clock.ahead_us = ahead_us
+        await shipper.perform()
+
+    found = await Deliveries(log.database, log.clock).runs(["siem"], 9)
+    assert [each.state for each in found] == ["refused", "refused"]
+
+
 async def test_going_back_sends_the_same_records_again_in_order(log: Log) -> None:
     sink = ListSink()
     deliveries = Deliveries(log.database, log.clock)
@@ -112,6 +127,24 @@ async def test_going_back_sends_the_same_records_again_in_order(log: Log) -> Non
     newest = (await deliveries.runs(["siem"], 9))[1]
     assert (newest.state, newest.who, newest.lines) == ("sent_back", "mira", 16)
     assert await deliveries.would_send("siem", 2**60) == {}
+
+
+async def test_going_back_passes_over_nothing_that_was_numbered_before_it_was_written(
+    log: Log,
+) -> None:
+    """Of two workers the one that wrote a moment later may be projected first."""
+    deliveries = Deliveries(log.database, log.clock)
+    await log.add(0, 6)
+    await log.shipper(siem=ListSink()).perform()
+    moved = audit_records.c.sequence
+    late = update(audit_records).where(audit_records.c.organisation == "acme")
+    async with log.database.writing() as connection:
+        # As if after an idle night the numbers 4, 5 and 6 of 8 were written in the opposite order.
+        for number in range(1, 7):
+            at_us = NOW_US - number if number > 3 else 0
+            await connection.execute(late.where(moved == number).values(utc_us=at_us))
+
+    assert (await deliveries.would_send("siem", NOW_US - 6))["acme"] == 5
 
 
 async def test_a_cursor_that_was_moved_back_during_a_delivery_is_not_moved_on(log: Log) -> None:
