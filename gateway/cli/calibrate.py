@@ -35,7 +35,7 @@ def calibrate(alpha: float, delta: float) -> None:
     for number, line in enumerate(sys.stdin.buffer, 1):
         try:
             read = msgspec.json.decode(line, type=Line)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise Refused(f"line {number}: {error}") from error
         scope = Scope(read.organisation, read.route)
         judged.append(Judged(scope, Label(read.p_weak, read.succeeded)))

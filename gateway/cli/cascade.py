@@ -5,8 +5,9 @@ from pathlib import Path
 
 import click
 
-from classifiers.calibration.learning import Estimate, check_before_live
+from classifiers.calibration.learning import Estimate, Logged, check_before_live
 from gateway.audit.export import segment_rows
+from gateway.cli.damage import refusing_damage
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.configuration.reading import load_settings
 from gateway.rollout.pairs import logged_of
@@ -58,13 +59,8 @@ async def check(
     folder = settings.path(settings.audit.directory)
     if not folder.is_dir():
         raise Refused(f"{folder}: there is no audit folder")
-    logged = []
-    async for row in segment_rows(folder):
-        record = row.projected.record
-        if (record.organisation, record.model_requested) == (organisation, model):
-            one = logged_of(record)
-            if one is not None:
-                logged.append(one)
+    with refusing_damage():
+        logged = await _logged(folder, organisation, model)
     verdict = check_before_live(logged, 1 - now / PERCENT, 1 - then / PERCENT, alpha, loss)
     pairs = sum(one.cheap for one in logged)
     click.echo(f"{len(logged)} cascades, {pairs} of them with both answers")
@@ -73,6 +69,17 @@ async def check(
     click.echo(f"failures among answers kept then: {_said(verdict.cheap_failure_then)}")
     click.echo(verdict.reason)
     sys.exit(0 if verdict.passed else 1)
+
+
+async def _logged(folder: Path, organisation: str, model: str) -> list[Logged]:
+    found = []
+    async for row in segment_rows(folder):
+        record = row.projected.record
+        if (record.organisation, record.model_requested) == (organisation, model):
+            one = logged_of(record)
+            if one is not None:
+                found.append(one)
+    return found
 
 
 def _said(estimate: Estimate) -> str:

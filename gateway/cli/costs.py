@@ -24,6 +24,8 @@ from gateway.worker.pricing import configured_targets
 
 
 US_PER_S = 1_000_000
+_LAST_DAY = date.max - timedelta(days=1)
+"""The day after it has to be a date, in every zone; people write 9999-12-31 for no end."""
 organisation_option = click.option("--organisation", default=None, help="Of one organisation only.")
 since_option = click.option(
     "--since", type=click.DateTime(["%Y-%m-%d"]), help="First day; default the first of the month."
@@ -217,7 +219,7 @@ async def _period(
     until: datetime | None,
 ) -> Period:
     zone = ZoneInfo(await reader.zone_of(organisation))
-    last = until.date() if until else _today(zone)
+    last = min(until.date() if until else _today(zone), _LAST_DAY)
     first = since.date() if since else _today(zone).replace(day=1)
     return Period(_midnight(first, zone), _midnight(last + timedelta(days=1), zone), organisation)
 

@@ -1,10 +1,13 @@
 """What commands say of a log that is damaged: nothing that is read from it passes for whole."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
 from gateway.audit.projector import ProjectionBroken, Projector
+from gateway.cli.options import Refused
 
 
 async def catch_up(projector: Projector) -> str:
@@ -22,3 +25,12 @@ def end_if_damaged(damage: str) -> None:
         said = f"gatewright: {damage}; `gatewright audit verify` says what is affected"
         click.echo(said, err=True)
         sys.exit(1)
+
+
+@contextmanager
+def refusing_damage() -> Iterator[None]:
+    """Around what needs the whole log: a part of it that cannot be read is a refusal."""
+    try:
+        yield
+    except ProjectionBroken as error:
+        raise Refused(f"{error}; `gatewright audit verify` says what is affected") from error

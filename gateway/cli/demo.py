@@ -43,7 +43,10 @@ async def demo(folder: Path) -> None:
     """Run everything here: no provider key and no database server needed."""
     if find_spec("local_engine") is None:
         raise Refused("the engine is not installed: pip install 'gatewright[engine]'")
-    config_file = await prepare(folder)
+    try:
+        config_file = await prepare(folder)
+    except OSError as error:
+        raise Refused(f"{folder}: {error.strerror}") from error
     settings = load_settings(config_file)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()

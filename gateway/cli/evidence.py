@@ -20,6 +20,7 @@ from gateway.audit.projection import SequencedRecord
 from gateway.audit.projector import ProjectionBroken
 from gateway.audit.second import is_second
 from gateway.audit.verify import parse_receipt, verify_directory, verify_receipt
+from gateway.cli.damage import refusing_damage
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
@@ -43,11 +44,12 @@ async def _opened(settings: Settings) -> AsyncIterator[Integration]:
     database = open_database(settings.database_url, pooled=False)
     try:
         await require_newest_schema(database)
-        yield Integration(settings, database, clock, master_key(settings))
+        with refusing_damage():
+            yield Integration(settings, database, clock, master_key(settings))
     except (LogForked, TreeDamaged, PackRefused) as error:
         raise Refused(str(error)) from error
-    except ProjectionBroken as error:
-        raise Refused(f"{error}; `gatewright audit verify` says what is affected") from error
+    except BrokenPipeError:
+        raise  # Whoever reads what is printed has left.
     except OSError as error:
         raise Refused(f"{error.filename or 'the audit log'}: {error.strerror}") from error
     finally:
@@ -179,7 +181,7 @@ async def pack(
         try:
             first, last = await make_pack(parts, settings, order, file, created_us=now_us)
         except OSError as error:
-            raise Refused(f"{file}: {error.strerror}") from error
+            raise Refused(f"{error.filename or file}: {error.strerror}") from error
     click.echo(f"{file}: {last - first + 1} records ({first} to {last})")
 
 

@@ -11,6 +11,7 @@ import msgspec
 from gateway.audit.lifelessness import held_if_here
 from gateway.audit.projector import Projector
 from gateway.batching.left_open import SETTLE_S, LeftBehind, left_open
+from gateway.cli.damage import refusing_damage
 from gateway.cli.deeds import actor, opened_log, says_it_records
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
@@ -92,8 +93,9 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[Database, DatabaseA
     try:
         await require_newest_schema(database)
         sink = DatabaseAuditSink(database, directory)
-        await Projector(directory, sink).catch_up()
-        yield database, sink
+        with refusing_damage():
+            await Projector(directory, sink).catch_up()
+            yield database, sink
     finally:
         await database.close()
 

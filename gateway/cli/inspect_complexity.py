@@ -3,6 +3,7 @@
 import gzip
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import click
@@ -18,6 +19,10 @@ from gateway.cli.options import Refused
 
 BYTES_PER_KIB = 1024
 NS_PER_US = 1000
+_UNREADABLE = (
+    *(msgspec.MsgspecError, UnicodeDecodeError, RecursionError),
+    *(OSError, EOFError, zlib.error),
+)
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -117,11 +122,11 @@ def _ability(file: Path) -> Ability:
 
 
 def _answers(file: Path) -> dict[str, dict[str, str]]:
-    raw = file.read_bytes()
     try:
+        raw = file.read_bytes()
         text = gzip.decompress(raw) if file.suffix == ".gz" else raw
         lines = [msgspec.json.decode(line, type=Answers) for line in text.splitlines() if line]
-    except (msgspec.MsgspecError, OSError, EOFError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise Refused(f"{file}: {error}") from error
     return {str(line.id): line.answers for line in lines}
 

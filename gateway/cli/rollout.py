@@ -42,7 +42,8 @@ level_option = click.option(
 )
 by_option = click.option("--by", "actor", required=True, help="Who does this.")
 reason_option = click.option("--reason", default="", help="Why; kept in the history.")
-number_argument = click.argument("number", type=click.IntRange(min=1))
+_NUMBER = click.IntRange(1, 2**31 - 1)
+number_argument = click.argument("number", type=_NUMBER)
 
 
 @asynccontextmanager
@@ -179,7 +180,7 @@ async def canary(
 @level_option
 @by_option
 @reason_option
-@click.option("--to", type=click.IntRange(min=1), help="The version; default: the one before.")
+@click.option("--to", type=_NUMBER, help="The version; default: the one before.")
 @asynchronous
 @recorded("policy.rolled_back", former_policy)
 async def rollback(config_file: Path, level: str, actor: str, reason: str, to: int | None) -> None:
@@ -239,7 +240,7 @@ async def show_difference(before: str, after: str, config_file: Path, level: str
     """Say in words what changed between two documents: files, or numbers of versions."""
     documents, guards = [], []
     for name in (before, after):
-        if name.isdigit() and not Path(name).exists():
+        if name.isdecimal() and len(name) < len(str(_NUMBER.max)) and not Path(name).exists():
             settings = load_settings(config_file)
             async with opened_policies(settings) as store:
                 documents.append(await numbered(store, level, int(name)))

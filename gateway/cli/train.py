@@ -62,7 +62,7 @@ def train_ability() -> None:
     for number, line in enumerate(sys.stdin.buffer, 1):
         try:
             judged = msgspec.json.decode(line, type=Judged)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise Refused(f"line {number}: {error}") from error
         labelled.append(Labelled(model.assess(judged.prompt), judged.succeeded))
     click.echo(msgspec.json.encode(fit_ability(labelled, model.version)))

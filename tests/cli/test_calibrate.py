@@ -3,6 +3,7 @@
 import json
 import random
 
+import pytest
 from click.testing import CliRunner
 
 from classifiers.calibration.table import load_table
@@ -30,7 +31,9 @@ def test_each_organisation_gets_a_threshold_or_the_reason_why_not() -> None:
     assert "small auto: infeasible: too_few_labels" in done.stderr
 
 
-def test_a_line_that_is_no_label_is_refused_by_number() -> None:
-    done = CliRunner().invoke(commands, ["calibrate", "--alpha", "0.2"], input='{"p_weak": 1}')
+@pytest.mark.parametrize("command", [("calibrate", "--alpha", "0.2"), ("train", "ability")])
+@pytest.mark.parametrize("line", ['{"p_weak": 1}', '{"more": ' + "[" * 100_000])
+def test_a_line_that_is_no_label_is_refused_by_number(command: tuple[str, ...], line: str) -> None:
+    done = CliRunner().invoke(commands, command, input=line)
     assert done.exit_code == 2
     assert "line 1" in done.stderr

@@ -100,6 +100,11 @@ def test_days_of_a_report_end_where_it_says(spending: Operator) -> None:
     assert sum(each["cost_microusd"] for each in rows) == 2_000_000
 
 
+@pytest.mark.parametrize("command", ["report", "export", "savings"])
+def test_a_report_may_end_on_the_last_day_there_is(spending: Operator, command: str) -> None:
+    assert spending.config("costs", command, "--until", "9999-12-31").status == 0
+
+
 def test_savings_say_what_was_compared_with_what(spending: Operator) -> None:
     settings = load_settings(spending.config_file)
     targets = {target.name: target for target in configured_targets(settings)}

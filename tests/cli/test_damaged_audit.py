@@ -102,6 +102,23 @@ def test_whatever_a_segment_suffered_no_command_crashes_or_says_that_all_is_well
     assert not (tmp_path / "after.zip").exists()
 
 
+@pytest.mark.usefixtures("receipts")
+@pytest.mark.parametrize("damage", [_in_its_head, _unreadable])
+def test_what_needs_the_whole_log_refuses_a_damaged_one_in_a_line(
+    operator: Operator, damage: Callable[[Path], None]
+) -> None:
+    damage(_segment(operator))
+    for command in (
+        ("audit", "gone", "list"),
+        ("audit", "gone", "end", "w0", "--reason", "its disk is lost"),
+        (
+            *("cascade", "check", "--organisation", "acme"),
+            *("--now", "3", "--then", "4", "--alpha", "0.1"),
+        ),
+    ):
+        _refused(operator.config(*command), "`gatewright audit verify` says what is affected")
+
+
 def test_a_record_before_the_damage_is_proved_all_the_same(
     operator: Operator, receipts: list[Receipt]
 ) -> None:

@@ -61,3 +61,12 @@ def test_a_folder_that_cannot_be_made_is_named(newcomer: Operator) -> None:
 
     assert ended.status == 2
     assert ended.errors == f"gatewright: {file}/inside: Not a directory\n"
+
+
+def test_a_demo_whose_folder_cannot_be_made_names_it(newcomer: Operator) -> None:
+    file = newcomer.folder / "file"
+    file.touch()
+    ended = newcomer.types("demo", "--folder", file / "inside")
+
+    assert ended.status == 2
+    assert ended.errors == f"gatewright: {file}/inside: Not a directory\n"

@@ -68,9 +68,19 @@ def test_a_line_that_is_no_prompt_is_refused_by_number() -> None:
     assert "line 2" in errors
 
 
-def test_an_unreadable_answers_file_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"no gzip",
+        gzip.compress(bytes(range(256)), mtime=0)[:40],
+        gzip.compress(b"x", mtime=0)[:10] + b"\xff" * 20,
+        gzip.compress(b'{"id": 1, "answers": {}, "more": ' + b"[" * 100_000),
+    ],
+    ids=["another format", "cut", "broken inside", "too deep"],
+)
+def test_an_unreadable_answers_file_is_refused(tmp_path: Path, data: bytes) -> None:
     file = tmp_path / "answers.json.gz"
-    file.write_bytes(b"no gzip")
+    file.write_bytes(data)
     assert "answers.json.gz" in _inspected("--answers", file, status=2)[1]
 
 
