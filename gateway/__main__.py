@@ -1,6 +1,9 @@
 """The entry point of `gatewright`: one command line for every part."""
 
+import errno
+import os
 import sys
+from typing import Any
 
 import click
 
@@ -34,7 +37,37 @@ PLACES = {
 }
 
 
-@click.group(cls=LazyGroup, places=PLACES)
+INTERRUPTED, READER_LEFT = 130, 141
+"""As shells say of what SIGINT or SIGPIPE ended: 1 would mean that what was checked is bad."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class _Commands(LazyGroup):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("gatewright: interrupted", err=True)
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            _drop_output()
+            ctx.exit(READER_LEFT)
+        except OSError as error:
+            if error.errno not in _FULL or error.filename is not None:
+                raise
+            _drop_output()
+            click.echo(f"gatewright: the output: {error.strerror}", err=True)
+            ctx.exit(2)
+
+
+def _drop_output() -> None:
+    """What could not be printed is not tried again at the end, which would say so at length."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)
+
+
+@click.group(cls=_Commands, places=PLACES)
 @click.version_option(package_name="gatewright")
 def commands() -> None:
     """Gatewright: the enterprise AI gateway that keeps sovereign data home."""

@@ -51,8 +51,15 @@ Former = Callable[[Settings, Database, Ordered], Awaitable[object]]
 
 
 def actor() -> str:
-    """The user of this machine who types the command, as the system knows it."""
-    return f"{OF_MACHINE}{pwd.getpwuid(os.getuid()).pw_name}"
+    """The user of this machine who types the command, as the system knows it.
+
+    Containers may run under a number that no list of users has; then that is who it was.
+    """
+    number = os.getuid()
+    try:
+        return f"{OF_MACHINE}{pwd.getpwuid(number).pw_name}"
+    except KeyError:
+        return f"{OF_MACHINE}{number}"
 
 
 @asynccontextmanager

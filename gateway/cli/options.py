@@ -5,12 +5,15 @@ Exit status: 0 done; 1 what was checked does not hold; 2 refused, with one line 
 
 import asyncio
 import re
+import sys
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from pathlib import Path
 from typing import IO, Any, ParamSpec, TypeVar
 
 import click
+
+from gateway.secrets.secret import Secret
 
 
 Parameters = ParamSpec("Parameters")
@@ -64,6 +67,20 @@ def read_text(file: Path) -> str:
         raise Refused(f"{file}: cannot be read as UTF-8 text") from error
     except OSError as error:
         raise Refused(f"{file}: {error.strerror}") from error
+
+
+def read_secret() -> Secret[str]:
+    """What comes on standard input, without its closing line break; raises `Refused`.
+
+    Not an argument: those stand in the shell's history and in the list of processes. Read before
+    anything is begun: nobody else may write to the log while somebody types.
+    """
+    try:
+        text: str = sys.stdin.read()
+        text.encode()
+    except UnicodeError:
+        raise Refused("standard input is not UTF-8 text") from None
+    return Secret(text.removesuffix("\n"))
 
 
 def asynchronous(

@@ -1,7 +1,6 @@
 """`gatewright secrets …`: credentials that are kept sealed in the database."""
 
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,13 +8,12 @@ from pathlib import Path
 import click
 import msgspec
 
-from gateway.cli.deeds import actor, former_secret, recorded
+from gateway.cli.deeds import actor, deed, former_secret, recorded, says_it_records
 from gateway.cli.master_key import wrap_master_key
-from gateway.cli.options import asynchronous, config_option
+from gateway.cli.options import asynchronous, config_option, read_secret
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.credentials import master_key
-from gateway.secrets.secret import Secret
 from gateway.store.engine import open_database
 from gateway.store.schema.version import require_newest_schema
 from gateway.store.sealed_secrets import SealedSecretTable
@@ -45,13 +43,12 @@ def secrets() -> None:
 @config_option
 @click.argument("name")
 @asynchronous
-@recorded("secret.set", former_secret)
+@says_it_records
 async def set_secret(config_file: Path, name: str) -> None:
     """Seal what comes on standard input; running workers use it within seconds."""
-    # Not an argument: those stand in the shell's history and in the list of processes.
-    text: str = sys.stdin.read()
-    value = Secret(text.removesuffix("\n"))
-    async with opened_secrets(config_file) as table:
+    value = read_secret()
+    doing = deed(load_settings(config_file), "secret.set", {"name": name}, former_secret)
+    async with doing, opened_secrets(config_file) as table:
         version = await table.seal(name, value, actor())
     click.echo(f"{name}: version {version}")
 

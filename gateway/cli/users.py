@@ -1,19 +1,17 @@
 """`gatewright users …`: who may sign in to the admin listener, and what each may do there."""
 
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import click
 
-from gateway.cli.deeds import former_person, recorded
-from gateway.cli.options import asynchronous, config_option
+from gateway.cli.deeds import deed, former_person, recorded, says_it_records
+from gateway.cli.options import asynchronous, config_option, read_secret
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.oversight.access import EVERYWHERE, ROLE_PERMISSIONS, ROLES, Grant, Role
-from gateway.secrets.secret import Secret
 from gateway.store.engine import open_database
 from gateway.store.identity.people import PeopleStore
 from gateway.store.schema.version import require_newest_schema
@@ -46,11 +44,13 @@ def users() -> None:
 @click.option("--title", default="", help="What people call them.")
 @click.option("--subject", default="", help="ISSUER|SUBJECT of an OpenID provider.")
 @asynchronous
-@recorded("person.added")
+@says_it_records
 async def add(config_file: Path, name: str, title: str, subject: str) -> None:
     """Make somebody known; without a subject a password is read from standard input."""
-    password = None if subject else _password()
-    async with opened_people(config_file) as store:
+    password = None if subject else read_secret()
+    ordered = {"name": name, "title": title, "subject": subject}
+    doing = deed(load_settings(config_file), "person.added", ordered)
+    async with doing, opened_people(config_file) as store:
         await store.add(name, title=title, password=password, subject=subject)
     click.echo(f"{name}: added, without a role")
 
@@ -59,11 +59,13 @@ async def add(config_file: Path, name: str, title: str, subject: str) -> None:
 @config_option
 @click.argument("name")
 @asynchronous
-@recorded("person.password_set", former_person)
+@says_it_records
 async def set_password(config_file: Path, name: str) -> None:
     """Set a password, read from standard input, and end the person's sessions."""
-    async with opened_people(config_file) as store:
-        await store.set_password(name, _password())
+    password, ordered = read_secret(), {"name": name}
+    doing = deed(load_settings(config_file), "person.password_set", ordered, former_person)
+    async with doing, opened_people(config_file) as store:
+        await store.set_password(name, password)
     click.echo(f"{name}: password set")
 
 
@@ -140,9 +142,3 @@ def roles() -> None:
     """Print what each role may do."""
     for role in ROLES:
         click.echo(f"{role}: {', '.join(sorted(ROLE_PERMISSIONS[role]))}")
-
-
-def _password() -> Secret[str]:
-    # Not an argument: those stand in the shell's history and in the list of processes.
-    text: str = sys.stdin.read()
-    return Secret(text.removesuffix("\n"))

@@ -134,6 +134,34 @@ def test_a_secret_and_a_password_are_on_record_without_their_value(
         assert not any(told.encode() in content for content in files)
 
 
+@pytest.mark.parametrize(
+    "order", [("secrets", "set", "upstream"), ("users", "add", "ann"), ("users", "password", "ann")]
+)
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_nothing_is_begun_before_what_is_typed_was_read_as_text(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch, order: tuple[str, ...], errors: str
+) -> None:
+    typed = io.TextIOWrapper(io.BytesIO(b"caf\xe9 in another encoding"), "utf-8", errors)
+    monkeypatch.setattr("sys.stdin", typed)
+
+    ended = operator.config(*order)
+
+    said = "gatewright: standard input is not UTF-8 text\n"
+    assert (ended.status, ended.output, ended.errors) == (2, "", said)
+    assert deeds(operator) == []
+
+
+def test_a_user_whom_no_list_names_acts_under_its_number(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 1_234_567_890)
+
+    assert operator.config("budgets", "set", "org:acme", "5").status == 0
+
+    (found,) = deeds(operator)
+    assert (found["actor"], found["status"]) == ("os:1234567890", "ok")
+
+
 def test_what_failed_says_so_in_a_second_record(operator: Operator) -> None:
     assert operator.config("keys", "revoke", "0" * 12).status == 2
 
@@ -180,6 +208,13 @@ def test_a_version_is_left_to_a_time_with_its_zone_and_called_off_again(
     (listed,) = map(json.loads, operator.config("policy", "schedules").output.splitlines())
     assert listed["state"] == "cancelled"
     assert operator.config("policy", "unschedule", "1", "--by", "bob").status == 2
+
+
+@pytest.mark.parametrize("number", ["99999999999999999999", "2147483648", "\u00b2"])
+def test_a_number_that_no_version_can_have_is_refused(operator: Operator, number: str) -> None:
+    for order in (("show", number), ("diff", number, "1"), ("rollback", "--to", number)):
+        by = ("--by", "ann") if order[0] == "rollback" else ()
+        assert operator.config("policy", *order, *by).status == 2
 
 
 def test_wider_limits_of_a_canary_are_approved_only_by_who_says_so(operator: Operator) -> None:
