@@ -82,6 +82,9 @@ class _Answer(Struct, frozen=True):
     choices: tuple[_Choice, ...]
 
 
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoders raise for what is not in the form, not in UTF-8, or nested without end."""
+
 _ANSWER = msgspec.json.Decoder(_Answer)
 _DECODER = msgspec.json.Decoder(_ModelList)
 
@@ -133,7 +136,7 @@ class EngineProvider(HttpProvider):
             raise UpstreamMalformed(describe_status(reply.status))
         try:
             return _TOKENS.decode(body).tokens
-        except msgspec.MsgspecError as error:
+        except _UNREADABLE as error:
             raise UpstreamMalformed("it answers in an unknown form") from error
 
     @property
@@ -190,7 +193,7 @@ class EngineProvider(HttpProvider):
             raise UpstreamMalformed(describe_status(reply.status))
         try:
             return _ANSWER.decode(body).choices[0].message.content
-        except (msgspec.MsgspecError, IndexError) as error:
+        except (*_UNREADABLE, IndexError) as error:
             raise UpstreamMalformed("it answers in an unknown form") from error
 
     async def open(self, call: UpstreamCall) -> EgressReply:
@@ -266,7 +269,7 @@ class EngineProvider(HttpProvider):
             raise UpstreamMalformed(describe_status(status))
         try:
             return _DECODER.decode(body).data
-        except msgspec.MsgspecError as error:
+        except _UNREADABLE as error:
             raise UpstreamMalformed("it lists its models in an unknown form") from error
 
 
@@ -300,7 +303,7 @@ async def _unpacked(reply: EgressReply, decoder: msgspec.msgpack.Decoder[Told]) 
         raise UpstreamMalformed(describe_status(reply.status))
     try:
         return decoder.decode(body)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise UpstreamMalformed("it tells of its cache in an unknown form") from error
 
 

@@ -13,6 +13,7 @@ from gateway.providers.egress import Egress
 from gateway.providers.engine import EngineProvider
 from gateway.secrets.secret import Secret
 from tests.gateway.providers.samples import HOME, make_call
+from tests.gateway.providers.test_connection import running
 from tests.upstreams import Answer, RecordedRequest, RecordingUpstream
 
 
@@ -162,6 +163,31 @@ async def test_an_engine_is_asked_how_a_conversation_is_cut_into_tokens(
         await engine.tokens_of(msgspec.structs.replace(call, clearance=frozenset()))
     sent = await asked_salt(engine, upstream, call)
     assert engine.salt_of(call) == sent
+
+
+async def test_what_an_engine_says_in_no_utf_8_is_malformed_and_breaks_nothing_else(
+    egress: Egress,
+) -> None:
+    json = b'{"choices":[{"message":{"content":"\xff"}}],"data":[{"id":"\xff"}]}'
+    packed = b"\x84\xa5epoch\xa1\xff\xa4next\x00\xa8is_whole\xc2\xa4news\xc4\x00"
+    answers: list[list[bytes | None]] = [
+        [b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(said), said)]
+        for said in (json, json, packed)
+    ]
+    async with running(*answers) as raw:
+        config = ProviderConfig(
+            name="house",
+            kind="engine",
+            jurisdiction=HOME,
+            base_url=f"http://127.0.0.1:{raw.port}",
+        )
+        engine = EngineProvider(config, egress)
+        with pytest.raises(UpstreamMalformed):
+            await engine.greedy("qwen", "Continue: one, two", 5)
+        with pytest.raises(UpstreamMalformed):
+            await engine.list_models()
+        with pytest.raises(UpstreamMalformed):
+            await engine.cache_news("", 0)
 
 
 async def asked_salt(
