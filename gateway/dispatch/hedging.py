@@ -25,6 +25,7 @@ async def race(
     """
     tasks = [asyncio.ensure_future(first())]
     kept: asyncio.Future[Answer] | None = None
+    why: Sequence[object] = (HEDGE,)
     try:
         done, _ = await asyncio.wait(tasks, timeout=after_s)
         if not done and may_start():
@@ -37,9 +38,14 @@ async def race(
             await asyncio.wait(tasks)
         kept = next((task for task in tasks if _has_answered(task)), tasks[-1])
         return kept.result()
+    except asyncio.CancelledError as left:
+        if kept is None:
+            # Nobody was faster: whoever waited gives both up, for a reason of his own.
+            why = left.args
+        raise
     finally:
         others = [task for task in tasks if task is not kept]
-        ending = asyncio.ensure_future(_end_others(others, give_up))
+        ending = asyncio.ensure_future(_end_others(others, why, give_up))
         try:
             await asyncio.shield(ending)
         except asyncio.CancelledError:
@@ -55,12 +61,14 @@ def _has_answered(task: asyncio.Future[Answer]) -> bool:
 
 
 async def _end_others(
-    tasks: Sequence[asyncio.Future[Answer]], give_up: Callable[[Answer], Awaitable[None]]
+    tasks: Sequence[asyncio.Future[Answer]],
+    why: Sequence[object],
+    give_up: Callable[[Answer], Awaitable[None]],
 ) -> None:
     """Cancel what still runs, and give up what came too late."""
     for task in tasks:
         if not task.done():
-            task.cancel(HEDGE)
+            task.cancel(*why[:1])
     await asyncio.gather(*tasks, return_exceptions=True)
     for task in tasks:
         if _has_answered(task):

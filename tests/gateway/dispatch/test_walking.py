@@ -421,6 +421,7 @@ async def test_a_caller_who_leaves_takes_both_attempts_with_him() -> None:
         await asking
     assert first.was_cancelled
     assert second.was_cancelled
+    assert world.errors == ["client_gone", "client_gone"], "nobody was faster than anybody"
 
 
 async def test_an_answer_that_ignores_its_cancellation_is_given_up() -> None:
