@@ -381,6 +381,6 @@ def parse_retry_after(headers: Mapping[str, str]) -> float | None:
         else:
             wait = parsedate_to_datetime(value) - parsedate_to_datetime(headers["date"])
             wait_s = wait.total_seconds()
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
     return None if math.isnan(wait_s) else min(max(0.0, wait_s), RETRY_AFTER_S_MAX)

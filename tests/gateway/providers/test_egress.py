@@ -325,6 +325,8 @@ async def test_nothing_is_sent_after_the_egress_was_closed(upstream: RecordingUp
         ({"retry-after-ms": "inf"}, 86_400.0),
         ({"retry-after-ms": "nan"}, None),
         ({"retry-after": "Sat, 21 Nov 2026 10:00:30 GMT"}, None),
+        ({"retry-after": f"Sat, 21 Nov {'9' * 30} 10:00:30 GMT"}, None),
+        ({"retry-after": f"Sat, 21 Nov 2026 10:00:30 +{'9' * 30}"}, None),
         (
             {
                 "retry-after": "Sat, 21 Nov 2026 10:00:30 GMT",
