@@ -249,6 +249,8 @@ class UpstreamTimeout(UpstreamFailed):
 
 class UpstreamUnreachable(UpstreamFailed):
     code = "upstream_unreachable"
+    has_left: bool = True
+    """Whether some of the request may have arrived; False where there was no connection to it."""
 
 
 class PoolBusy(UpstreamFailed):

@@ -141,7 +141,10 @@ class PoolProvider:
         if isinstance(error, UpstreamUnreachable):
             self._failed_s[member.name] = now_s
             self.following.lost(member.name)
-            self.router.died(prompt, member, now_s)
+            if error.has_left:
+                self.router.died(prompt, member, now_s)
+            else:
+                self.router.lost(member)  # What it never got did not kill it.
         elif isinstance(error, UpstreamTimeout):
             self._failed_s[member.name] = now_s
 

@@ -116,10 +116,14 @@ class Router:
         if self._has_long:
             self._long_from_tokens = min(self.rules.long_prompt_tokens, shortest)
 
-    def died(self, prompt: Prompt, member: Member, now_s: float) -> None:
-        """A member died with this prompt under way: its cache is gone, the prompt is suspect."""
+    def lost(self, member: Member) -> None:
+        """A member cannot be reached: it gets nothing before it is seen again, with no cache."""
         member.down()
         self.prefixes.cleared(member.name)
+
+    def died(self, prompt: Prompt, member: Member, now_s: float) -> None:
+        """A member died with this prompt under way: its cache is gone, the prompt is suspect."""
+        self.lost(member)
         names, _ = self._deaths.get(prompt.fingerprint, (frozenset(), 0.0))
         if len(self._deaths) >= QUARANTINED_MAX:
             del self._deaths[next(iter(self._deaths))]

@@ -65,6 +65,13 @@ def broken(
     return failure
 
 
+def unmade(fault: object) -> UpstreamUnreachable:
+    """The same for a connection that never came to be: nothing can have been sent on it."""
+    failure = broken(fault, "the upstream could not be connected to")
+    failure.has_left = False
+    return failure
+
+
 class Connection(asyncio.Protocol):
     """Made by the pool; `send`, then `head`, then `read` until it is empty, then back or `cut`."""
 

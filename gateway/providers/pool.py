@@ -10,13 +10,12 @@ from collections import deque
 from collections.abc import Sequence
 
 from gateway.errors import UpstreamTimeout, UpstreamUnreachable
-from gateway.providers.connection import Connection, broken
+from gateway.providers.connection import Connection, unmade
 from gateway.providers.endpoint import Endpoint
 from gateway.providers.resolver import GuardedResolver
 
 
 NO_ANSWER = "the upstream did not answer in time"
-NO_CONNECTION = "the upstream could not be connected to"
 
 
 class Origin:
@@ -156,7 +155,7 @@ class Pool:
     async def _connect(self, endpoint: Endpoint, timeout_s: float) -> Connection:
         """To the first address that answers; each has an equal part of the time."""
         addresses, fault = await self._addresses(endpoint)
-        failure: UpstreamUnreachable | UpstreamTimeout = broken(fault, NO_CONNECTION)
+        failure: UpstreamUnreachable | UpstreamTimeout = unmade(fault)
         for address in addresses:
             try:
                 async with asyncio.timeout(timeout_s / len(addresses)):
@@ -164,7 +163,7 @@ class Pool:
             except TimeoutError:
                 failure = UpstreamTimeout("the upstream could not be connected to in time")
             except (OSError, ssl.CertificateError) as error:
-                failure = broken(f"{address}:{endpoint.port}: {error}", NO_CONNECTION)
+                failure = unmade(f"{address}:{endpoint.port}: {error}")
         raise failure
 
     async def _connect_to(self, endpoint: Endpoint, address: str) -> Connection:

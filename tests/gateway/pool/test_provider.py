@@ -144,6 +144,20 @@ async def test_what_killed_two_members_is_refused() -> None:
         await pool.provider.open(make_call())
 
 
+async def test_what_reached_no_member_is_suspected_of_nothing() -> None:
+    pool = Pool()
+    for host in pool.hosts.values():
+        refused = UpstreamUnreachable("refused")
+        refused.has_left = False
+        host.add(ScriptedReply(refusal=refused))
+    for _ in pool.hosts:
+        with pytest.raises(UpstreamUnreachable):
+            await pool.provider.open(make_call())
+    assert not any(member.is_up for member in pool.provider.router.members)
+    await pool.provider.probe()
+    assert (await pool.provider.open(make_call())).status == 200
+
+
 async def test_a_stream_tells_how_fast_its_member_is_and_a_broken_one_gives_its_load_back() -> None:
     pool = Pool(Host("a"))
     pool.hosts["a"].add(ScriptedReply(pieces=(b"1", b"2", b"3"), is_event_stream=True))

@@ -197,6 +197,7 @@ async def test_every_transport_fault_becomes_a_typed_error_after_one_try(
     with pytest.raises(error) as caught:
         await fetch(impatient, route_to(upstream, impatient, secret), stream=stream)
     assert len(upstream.requests) == 1
+    assert not isinstance(caught.value, UpstreamUnreachable) or caught.value.has_left
     assert str(upstream.port) not in caught.value.message
     assert secret not in everything_a_log_would_show(caught.value)
 
@@ -207,6 +208,7 @@ async def test_a_refused_connection_is_unreachable_and_shows_no_address(egress: 
         pass
     with pytest.raises(UpstreamUnreachable) as caught:
         await fetch(egress, route_to(upstream, egress))
+    assert not caught.value.has_left
     assert "127.0.0.1" not in caught.value.message
     assert str(upstream.port) not in caught.value.message
     assert str(upstream.port) in str(caught.value.__cause__), "the operator needs the address"
