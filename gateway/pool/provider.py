@@ -12,6 +12,8 @@ from typing import Protocol
 from gateway.errors import (
     ConfigurationInvalid,
     GatewrightError,
+    PoolBusy,
+    RequestInvalid,
     UpstreamFailed,
     UpstreamTimeout,
     UpstreamUnreachable,
@@ -102,31 +104,44 @@ class PoolProvider:
         recent = frozenset(
             name for name, at_s in self._failed_s.items() if now_s - at_s < RECENT_FAILURE_S
         )
-        avoid = recent if len(recent) < len(self._hosts) else frozenset()
+        asked: frozenset[str] = frozenset()
+        passed_on: PoolReply | None = None
         while True:
-            load = self.router.choose(
-                prompt,
-                OUTPUT_TOKENS_ASSUMED,
-                now_s,
-                tenant=call.tenant,
-                tier=call.service_tier,
-                avoid=avoid,
-            )
+            try:
+                load = self._chosen(call, prompt, asked, recent)
+            except (PoolBusy, RequestInvalid):
+                if passed_on is None:
+                    raise
+                return passed_on  # In its own words, and with its own wait.
             name = load.member.name
             try:
+                if passed_on is not None:
+                    await passed_on.close()
                 reply = await self._hosts[name].open(call)
             except BaseException as error:
                 self.ended(load, prompt, error)
                 raise
             if reply.status >= BAD_GATEWAY_MIN:
                 self._failed_s[name] = self.now_s()
-            avoid |= {name}
+            asked |= {name}
             self.following.sent(name, call, prompt, prompt.tokens * self.rules.bytes_per_token)
-            if reply.status != UNAVAILABLE or not self._has_another(avoid):
-                return PoolReply(self, reply, load, prompt)
+            passed_on = PoolReply(self, reply, load, prompt)
+            if reply.status != UNAVAILABLE or not self._has_another(asked | recent):
+                return passed_on
             # It drains, loads or is full, and has done nothing yet: the next one may be free.
-            self.ended(load, prompt, None)
-            await reply.close()
+
+    def _chosen(
+        self, call: UpstreamCall, prompt: Prompt, asked: frozenset[str], recent: frozenset[str]
+    ) -> Load:
+        return self.router.choose(
+            prompt,
+            OUTPUT_TOKENS_ASSUMED,
+            self.now_s(),
+            tenant=call.tenant,
+            tier=call.service_tier,
+            avoid=asked,
+            rather_not=recent,
+        )
 
     def _has_another(self, avoid: frozenset[str]) -> bool:
         return any(

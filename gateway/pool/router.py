@@ -58,8 +58,11 @@ class Router:
         tenant: str = "",
         tier: str = "standard",
         avoid: frozenset[str] = frozenset(),
+        rather_not: frozenset[str] = frozenset(),
     ) -> Load:
         """The member that gets a prompt; its load counts from now on, and `end` gives it back.
+
+        `avoid` get it in no case, `rather_not` only where nobody else can.
 
         Raises:
             PoolBusy: no member is up, or the pool is full for this tier.
@@ -67,7 +70,9 @@ class Router:
         """
         if self._deaths and (killed := self._killed(prompt.fingerprint, now_s)):
             avoid |= killed
-        places = self._places(prompt.tokens, tenant, avoid)
+        places = self._places(prompt.tokens, tenant, avoid | rather_not)
+        if not places and rather_not:
+            places = self._places(prompt.tokens, tenant, avoid)
         if not places:
             raise PoolBusy("No engine of the pool is up.", retry_after_s=2.0)
         places = self._within_bound(places, now_s, tier)

@@ -231,6 +231,27 @@ async def test_a_member_that_has_no_place_is_passed_over_before_it_did_anything(
     assert len(pool.hosts["a"].calls) + len(pool.hosts["b"].calls) in {4, 5}
 
 
+async def test_a_member_that_failed_is_asked_again_where_nobody_else_can_be() -> None:
+    pool = Pool(Host("a"), Host("b"))
+    pool.hosts["b"].probe_verdict = "it is not ready"
+    await pool.provider.probe()
+    pool.hosts["a"].add(ScriptedReply(status=500, pieces=(b"{}",)))
+    assert [(await pool.provider.open(make_call())).status for _ in range(2)] == [500, 200]
+
+
+async def test_who_finds_nobody_else_to_ask_says_how_long_he_wants_to_be_waited_for() -> None:
+    pool = Pool(Host("short"), Host("long"))
+    pool.hosts["short"].models = (EngineModel("fake-model", "d1", 4_096),)
+    pool.hosts["long"].models = (EngineModel("fake-model", "d1", 32_768),)
+    await pool.provider.probe()
+    pool.hosts["long"].add(ScriptedReply(status=503, pieces=(b"{}",), retry_after_s=7.0))
+    reply = await pool.provider.open(with_body(b'{"messages":["%b"]}' % (b"x" * 20_000)))
+    assert (reply.status, reply.retry_after_s, pool.calls) == (503, 7.0, 1)
+    assert await reply.read() == b"{}"
+    await reply.close()
+    assert (pool.calls, len(pool.hosts["short"].calls)) == (0, 0)
+
+
 async def test_what_others_sent_to_a_member_is_heard_from_its_own_figures() -> None:
     pool = Pool(Host("a"), Host("b"))
     pool.hosts["a"].told = Figures(waiting=6.0, running=4.0, cache_use=0.9)
