@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from gateway.clock import Clock
 from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.hedging import HEDGE
-from gateway.errors import ClientGone, GatewrightError
+from gateway.errors import ClientGone, GatewrightError, UpstreamUnreachable
 from gateway.money.bills import Bill
 from gateway.types import Attempt, Target, Usage
 
@@ -138,14 +138,16 @@ class RunningAttempt:
             duration_us=round((ended_s - self.started_s) * 1e6),
             first_byte_us=round((self._first_byte_s - self.started_s) * 1e6),
         )
-        log.add(self.number, attempt, Bill(self._target, self._owed()))
+        log.add(self.number, attempt, Bill(self._target, self._owed(error)))
         # It holds the answer, which holds us: nothing is left to the cycle collector.
         self.counted = None
 
-    def _owed(self) -> Usage | None:
+    def _owed(self, error: BaseException | None) -> Usage | None:
         """None for a refusal, and for what never left."""
         if self.counted is not None:
             return self.counted()
+        if isinstance(error, UpstreamUnreachable) and not error.has_left:
+            return None  # What had left before came to a member of a pool that passed it on.
         if not self._has_left or self._status >= HTTP_ERROR_MIN:
             return None
         return Usage(input_tokens=self.read_tokens(), estimated=True)

@@ -376,6 +376,21 @@ async def test_without_budget_there_is_no_hedge() -> None:
     assert await asking == "a"
 
 
+async def test_what_one_member_passed_on_and_the_next_never_got_is_owed_to_nobody() -> None:
+    class Pool(ScriptedProvider):
+        async def open(self, call: UpstreamCall) -> ScriptedUpstreamReply:
+            call.leaves()  # To a member that was full.
+            refused = UpstreamUnreachable("the next one is down")
+            refused.has_left = False
+            raise refused
+
+    world = World()
+    world.providers["a"] = Pool("a", HOME)
+    with pytest.raises(NoTargetAvailable):
+        await world.ask("a")
+    assert world.owed == {"a": "nothing"}
+
+
 async def test_both_hedged_may_fail_and_the_third_answers() -> None:
     world = World()
     slow = world.providers["a"] = Held("a")
