@@ -309,7 +309,7 @@ class PoolProvider:
         for (model_id, digest), _ in sorted(votes.items(), key=lambda item: (item[1], item[0])):
             best[model_id] = digest
         for member in self.router.members:
-            served = self._served.get(member.name, ())
+            served = self._served.get(member.name, ()) if member.is_up else ()
             if any(model.digest != best.get(model.id, model.digest) for model in served):
                 member.down()
                 self._down[member.name] = DIFFERS

@@ -188,6 +188,16 @@ async def test_members_with_other_weights_than_most_get_nothing() -> None:
     assert list(await pool.provider.list_models()) == []
 
 
+async def test_a_member_that_is_down_is_told_by_what_it_has_now_not_by_what_it_served() -> None:
+    pool = Pool(Host("a"), Host("b"), Host("c"))
+    await pool.provider.probe()
+    pool.hosts["a"].probe_verdict = "it is not ready"
+    for name in "bc":
+        pool.hosts[name].models = (EngineModel("fake-model", "d2"),)
+    await pool.provider.probe()
+    assert [each.reason for each in pool.provider.seen()] == ["it is not ready", "", ""]
+
+
 async def test_a_draining_member_gets_nothing_new() -> None:
     pool = Pool(Host("a"), Host("b"))
     under_way = await pool.provider.open(make_call())
