@@ -132,7 +132,13 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
-        return self._failure is None and not self._transport.is_closing()
+        """Whether an exchange may begin; not behind a body that the upstream has not taken."""
+        transport = self._transport
+        return (
+            self._failure is None
+            and not transport.is_closing()
+            and not transport.get_write_buffer_size()
+        )
 
     def send(self, head: bytes, body: bytes) -> None:
         """Begin an exchange."""

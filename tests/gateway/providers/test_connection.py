@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from gateway.errors import (
@@ -191,6 +192,33 @@ async def test_a_connection_the_upstream_wants_closed_is_not_used_again(egress: 
         await fetch(egress, upstream)
         await fetch(egress, upstream)
         assert upstream.connections == 2
+
+
+async def test_a_connection_whose_upstream_answered_before_it_had_read_all_is_not_used_again(
+    egress: Egress,
+) -> None:
+    class Hasty(RawUpstream):
+        async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if self.connections:
+                await super().serve(reader, writer)
+                return
+            self.connections += 1
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(GOOD)
+            await is_over.wait()
+            writer.transport.abort()
+
+    is_over = asyncio.Event()
+    upstream = Hasty()
+    async with await asyncio.start_server(upstream.serve, "127.0.0.1", 0) as server:
+        upstream.port = server.sockets[0].getsockname()[1]
+        long = msgspec.structs.replace(make_call(), body=b"x" * 32 * 1024 * 1024)
+        reply = await egress.open(upstream.route(egress), long)
+        assert await reply.read() == b"hello"
+        assert await fetch(egress, upstream) == b"hello"
+        assert upstream.connections == 2
+        is_over.set()
+        await egress.close()
 
 
 async def test_a_connection_that_rested_too_long_is_closed() -> None:
