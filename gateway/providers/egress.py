@@ -291,8 +291,7 @@ class EgressReply:
             # A small answer came with its head: no waiting, no counting in pieces.
             whole = self._connection.take()
             await self.close()
-            if len(whole) > self._limits.reply_bytes_max:
-                raise _too_large()
+            self._count(whole)
             return whole
         pieces = [piece async for piece in self]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)

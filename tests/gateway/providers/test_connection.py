@@ -291,6 +291,15 @@ async def test_a_body_flows_whole_and_in_order_whoever_stops_it(egress: Egress) 
         assert upstream.connections == 1
 
 
+async def test_the_length_of_a_body_is_known_however_it_came(egress: Egress) -> None:
+    ending = b"5\r\nhello\r\n0\r\n\r\n"
+    async with running([GOOD], [CHUNKED + ending], [CHUNKED, ending]) as upstream:
+        for _ in range(3):
+            reply = await egress.open(upstream.route(egress), make_call())
+            assert await reply.read() == b"hello"
+            assert reply.body_bytes == 5
+
+
 async def test_what_a_taker_raises_is_raised_where_it_was_awaited(egress: Egress) -> None:
     async with running([CHUNKED, b"1\r\na\r\n", b"1\r\nb\r\n"]) as upstream:
         reply = await egress.open(upstream.route(egress), make_call())
