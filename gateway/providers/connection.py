@@ -237,15 +237,21 @@ class Connection(asyncio.Protocol):
             # Nobody asked: what comes now could be taken for the answer to the next request.
             self._fail(UpstreamMalformed("the upstream sent more than its reply"))
             return
+        known_bytes = self._buffered_bytes
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._fail(UpstreamMalformed("the upstream's reply is not HTTP"))
             return
-        if not self._is_head_complete:
+        if self._buffered_bytes == known_bytes:
+            # Of a head, of the lines between chunks, or of trailers: the parser keeps them.
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
                 self._fail(UpstreamMalformed("the upstream's headers are too large"))
+                return
+        else:
+            self._head_bytes = 0
+        if not self._is_head_complete:
             return
         if self._buffered_bytes > BUFFERED_BYTES_MAX and not self._is_paused:
             self._is_paused = True
@@ -281,6 +287,8 @@ class Connection(asyncio.Protocol):
             raise ValueError("more than one reply")
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._is_head_complete:
+            return  # A trailer: what is said behind a body changes nothing of its head.
         kept = _KEPT_HEADERS.get(name.lower())
         if kept is not None:
             text = value.decode("latin-1")

@@ -14,7 +14,7 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.providers.connection import BUFFERED_BYTES_MAX
+from gateway.providers.connection import BUFFERED_BYTES_MAX, HEAD_BYTES_MAX, Connection
 from gateway.providers.egress import Egress, EgressLimits, EgressReply, Route
 from gateway.providers.endpoint import parse_endpoint
 from tests.gateway.providers.samples import HOME, make_call
@@ -298,6 +298,45 @@ async def test_the_length_of_a_body_is_known_however_it_came(egress: Egress) -> 
             reply = await egress.open(upstream.route(egress), make_call())
             assert await reply.read() == b"hello"
             assert reply.body_bytes == 5
+
+
+async def test_a_trailer_changes_nothing_that_the_head_said(egress: Egress) -> None:
+    name = b"x-ratelimit-remaining-requests"
+    head = b"HTTP/1.1 429 Slow\r\n%b: 3\r\ntransfer-encoding: chunked\r\n\r\n" % name
+    async with running([head + b"5\r\nhello\r\n0\r\n%b: 9\r\n\r\n" % name]) as upstream:
+        reply = await egress.open(upstream.route(egress), make_call())
+        assert await reply.read() == b"hello"
+        assert reply.rate_limits == {name.decode(): "3"}
+        assert await fetch(egress, upstream) == b"hello"
+        assert upstream.connections == 1
+
+
+async def test_trailers_without_end_are_refused(egress: Egress) -> None:
+    async with running([CHUNKED, b"1\r\na\r\n0\r\nx: ", b"y" * 70_000, b"y"]) as upstream:
+        with pytest.raises(UpstreamMalformed):
+            await fetch(egress, upstream)
+
+
+async def test_ends_of_chunks_that_come_by_themselves_are_no_headers() -> None:
+    class Nowhere(asyncio.Transport):
+        def is_closing(self) -> bool:
+            return False
+
+        def get_write_buffer_size(self) -> int:
+            return 0
+
+        def writelines(self, list_of_data: object) -> None:
+            """Sent."""
+
+    connection = Connection(asyncio.get_running_loop(), lambda _: None)
+    connection.connection_made(Nowhere())
+    connection.send(b"", b"")
+    connection.data_received(CHUNKED)
+    for _ in range(HEAD_BYTES_MAX // 2):
+        connection.data_received(b"1\r\na")
+        connection.data_received(b"\r\n")
+        assert connection.take() == b"a"
+    assert connection.is_usable
 
 
 async def test_what_a_taker_raises_is_raised_where_it_was_awaited(egress: Egress) -> None:
