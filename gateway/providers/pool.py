@@ -153,8 +153,15 @@ class Pool:
         (await self._connect_to(endpoint, address)).cut()
 
     async def _connect(self, endpoint: Endpoint, timeout_s: float) -> Connection:
-        """To the first address that answers; each has an equal part of the time."""
-        addresses, fault = await self._addresses(endpoint)
+        """To the first address that answers; each has an equal part of the time.
+
+        Its name is looked up in as much time again.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                addresses, fault = await self._addresses(endpoint)
+        except TimeoutError:
+            raise UpstreamTimeout("the upstream's name could not be looked up in time") from None
         failure: UpstreamUnreachable | UpstreamTimeout = unmade(fault)
         for address in addresses:
             try:

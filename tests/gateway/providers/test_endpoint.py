@@ -1,10 +1,11 @@
 """Destinations: what may be configured, and what a host name may turn out to be."""
 
+import asyncio
 import ipaddress
 
 import pytest
 
-from gateway.errors import ConfigurationInvalid, UpstreamUnreachable
+from gateway.errors import ConfigurationInvalid, UpstreamTimeout, UpstreamUnreachable
 from gateway.providers.egress import Egress
 from gateway.providers.endpoint import Reach, may_reach, parse_endpoint
 from gateway.providers.resolver import GuardedResolver, ask_system
@@ -191,6 +192,20 @@ async def test_a_host_that_no_endpoint_has_is_not_even_looked_up() -> None:
     with pytest.raises(OSError, match="no endpoint"):
         await GuardedResolver(inner).resolve("evil.example", 443)
     assert inner.asked == []
+
+
+@pytest.mark.anyio
+async def test_a_name_that_is_not_answered_for_is_waited_for_no_longer_than_a_connection() -> None:
+    async def unanswered(host: str, port: int) -> list[str]:
+        await asyncio.Event().wait()
+        return []
+
+    egress = Egress(resolver=GuardedResolver(unanswered))
+    endpoint = parse_endpoint("s", "https://slow.example", HOME)
+    route = egress.route(endpoint, "/", {}, connect_timeout_s=0.01)
+    with pytest.raises(UpstreamTimeout, match="name"):
+        await egress.open(route, make_call(deadline_s=1.0))
+    await egress.close()
 
 
 @pytest.mark.anyio
