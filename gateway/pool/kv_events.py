@@ -5,6 +5,7 @@ list that begins with it (older vLLM, SGLang). Only the engine's main memory and
 group count. A batch holds token ids, hence prompts: nothing of it is logged or kept but hashes.
 """
 
+from array import array
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
@@ -57,6 +58,12 @@ class KvEventsMalformed(Exception):
     """A batch that cannot be understood: what the cache holds is unknown from here on."""
 
 
+_UNREADABLE: Final = (
+    *(msgspec.DecodeError, RecursionError),
+    *(LookupError, TypeError, ValueError, OverflowError),
+)
+
+
 def decode_batch(payload: bytes) -> list[Event]:
     """The events of a batch that matter here; raises KvEventsMalformed."""
     if len(payload) > BATCH_BYTES_MAX:
@@ -65,7 +72,7 @@ def decode_batch(payload: bytes) -> list[Event]:
         batch = msgspec.msgpack.decode(payload)
         events = batch["events"] if isinstance(batch, dict) else batch[1]
         found = [_event(_named(event)) for event in events]
-    except (msgspec.DecodeError, LookupError, TypeError, ValueError) as error:
+    except _UNREADABLE as error:
         raise KvEventsMalformed("the batch has another form") from error
     return [event for event in found if event is not None]
 
@@ -88,7 +95,8 @@ def _event(event: dict[str, Any]) -> Event | None:
     if kind == "BlockRemoved":
         return Removed(hashes)
     parent = event.get("parent_block_hash")
-    token_ids = tuple(int(token) for token in event["token_ids"])
+    # Numbers that no token has would break who hashes them, hence the array.
+    token_ids = tuple(array("q", [int(token) for token in event["token_ids"]]))
     size = int(event["block_size"])
     if size <= 0 or len(token_ids) < size * len(hashes):
         raise ValueError("blocks are not full")
