@@ -98,11 +98,12 @@ class SyslogSink:
 
     def __init__(self, name: str, url: str, *, allow_plain: bool) -> None:
         """Raises ConfigurationInvalid unless it is `tls://HOST:PORT`, or `tcp://` where allowed."""
-        parts = urlsplit(url)
+        parts, port = urlsplit(""), None
         try:
+            parts = urlsplit(url)
             port = parts.port
         except ValueError:
-            port = None
+            pass  # No number for a port, or half a pair of brackets.
         if parts.scheme not in ("tls", "tcp") or not parts.hostname or port is None:
             raise ConfigurationInvalid(name, "url", "must be tls://HOST:PORT or tcp://HOST:PORT")
         if parts.scheme == "tcp" and not (allow_plain or parts.hostname in _LOOPBACK):

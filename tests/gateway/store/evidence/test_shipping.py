@@ -317,7 +317,9 @@ def test_no_text_of_a_record_breaks_out_of_a_syslog_message() -> None:
     assert b'a\\"\\] <0>1 - ???' in message
 
 
-@pytest.mark.parametrize("url", ["udp://h:1", "tls://h", "tcp://siem.example:514", "tls://:1", "x"])
+@pytest.mark.parametrize(
+    "url", ["udp://h:1", "tls://h", "tcp://siem.example:514", "tls://:1", "tls://[::1:1", "x"]
+)
 def test_a_syslog_address_that_cannot_be_used_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationInvalid):
         SyslogSink("siem", url, allow_plain=False)
