@@ -28,7 +28,9 @@ _TYPES: Mapping[str, Callable[[object], bool]] = {
     "boolean": lambda value: isinstance(value, bool),
     "null": lambda value: value is None,
     "number": _is_number,
-    "integer": lambda value: _is_number(value) and float(value).is_integer(),  # type: ignore[arg-type]
+    "integer": lambda value: (
+        _is_number(value) and (isinstance(value, int) or value.is_integer())  # type: ignore[attr-defined]
+    ),
 }
 _BOUNDS: Mapping[str, Callable[[float, float], bool]] = {
     "minimum": lambda value, bound: value >= bound,
@@ -60,8 +62,8 @@ def unmet(asked: ResponseFormat, text: str) -> str:
         return "" if isinstance(value, dict) else "$"
     try:
         return next(_Check(asked.schema).differences(value, asked.schema, "$"), "")
-    except (_GivenUpError, RecursionError):
-        return ""
+    except (_GivenUpError, RecursionError, OverflowError):
+        return ""  # Too much to compare, too deep, or a quotient beyond a float.
 
 
 class _Check:

@@ -276,6 +276,18 @@ def test_rule_34_looking_at_an_answer_takes_no_more_than_a_bounded_effort() -> N
         assert OPENAI.unmet(chat(response_format=asked), "{}") == ""
 
 
+@pytest.mark.parametrize(
+    ("schema", "number"),
+    [({"type": "integer"}, "9" * 400), ({"multipleOf": 0.001}, "1e308")],
+)
+def test_rule_34_a_number_beyond_a_float_spoils_no_answer(
+    schema: dict[str, Any], number: str
+) -> None:
+    asked = {"name": "s", "schema": {"properties": {"a": schema}}}
+    request = chat(response_format={"type": "json_schema", "json_schema": asked})
+    assert OPENAI.unmet(request, f'{{"a": {number}}}') == ""
+
+
 def test_rule_52_the_callers_cache_markers_cross_with_their_life_and_are_reported_where_lost() -> (
     None
 ):
