@@ -218,7 +218,7 @@ class Connection(asyncio.Protocol):
     def rest(self, end_s: float) -> None:
         """The exchange is over and whole: be kept for another one, until `end_s` at most."""
         self._is_in_use = False
-        self._pieces = []
+        self.take()  # What nobody read; held back by it, the upstream could answer nobody else.
         self.expect_until(end_s)
 
     def cut(self) -> None:

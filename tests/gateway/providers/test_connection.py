@@ -265,6 +265,17 @@ async def test_a_caller_who_does_not_read_holds_the_upstream_back(egress: Egress
         assert len(await reply.read()) == size
 
 
+async def test_who_leaves_a_long_answer_unread_holds_nobody_else_back(egress: Egress) -> None:
+    size = BUFFERED_BYTES_MAX + 1
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size
+    async with running([head, b"x" * (size - 1), b"x"]) as upstream:
+        reply = await egress.open(upstream.route(egress), make_call())
+        await until(lambda: reply._connection.is_complete)
+        await reply.close()
+        assert await fetch(egress, upstream) == b"hello"
+        assert upstream.connections == 1
+
+
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
