@@ -160,7 +160,8 @@ class Walk(Generic[Answer]):
         try:
             return await self._attempt(candidate)
         except UpstreamUnreachable:
-            if self._log.last_status_of(candidate.target.name) or not self._may_try():
+            has_begun = self._log.last_status_of(candidate.target.name)
+            if has_begun or self._is_over() or not self._may_try():
                 raise
         await self._ground.sleep(backoff_s(0, None, self._ground.budget.rules))
         return await self._attempt(candidate)

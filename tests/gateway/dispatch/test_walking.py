@@ -230,6 +230,19 @@ async def test_nobody_waits_past_his_own_deadline() -> None:
     assert world.slept == []
 
 
+async def test_a_connection_that_broke_at_the_deadline_is_not_tried_again() -> None:
+    class Late(ScriptedProvider):
+        async def open(self, call: UpstreamCall) -> ScriptedUpstreamReply:
+            world.clock.advance(call.deadline_s)
+            return await super().open(call)
+
+    world = World()
+    world.providers["a"] = late = Late("a", HOME, replies=[GONE])
+    with pytest.raises(NoTargetAvailable):
+        await world.ask("a")
+    assert len(late.calls) == 1
+
+
 async def test_the_upstreams_own_limits_are_told_with_its_refusal() -> None:
     class Telling(ScriptedProvider):
         async def open(self, call: UpstreamCall) -> ScriptedUpstreamReply:
