@@ -239,7 +239,8 @@ def _result(message: ChatMessage, place: str, losses: Losses) -> Turn:
     texts = _texts(message, place, losses)
     is_error = bool(texts) and texts[0].text.startswith(ERROR_MARK)
     if is_error:
-        texts = (TextPart(texts[0].text.removeprefix(ERROR_MARK)), *texts[1:])
+        said = texts[0].text.removeprefix(ERROR_MARK)
+        texts = (TextPart(said, texts[0].cached), *texts[1:])
     result = ToolResultPart(message.tool_call_id or "", texts, is_error)
     return Turn("user", (result,))
 

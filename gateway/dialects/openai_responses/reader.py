@@ -194,7 +194,7 @@ def _result(item: wire.Item, place: str, losses: Losses) -> ToolResultPart:
     first = kept[0] if kept else None
     is_error = isinstance(first, TextPart) and first.text.startswith(ERROR_MARK)
     if is_error and isinstance(first, TextPart):
-        kept[0] = TextPart(first.text.removeprefix(ERROR_MARK))
+        kept[0] = TextPart(first.text.removeprefix(ERROR_MARK), first.cached)
     return ToolResultPart(item.call_id or "", tuple(kept), is_error)
 
 

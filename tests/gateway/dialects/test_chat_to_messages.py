@@ -8,7 +8,11 @@ import pytest
 from anthropic.types.message_create_params import MessageCreateParamsNonStreaming
 from pydantic import ConfigDict, TypeAdapter, with_config
 
+from gateway.conversation import TextPart, ToolResultPart
+from gateway.dialects import hub
+from gateway.dialects.registry import DIALECTS
 from gateway.errors import FeatureUnsupported
+from gateway.types import DialectName
 from tests.gateway.dialects.samples import chat, exhaust, to_anthropic
 
 
@@ -166,6 +170,30 @@ def test_rule_13_tool_results_in_a_row_and_the_text_after_them_are_one_user_turn
     assert "is_error" not in first
     assert (second["is_error"], second["content"]) == (True, [text("no such city")])
     assert words == text("And?")
+
+
+@pytest.mark.parametrize("dialect", ["openai_chat", "openai_responses"])
+def test_rule_52_a_failed_tools_result_keeps_its_cache_marker(dialect: DialectName) -> None:
+    said = {"text": "[tool_error]\nno such city", "prompt_cache_breakpoint": {}}
+    body: dict[str, Any] = {
+        "model": "m",
+        "messages": [
+            turn("user", "Hi"),
+            turn("assistant", None, tool_calls=[call("call_a")]),
+            turn("tool", [{"type": "text", **said}], tool_call_id="call_a"),
+        ],
+        "input": [
+            {"type": "function_call", "call_id": "call_a", "name": "f", "arguments": "{}"},
+            {
+                "type": "function_call_output",
+                "call_id": "call_a",
+                "output": [{"type": "input_text", **said}],
+            },
+        ],
+    }
+    request = DIALECTS[dialect].decode_request(json.dumps(body).encode(), "req_1")
+    (failed,) = hub.read_conversation(request).turns[-1].parts
+    assert failed == ToolResultPart("call_a", (TextPart("no such city", "5m"),), True)
 
 
 def test_rule_15_a_history_with_calls_gets_tool_definitions_but_no_new_calls() -> None:
