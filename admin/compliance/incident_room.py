@@ -63,9 +63,13 @@ class ReportOrder(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CloseOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """What came of it; the second person's is not read."""
+    """What came of it, as the first person says it.
+
+    `agreed` is the conclusion that the second person read; refused (409) where another one stands.
+    """
 
     conclusion: str = ""
+    agreed: str | None = None
 
 
 class Counted(Struct, frozen=True):
@@ -275,16 +279,18 @@ class IncidentRoom:
                 raise ChangedMeanwhile("somebody said so before")
         return report
 
-    async def close(self, person: Person, incident: Incident, conclusion: str) -> Incident:
+    async def close(self, person: Person, incident: Incident, order: CloseOrder) -> Incident:
         """The first person says what came of it, a second one closes.
 
         Raises:
             RequestInvalid: nothing is said of what came of it, or the same person came twice.
-            ChangedMeanwhile: somebody was faster.
+            ChangedMeanwhile: somebody was faster, or the second person read something else.
         """
         organisation, said = incident.organisation, {"incident": incident.id}
         if not incident.closing_by:
-            conclusion = conclusion.strip()
+            if order.agreed:
+                raise ChangedMeanwhile("nobody asks to close it any more")
+            conclusion = order.conclusion.strip()
             if not 1 <= len(conclusion) <= TEXT_CHARS_MAX:
                 reason = f"say in at most {TEXT_CHARS_MAX} characters what came of it"
                 raise RequestInvalid(reason, parameter="conclusion")
@@ -297,6 +303,10 @@ class IncidentRoom:
             return structs.replace(incident, closing_by=person.name, conclusion=conclusion)
         if person.name == incident.closing_by:
             raise RequestInvalid("an incident is closed by a second person", parameter="close")
+        # Their own words are no agreement either: they did not see that somebody asks.
+        agreed = order.conclusion or None if order.agreed is None else order.agreed
+        if agreed is not None and agreed.split() != incident.conclusion.split():
+            raise ChangedMeanwhile("what came of it was said otherwise meanwhile")
         async with self._services.deeds.doing(
             person.name, "incident.closed", organisation, after=said
         ):

@@ -92,7 +92,7 @@ def _api_leading(room: IncidentRoom) -> list[Any]:
     ) -> Incident:
         found = await room.incident(organisation, incident)
         order = await body_of(request, CloseOrder)
-        return await room.close(session_of(request).person, found, order.conclusion)
+        return await room.close(session_of(request).person, found, order)
 
     @post(API + "/{incident:str}/keep-open", opt=_KEEPS, status_code=NO_CONTENT)
     async def keep_incident_open(
@@ -229,7 +229,9 @@ def _leading(services: Services, room: IncidentRoom) -> list[Any]:
                 order = ReportOrder(form.text("clock"), at_us, form.text("reference"))
                 await room.mark(person, found, order)
             elif step == "close":
-                await room.close(person, found, form.text("conclusion"))
+                # A page always says what stood on it; one on which nobody asked says nothing.
+                closing = CloseOrder(form.text("conclusion"), form.text("agreed"))
+                await room.close(person, found, closing)
             else:
                 await room.keep_open(person, found)
         except RequestInvalid as error:

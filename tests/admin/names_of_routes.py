@@ -60,6 +60,7 @@ OTHER_FIELDS: dict[str, Any] = {
     "accepts_wider": False,
     "action": "reject",
     "again": "",
+    "agreed": "",
     "at": "2027-01-16T09:00",
     "body": "",
     "budget_microusd": None,

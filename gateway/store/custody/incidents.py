@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     ForeignKey,
     Index,
     String,
@@ -222,9 +223,10 @@ class IncidentStore:
         return await self._change(incident, values, closing_by="")
 
     async def close(self, incident: Incident, actor: str) -> bool:
-        """The second; False where that is not what it waits for."""
+        """The second; False where that is not what it waits for, with this conclusion."""
         values = {"closed_by": actor, "closed_us": self._clock.utc_us()}
-        return await self._change(incident, values, closing_by=incident.closing_by)
+        same = incidents.c.conclusion == incident.conclusion
+        return await self._change(incident, values, same, closing_by=incident.closing_by)
 
     async def keep_open(self, incident: Incident) -> bool:
         """What the first wanted is declined, or taken back; what they wrote waits for the next."""
@@ -243,11 +245,18 @@ class IncidentStore:
             return bool((await connection.execute(changed)).rowcount)
 
     async def _change(
-        self, incident: Incident, values: Mapping[str, object], *, closing_by: str
+        self,
+        incident: Incident,
+        values: Mapping[str, object],
+        *same: ColumnElement[bool],
+        closing_by: str,
     ) -> bool:
         columns = incidents.c
         changed = update(incidents).where(
-            columns.id == incident.id, columns.closed_us == 0, columns.closing_by == closing_by
+            columns.id == incident.id,
+            columns.closed_us == 0,
+            columns.closing_by == closing_by,
+            *same,
         )
         async with self._database.writing() as connection:
             return bool((await connection.execute(changed.values(**values))).rowcount)

@@ -129,7 +129,7 @@ async def test_whom_it_concerns_is_changed_after_it_was_counted_and_on_record(
         answer, text = await cora.send("POST", path, body=body)
         assert (answer.status, msgspec.json.decode(text)["filter"]) == (201, f"key:{other}")
         await cora.send("POST", f"{one}/close", {"conclusion": "Nothing was used."})
-        await dan.send("POST", f"{one}/close")
+        await dan.send("POST", f"{one}/close", {"agreed": "Nothing was used."})
         assert (await cora.send("POST", path, body=body))[0].status == 409
     done = [action for _, action in await deeds(bound) if action == "incident.rescoped"]
     assert len(done) == 2
@@ -180,7 +180,7 @@ async def test_the_report_says_what_two_people_said_and_what_it_leaves_out(
         assert "[earlier deeds are in the audit log alone]" in await report()
         assert "The newest 2: the log has earlier ones" in (await cora.send("GET", one))[1]
         await cora.send("POST", f"{one}/close", {"conclusion": said})
-        await dan.send("POST", f"{one}/close")
+        await dan.send("POST", f"{one}/close", {"agreed": said})
         assert f"What came of it: {said}\n" in await report()
 
 
@@ -197,7 +197,8 @@ async def test_two_people_close_it_and_each_step_is_a_deed(bound: Listener) -> N
         declined, _ = await dan.send("POST", f"{one}/keep-open")
         assert declined.status == 409
         await cora.send("POST", f"{one}/close", said)
-        assert (await dan.send("POST", f"{one}/close"))[0].status == 303
+        closed, _ = await dan.send("POST", f"{one}/close", {"agreed": said["conclusion"]})
+        assert closed.status == 303
         _, page = await dan.send("GET", one)
         assert "as cora asked" in page
         over, _ = await cora.send("POST", f"{one}/reports", {"clock": "gdpr-authority"})
@@ -210,6 +211,34 @@ async def test_two_people_close_it_and_each_step_is_a_deed(bound: Listener) -> N
         ("cora", "incident.close_asked"),
         ("dan", "incident.closed"),
     ]
+
+
+async def test_a_second_person_closes_it_with_the_conclusion_that_they_read_alone(
+    bound: Listener,
+) -> None:
+    first, other = "It was never used.\nThe key is gone.", "Five people are told."
+    async with person(bound, "cora") as cora, person(bound, "dan") as dan:
+        one = await opened(cora)
+        await cora.send("POST", f"{one}/close", {"conclusion": first})
+        _, page = await dan.send("GET", one)
+        (read,) = re.findall(r'name="agreed" value="([^"]+)"', page)
+        assert unescape(read) == first
+        await cora.send("POST", f"{one}/keep-open")
+        reopened, page = await dan.send("POST", f"{one}/close", {"agreed": first})
+        assert (reopened.status, "Somebody was faster" in page) == (409, True)
+        await cora.send("POST", f"{one}/close", {"conclusion": other})
+        for form in ({"agreed": first}, {"conclusion": "Mine."}, {"conclusion": other}, {}):
+            answer, page = await dan.send("POST", f"{one}/close", form)
+            assert (answer.status, "Somebody was faster" in page) == (409, True), form
+            assert f'name="agreed" value="{other}"' in page
+        api = one.replace("/o/", "/api/organisations/") + "/close"
+        for body in ({"agreed": first}, {"conclusion": first}, {"agreed": ""}):
+            text = msgspec.json.encode(body).decode()
+            assert (await dan.send("POST", api, body=text))[0].status == 409, body
+        answer, _ = await dan.send("POST", f"{one}/close", {"agreed": f" {other}\r\n"})
+        assert answer.status == 303
+    done = [action for _, action in await deeds(bound) if action == "incident.closed"]
+    assert len(done) == 1, "what was refused is not even begun"
 
 
 async def test_what_makes_no_sense_is_said_beside_its_field(bound: Listener) -> None:
