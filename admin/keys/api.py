@@ -35,9 +35,17 @@ class Issued(Struct, frozen=True):
 
 
 class Rotation(Struct, frozen=True, forbid_unknown_fields=True):
-    """How long the secret before stays good."""
+    """How long the secret before stays good.
+
+    A key has two secrets at most. While one that a rotation before left is still good, another
+    rotation, such as the same one sent again, is refused (409), unless `ends_former` says that it
+    ends now, or `secrets`, which is the key's field of that name as it was read; where the key has
+    others by then, that is refused too.
+    """
 
     overlap_s: int = OVERLAP_S
+    secrets: str | None = None
+    ends_former: bool = False
 
 
 def key_api_routes(services: Services) -> list[Any]:
@@ -66,7 +74,14 @@ def key_api_routes(services: Services) -> list[Any]:
         order = await body_of(request, Rotation)
         line = await reader.line(organisation, key_id)
         person = session_of(request).person
-        key = await issuer.rotate(person, organisation, line, order.overlap_s)
+        key = await issuer.rotate(
+            person,
+            organisation,
+            line,
+            order.overlap_s,
+            order.secrets,
+            ends_former=order.ends_former,
+        )
         return Issued(key.key_id, key.reveal())
 
     @post(f"{_KEY}/revoke", opt=needs(_P.KEYS_ISSUE, records="key.revoked"), status_code=NO_CONTENT)

@@ -112,10 +112,13 @@ class KeyIssuer:
         line: KeyLine,
         overlap_s: int,
         seen: str | None = None,
+        *,
+        ends_former: bool = True,
     ) -> KeyText:
         """Another secret for a key; the one it has stays good for so many seconds.
 
-        `seen` is `secrets_mark` as the form was made, None where nobody looked.
+        `seen` is `secrets_mark` as the form was made, None where nobody looked; then a secret that
+        a rotation before left good ends only where `ends_former` says so.
 
         Raises:
             ChangedMeanwhile: it was given another secret since the form was made.
@@ -133,7 +136,11 @@ class KeyIssuer:
             after={"key_id": line.key_id, "overlap_s": overlap_s},
         ):
             return await self._services.keys.rotate(
-                line.key_id, overlap_s=overlap_s, organisation=organisation, seen=seen
+                line.key_id,
+                overlap_s=overlap_s,
+                organisation=organisation,
+                seen=seen,
+                ends_former=ends_former,
             )
 
     async def revoke(self, person: Person, organisation: str, line: KeyLine) -> None:

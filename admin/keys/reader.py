@@ -69,6 +69,8 @@ class KeyDetail(Struct, frozen=True):
     deeds: tuple[KeyDeed, ...]
     propagation: Propagation | None
     """Where it is dead; None of a key that is not revoked."""
+    secrets: str
+    """Which secrets it has, as a rotation says what it was meant for; nothing of them is in it."""
 
 
 class KeyPage(Struct, frozen=True):
@@ -155,6 +157,7 @@ class KeyReader:
             requests=await self._requests(organisation, line),
             deeds=await self._deeds(organisation, key_id),
             propagation=await self._propagation(line),
+            secrets=await self.secrets_seen(organisation, key_id),
         )
 
     async def _propagation(self, line: KeyLine) -> Propagation | None:

@@ -33,6 +33,9 @@ _NAME_CHARS: Final = 200
 class ChangedMeanwhile(RequestInvalid):
     """The key is another by now than whoever acts has seen; nothing was done."""
 
+    status = 409
+    code = "conflict"
+
 
 class KeyProposal(Struct, frozen=True):
     """That a key may do more, and what came of it."""

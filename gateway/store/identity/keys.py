@@ -32,6 +32,7 @@ from gateway.types import Principal, Translation
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 _TITLE_LENGTH = 200
 TURNED = "This key was given another secret meanwhile. Nothing was done now."
+OVERLAPS = "This key has two secrets: say that the older one ends now. Nothing was done."
 
 
 class Place(Struct, frozen=True):
@@ -191,14 +192,16 @@ class KeyStore:
         overlap_s: float,
         organisation: str | None = None,
         seen: str | None = None,
+        ends_former: bool = True,
     ) -> KeyText:
         """Give a key a new secret; the one it has stays good for `overlap_s` more seconds.
 
         The one before that ends. So a form says by `seen` (`secrets_mark`) which secrets it was
-        made for: one that is sent twice would end the secret that is in use.
+        made for: one that is sent twice would end the secret that is in use. Whoever did not look
+        ends one that is still good only where `ends_former` says so.
 
         Raises:
-            ChangedMeanwhile: it has other secrets by now.
+            ChangedMeanwhile: it has other secrets by now, or two where one was thought of.
             RequestInvalid: there is no such key, it is revoked, or another organisation's.
         """
         key = issue_key(self._random_bytes, key_id)
@@ -209,6 +212,8 @@ class KeyStore:
                 raise RequestInvalid("a revoked key cannot be rotated", parameter="key_id")
             if seen is not None and seen != secrets_mark(row["former_until_us"]):
                 raise ChangedMeanwhile(TURNED, parameter="key_id")
+            if seen is None and not ends_former and (row["former_until_us"] or 0) > now_us:
+                raise ChangedMeanwhile(OVERLAPS, parameter="ends_former")
             await self._change(
                 connection,
                 key_id,

@@ -1,6 +1,7 @@
 """The room of keys: what is listed is what is stored, and what is done is done once."""
 
 import re
+from typing import Any
 
 import msgspec
 import pytest
@@ -308,6 +309,40 @@ async def test_the_api_issues_shows_and_rotates_like_the_pages(
     (line,) = found["keys"]
     assert (found["count"], found["following"]) == (1, 0)
     assert (line["models"], line["states"][-1]) == (["house"], "live")
+
+
+async def test_a_rotation_that_the_api_is_sent_twice_does_not_end_the_secret_in_use(
+    listener: Listener, owner: Browser
+) -> None:
+    old = secret_in(await send(owner, f"{LIST}/new", FORM | {"key_id": "again0000000"}, 201))
+    at = f"/api/organisations/acme/keys/{named('again0000000')}"
+
+    async def rotate(**said: object) -> tuple[int, dict[str, Any]]:
+        body = msgspec.json.encode(said).decode()
+        answer, text = await owner.send("POST", f"{at}/rotate", body=body)
+        return answer.status, msgspec.json.decode(text)
+
+    async def secrets() -> str:
+        _, text = await owner.send("GET", at)
+        return str(msgspec.json.decode(text)["secrets"])
+
+    before = await secrets()
+    status, said = await rotate(overlap_s=60)
+    assert status == 201
+    for again in ({}, {"secrets": before}, {"secrets": before, "ends_former": True}):
+        status, refused = await rotate(overlap_s=60, **again)
+        assert (status, refused["error"]["code"]) == (409, "conflict"), again
+    assert (await is_good(listener, old), await is_good(listener, said["key"])) == (True, True)
+
+    status, meant = await rotate(overlap_s=60, secrets=await secrets())
+    assert (status, await is_good(listener, old)) == (201, False)
+    status, last = await rotate(overlap_s=60, ends_former=True)
+    assert (status, await is_good(listener, said["key"])) == (201, False)
+    assert (await is_good(listener, meant["key"]), await is_good(listener, last["key"])) == (
+        *(True, True),
+    )
+    listener.clock.advance(60)
+    assert (await rotate(overlap_s=60))[0] == 201, "the overlap is over"
 
 
 async def test_the_record_of_a_key_says_that_it_may_use_nothing(
