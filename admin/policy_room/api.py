@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from admin.access import needs, taking
 from admin.policy_room.asking import PREFIX
-from admin.policy_room.desk import STEPS, VERDICTS
+from admin.policy_room.desk import STEPS, VERDICTS, StepOrder
 from admin.policy_room.marks import Mark, marks_of
 from admin.policy_room.pages import moment_of
 from admin.policy_room.places import place_of
@@ -65,18 +65,6 @@ class SubmitOrder(Struct, frozen=True, forbid_unknown_fields=True):
     """Limits of its own, by the names of `GuardRules`; what is not named stays as usual."""
 
 
-class StepOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """A step of a version: `approve`, `reject`, `shadow`, `canary`, `publish` or `stop`."""
-
-    action: str = ""
-    reason: str = ""
-    percent: float = 0.0
-    accepts_wider: bool = False
-    """Has to be said to approve limits that are wider than the installation's."""
-    live: int | None = None
-    """The version that was seen live, 0 for none: it is refused where another one is by then."""
-
-
 class ScheduleOrder(Struct, frozen=True, forbid_unknown_fields=True):
     """`publish` or `canary` at a time, such as `2026-12-01T09:00+05:30`; without a zone in UTC."""
 
@@ -97,6 +85,8 @@ class RollbackOrder(Struct, frozen=True, forbid_unknown_fields=True):
 
     to: int = 0
     reason: str = ""
+    live: int | None = None
+    """The version that was seen live: it is refused where another one is by then."""
 
 
 class Checked(Struct, frozen=True):
@@ -228,17 +218,7 @@ def _stepping(room: PolicyRoom) -> list[Any]:
         if order.action not in permitted:
             raise RequestInvalid(f"one of {', '.join(permitted)}", parameter="action")
         place = place_of(organisation, level)
-        await room.desk.require_live(place, order.live)
-        return await room.desk.step(
-            person_of(request),
-            organisation,
-            place,
-            number,
-            order.action,
-            reason=order.reason,
-            percent=order.percent,
-            accepts_wider=order.accepts_wider,
-        )
+        return await room.desk.step(person_of(request), organisation, place, number, order)
 
     approves = needs(_P.POLICIES_APPROVE, records="policy.approve")
     publishes = needs(_P.POLICIES_PUBLISH, records="policy.publish")
@@ -258,8 +238,8 @@ def _stepping(room: PolicyRoom) -> list[Any]:
     @post(f"{LEVEL}/rollback", opt=needs(_P.POLICIES_PUBLISH, records="policy.rolled_back"))
     async def roll_back(request: Asking, organisation: Named, level: Named) -> PolicyVersion:
         place, order = place_of(organisation, level), await _order(request, RollbackOrder)
-        to, reason = order.to or None, order.reason
-        return await room.desk.roll_back(person_of(request), organisation, place, to, reason)
+        to, person = order.to or None, person_of(request)
+        return await room.desk.roll_back(person, organisation, place, to, order.reason, order.live)
 
     return [judge, roll_out, roll_back, *_scheduling(room)]
 

@@ -6,7 +6,7 @@ from litestar import Response
 from litestar.exceptions import NotFoundException
 from litestar.response import Redirect
 
-from admin.policy_room.desk import VERDICTS
+from admin.policy_room.desk import VERDICTS, StepOrder
 from admin.policy_room.inbox import Inbox
 from admin.policy_room.places import place_of
 from admin.policy_room.room import (
@@ -47,15 +47,9 @@ def deciding_routes(room: PolicyRoom) -> list[Any]:
             number, action = number_in(form, "id", 1), form.get("action", "")
             if action not in VERDICTS:
                 raise RequestInvalid("approve or reject", parameter="action")
-            await room.desk.step(
-                person,
-                organisation,
-                place,
-                number,
-                action,
-                reason=form.get("reason", ""),
-                accepts_wider=form.get("accepts_wider") == "yes",
-            )
+            accepts = form.get("accepts_wider") == "yes"
+            order = StepOrder(action, form.get("reason", ""), accepts_wider=accepts)
+            await room.desk.step(person, organisation, place, number, order)
         except (RequestInvalid, Forbidden) as error:
             return await inbox_page(room, inbox, request, organisation, error.status, error.message)
         return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)

@@ -18,6 +18,7 @@ from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission, Person
 from gateway.oversight.deeds import Deeds
 from gateway.rollout.versions import Action, PolicyVersion
+from gateway.store.policies.documents import require_live
 from gateway.store.policies.drafts import PolicyDraft
 from gateway.store.policies.schedules import Schedule
 from policies.check import CheckReport, check
@@ -39,13 +40,6 @@ description = ""
 """
 
 
-class LiveMeanwhile(RequestInvalid):
-    """Another version is live than the one that whoever acts has seen; nothing was done."""
-
-    status = 409
-    code = "conflict"
-
-
 class Working(Struct, frozen=True):
     """The text that somebody may edit: the draft, or where a draft would begin."""
 
@@ -55,6 +49,18 @@ class Working(Struct, frozen=True):
     base: int
     """The version that it was begun from; 0 for none of this level."""
     draft: PolicyDraft | None
+
+
+class StepOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """A step of a version: `approve`, `reject`, `shadow`, `canary`, `publish` or `stop`."""
+
+    action: str = ""
+    reason: str = ""
+    percent: float = 0.0
+    accepts_wider: bool = False
+    """Has to be said to approve limits that are wider than the installation's."""
+    live: int | None = None
+    """The version that was seen live, 0 for none: it is refused where another one is by then."""
 
 
 class Desk:
@@ -148,39 +154,43 @@ class Desk:
         organisation: str,
         place: Place,
         number: int,
-        action: str,
-        *,
-        reason: str,
-        percent: float = 0.0,
-        accepts_wider: bool = False,
+        order: StepOrder,
     ) -> PolicyVersion:
         """Approve, reject or roll out a version.
 
         Raises:
+            LiveMeanwhile: another one is live by now.
             NotFoundException: there is no such version.
             RequestInvalid, Forbidden: as `PolicyStore.act`, or no reason is given, or a version is
                 approved whose limits are wider than the installation's, and nobody said so.
         """
-        taken = next((each for each in get_args(Action) if each == action), None)
+        taken = next((each for each in get_args(Action) if each == order.action), None)
         if taken not in VERDICTS and taken not in STEPS:
             raise NotFoundException
         judges = taken in VERDICTS
         permission = Permission.POLICIES_APPROVE if judges else Permission.POLICIES_PUBLISH
         _require(person, permission, organisation, place)
         version = await self._reader.version(place, number)
-        reason = _reason(reason)
+        reason = _reason(order.reason)
+        await self.require_live(place, order.live)
         if taken == "approve":
-            require_seen(version.guard, self._reader.guard, seen=accepts_wider)
+            require_seen(version.guard, self._reader.guard, seen=order.accepts_wider)
         after: dict[str, object] = {"level": place.name, "number": number}
         after |= {"digest": version.digest}
         after |= self._guarded(version.guard) if taken in ("approve", "canary") else {}
-        after |= {"reason": reason} | ({"percent": percent} if percent else {})
+        after |= {"reason": reason} | ({"percent": order.percent} if order.percent else {})
         async with self._deeds.doing(
-            person.name, f"policy.{action}", organisation, before=await self._states(place),
+            person.name, f"policy.{taken}", organisation, before=await self._states(place),
             after=after,
         ):  # fmt: skip
             return await self._reader.store.act(
-                place.name, number, taken, person.name, percent=percent, reason=reason
+                place.name,
+                number,
+                taken,
+                person.name,
+                percent=order.percent,
+                reason=reason,
+                live=order.live,
             )
 
     async def schedule(
@@ -226,35 +236,37 @@ class Desk:
             return await self._reader.schedules.cancel(place.name, number, person.name, reason)
 
     async def roll_back(
-        self, person: Person, organisation: str, place: Place, to: int | None, reason: str
+        self,
+        person: Person,
+        organisation: str,
+        place: Place,
+        to: int | None,
+        reason: str,
+        live: int | None = None,
     ) -> PolicyVersion:
-        """A new live version equal to one that was live before."""
+        """A new live version equal to one that was live before; `live` as in `step`."""
         _require(person, Permission.POLICIES_PUBLISH, organisation, place)
         if to is not None:
             await self._reader.version(place, to)
         reason = _reason(reason)
+        await self.require_live(place, live)
         after = {"level": place.name, "to": to, "reason": reason}
         async with self._deeds.doing(
             person.name, "policy.rolled_back", organisation, before=await self._states(place),
             after=after,
         ):  # fmt: skip
-            return await self._reader.store.roll_back(place.name, person.name, to=to, reason=reason)
+            return await self._reader.store.roll_back(
+                place.name, person.name, to=to, reason=reason, live=live
+            )
 
     async def require_live(self, place: Place, seen: int | None) -> None:
-        """What a step would change was said against the live version: it has to be that still.
-
-        `seen` is its number, 0 for none; None where nobody says what they saw.
+        """Before anything is on record; what is done asks again in its own transaction.
 
         Raises:
-            LiveMeanwhile: another one is live by now.
+            LiveMeanwhile: another version is live than was seen.
         """
-        if seen is None:
-            return
         live, _ = await self._reader.live(place)
-        number = live.number if live else 0
-        if number != seen:
-            now = f"version {number} is live by now" if number else "no version is live any more"
-            raise LiveMeanwhile(f"{now}: look at what this would change", parameter="live")
+        require_live(live.number if live else 0, seen)
 
     def _guarded(self, guard: GuardRules | None) -> dict[str, object]:
         """What a record says of a version's limits, where it has its own."""

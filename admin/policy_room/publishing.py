@@ -7,7 +7,7 @@ from typing import Any, Final
 from litestar import Response
 from litestar.response import Redirect
 
-from admin.policy_room.desk import STEPS, VERDICTS
+from admin.policy_room.desk import STEPS, VERDICTS, StepOrder
 from admin.policy_room.limits import limit_fields, limits_of
 from admin.policy_room.marks import line_difference, marks_of
 from admin.policy_room.pages import EMPTY, US_PER_S, history_page, moment_of, version_page
@@ -92,8 +92,9 @@ def _step_routes(room: PolicyRoom) -> list[Any]:
         try:
             to = number_in(form, "to", 1) if form.get("to") else None
             reason = form.get("reason", "")
-            await room.desk.require_live(place, _live_in(form))
-            version = await room.desk.roll_back(person_of(request), organisation, place, to, reason)
+            version = await room.desk.roll_back(
+                person_of(request), organisation, place, to, reason, _live_in(form)
+            )
         except RequestInvalid as error:
             return await history_page(
                 room, request, organisation, place, status=error.status, problem=error.message
@@ -168,8 +169,9 @@ async def _take(
             raise RequestInvalid(f"one of {', '.join(permitted)}", parameter="action")
         percent = _percent(form) if action == "canary" else 0.0
         # Stopping what does harm waits for nobody to look again.
-        await room.desk.require_live(place, _live_in(form) if action != "stop" else None)
+        live = _live_in(form) if action != "stop" else None
         if form.get("at", "").strip():
+            await room.desk.require_live(place, live)
             await _require_unchanged(room, place, form)
             at_us = await _moment(room, request, form)
             await room.desk.schedule(
@@ -183,16 +185,10 @@ async def _take(
                 percent=percent,
             )
             return _to_version(organisation, place, number)
-        await room.desk.step(
-            person_of(request),
-            organisation,
-            place,
-            number,
-            action,
-            reason=form.get("reason", ""),
-            percent=percent,
-            accepts_wider=form.get("accepts_wider") == "yes",
+        order = StepOrder(
+            action, form.get("reason", ""), percent, form.get("accepts_wider") == "yes", live
         )
+        await room.desk.step(person_of(request), organisation, place, number, order)
     except (RequestInvalid, Forbidden) as error:
         version = await room.reader.version(place, number)
         return await version_page(

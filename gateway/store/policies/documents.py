@@ -40,6 +40,26 @@ _SETTLES: frozenset[Action] = frozenset({"reject", "publish", "stop", "withdraw"
 """After these what was left to a time is no longer meant: it is called off."""
 
 
+class LiveMeanwhile(RequestInvalid):
+    """Another version is live than the one that whoever acts has seen; nothing was done."""
+
+    status = 409
+    code = "conflict"
+
+
+def require_live(number: int, seen: int | None) -> None:
+    """What a step would change was said against the live version: it has to be that still.
+
+    Both are 0 for none; `seen` is None where nobody says what they saw.
+
+    Raises:
+        LiveMeanwhile: another one is live by now.
+    """
+    if seen is not None and number != seen:
+        now = f"version {number} is live by now" if number else "no version is live any more"
+        raise LiveMeanwhile(f"{now}: look at what this would change", parameter="live")
+
+
 class PolicyStore:
     """Reads and changes policy versions; the rules of the change are in `gateway.rollout`."""
 
@@ -132,10 +152,12 @@ class PolicyStore:
         *,
         percent: float = 0.0,
         reason: str = "",
+        live: int | None = None,
     ) -> PolicyVersion:
-        """Take a version one step further.
+        """Take a version one step further; `live` as `require_live` has it.
 
         Raises:
+            LiveMeanwhile: another version is live than was seen.
             Forbidden: the author approves.
             RequestInvalid: there is no such version, or the action does not fit its state.
         """
@@ -143,6 +165,7 @@ class PolicyStore:
             raise RequestInvalid("a canary gets more than 0 and at most 100 percent")
         async with self._database.writing() as connection:
             await bump(connection)
+            require_live(await self._live_within(connection, level), live)
             version = await self.version_within(connection, level, number)
             return await self.act_within(
                 connection, version, action, actor, percent=percent, reason=reason
@@ -177,14 +200,21 @@ class PolicyStore:
         return await self.version_within(connection, level, number)
 
     async def roll_back(
-        self, level: str, actor: str, *, to: int | None = None, reason: str = ""
+        self,
+        level: str,
+        actor: str,
+        *,
+        to: int | None = None,
+        reason: str = "",
+        live: int | None = None,
     ) -> PolicyVersion:
         """A new live version equal to an old one, which had been approved and live before.
 
-        Without `to` it is the one before the live one.
+        Without `to` it is the one before the live one. Raises LiveMeanwhile like `act`.
         """
         async with self._database.writing() as connection:
             await bump(connection)
+            require_live(await self._live_within(connection, level), live)
             query = select(policy_versions).where(_V.level == level, _V.state == "retired")
             query = query.order_by(_V.changed_us.desc(), _V.number.desc())
             rows = (await connection.execute(query)).mappings().all()
@@ -328,6 +358,12 @@ class PolicyStore:
     ) -> None:
         now_us = self._clock.utc_us()
         await note(connection, level, number, now_us, (actor, action, reason))
+
+    @staticmethod
+    async def _live_within(connection: AsyncConnection, level: str) -> int:
+        """The number of a level's live version; 0 for none."""
+        query = select(_V.number).where(_V.level == level, _V.state == "live")
+        return (await connection.execute(query)).scalar_one_or_none() or 0
 
     async def version_within(
         self, connection: AsyncConnection, level: str, number: int

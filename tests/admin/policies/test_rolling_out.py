@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
+from admin.policy_room.desk import Desk
 from gateway.rollout.trials import Arm
 from gateway.store.policies.documents import PolicyStore
 from policies.loading import load_document
@@ -261,6 +262,36 @@ async def test_nothing_is_rolled_out_over_a_version_that_went_live_since_the_pag
     assert [(each.number, each.state) for each in versions] == [
         *((3, "retired"), (2, "live"), (1, "retired"))
     ]
+
+
+async def test_what_was_seen_live_is_asked_for_again_where_it_is_replaced(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when two click within milliseconds: both were let through before either had written."""
+
+    async def passed(*_: object) -> None:
+        """Nobody had written yet."""
+
+    monkeypatch.setattr(Desk, "require_live", passed)
+    await staff(listener)
+    async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
+        paths = []
+        for text in (STRICT, STRICT.replace("S2", "S1")):
+            paths.append(await submitted(wanda, text))
+            await stepped(anton, paths[-1], "approve")
+        assert (await stepped(anton, paths[0], "publish", live="0"))[0] == 303
+        status, said = await stepped(anton, paths[1], "publish", live="0")
+        assert (status, "version 1 is live by now" in said) == (409, True)
+        order = {"to": "1", "reason": "back", "live": "2"}
+        answer, page = await anton.send("POST", f"{HOME}/rollback", order)
+        assert (answer.status, "version 1 is live by now" in plain(page)) == (409, True)
+        api = HOME.replace("/o/", "/api/organisations/")
+        for path, body in (
+            (f"{api}/versions/2/rollout", {"action": "publish", "reason": "now", "live": 0}),
+            (f"{api}/rollback", {"to": 1, "reason": "back", "live": 2}),
+        ):
+            text = msgspec.json.encode(body).decode()
+            assert (await anton.send("POST", path, body=text))[0].status == 409, path
 
 
 async def test_history_compares_says_what_was_live_and_brings_a_version_back(

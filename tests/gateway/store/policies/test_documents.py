@@ -16,7 +16,7 @@ from gateway.rollout.versions import PolicySet
 from gateway.routing import TargetBoard
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.engine import Database, open_database
-from gateway.store.policies.documents import PolicyStore
+from gateway.store.policies.documents import LiveMeanwhile, PolicyStore
 from gateway.store.policies.guard import CanaryGuard
 from gateway.store.revisions import current
 from gateway.types import Principal
@@ -69,6 +69,28 @@ async def test_a_version_goes_from_draft_to_live_and_back(database: Database) ->
     assert done[-1] == (3, "Cleo", "roll_back")
     again = await store.roll_back("", "Cleo", to=2)
     assert again.digest == NEW.digest
+
+
+async def test_of_two_who_publish_over_the_version_that_both_saw_one_does(
+    database: Database,
+) -> None:
+    """The one that was seen is asked for where it is replaced: nobody comes in between."""
+    store = PolicyStore(database, StoppedClock())
+    first = await approved(store, policy=OLD)
+    numbers = [await approved(store), await approved(store)]
+    await store.act("", first, "publish", "Bob", live=0)
+    done = await asyncio.gather(
+        *(store.act("", each, "publish", "Bob", live=first) for each in numbers),
+        store.roll_back("", "Cleo", to=first, live=0),
+        return_exceptions=True,
+    )
+    refused = [each for each in done if isinstance(each, LiveMeanwhile)]
+    assert (len(refused), refused[0].status) == (2, 409)
+    (live,) = [each for each in await store.versions("") if each.state == "live"]
+    assert live in done
+    for action in ("shadow", "canary"):
+        with pytest.raises(LiveMeanwhile, match=f"version {live.number} is live by now"):
+            await store.act("", first, action, "Bob", percent=5.0, live=first)
 
 
 async def test_four_eyes_and_the_order_of_steps_are_kept_in_the_database(
