@@ -167,3 +167,26 @@ async def test_an_erasure_is_agreed_to_by_keys_in_every_theme_and_width(
         await seen.open(one)
         assert "1 key destroyed" in await page.inner_text("main")
         assert seen.problems == []
+
+
+async def test_enter_in_the_comment_agrees_to_nothing_without_scripts(listener: Listener) -> None:
+    (ann,) = await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora:
+        one = await opened(cora)
+        await asked(cora, one)
+    async with person(listener, "dan"), window(listener, scripts=False) as seen:
+        page, sent = seen.page, list[str]()
+        page.on("request", lambda request: sent.append(request.method))
+        await seen.sign_in("dan", PASSWORD)
+        await seen.open(INBOX)
+        sent.clear()
+        await page.fill("#reason-1", "as the ticket s")
+        await page.press("#reason-1", "Enter")
+        await page.press("#reason-1", "Enter")
+        await page.fill("#reason-1", "it names another Ann")
+        assert "POST" not in sent
+        await page.click("button:has-text('Decline')")
+        await page.wait_for_selector("text=Done, and on record.")
+    assert f"{SAID}ann" in await content_of(listener, ann)
+    told = [action for _, action in await deeds(listener) if action.startswith("erasure.")]
+    assert told == ["erasure.opened", "erasure.asked", "erasure.declined"]
