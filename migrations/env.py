@@ -8,7 +8,6 @@ from gateway.store.custody.incidents import incidents
 from gateway.store.custody.regimes import regime_choices
 from gateway.store.custody.reviews import reviews
 from gateway.store.evidence.deliveries import sink_deliveries
-from gateway.store.identity.invitations import invitations
 from gateway.store.identity.provided_sessions import heard_logouts
 from gateway.store.identity.setup_links import setup_links
 from gateway.store.identity.teams import team_members
@@ -31,7 +30,6 @@ tables = (
     batches,
     heard_logouts,
     incidents,
-    invitations,
     kept_answers,
     kept_files,
     parcels,

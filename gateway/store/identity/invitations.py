@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import BigInteger, Column, ForeignKey, LargeBinary, String, Table, delete, select
+from sqlalchemy import delete, select
 from sqlalchemy import update as update_rows
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -23,23 +23,13 @@ from gateway.secrets.passwords import hash_password
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
 from gateway.store.identity.people import person_in
-from gateway.store.schema.tables import admin_sessions, metadata, people
+from gateway.store.schema.tables import admin_sessions, invitations, people
 
 
 GOOD_FOR_S: Final = 72 * 3600.0
 CODE_BYTES: Final = 32
 REFUSAL: Final = "this link is not good any more: it was used, replaced or withdrawn, or it is old"
 BEYOND: Final = "You cannot let somebody in who may do what you may not do yourself."
-
-invitations = Table(
-    "invitations",
-    metadata,
-    Column("digest", LargeBinary(32), primary_key=True),
-    Column("person", String(63), ForeignKey("people.name"), nullable=False, index=True),
-    Column("made_by", String(200), nullable=False),
-    Column("made_us", BigInteger, nullable=False),
-    Column("until_us", BigInteger, nullable=False),
-)
 
 
 class Invitation(Struct, frozen=True):

@@ -38,6 +38,7 @@ from gateway.store.identity.sessions import (
     digest_of,
     is_over,
     new_session,
+    shut_out,
 )
 from gateway.store.schema.tables import admin_sessions, organisations, people, role_grants
 
@@ -117,7 +118,9 @@ class PeopleStore:
         await self._change(name, password_hash=hashed)
 
     async def disable(self, name: str, by: Person | None = None) -> None:
-        """Sign somebody out until they are enabled; `by` None is the operator at the machine.
+        """Sign somebody out until they are enabled; a link that waits for them is withdrawn.
+
+        `by` None is the operator at the machine.
 
         Raises:
             RequestInvalid: there is no such person, it is whoever asks, or nobody would be left
@@ -132,7 +135,7 @@ class PeopleStore:
             await self._require(connection, name)
             change = update(people).where(people.c.name == name, people.c.disabled_us.is_(None))
             await connection.execute(change.values(disabled_us=self._clock.utc_us()))
-            await connection.execute(delete(admin_sessions).where(admin_sessions.c.person == name))
+            await shut_out(connection, name)
 
     async def enable(
         self, name: str, by: Person | None = None, since_us: int | None = None

@@ -6,9 +6,10 @@ Of a session's id only a digest is kept; whoever reads the table is signed in as
 import hashlib
 from typing import Final
 
-from sqlalchemy import ColumnElement, or_
+from sqlalchemy import ColumnElement, delete, or_
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.store.schema.tables import admin_sessions
+from gateway.store.schema.tables import admin_sessions, invitations
 
 
 IDLE_S: Final = 1800.0
@@ -36,6 +37,12 @@ def is_over(now_us: int) -> ColumnElement[bool]:
         admin_sessions.c.seen_us < now_us - round(IDLE_S * US_PER_S),
         admin_sessions.c.began_us < now_us - round(ABSOLUTE_S * US_PER_S),
     )
+
+
+async def shut_out(connection: AsyncConnection, person: str) -> None:
+    """Their sessions end, and the link that waits for them: it would be good again with them."""
+    for table in (admin_sessions, invitations):
+        await connection.execute(delete(table).where(table.c.person == person))
 
 
 def digest_of(session_id: str) -> bytes:

@@ -228,6 +228,17 @@ role_grants = Table(
 )
 """`*` as the organisation is everywhere."""
 
+invitations = Table(
+    "invitations",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("person", _NAME, ForeignKey("people.name"), nullable=False, index=True),
+    Column("made_by", String(200), nullable=False),
+    Column("made_us", BigInteger, nullable=False),
+    Column("until_us", BigInteger, nullable=False),
+)
+"""Links that wait to be followed; of a person at most one."""
+
 admin_sessions = Table(
     "admin_sessions",
     metadata,

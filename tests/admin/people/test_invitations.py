@@ -101,6 +101,25 @@ async def test_a_link_ends_when_it_is_withdrawn_replaced_too_old_or_its_person_d
         assert not await theirs.is_signed_in()
 
 
+@ON_BOTH
+async def test_who_is_enabled_again_needs_another_link(listener: Listener, admin: Browser) -> None:
+    codes = [await _invited(admin, "newt"), await _invited(admin, "olm")]
+    _, page = await admin.send("GET", "/person/newt/disable")
+    assert "The link that waits for them is withdrawn" in page
+    await admin.send("POST", "/person/newt/disable")
+    async with listener.database() as database:
+        await PeopleStore(database, listener.clock).disable("olm")
+    for name in ("newt", "olm"):
+        assert (await admin.send("POST", f"/person/{name}/enable"))[0].status == 303
+        _, page = await admin.send("GET", f"/person/{name}")
+        assert "no link that leads to one" in page
+    async with browsing(listener) as theirs:
+        for code in codes:
+            form = {"code": code, "password": CHOSEN}
+            answer, page = await theirs.send("POST", "/invitation", form)
+            assert (answer.status, "this link is not good any more" in page) == (400, True)
+
+
 async def test_nobody_makes_a_link_to_somebody_who_may_do_more(
     listener: Listener, admin: Browser
 ) -> None:
