@@ -3,9 +3,10 @@
 Two people who change one limit at once do not overwrite each other: who is second sees both.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
-import msgspec
 from litestar.exceptions import HTTPException, NotFoundException
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -19,10 +20,11 @@ from gateway.errors import RequestInvalid
 from gateway.money.budgets import Limit, WindowKind, window_end_us
 from gateway.money.rates import RateLimit
 from gateway.oversight.access import Person
+from gateway.store.money.budget_rows import LimitMeanwhile, amount_mark
+from gateway.store.money.rate_limits import rate_mark
 
 
 LIMIT_MICROUSD_MAX: Final = 10**15
-NONE: Final = "none"
 DAY_US: Final = 86_400_000_000
 
 
@@ -51,16 +53,11 @@ class Standing(Struct, frozen=True):
     @property
     def was(self) -> str:
         """What a form says that it was made from."""
-        return str(self.spending.limit_microusd) if self.spending else NONE
+        return amount_mark(self.spending.limit_microusd if self.spending else None)
 
     @property
     def rate_was(self) -> str:
-        return rate_text(self.rate)
-
-
-def rate_text(rate: RateLimit | None) -> str:
-    """A rate as a form carries it along; any two that differ have different texts."""
-    return NONE if rate is None else " ".join(map(str, msgspec.to_builtins(rate).values()))
+        return rate_mark(self.rate)
 
 
 class LimitKeeper:
@@ -115,7 +112,8 @@ class LimitKeeper:
         async with self._services.deeds.doing(
             person.name, "budget.set", organisation, before=_limit_of(standing), after=after
         ):
-            await self._services.budgets.set_limit(limit)
+            with _meanwhile():
+                await self._services.budgets.set_limit(limit, was)
 
     async def remove_limit(
         self,
@@ -131,7 +129,8 @@ class LimitKeeper:
         async with self._services.deeds.doing(
             person.name, "budget.removed", organisation, before=_limit_of(standing), after=after
         ):
-            await self._services.budgets.remove_limit(account, window)
+            with _meanwhile():
+                await self._services.budgets.remove_limit(account, window, was)
 
     async def set_rate(
         self, person: Person, organisation: str, rate: RateLimit, was: str | None = None
@@ -151,10 +150,11 @@ class LimitKeeper:
         async with self._services.deeds.doing(
             person.name, action, organisation, before=before, after=asdict(rate)
         ):
-            if is_nothing:
-                await self._services.rates.remove(rate.account)
-            else:
-                await self._services.rates.set(rate)
+            with _meanwhile():
+                if is_nothing:
+                    await self._services.rates.remove(rate.account, was)
+                else:
+                    await self._services.rates.set(rate, was)
 
     async def _as_it_was(
         self, organisation: str, account: str, window: WindowKind, was: str | None
@@ -181,6 +181,15 @@ class LimitKeeper:
             if mine is None or row.group[1] in mine:
                 found[row.group[0]] = found.get(row.group[0], 0) + row.requests
         return list(found.values())
+
+
+@contextmanager
+def _meanwhile() -> Iterator[None]:
+    """Whoever was faster is found where it is written, too; said as where it is read."""
+    try:
+        yield
+    except LimitMeanwhile as error:
+        raise ChangedMeanwhile(error.message) from None
 
 
 def _limit_of(standing: Standing) -> dict[str, object] | None:

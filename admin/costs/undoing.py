@@ -7,11 +7,13 @@ from decimal import Decimal
 
 import msgspec
 
-from admin.costs.limits import NONE, Standing, rate_text
+from admin.costs.limits import Standing
 from admin.forms import MICRO
 from admin.undo import Undo
 from gateway.money.budgets import WindowKind
 from gateway.money.rates import RateLimit
+from gateway.store.money.budget_rows import amount_mark
+from gateway.store.money.rate_limits import rate_mark
 
 
 _EACH: dict[WindowKind, str] = {"day": "each day", "month": "each month", "total": "in all"}
@@ -19,7 +21,7 @@ _EACH: dict[WindowKind, str] = {"day": "each day", "month": "each month", "total
 
 def limit_undo(organisation: str, before: Standing, amount_microusd: int | None) -> Undo | None:
     """From how an account stood, and what its limit is now; None where nothing was changed."""
-    was = NONE if amount_microusd is None else str(amount_microusd)
+    was = amount_mark(amount_microusd)
     if was == before.was:
         return None
     fields = {"account": before.account, "window": before.window, "was": was}
@@ -41,6 +43,6 @@ def rate_undo(organisation: str, before: Standing, rate: RateLimit) -> Undo:
     """From how an account stood, and how often it may ask now."""
     had = msgspec.structs.asdict(before.rate or RateLimit(before.account))
     fields = {name: "" if value is None else str(value) for name, value in had.items()}
-    fields["was"] = rate_text(None if rate == RateLimit(before.account) else rate)
+    fields["was"] = rate_mark(None if rate == RateLimit(before.account) else rate)
     said = f"{before.title}: another rate of requests."
     return Undo(said, f"/o/{organisation}/costs/limits/rate", fields)

@@ -1,7 +1,7 @@
 """Rows of budgets and leases: between the tables and the arithmetic of slices."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import asdict
 from sqlalchemy import (
@@ -17,12 +17,38 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.errors import RequestInvalid
 from gateway.money.budgets import USER_PREFIX, BudgetKey, Limit, WindowKind
 from gateway.store.money.slices import Budget, Lease
 from gateway.store.schema.tables import budget_leases, budgets
 
 
+NONE: Final = "none"
+"""The mark of no limit."""
+MEANWHILE: Final = "somebody changed this limit meanwhile"
 _LEASE_CHANGES = ("window_start_us", "amount_microusd", "spent_microusd", "expires_us")
+
+
+class LimitMeanwhile(RequestInvalid):
+    """An account is limited otherwise than whoever acts has seen; nothing was done."""
+
+    status = 409
+    code = "conflict"
+
+
+def amount_mark(limit_microusd: int | None) -> str:
+    """A limit as whoever changes it says what they saw; None for no limit."""
+    return NONE if limit_microusd is None else str(limit_microusd)
+
+
+def limit_mark(budget: Budget | None) -> str:
+    return amount_mark(None if budget is None else budget.limit.limit_microusd)
+
+
+def require_seen(mark: str, seen: str | None) -> None:
+    """Raises LimitMeanwhile where somebody saw something else; None is who looked at nothing."""
+    if seen is not None and mark != seen:
+        raise LimitMeanwhile(MEANWHILE)
 
 
 def budget_of(row: RowMapping) -> Budget:

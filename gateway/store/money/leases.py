@@ -17,12 +17,16 @@ from gateway.money.budgets import BudgetKey, Limit, WindowKind, checked_zone, wi
 from gateway.patience import patience
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import (
+    MEANWHILE,
+    LimitMeanwhile,
     below,
     budget_of,
     budget_row,
     children,
     is_end_user,
     is_one_of,
+    limit_mark,
+    require_seen,
     write_budgets,
     write_leases,
 )
@@ -91,16 +95,18 @@ class LeaseTable:
             rows = (await connection.execute(query)).mappings()
             return [roll(budget_of(row), now_us) for row in rows]
 
-    async def set_limit(self, limit: Limit) -> None:
+    async def set_limit(self, limit: Limit, seen: str | None = None) -> None:
         """Limit an account in one kind of window; heard by all workers within a second.
 
         Its limits in other kinds of windows stay. The time zone is that of the account's
         organisation. A new kind of window starts with nothing spent. A limit below what is spent
         refuses from now on; what workers leased under the old limit they give back when they hear
         of it. A limit on `user:ORG/*` is that of each end user of the organisation. Shares that are
-        not used up of the new limit are alerted of again when they are.
+        not used up of the new limit are alerted of again when they are. `seen` is `limit_mark` of
+        what whoever sets it looked at; without it they looked at nothing.
 
         Raises:
+            LimitMeanwhile: it is limited otherwise than was seen.
             RequestInvalid: the limit is negative.
         """
         if limit.limit_microusd < 0:
@@ -115,20 +121,12 @@ class LeaseTable:
             users = (await connection.execute(query)).scalars()
             keys = [limit.key, *(BudgetKey(user, limit.window) for user in users)]
             found = await self._locked(connection, is_one_of(keys))
+            require_seen(limit_mark(found.get(limit.key)), seen)
             now_us = self._clock.utc_us()
             start_us = window_start_us(limit.window, now_us, zone)
             begun = Budget(limit, start_us, 0, 0, begun_us=now_us)
             if limit.key not in found:
-                values = budget_row(begun)
-                first = insert_into(self._database.kind, budgets).values(values)
-                # Somebody else may have limited it at the same moment: the later one holds.
-                own = ("limit_microusd", "time_zone")
-                await connection.execute(
-                    first.on_conflict_do_update(
-                        index_elements=["account", "window_kind"],
-                        set_={name: values[name] for name in own},
-                    )
-                )
+                await self._begin(connection, begun, seen)
             changed = [
                 replace(budget, limit=replace(limit, account=account))
                 for (account, _), budget in found.items()
@@ -137,6 +135,19 @@ class LeaseTable:
             known = roll(found.get(limit.key, begun), now_us)
             await _forget_alerts(connection, replace(known, limit=limit))
             await bump(connection)
+
+    async def _begin(self, connection: AsyncConnection, begun: Budget, seen: str | None) -> None:
+        """The first limit; of two who set one at once the later holds, unless it saw none."""
+        values, own = budget_row(begun), ("limit_microusd", "time_zone")
+        first = insert_into(self._database.kind, budgets).values(values)
+        key = ["account", "window_kind"]
+        if seen is None:
+            changed = {name: values[name] for name in own}
+            first = first.on_conflict_do_update(index_elements=key, set_=changed)
+        else:
+            first = first.on_conflict_do_nothing(index_elements=key)
+        if not (await connection.execute(first)).rowcount:
+            raise LimitMeanwhile(MEANWHILE)
 
     async def set_time_zone(self, organisation: str, time_zone: str) -> None:
         """Say where midnight is for an organisation's windows; running windows are not cut short.
@@ -180,16 +191,26 @@ class LeaseTable:
             await write_budgets(connection, moved)
             await bump(connection)
 
-    async def remove_limit(self, account: str, window: WindowKind | None = None) -> None:
+    async def remove_limit(
+        self, account: str, window: WindowKind | None = None, seen: str | None = None
+    ) -> None:
         """Let an account spend without limit; with `user:ORG/*` all its end users.
 
-        With a `window` only that limit goes, and what the account has in others stays.
+        With a `window` only that limit goes, and what the account has in others stays; then
+        `seen` is as in `set_limit`.
+
+        Raises:
+            LimitMeanwhile: it is limited otherwise than was seen.
         """
         of_template = budgets.c.account.like(children(account), escape="\\")
         gone = or_(budgets.c.account == account, of_template)
         if window is not None:
             gone = and_(gone, budgets.c.window_kind == window)
         async with self._database.writing() as connection:
+            if window is not None and seen is not None:
+                key = BudgetKey(account, window)
+                found = await self._locked(connection, is_one_of([key]))
+                require_seen(limit_mark(found.get(key)), seen)
             await connection.execute(delete(budgets).where(gone))
             await bump(connection)
 

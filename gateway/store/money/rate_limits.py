@@ -2,13 +2,20 @@
 
 from msgspec.structs import asdict
 from sqlalchemy import delete, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.errors import RequestInvalid
 from gateway.money.rates import RATE_MAX, RateLimit
 from gateway.store.engine import Database
+from gateway.store.money.budget_rows import MEANWHILE, NONE, LimitMeanwhile, require_seen
 from gateway.store.revisions import bump
 from gateway.store.schema.tables import rate_limits
 from gateway.store.speech import insert_into
+
+
+def rate_mark(rate: RateLimit | None) -> str:
+    """A rate as whoever changes it says what they saw; any two that differ have different marks."""
+    return NONE if rate is None else " ".join(map(str, asdict(rate).values()))
 
 
 class RateLimitTable:
@@ -23,10 +30,13 @@ class RateLimitTable:
             rows = (await connection.execute(query)).mappings().all()
         return [RateLimit(**row) for row in rows]
 
-    async def set(self, limit: RateLimit) -> None:
+    async def set(self, limit: RateLimit, seen: str | None = None) -> None:
         """Limit an account, instead of whatever limits it had; heard by workers within a second.
 
+        `seen` is `rate_mark` of what whoever sets it looked at; without it they looked at nothing.
+
         Raises:
+            LimitMeanwhile: it is limited otherwise than was seen.
             RequestInvalid: a number is negative or too large, or nothing is limited.
         """
         numbers = [value for name, value in asdict(limit).items() if name != "account"]
@@ -39,14 +49,28 @@ class RateLimitTable:
         row = asdict(limit)
         statement = insert_into(self._database.kind, rate_limits).values(row)
         async with self._database.writing() as connection:
-            # Of two who limit an account for the first time at once, neither is in the way.
-            await connection.execute(
-                statement.on_conflict_do_update(index_elements=["account"], set_=row)
-            )
+            await self._require(connection, limit.account, seen)
+            if seen == NONE:
+                statement = statement.on_conflict_do_nothing(index_elements=["account"])
+            else:
+                # Of two who limit an account for the first time at once, neither is in the way.
+                statement = statement.on_conflict_do_update(index_elements=["account"], set_=row)
+            if not (await connection.execute(statement)).rowcount:
+                raise LimitMeanwhile(MEANWHILE)
             await bump(connection)
 
-    async def remove(self, account: str) -> None:
-        """Let an account ask as often as it likes."""
+    async def remove(self, account: str, seen: str | None = None) -> None:
+        """Let an account ask as often as it likes; `seen`, and what is raised, as in `set`."""
         async with self._database.writing() as connection:
+            await self._require(connection, account, seen)
             await connection.execute(delete(rate_limits).where(rate_limits.c.account == account))
             await bump(connection)
+
+    @staticmethod
+    async def _require(connection: AsyncConnection, account: str, seen: str | None) -> None:
+        """Holds the row until the end of the transaction: what was seen stays so."""
+        if seen is None:
+            return
+        query = select(rate_limits).where(rate_limits.c.account == account).with_for_update()
+        row = (await connection.execute(query)).mappings().one_or_none()
+        require_seen(rate_mark(RateLimit(**row) if row is not None else None), seen)

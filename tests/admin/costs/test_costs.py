@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from admin.costs import reader
+from admin.costs.limits import Standing
 from gateway.money.budgets import BudgetKey
 from gateway.store.money.alerts import AlertTable
 from gateway.store.money.leases import LeaseTable
@@ -212,6 +213,28 @@ async def test_two_people_who_change_one_limit_do_not_overwrite_each_other(
     assert (answer.status, (await limits(admin))["org:acme"]) == (409, [60_000_000])
     answer, _ = await admin.send("POST", CHANGE, removal | {"was": "60000000"})
     assert (answer.status, (await limits(admin))["org:acme"]) == (303, [])
+
+
+async def test_what_was_seen_of_a_limit_is_asked_for_again_where_it_is_written(
+    listener: Listener, admin: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when two send at once: both were let through before either had written."""
+    monkeypatch.setattr(Standing, "was", property(lambda _: "50000000"))
+    monkeypatch.setattr(Standing, "rate_was", property(lambda _: "none"))
+    await limit(listener, "org:acme", 60_000_000, "month")
+    form = {"account": "org:acme", "window": "month", "limit_microusd": "99", "was": "50000000"}
+    for each in (form, form | {"deed": "remove"}):
+        answer, page = await admin.send("POST", CHANGE, each)
+        assert (answer.status, "Somebody changed it meanwhile" in page) == (409, True)
+    assert (await limits(admin))["org:acme"] == [60_000_000]
+    rate = {"account": "org:acme", "was": "none", "requests_per_minute": "60"}
+    assert (await admin.send("POST", f"{ROOM}/limits/rate", rate))[0].status == 303
+    for number in ("7", ""):
+        form = rate | {"requests_per_minute": number}
+        answer, page = await admin.send("POST", f"{ROOM}/limits/rate", form)
+        assert (answer.status, "Somebody changed it meanwhile" in page) == (409, True)
+    async with listener.database() as database:
+        assert [each.requests_per_minute for each in await RateLimitTable(database).all()] == [60]
 
 
 async def test_rates_are_set_and_removed_and_keep_apart_what_two_people_type(

@@ -14,12 +14,14 @@ from gateway.money.rates import RATE_MAX, RateLimit
 from gateway.store.engine import Database, open_database
 from gateway.store.identity.keys import KeyStore, Place
 from gateway.store.identity.views import ViewStore
+from gateway.store.money.budget_rows import LimitMeanwhile
 from gateway.store.money.leases import LeaseTable
-from gateway.store.money.rate_limits import RateLimitTable
+from gateway.store.money.rate_limits import RateLimitTable, rate_mark
 
 
 pytestmark = pytest.mark.anyio
 AMOUNTS = (1_000_000, 2_000_000, 3_000_000)
+OTHERS_REFUSED = ["LimitMeanwhile", "LimitMeanwhile", "NoneType"]
 
 
 @pytest.fixture
@@ -58,6 +60,47 @@ async def test_the_later_of_the_first_rates_of_an_account_holds_whole(database: 
     for number in (-1, RATE_MAX + 1, 2**70):
         with pytest.raises(RequestInvalid):
             await table.set(RateLimit("org:acme", tokens_per_minute=number))
+
+
+async def test_of_those_who_saw_one_limit_of_an_account_one_changes_it(database: Database) -> None:
+    table = LeaseTable(database, StoppedClock())
+    seen = "none"
+    for _ in range(2):
+        done = await asyncio.gather(
+            *(table.set_limit(Limit("org:acme", each, "month"), seen) for each in AMOUNTS),
+            return_exceptions=True,
+        )
+        assert sorted(type(each).__name__ for each in done) == OTHERS_REFUSED
+        (budget,) = await table.budgets()
+        assert budget.limit.limit_microusd == AMOUNTS[done.index(None)]
+        await table.set_limit(Limit("org:acme", 7, "month"), str(AMOUNTS[done.index(None)]))
+        seen = "7"
+    for wrong in ("none", "8"):
+        with pytest.raises(LimitMeanwhile):
+            await table.remove_limit("org:acme", "month", wrong)
+    with pytest.raises(LimitMeanwhile):
+        await table.remove_limit("org:acme", "day", "7")
+    await table.remove_limit("org:acme", "month", "7")
+    assert await table.budgets() == []
+
+
+async def test_of_those_who_saw_one_rate_of_an_account_one_changes_it(database: Database) -> None:
+    table, seen = RateLimitTable(database), "none"
+    rates = [RateLimit("org:acme", 5), RateLimit("org:acme", None, 900), RateLimit("org:acme", 7)]
+    for _ in range(2):
+        done = await asyncio.gather(
+            *(table.set(each, seen) for each in rates), return_exceptions=True
+        )
+        assert sorted(type(each).__name__ for each in done) == OTHERS_REFUSED
+        (kept,) = await table.all()
+        assert kept == rates[done.index(None)]
+        await table.set(RateLimit("org:acme", 9), rate_mark(kept))
+        seen = rate_mark(RateLimit("org:acme", 9))
+    for wrong in ("none", rate_mark(rates[0])):
+        with pytest.raises(LimitMeanwhile):
+            await table.remove("org:acme", wrong)
+    await table.remove("org:acme", seen)
+    assert await table.all() == []
 
 
 async def test_a_view_whose_form_is_sent_twice_is_kept_once(database: Database) -> None:
