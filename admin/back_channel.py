@@ -17,8 +17,8 @@ from litestar.exceptions import HTTPException
 from admin.access import PUBLIC, recording, unkept
 from admin.logout_tokens import LogoutRefused, LogoutTokens, ProviderKeys
 from admin.oidc import OpenIdClient
+from admin.refusals import Flow
 from admin.services import Services
-from gateway.clock import Clock
 from gateway.errors import Exhausted, GatewrightError, RequestInvalid
 from gateway.oversight.access import PROVIDER
 from gateway.telemetry import Event, logger
@@ -34,33 +34,13 @@ PEOPLE_MAX: Final = 20
 HEARING: Final = unkept(recording(PUBLIC, "session.ended"))
 
 
-class Flow:
-    """So many refusals at once, and so many a second: a bucket of tokens."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._left = float(AT_ONCE_MAX)
-        self._seen_s = clock.monotonic_s()
-
-    def take(self) -> None:
-        """Raises Exhausted when there were too many.
-
-        Only what is refused is counted: else a stranger's flood would silence the provider, and
-        keep a session alive that it ends.
-        """
-        now_s = self._clock.monotonic_s()
-        gained = (now_s - self._seen_s) * PER_SECOND_MAX
-        self._left, self._seen_s = min(AT_ONCE_MAX, self._left + gained), now_s
-        if self._left < 1:
-            raise Exhausted("too many sign-outs at once", retry_after_s=1.0)
-        self._left -= 1
-
-
 def back_channel_routes(services: Services, openid: OpenIdClient) -> list[Any]:
     """The one route; there is none where people do not sign in by a provider."""
     clock = services.clock
     tokens = LogoutTokens(services.settings.oidc, ProviderKeys(openid.keys, clock), clock)
-    flow = Flow(clock)
+    # Only what is refused is counted: else a stranger's flood would silence the provider, and keep
+    # a session alive that it ends.
+    flow = Flow(clock, AT_ONCE_MAX, PER_SECOND_MAX)
 
     @post(
         PATH,
@@ -74,7 +54,8 @@ def back_channel_routes(services: Services, openid: OpenIdClient) -> list[Any]:
             logout = await tokens.read(_token_in(request.content_type[0], await request.body()))
             people = await services.provided.whose(logout)
         except (HTTPException, RequestInvalid):
-            flow.take()
+            if not flow.take():
+                raise Exhausted("too many sign-outs at once", retry_after_s=1.0) from None
             raise
         whom = {"people": [*people[:PEOPLE_MAX]], "session": "one" if logout.sid else "all"}
         async with services.deeds.doing(PROVIDER, "session.ended", "", before=whom):

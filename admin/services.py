@@ -11,6 +11,7 @@ from msgspec import Struct
 from admin.audit.badge import LogBadge
 from admin.audit.checking import LogChecker
 from admin.policy_room.badge import PendingBadge
+from admin.refusals import Refusals
 from admin.screens import Screens
 from admin.shell import Shell
 from admin.statics import Statics
@@ -79,6 +80,7 @@ class Services(Struct, frozen=True):
     log: SegmentedAuditLog
     """Where deeds are recorded; also what custody of content writes to."""
     deeds: Deeds
+    refusals: Refusals
     checker: LogChecker
     lost_workers: RetirementDesk
     """Whose names two people retire; what it ends is ended once, from whichever page."""
@@ -143,6 +145,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         upkeep=_upkeep(rollup, scheduler, retirement, people, packs),
         log=log,
         deeds=deeds,
+        refusals=Refusals(deeds, clock),
         checker=checker,
         lost_workers=lost,
         statics=statics,

@@ -24,12 +24,12 @@ from admin.access import (
 from admin.interrupted import Draft, carried_in, is_own_path
 from admin.oidc import OpenIdClient
 from admin.protection import came_encrypted
+from admin.refusals import Refusals
 from admin.screens import Screens
 from admin.services import Services
 from admin.token_sessions import TokenSessions
 from gateway.clock import Clock
 from gateway.errors import Unauthenticated
-from gateway.oversight.deeds import Deeds
 from gateway.secrets.secret import Secret
 from gateway.store.identity.people import PeopleStore
 from gateway.telemetry import Event, logger
@@ -128,20 +128,19 @@ def sign_in_routes(
 
 async def _refused(
     screens: Screens,
-    deeds: Deeds,
+    refusals: Refusals,
     name: str,
     *,
     draft: Draft | None = None,
     to: str = "",
 ) -> Response[str]:
-    await _note_refused(deeds, name)
+    await _note_refused(refusals, name)
     return screens.page("sign_in.html", 401, problem=WRONG, draft=draft, to=to)
 
 
-async def _note_refused(deeds: Deeds, known: str) -> None:
+async def _note_refused(refusals: Refusals, known: str) -> None:
     """What was typed as a name may be a password: only of somebody there is it written down."""
-    await deeds.record(known or "-", "session.refused", "", error="unauthenticated")
-    logger().warning(Event.ADMIN_REFUSED, component="admin")
+    await refusals.note(known or "-")
 
 
 def _onward(screens: Screens, draft: Draft | None, to: str, csrf: str) -> Response[Any]:
@@ -174,7 +173,7 @@ def _form_routes(services: Services, credentials: Credentials, tokens: TokenSess
         name = await credentials.person_of(data)
         if name is None:
             known = await credentials.known(data.name.strip())
-            return await _refused(screens, deeds, known, draft=draft, to=to)
+            return await _refused(screens, services.refusals, known, draft=draft, to=to)
         await deeds.record(name, "session.began", "")
         logger().info(Event.ADMIN_SIGNED_IN, component="admin")
         # Always a new id: one that somebody planted before signing in is worth nothing.
@@ -195,7 +194,7 @@ def _form_routes(services: Services, credentials: Credentials, tokens: TokenSess
         draft, mark, to = carried_in(await request.body()), csrf_of(session_id), _own(data.to)
         form = SignIn(data.token, "" if data.token else signed_in, data.password)
         if await credentials.person_of(form) != signed_in:
-            await _note_refused(deeds, signed_in)
+            await _note_refused(services.refusals, signed_in)
             return screens.page("prove.html", 403, problem=WRONG, draft=draft, to=to, csrf=mark)
         await deeds.record(signed_in, "session.proved", "")
         await people.prove(session_id)
@@ -268,16 +267,16 @@ def _openid_routes(services: Services, openid: OpenIdClient) -> list[Any]:
         try:
             vouched = await openid.finish(ticket, *given)
         except Unauthenticated:
-            return await _refused(screens, deeds, "")
+            return await _refused(screens, services.refusals, "")
         person = await people.by_subject(vouched.subject, vouched.name)
         if person is None:
-            return await _refused(screens, deeds, "")
+            return await _refused(screens, services.refusals, "")
         await deeds.record(person.name, "session.began", "")
         session_id = await services.provided.begin(
             person.name, vouched.vouching, vouched.proved_ago_s
         )
         if session_id is None:
-            return await _refused(screens, deeds, person.name)
+            return await _refused(screens, services.refusals, person.name)
         await people.end(vouched.former.reveal())
         logger().info(Event.ADMIN_SIGNED_IN, component="admin")
         # A page, not a redirect: a strict cookie would not follow one that began elsewhere.

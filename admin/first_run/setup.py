@@ -46,8 +46,7 @@ def setup_routes(services: Services) -> list[Any]:
             await links.require(code)
         except Unauthenticated:
             # Neither the code nor what was typed as a name is written down: they may be secrets.
-            await services.deeds.record(ACTOR, "session.refused", "", error="unauthenticated")
-            logger().warning(Event.ADMIN_REFUSED, component="admin")
+            await services.refusals.note(ACTOR)
             return await page(form, {"code": REFUSAL}, 400)
         try:
             after = {"name": checked_name(name), "roles": list(FIRST_ROLES)}

@@ -45,8 +45,7 @@ def joining_routes(services: Services) -> list[Any]:
             name = await links.whose(code, KNOWN)
         except Unauthenticated:
             # The code is not written down: it may be one of somebody else's.
-            await services.deeds.record(ACTOR, "session.refused", "", error="unauthenticated")
-            logger().warning(Event.ADMIN_REFUSED, component="admin")
+            await services.refusals.note(ACTOR)
             return page({"code": REFUSAL}, 400)
         try:
             password = checked_password(Secret(form.raw("password")))

@@ -2,16 +2,18 @@
 
 import re
 import secrets
+from collections import Counter
 
 import msgspec
 import pytest
 from litestar import Litestar, post
 
 from admin.access import SIGNED_IN, require_declarations
+from admin.refusals import AT_ONCE_MAX, PER_SECOND_MAX
 from gateway.audit.export import segment_rows
-from gateway.errors import StartupRefused
+from gateway.errors import AuditUnavailable, StartupRefused
 from gateway.oversight.access import Grant, Permission, Role
-from gateway.oversight.deeds import OPERATORS
+from gateway.oversight.deeds import OPERATORS, Deeds
 from gateway.types import AuditRecord
 from tests.admin.listener import Browser, Listener
 from tests.admin.test_access import OWN, PASSWORD, call, declared, person, world
@@ -93,6 +95,42 @@ async def test_signing_in_failing_to_and_signing_out_are_on_record(
         ("session.ended", "ann", "ok"),
     ]
     assert wrong not in str(records)
+
+
+async def test_of_a_flood_of_refused_sign_ins_some_are_on_record_and_the_rest_is_counted(
+    listener: Listener, browser: Browser
+) -> None:
+    await person(listener, "ann")
+    for path, form in (("/sign-in", {"token": "wrong"}), ("/invitation", {"code": "wrong"})):
+        said = {(await browser.send("POST", path, form))[0].status for _ in range(AT_ONCE_MAX + 3)}
+        assert said in ({401}, {400}), "whoever floods is not told"
+    await browser.sign_in_as("ann", "wrong")
+    listener.clock.advance(1 / PER_SECOND_MAX + 1)
+    await browser.send("POST", "/sign-in", {"token": "wrong"})
+    await browser.send("POST", "/sign-in", {"token": "wrong"})
+
+    records = [each for each in await deeds(listener) if each.action == "session.refused"]
+    found = Counter(each.actor for each in records)
+    assert found == {"-": AT_ONCE_MAX + 1, "invitation": AT_ONCE_MAX, "ann": 1}
+    assert [each.detail.get("left_out") for each in records if each.actor == "-"] == [
+        *([None] * AT_ONCE_MAX),
+        "3",
+    ]
+
+
+async def test_a_refused_sign_in_that_cannot_be_recorded_is_counted_in_the_next(
+    listener: Listener, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: object, **__: object) -> None:
+        raise AuditUnavailable("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Deeds, "record", full)
+        answer, _ = await browser.send("POST", "/sign-in", {"token": "wrong"})
+    assert answer.status == 503
+    await browser.send("POST", "/sign-in", {"token": "wrong"})
+
+    assert [each.detail.get("left_out") for each in await deeds(listener)] == ["1"]
 
 
 def test_a_handler_that_changes_something_and_does_not_say_what_it_records_stops_the_start() -> (

@@ -1,0 +1,75 @@
+"""Refused sign-ins on record: each of a few, and of a flood how many it was.
+
+Anybody may be refused as often as they like, and a record is for years. So of each name that is
+known here, and of all that are not, some are written down, and the rest is counted in the next one.
+"""
+
+from collections import Counter
+from typing import Final
+
+from gateway.clock import Clock
+from gateway.errors import AuditUnavailable
+from gateway.oversight.deeds import Deeds
+from gateway.telemetry import Event, logger
+
+
+AT_ONCE_MAX: Final = 20
+PER_SECOND_MAX: Final = 0.1
+"""In a day of nothing else some nine thousand records of one name."""
+
+
+class Flow:
+    """So many at once, and so many a second: a bucket of tokens."""
+
+    def __init__(self, clock: Clock, at_once_max: int, per_second_max: float) -> None:
+        self._clock = clock
+        self._at_once_max = at_once_max
+        self._per_second_max = per_second_max
+        self._left = float(at_once_max)
+        self._seen_s = clock.monotonic_s()
+
+    def take(self) -> bool:
+        """Count one; False when there were too many."""
+        now_s = self._clock.monotonic_s()
+        gained = (now_s - self._seen_s) * self._per_second_max
+        self._left, self._seen_s = min(self._at_once_max, self._left + gained), now_s
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class Refusals:
+    """What is written down of them; one for all ways in."""
+
+    def __init__(self, deeds: Deeds, clock: Clock) -> None:
+        self._deeds = deeds
+        self._clock = clock
+        self._flows: dict[str, Flow] = {}
+        self._left_out: Counter[str] = Counter()
+
+    async def note(self, actor: str) -> None:
+        """Somebody was refused; `actor` is somebody there is, or a way in: never what was typed.
+
+        Raises:
+            AuditUnavailable: it is to be written down, and cannot be.
+        """
+        flow = self._flows.get(actor)
+        if flow is None:
+            flow = self._flows[actor] = Flow(self._clock, AT_ONCE_MAX, PER_SECOND_MAX)
+        if not flow.take():
+            self._left_out[actor] += 1
+            return
+        left_out = self._left_out.pop(actor, 0)
+        try:
+            await self._deeds.record(
+                actor,
+                "session.refused",
+                "",
+                error="unauthenticated",
+                left_out=str(left_out or ""),
+            )
+        except AuditUnavailable:
+            self._left_out[actor] += left_out + 1
+            raise
+        logger().warning(Event.ADMIN_REFUSED, component="admin")
