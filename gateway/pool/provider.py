@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+from msgspec import structs
+
 from gateway.errors import (
     ConfigurationInvalid,
     GatewrightError,
@@ -101,6 +103,7 @@ class PoolProvider:
         """
         prompt = prompt_of(call.tenant.encode(), call.body, self.rules.bytes_per_token)
         now_s = self.now_s()
+        until_s = now_s + call.deadline_s
         recent = frozenset(
             name for name, at_s in self._failed_s.items() if now_s - at_s < RECENT_FAILURE_S
         )
@@ -126,9 +129,12 @@ class PoolProvider:
             asked |= {name}
             self.following.sent(name, call, prompt, prompt.tokens * self.rules.bytes_per_token)
             passed_on = PoolReply(self, reply, load, prompt)
-            if reply.status != UNAVAILABLE or not self._has_another(asked | recent):
+            left_s = until_s - self.now_s()
+            is_last = left_s <= 0 or not self._has_another(asked | recent)
+            if reply.status != UNAVAILABLE or is_last:
                 return passed_on
             # It drains, loads or is full, and has done nothing yet: the next one may be free.
+            call = structs.replace(call, deadline_s=left_s)
 
     def _chosen(
         self, call: UpstreamCall, prompt: Prompt, asked: frozenset[str], recent: frozenset[str]

@@ -21,7 +21,7 @@ from gateway.pool.prefixes import Prompt, prompt_of
 from gateway.pool.provider import PoolProvider
 from gateway.ports import UpstreamCall
 from gateway.providers.engine import EngineModel
-from gateway.providers.scripted import ScriptedProvider, ScriptedReply
+from gateway.providers.scripted import ScriptedProvider, ScriptedReply, ScriptedUpstreamReply
 from tests.gateway.providers.samples import HOME, make_call
 
 
@@ -260,6 +260,21 @@ async def test_who_finds_nobody_else_to_ask_says_how_long_he_wants_to_be_waited_
     assert await reply.read() == b"{}"
     await reply.close()
     assert (pool.calls, len(pool.hosts["short"].calls)) == (0, 0)
+
+
+async def test_members_that_are_asked_in_turn_share_the_time_of_the_call() -> None:
+    class Late(Host):
+        async def open(self, call: UpstreamCall) -> ScriptedUpstreamReply:
+            pool.clock.advance(20.0)
+            return await super().open(call)
+
+    pool = Pool(Late("a"), Late("b"), Late("c"))
+    for host in pool.hosts.values():
+        host.add(ScriptedReply(status=503, pieces=(b"{}",)))
+    reply = await pool.provider.open(make_call(deadline_s=30.0))
+    assert reply.status == 503
+    asked = [call.deadline_s for host in pool.hosts.values() for call in host.calls]
+    assert sorted(asked) == [10.0, 30.0], "and nobody when it was over"
 
 
 async def test_what_others_sent_to_a_member_is_heard_from_its_own_figures() -> None:
