@@ -116,7 +116,9 @@ class Likenesses:
 
     def nearest(self, question: Question, vector: Vector) -> list[tuple[float, bytes]]:
         """Cosine and key of the comparable questions, the nearest first."""
-        family = self._families.get(question.family, ())
+        family = self._families.get(question.family, [])
+        if family:
+            self._families.move_to_end(question.family)
         near = [
             (float(each.vector @ vector), each.key)
             for each in family

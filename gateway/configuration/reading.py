@@ -29,6 +29,7 @@ _MAY_BE_ZERO = frozenset(
         "audit.free_bytes_min",
         "inspection.inline_bytes_max",
         "inspection.deadline_s_per_mib",
+        "inspection.verdicts_kept",
         "responses.keep_days",
         "response_cache.memory_bytes_max",
         "inspection.cascade_exploration",
@@ -184,7 +185,14 @@ def _check_database(settings: Settings, environment: Mapping[str, str]) -> None:
 
 
 def _check_retention(settings: Settings) -> None:
-    """What a vendor batches it keeps for a while: nobody may promise the opposite beside it."""
+    """Content is never destroyed before its day, and nobody promises what a vendor does not keep.
+
+    What a vendor batches it keeps for a while.
+    """
+    for name, days in settings.retention.classes.items():
+        if days < 0:
+            reason = "must not be less than zero: what was written today would be destroyed"
+            raise ConfigurationInvalid(settings.source, f"retention.classes.{name}", reason)
     for name, provider in settings.providers.items():
         if provider.native_batches and "no_retention" in provider.assurances:
             reason = "a vendor keeps its batches for days, which `no_retention` rules out"
@@ -209,6 +217,7 @@ def _check_numbers(settings: Settings) -> None:
     sections: dict[str, Struct] = {
         "limits": settings.limits,
         "audit": settings.audit,
+        "responses": settings.responses,
         "response_cache": settings.response_cache,
         "inspection": settings.inspection,
         "secrets": settings.secrets,

@@ -159,6 +159,18 @@ def test_no_more_vectors_are_kept_than_the_settings_say(
         assert found == len(known) <= vectors_max
 
 
+def test_a_family_that_is_still_asked_for_outlives_one_that_is_not() -> None:
+    known, vector = Likenesses(2), vector_of([1.0])
+    assert vector is not None
+    often, seldom, new = (Question(family, "", (), ()) for family in (b"o", b"s", b"n"))
+    for asked in (often, seldom):
+        known.keep(asked, vector, asked.family)
+    known.nearest(often, vector)  # Found, and therefore not kept anew.
+    known.keep(new, vector, new.family)
+
+    assert [len(known.nearest(each, vector)) for each in (often, seldom, new)] == [1, 0, 1]
+
+
 def test_a_family_forgets_its_oldest_question() -> None:
     known, vector = Likenesses(10_000), vector_of([1.0])
     assert vector is not None

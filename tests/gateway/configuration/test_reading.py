@@ -42,6 +42,9 @@ WRONG: dict[str, tuple[str, str]] = {
     "[inspection]\ndeadline_s = 0.0": ("inspection.deadline_s", "greater than zero"),
     "[inspection]\ndeadline_s = nan": ("inspection.deadline_s", "finite"),
     "[inspection]\ninline_bytes_max = -1": ("inspection.inline_bytes_max", "less than zero"),
+    "[inspection]\nverdicts_kept = -1": ("inspection.verdicts_kept", "less than zero"),
+    "[responses]\nkeep_days = -1": ("responses.keep_days", "less than zero"),
+    "[retention.classes]\nbrief = -30": ("retention.classes.brief", "less than zero"),
     "[audit]\nappend_deadline_s = 0.0": ("audit.append_deadline_s", "greater than zero"),
     "[audit]\nsegment_bytes_max = 0": ("audit.segment_bytes_max", "greater than zero"),
     "[audit]\nfree_bytes_min = -1": ("audit.free_bytes_min", "less than zero"),
@@ -166,6 +169,13 @@ def test_a_limit_is_a_finite_number_above_zero_or_refused(key: str, value: str) 
     else:
         assert 0 < getattr(settings.limits, key) < float("inf")
     assert refused_key in ("", f"limits.{key}")
+
+
+def test_what_is_documented_to_keep_nothing_at_zero_may_be_zero() -> None:
+    zeros = "[inspection]\nverdicts_kept = 0\n[responses]\nkeep_days = 0\n"
+    settings = parse(f"{zeros}[retention.classes]\nbrief = 0\n")
+
+    assert (settings.inspection.verdicts_kept, settings.responses.keep_days) == (0, 0)
 
 
 URL = "postgresql+asyncpg://"
