@@ -39,8 +39,9 @@ def test_no_history_of_answers_takes_more_than_the_settings_give(
     found = cache(total, each)
     lying: dict[str, dict[bytes, int]] = {}
     for organisation, key, length in kept:
-        found.keep(organisation, key, reply(length))
-        lying.setdefault(organisation, {})[key] = reply(length).length_bytes
+        # What is too long is not kept, and an older one stays.
+        if found.keep(organisation, key, reply(length)):
+            lying.setdefault(organisation, {})[key] = reply(length).length_bytes
 
         there = [
             [key for key in keys if found.find(owner, key, -1.0) is not None]
