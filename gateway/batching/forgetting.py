@@ -7,6 +7,7 @@ one whose batch was erased is cancelled and deleted first, like one whose answer
 from http import HTTPStatus
 from typing import Final
 
+from gateway.batching.in_vain import InVain
 from gateway.clock import Clock
 from gateway.errors import UpstreamFailed, UpstreamRefused
 from gateway.oversight.deeds import Deeds
@@ -56,6 +57,7 @@ class Forgetting:
         self._deeds = deeds
         self._clock = clock
         self._poll_s = poll_s
+        self._in_vain = InVain()
 
     async def step(self, row: ParcelRow, service: ParcelService | None) -> None:
         """What is to be done next for a parcel whose answers nobody waits for."""
@@ -76,6 +78,7 @@ class Forgetting:
         # What was being sent when this step began, and was looked for in vain, was not refused.
         is_refused = state == "unsent" and row.state == "new"
         await self._store.forget(row.parcel_id, row.term, is_refused=is_refused)
+        self._in_vain.forget(row.parcel_id)
 
     async def end(self, row: ParcelRow, state: CopyEnd, note: str = "") -> None:
         """Say what became of erased lines; raises AuditUnavailable, and may be called again."""
@@ -118,10 +121,10 @@ class Forgetting:
             return
         if found is not None:
             await self._next(row, "cancelling", vendor_id=found.vendor_id)
-        elif row.tries < LOOKS_MIN:
-            await self._later(row, NEVER_TOLD)
-        else:
+        elif self._in_vain.is_enough(row.parcel_id, row.state, LOOKS_MIN):
             await self.drop(row, "unsent")
+        else:
+            await self._later(row, NEVER_TOLD)
 
     async def _cancel(self, row: ParcelRow, service: ParcelService) -> None:
         try:
@@ -152,7 +155,7 @@ class Forgetting:
             refused_with = _refused_with(error)
             if _is_gone(error):
                 await self.drop(row, "deleted")
-            elif refused_with and row.tries >= REFUSALS_MAX:
+            elif refused_with and self._in_vain.is_enough(row.parcel_id, row.state, REFUSALS_MAX):
                 await self.drop(row, "kept", f"the vendor refused with {refused_with}")
             else:
                 await self._later(row, NOT_REACHED)

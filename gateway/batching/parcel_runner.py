@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 
 from gateway.batches import Batch
 from gateway.batching.forgetting import ASK_S, NEVER_TOLD, Forgetting, rest_s
+from gateway.batching.in_vain import InVain
 from gateway.batching.parked_lines import ParkedLines, Said
 from gateway.batching.parking import Ticket
 from gateway.batching.steps import Steps
@@ -115,6 +116,7 @@ class ParcelRunner:
         self._moving = Steps(wake)
         self._settled: set[str] = set()
         """Parcels whose half-ended lines can be told apart by now."""
+        self._in_vain = InVain()
         self._has_begun = False
         self._log: Any = logger()
 
@@ -171,6 +173,7 @@ class ParcelRunner:
         service = self._services(row.provider)
         if row.state == "collected" or batch is None or key is None:
             self._settled.discard(row.parcel_id)
+            self._in_vain.forget(row.parcel_id)
             await self._forgetting.step(row, service)
         elif service is None:
             await self._give_back(row, batch, key, _UNKNOWN)
@@ -265,11 +268,12 @@ class ParcelRunner:
             now_us = self._clock.utc_us()
             vendor_id = found.vendor_id
             await self._note(row, state="submitted", vendor_id=vendor_id, tries=0, due_us=now_us)
-        elif row.tries < LOOKS_MIN:
-            await self._again(row)
-        else:
+        elif self._in_vain.is_enough(row.parcel_id, row.state, LOOKS_MIN):
             # Under a new name, so that two answers could never be taken for one.
             await self._store.renamed(row.parcel_id, _new_name(), row.term)
+            self._in_vain.forget(row.parcel_id)
+        else:
+            await self._again(row)
 
     async def _look(self, at: _At) -> None:
         row = at.row
@@ -327,7 +331,7 @@ class ParcelRunner:
         except UpstreamFailed:
             is_cut = True
         await self._lines.end(at.batch, at.key, row, group)
-        if (is_cut or left) and row.tries < READS_MAX:
+        if (is_cut or left) and not self._in_vain.is_enough(row.parcel_id, "reading", READS_MAX):
             await self._again(row)
             return
         await self._give_back(row, at.batch, at.key, _LOST)

@@ -222,6 +222,24 @@ async def test_what_a_vendor_leaves_undone_is_done_line_by_line(
     assert paid == Counter(["2", "3", "4", "5", "6"])
 
 
+async def test_after_long_waiting_a_download_that_breaks_off_is_read_again_and_nothing_is_resent(
+    tmp_path: Path, database_url: str, upstreams: Upstreams
+) -> None:
+    vendor = upstreams.openai.batches
+    vendor.faults = ParcelFaults(is_slow=True)
+    async with running(tmp_path, database_url, upstreams) as (gateway, key):
+        async with speaking(gateway.url, key) as client:
+            batch = await make(client, asking(3))
+            while vendor.looks < 6:
+                await asyncio.sleep(0.02)
+            vendor.faults = ParcelFaults(cut_after=1)
+            batch = await ended(client, batch)
+            assert len(await all_results(client, batch)) == 3
+        ends = outcomes(await gateway.records())
+    assert live_calls(upstreams) == []
+    assert [each.detail["path"] for each in ends] == ["native_batch"] * 3
+
+
 async def test_a_vendor_that_refuses_a_parcel_gets_its_lines_one_by_one(
     tmp_path: Path, database_url: str, upstreams: Upstreams
 ) -> None:
