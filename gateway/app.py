@@ -199,7 +199,6 @@ class DataPlane:
             await self._batches.open()
         await self._ledger.start()
         await self._rotation.refresh()
-        await self._following.publish_limits()
         with patience():
             await self._policies.keep(self.snapshots.policies.base)
             await self._board.keep()

@@ -8,6 +8,7 @@ from contextlib import aclosing
 
 from gateway.assembly.places import Rotation
 from gateway.dispatch.health import TargetHealth
+from gateway.identity import KeyTable, key_table
 from gateway.money.rates import Rates
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.identity.keys import KeyStore
@@ -48,25 +49,35 @@ class Following:
         self._rotation = rotation
         self._drains = drains
         self._presence = presence
+        self._whole = KeyTable(-1, {})
+        """The keys of the last change that is in force to its end."""
         self._log = logger()
 
     async def publish(self) -> None:
-        """Keys and policies in one swap; no request sees one without the other. Then drains."""
-        self._snapshots.publish(await self._keys.table(), await self._policies.levels())
-        self._presence.published(self._snapshots.revision)
-        await self._drains.obey()
+        """Everything as the database has it now, read after its counter.
 
-    async def publish_limits(self) -> None:
-        """What each level may ask for at once, in a minute and in a day."""
+        Keys and policies are one swap; no request sees one without the other. What was revoked is
+        dead at once; a key that is new here waits until what it may spend and ask for is known.
+        """
+        keys, levels = await self._keys.table(), await self._policies.levels()
+        former = self._whole.records
+        known = (each for each in keys.records.values() if each.key_id in former)
+        self._snapshots.publish(key_table(keys.revision, known), levels)
+        await self._ledger.refresh()
         self._rates.publish(await self._rate_limits.all())
+        self._snapshots.publish(keys, levels)
+        self._presence.published(keys.revision)
+        await self._drains.obey()
+        self._whole = keys
 
     async def follow(self) -> None:
-        """Publish whenever the database says that something changed; ends only with the worker."""
-        async with aclosing(self._watcher.changes(self._snapshots.revision)) as changes:
+        """Publish whenever the database says that something changed; ends only with the worker.
+
+        What broke off in the middle of a change begins with that change again.
+        """
+        async with aclosing(self._watcher.changes(self._whole.revision)) as changes:
             async for _ in changes:
                 await self.publish()
-                await self._ledger.refresh()
-                await self.publish_limits()
                 # Not awaited: a place of secrets that hangs would hold back the next revocation.
                 self._rotation.wake.set()
                 self._log.info(Event.SNAPSHOT_PUBLISHED, version=self._snapshots.revision)
