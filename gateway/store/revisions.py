@@ -65,14 +65,15 @@ class RevisionWatcher:
         self._seen_s = clock.monotonic_s()
 
     def age_s(self) -> float:
-        """Seconds since the counter was last read; a worker that hears nothing goes stale."""
+        """Seconds since all that the counter told of was followed; who cannot goes stale."""
         return self._clock.monotonic_s() - self._seen_s
 
     async def changes(self, after: int) -> AsyncGenerator[int]:
         """Every revision other than the one before it, from `after` on; never ends by itself.
 
-        While the database does not answer nothing is yielded and `age_s` grows. Close the iterator
-        (`contextlib.aclosing`) to give its connection back.
+        While the database does not answer nothing is yielded and `age_s` grows; so it does until
+        who asked for the changes comes back from one. Close the iterator (`contextlib.aclosing`) to
+        give its connection back.
         """
         try:
             while True:
@@ -80,11 +81,13 @@ class RevisionWatcher:
                 await self._keep_line()
                 with suppress(NotReady):
                     revision = await self._read()
-                    self._seen_s = self._clock.monotonic_s()
+                    read_s = self._clock.monotonic_s()
                     if revision != after:
                         after = revision
                         yield revision
+                        self._seen_s = read_s
                         continue
+                    self._seen_s = read_s
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._poll_s):
                         await self._rung.wait()

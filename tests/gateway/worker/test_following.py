@@ -12,9 +12,11 @@ from gateway.credentials import pepper
 from gateway.errors import NotReady
 from gateway.identity import KeyTable, KeyText, Peppers
 from gateway.money.rates import RateLimit
+from gateway.rollout.versions import Level
 from gateway.store.engine import open_database
 from gateway.store.identity.keys import KeyStore, NewKey
 from gateway.store.money.rate_limits import RateLimitTable
+from gateway.store.policies.documents import PolicyStore
 from tests.faults.envelopes import Caller, ask
 from tests.running_gateway import DEMO, RunningGateway, Upstreams
 
@@ -130,3 +132,21 @@ async def test_a_limit_that_is_set_while_a_worker_starts_is_followed(
     async with again as started:
         reply = await Caller(started, http, key).post("openai", ask("openai"))
         assert reply.status == 429
+
+
+async def test_a_worker_that_hears_of_changes_and_cannot_follow_them_refuses_service(
+    own: RunningGateway, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unreadable(_: PolicyStore) -> dict[str, Level]:
+        raise NotReady("the database does not answer")
+
+    monkeypatch.setattr("gateway.snapshot.STALE_AFTER_S", 1.0)
+    async with own as gateway:
+        key = await gateway.issue_key()
+        caller = Caller(gateway, http, key)
+        await until(caller, 200)
+        with monkeypatch.context() as cut:
+            cut.setattr(PolicyStore, "levels", unreadable)
+            await gateway.revoke_key(key)
+            await until(caller, 503)
+        await until(caller, 401)
