@@ -209,13 +209,13 @@ class PolicySet:
         self._governing: dict[str, Governing] = {}
 
     @property
-    def digests(self) -> list[tuple[str, str, str, float, str]]:
-        """What tells this set from every other one."""
-        found = [("", self.base.digest, "", 0.0, "")]
+    def digests(self) -> list[tuple[object, ...]]:
+        """What tells this set from every other one, also where only a canary's guard differs."""
+        found: list[tuple[object, ...]] = [("", self.base.digest, "", 0.0, "")]
         for name, level in sorted(self.levels.items()):
             documents = [each.digest if each else "" for each in (level.live, level.canary)]
             shadow = level.shadow.digest if level.shadow else ""
-            found.append((name, documents[0], documents[1], level.percent, shadow))
+            found.append((name, *documents, level.percent, shadow, level.guard))
         return found
 
     @cached_property

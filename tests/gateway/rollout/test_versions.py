@@ -127,6 +127,15 @@ def test_a_canary_governs_its_share_of_the_keys_and_each_key_stays() -> None:
     assert policies.digests != PolicySet(OPEN, {"": structs.replace(level, percent=30.0)}).digests
 
 
+def test_sets_that_differ_in_the_guard_of_a_canary_alone_have_other_digests() -> None:
+    level = Level(live=OPEN, canary=HOME, canary_number=2, percent=20.0)
+    kept = [
+        PolicySet(OPEN, {"": structs.replace(level, guard=guard)}).digests
+        for guard in (None, GuardRules(), GuardRules(cost_ratio=3.0), GuardRules(on_harm="halt"))
+    ]
+    assert all(one != other for one, other in zip(kept, kept[1:], strict=False))
+
+
 @settings(max_examples=30)
 @given(
     base=documents(),
