@@ -91,6 +91,11 @@ class KeyRecord(Struct, frozen=True):
     revoked_revision: int | None = None
     """From this revision on no worker takes it; unknown of keys revoked before it was kept."""
 
+    @property
+    def former_until_us(self) -> int | None:
+        """When the secret before the last rotation ends or ended; None if it was never rotated."""
+        return next((each.until_us for each in self.digests if each.until_us is not None), None)
+
     def is_live(self, now_us: int) -> bool:
         return self.revoked_us is None and (self.expires_us is None or now_us < self.expires_us)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.cli.deeds import actor, deed, former_key, recorded, says_it_records
 from gateway.cli.key_scopes import SCOPES
-from gateway.cli.options import asynchronous, config_option
+from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.cli.teams import defaults_of, limit_new_key
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
@@ -19,7 +19,8 @@ from gateway.credentials import pepper
 from gateway.errors import GatewrightError
 from gateway.identity import Peppers, new_key_id
 from gateway.store.engine import open_database
-from gateway.store.identity.keys import KeyStore, NewKey, Place
+from gateway.store.identity.key_scopes import ChangedMeanwhile
+from gateway.store.identity.keys import KeyStore, NewKey, Place, secrets_mark
 from gateway.store.schema.version import require_newest_schema
 from gateway.types import Translation
 
@@ -144,6 +145,7 @@ async def list_keys(config_file: Path, organisation: str | None) -> None:
                 "created_us": record.created_us,
                 "expires_us": record.expires_us,
                 "revoked_us": record.revoked_us,
+                "secrets": secrets_mark(record.former_until_us),
             }
             click.echo(json.dumps(line))
 
@@ -170,12 +172,28 @@ async def revoke(config_file: Path, key_id: str) -> None:
     show_default=True,
     help="Seconds for which the old secret stays good.",
 )
+@click.option("--secrets", help="Only while `keys list` says this of its `secrets`.")
+@click.option("--ends-former", is_flag=True, help="A secret that still overlaps ends now.")
 @asynchronous
 @recorded("key.rotated", former_key)
-async def rotate(config_file: Path, key_id: str, overlap_s: int) -> None:
-    """Give a key a new secret and print it; the old one stays good for the overlap."""
+async def rotate(
+    config_file: Path, key_id: str, overlap_s: int, secrets: str | None, *, ends_former: bool
+) -> None:
+    """Give a key a new secret and print it; the old one stays good for the overlap.
+
+    A key has two secrets at most. While one that a rotation before left is still good, another
+    rotation, such as the same one typed again, is refused, unless --ends-former says that it ends
+    now, or --secrets is what `keys list` says.
+    """
     async with opened_keys(load_settings(config_file)) as store:
-        click.echo((await store.rotate(key_id, overlap_s=overlap_s)).reveal())
+        try:
+            key = await store.rotate(
+                key_id, overlap_s=overlap_s, seen=secrets, ends_former=ends_former
+            )
+        except ChangedMeanwhile as error:
+            say = " (--ends-former)" if error.parameter == "ends_former" else ""
+            raise Refused(f"{error.message}{say}") from error
+        click.echo(key.reveal())
 
 
 for _command in SCOPES:

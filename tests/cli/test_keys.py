@@ -76,6 +76,30 @@ def test_a_rotated_key_keeps_its_id_and_gets_another_secret(operator: Operator) 
     assert second.last_line != first
 
 
+def test_a_rotation_typed_again_does_not_end_the_secret_in_use(operator: Operator) -> None:
+    def secrets() -> str:
+        (line,) = _lines(operator.config("keys", "list"))
+        return str(line["secrets"])
+
+    rotate = ("keys", "rotate", _issue(operator), "--overlap-s", "600")
+    before = secrets()
+    assert operator.config(*rotate).status == 0
+    after = secrets()
+    for again, said in (
+        ((), "the older one ends now. Nothing was done. (--ends-former)"),
+        (("--secrets", before), "given another secret meanwhile. Nothing was done now."),
+        (("--secrets", before, "--ends-former"), "given another secret meanwhile"),
+    ):
+        refused = operator.config(*rotate, *again)
+        assert (refused.status, refused.output) == (2, ""), again
+        assert said in refused.errors
+        assert secrets() == after
+
+    assert operator.config(*rotate, "--secrets", after).status == 0
+    assert operator.config(*rotate, "--ends-former", "--overlap-s", "0").status == 0
+    assert operator.config(*rotate).status == 0, "the overlap is over"
+
+
 def test_a_key_that_is_not_there_is_refused(operator: Operator) -> None:
     for command in ("revoke", "rotate"):
         ended = operator.config("keys", command, "000000000000")
