@@ -1,13 +1,13 @@
 """Costs and limits over the JSON API: what the pages of cost show and do, typed in and out."""
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from litestar import Request, get, post
 from litestar.params import FromPath
 from msgspec import Struct
 
-from admin.access import needs, session_of, taking
+from admin.access import needs, session_of
 from admin.bodies import body_of
 from admin.costs.accounts import is_of
 from admin.costs.branches import BranchReader, LimitTree
@@ -19,6 +19,7 @@ from admin.services import Services
 from gateway.money.budgets import Limit, WindowKind
 from gateway.money.rates import RateLimit
 from gateway.oversight.access import Permission
+from gateway.store.money.rate_limits import rate_mark
 
 
 NO_CONTENT: Final = 204
@@ -32,6 +33,8 @@ class BudgetOrder(Struct, frozen=True, forbid_unknown_fields=True):
     account: str
     limit_microusd: int
     window: WindowKind = "month"
+    was: int | Literal["none"] | None = None
+    """Its `limit_microusd` as it was read; where another one holds by then, it is refused (409)."""
 
 
 class BudgetRemoval(Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,6 +42,15 @@ class BudgetRemoval(Struct, frozen=True, forbid_unknown_fields=True):
 
     account: str
     window: WindowKind = "month"
+    was: int | Literal["none"] | None = None
+    """As in an order to set it."""
+
+
+class RateOrder(RateLimit, frozen=True, forbid_unknown_fields=True):
+    """How often an account may ask; without any number it may ask as it likes."""
+
+    was: RateLimit | Literal["none"] | None = None
+    """Its `rate` as it was read; where another one holds by then, it is refused (409)."""
 
 
 def limit_api_routes(services: Services) -> list[Any]:
@@ -85,7 +97,8 @@ def _changing(services: Services) -> list[Any]:
     async def set_budget(request: Request[Any, Any, Any], organisation: FromPath[str]) -> None:
         order = await body_of(request, BudgetOrder)
         limit = Limit(order.account, order.limit_microusd, order.window)
-        await keeper.set_limit(session_of(request).person, organisation, limit)
+        person = session_of(request).person
+        await keeper.set_limit(person, organisation, limit, _amount_was(order.was))
 
     @post(
         f"{_ROOT}/budgets/removed",
@@ -94,16 +107,27 @@ def _changing(services: Services) -> list[Any]:
     )
     async def remove_budget(request: Request[Any, Any, Any], organisation: FromPath[str]) -> None:
         order = await body_of(request, BudgetRemoval)
-        person = session_of(request).person
-        await keeper.remove_limit(person, organisation, order.account, order.window)
+        person, was = session_of(request).person, _amount_was(order.was)
+        await keeper.remove_limit(person, organisation, order.account, order.window, was)
 
     @post(
         f"{_ROOT}/rate_limits",
-        opt=taking(needs(_P.BUDGETS_SET, records="rate_limit.set"), RateLimit),
+        opt=needs(_P.BUDGETS_SET, records="rate_limit.set"),
         status_code=NO_CONTENT,
     )
     async def set_rate(request: Request[Any, Any, Any], organisation: FromPath[str]) -> None:
-        order = await body_of(request, RateLimit)
-        await keeper.set_rate(session_of(request).person, organisation, order)
+        order = await body_of(request, RateOrder)
+        kinds = order.requests_per_minute, order.tokens_per_minute, order.concurrent_requests
+        rate, person = RateLimit(order.account, *kinds), session_of(request).person
+        await keeper.set_rate(person, organisation, rate, _rate_was(order.was))
 
     return [set_budget, remove_budget, set_rate]
+
+
+def _amount_was(said: int | str | None) -> str | None:
+    """`amount_mark` of what was read; None where nobody looked."""
+    return None if said is None else str(said)
+
+
+def _rate_was(said: RateLimit | str | None) -> str | None:
+    return rate_mark(said) if isinstance(said, RateLimit) else said

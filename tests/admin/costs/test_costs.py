@@ -11,6 +11,7 @@ import pytest
 from admin.costs import reader
 from admin.costs.limits import Standing
 from gateway.money.budgets import BudgetKey
+from gateway.money.rates import RateLimit
 from gateway.store.money.alerts import AlertTable
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.rate_limits import RateLimitTable
@@ -375,3 +376,38 @@ async def test_policies_are_called_what_people_call_them_and_apps_by_their_team(
         "research/assistant": "25",
         "people/assistant": "12",
     }
+
+
+async def test_the_api_overwrites_no_limit_that_was_changed_since_it_was_read(
+    listener: Listener, admin: Browser
+) -> None:
+    async def send(path: str, **said: object) -> int:
+        body = msgspec.json.encode({"account": "ws:acme/people"} | said).decode()
+        answer, _ = await admin.send("POST", f"/api/organisations/acme/{path}", body=body)
+        return answer.status
+
+    async def standing() -> tuple[list[int], list[RateLimit]]:
+        async with listener.database() as database:
+            budgets = await LeaseTable(database, listener.clock).budgets()
+            found = [each.limit.limit_microusd for each in budgets]
+            return found, await RateLimitTable(database).all()
+
+    assert await send("budgets", limit_microusd=5, was="none") == 204
+    assert await send("budgets", limit_microusd=6, was="none") == 409
+    assert await send("budgets", limit_microusd=6, was=5) == 204
+    assert await send("budgets", limit_microusd=7, was=5) == 409
+    assert await send("budgets/removed", was=5) == 409
+    assert await send("rate_limits", tokens_per_minute=9, was="none") == 204
+    assert await send("rate_limits", tokens_per_minute=8, was="none") == 409
+    had = {"account": "ws:acme/people", "tokens_per_minute": 9}
+    assert await send("rate_limits", was=had | {"tokens_per_minute": 8}) == 409
+    rate = RateLimit("ws:acme/people", tokens_per_minute=9)
+    assert await standing() == ([6], [rate])
+
+    assert await send("rate_limits", token_per_minute=3) == 400, "misspelt, it would remove them"
+    assert await send("budgets", limit_microusd=7, was="5") == 400
+    assert await standing() == ([6], [rate])
+    assert await send("budgets/removed", was=6) == 204
+    assert await send("rate_limits", was=had) == 204
+    assert await standing() == ([], [])
+    assert await send("budgets", limit_microusd=7) == 204, "who did not look, as before"
