@@ -6,7 +6,6 @@ from gateway.configuration.settings import Settings
 
 
 QUESTION: Final = "What does a receipt prove?"
-_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - looked for, not bound to
 CURL: Final = """curl -i {url}/v1/chat/completions \\
   -H 'authorization: Bearer {key}' \\
   -H 'content-type: application/json' \\
@@ -21,11 +20,7 @@ for chunk in client.chat.completions.create(model="auto", messages=messages, str
 
 def data_plane_url(settings: Settings) -> str:
     """Where application teams reach the data plane, without a slash at its end."""
-    if settings.data_plane_url:
-        return settings.data_plane_url.rstrip("/")
-    host = settings.data_plane.host
-    host = _ANYWHERE.get(host, f"[{host}]" if ":" in host else host)
-    return f"http://{host}:{settings.data_plane.port}"
+    return settings.data_plane_url.rstrip("/") or settings.data_plane.url
 
 
 def curl(url: str, key: str) -> str:

@@ -94,11 +94,10 @@ def _address(base_url: str) -> tuple[str, str]:
 
 
 async def _all_ready(settings: Settings) -> None:
-    admin = settings.admin
     urls = [
         f"{settings.providers['engine'].base_url}/health/ready",
-        f"{_data_plane(settings)}/health/ready",
-        f"http://{admin.host}:{admin.port}/health/ready",
+        f"{settings.data_plane.url}/health/ready",
+        f"{settings.admin.url}/health/ready",
     ]
     async with asyncio.timeout(READY_WITHIN_S), aiohttp.ClientSession() as session:
         for url in urls:
@@ -119,7 +118,7 @@ async def _first_key(settings: Settings) -> str:
     new = NewKey(Place("demo", "first-steps", "playground"), "made by gatewright demo", "demo")
     async with opened_keys(settings) as store:
         key = (await store.issue(new)).reveal()
-    url = f"{_data_plane(settings)}/v1/models/{MODEL}"
+    url = f"{settings.data_plane.url}/v1/models/{MODEL}"
     headers = {"x-api-key": key}
     async with asyncio.timeout(READY_WITHIN_S), aiohttp.ClientSession(headers=headers) as session:
         while not await _is_available(session, url):
@@ -135,14 +134,10 @@ async def _is_available(session: aiohttp.ClientSession, url: str) -> bool:
         return False
 
 
-def _data_plane(settings: Settings) -> str:
-    return f"http://{settings.data_plane.host}:{settings.data_plane.port}"
-
-
 def _introduction(settings: Settings, config_file: Path, key: str, link: str) -> str:
     return INTRODUCTION.format(
         key=key,
-        url=_data_plane(settings),
+        url=settings.data_plane.url,
         admin=admin_address(settings),
         begin=BEGIN.format(link=link) if link else "",
         token=admin_token(settings).reveal(),

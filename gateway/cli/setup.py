@@ -55,5 +55,4 @@ def print_setup_link(settings: Settings) -> None:
 
 def admin_address(settings: Settings) -> str:
     """Where browsers reach the admin listener."""
-    listener = settings.admin
-    return settings.admin_url.rstrip("/") or f"http://{listener.host}:{listener.port}"
+    return settings.admin_url.rstrip("/") or settings.admin.url

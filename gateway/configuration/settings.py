@@ -31,11 +31,20 @@ from gateway.configuration.sections import (
 )
 
 
+_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - looked for, not bound to
+
+
 class Listener(Struct, frozen=True, forbid_unknown_fields=True):
     """Where a listener is bound."""
 
     host: str = "127.0.0.1"
     port: int = 8080
+
+    @property
+    def url(self) -> str:
+        """Where it is reached from this machine, without a slash at its end."""
+        host = _ANYWHERE.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
 
 class DatabaseSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -27,10 +27,17 @@ _BASE_URL = re.compile(
 )
 _PORT_MAX = 65535
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-_SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")
 _SHARED = ipaddress.IPv4Network("100.64.0.0/10")
+_UNIQUE_LOCAL = ipaddress.IPv6Network("fc00::/7")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_OF_CLOUDS: frozenset[Address] = frozenset(
+    map(
+        ipaddress.ip_address,
+        ("fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
+    )
+)
+"""Metadata services of clouds that are not link-local: AWS, Google, Alibaba, Azure, Oracle."""
 
 
 class Endpoint(Struct, frozen=True):
@@ -93,8 +100,8 @@ def parse_endpoint(
 def may_reach(address: Address, reach: Reach) -> bool:
     """Whether an address may be connected to.
 
-    Link-local (which is where cloud metadata services live), unspecified, multicast and reserved
-    addresses are never an upstream, not even wrapped into IPv6.
+    Link-local (which is where most cloud metadata services live), unspecified, multicast and
+    reserved addresses are never an upstream, not even wrapped into IPv6.
     """
     address = _unwrap(address)
     if address.is_loopback:
@@ -104,14 +111,19 @@ def may_reach(address: Address, reach: Reach) -> bool:
         or address.is_unspecified
         or address.is_multicast
         or address.is_reserved
+        or address in _OF_CLOUDS
     ):
         return False
-    if reach == "loopback":
-        return False
-    if reach == "private":
-        is_shared = isinstance(address, ipaddress.IPv4Address) and address in _SHARED
-        return address.is_private or is_shared
-    return True
+    if reach == "anywhere":
+        return True
+    return reach == "private" and _is_private(address)
+
+
+def _is_private(address: Address) -> bool:
+    # Of IPv6 more is called private than what stays in a house, such as the ends of tunnels.
+    if isinstance(address, ipaddress.IPv6Address):
+        return address in _UNIQUE_LOCAL
+    return address.is_private or address in _SHARED
 
 
 def _unwrap(address: Address) -> Address:
@@ -122,9 +134,12 @@ def _unwrap(address: Address) -> Address:
         return address.ipv4_mapped
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    if address in _SIX_TO_FOUR and address.sixtofour is not None:
+    if address.sixtofour is not None:
         return address.sixtofour
-    return address
+    if address.teredo is not None:
+        return address.teredo[1]
+    # Without a zone, which an address of its own would be.
+    return ipaddress.IPv6Address(int(address))
 
 
 def _split(base_url: str) -> tuple[Literal["http", "https"], str, int, str]:

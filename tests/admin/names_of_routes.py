@@ -135,7 +135,7 @@ OTHER_FIELDS: dict[str, Any] = {
     "until_us": 1,
     "value": "words",
     "version": 0,
-    "was": "",
+    "was": None,
     "when": "true",
     "window": "month",
     "with_policies": True,

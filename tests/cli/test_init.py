@@ -3,6 +3,8 @@
 import base64
 import stat
 
+import pytest
+
 from tests.cli.operator import Operator
 
 
@@ -70,3 +72,20 @@ def test_a_demo_whose_folder_cannot_be_made_names_it(newcomer: Operator) -> None
 
     assert ended.status == 2
     assert ended.errors == f"gatewright: {file}/inside: Not a directory\n"
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("::1", "[::1]"), ("::", "[::1]"), ("0.0.0.0", "127.0.0.1")],  # noqa: S104 - not bound to
+)
+def test_the_link_of_the_first_person_leads_to_a_listener_of_any_address(
+    operator: Operator, host: str, address: str
+) -> None:
+    text = operator.config_file.read_text()
+    told = 'host = "127.0.0.1"\nport = 8081'
+    operator.config_file.write_text(text.replace(told, f'host = "{host}"\nport = 8081'))
+
+    ended = operator.config("admin", "setup")
+
+    assert ended.status == 0
+    assert ended.output.startswith(f"http://{address}:8081/setup#")

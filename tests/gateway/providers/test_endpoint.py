@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import socket
 
 import pytest
 
@@ -147,6 +148,22 @@ def test_an_upstream_without_a_jurisdiction_is_refused() -> None:
         ("64:ff9b::10.0.0.1", {"private", "anywhere"}),
         ("::", set()),
         ("255.255.255.255", set()),
+        ("::169.254.169.254", set()),
+        ("::ffff:0:169.254.169.254", set()),
+        ("64:ff9b:1::a9fe:a9fe", set()),
+        ("2002:a9fe:a9fe::1", set()),
+        ("2002:808:808::1", {"anywhere"}),
+        ("2001:0:4136:e378:8000:63bf:f7f7:f7f7", {"anywhere"}),
+        ("2001:0:4136:e378:8000:63bf:5601:5601", set()),
+        ("2001:db8::1", {"anywhere"}),
+        ("fe80::1%eth0", set()),
+        ("::ffff:169.254.169.254%1", set()),
+        ("fd00:ec2::254", set()),
+        ("fd00:ec2::254%1", set()),
+        ("fd20:ce::254", set()),
+        ("100.100.100.200", set()),
+        ("::ffff:100.100.100.200", set()),
+        ("168.63.129.16", set()),
     ],
 )
 def test_each_reach_includes_its_addresses_only(address: str, reaches: set[Reach]) -> None:
@@ -213,3 +230,63 @@ async def test_the_system_knows_its_own_name_and_says_so_of_one_nobody_has() -> 
     assert set(await ask_system("localhost", 80)) == {"127.0.0.1"}
     with pytest.raises(OSError, match=r"."):
         await ask_system("nobody.invalid", 80)
+
+
+class Names:
+    """A system that knows names of one family, or none of them now."""
+
+    def __init__(self, known: dict[tuple[str, int], str], errno: int = socket.EAI_NONAME) -> None:
+        self.known = known
+        self.errno = errno
+        self.asked: list[int] = []
+
+    async def getaddrinfo(
+        self, host: str, port: int, *, family: int, **how: int
+    ) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        self.asked.append(family)
+        if (host, family) not in self.known:
+            raise socket.gaierror(self.errno, "no such name")
+        return [(family, how["type"], 0, "", (self.known[host, family], port))]
+
+
+@pytest.mark.anyio
+async def test_a_host_with_an_address_of_ipv6_alone_is_connected_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    greeted = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        greeted.set()
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "::1", 0)
+    port = server.sockets[0].getsockname()[1]
+    names = Names({("six.example", socket.AF_INET6): "::1"})
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", names.getaddrinfo)
+    egress = Egress()
+    endpoint = parse_endpoint(
+        "s", f"http://six.example:{port}", HOME, allow_plain_http=True, in_house=True
+    )
+
+    reply = await egress.open(egress.route(endpoint, "/", {}), make_call())
+
+    assert (reply.status, greeted.is_set()) == (200, True)
+    assert names.asked == [socket.AF_INET, socket.AF_INET6]
+    await egress.close()
+    server.close()
+
+
+@pytest.mark.anyio
+async def test_ipv6_is_asked_for_only_where_a_name_has_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = {("both.example", socket.AF_INET): "8.8.8.8", ("both.example", socket.AF_INET6): "::1"}
+    names = Names(known, socket.EAI_AGAIN)
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", names.getaddrinfo)
+
+    assert await ask_system("both.example", 443) == ["8.8.8.8"]
+    with pytest.raises(socket.gaierror):
+        await ask_system("later.example", 443)
+    assert names.asked == [socket.AF_INET] * 2
