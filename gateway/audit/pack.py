@@ -6,6 +6,7 @@ stranger needs to check it is inside, and `offline.py` is the one file that does
 
 import hashlib
 import json
+import os
 import zipfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from itertools import pairwise
@@ -103,11 +104,16 @@ async def write_pack(
 
 
 class _Writer:
-    """A zip file being written, and the digest of each file in it; removed when it fails."""
+    """A zip file being written, and the digest of each file in it; removed when it fails.
+
+    Only its owner can read it: whoever is to have it is given it.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._zip = zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED, compresslevel=1)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._file = os.fdopen(os.open(path, flags, 0o600), "wb")
+        self._zip = zipfile.ZipFile(self._file, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
         self.digests: dict[str, str] = {}
 
     def __enter__(self) -> Self:
@@ -121,7 +127,8 @@ class _Writer:
     ) -> None:
         is_whole = False
         try:
-            self._zip.close()  # It writes, too: a disk may be full only now.
+            with self._file:
+                self._zip.close()  # It writes, too: a disk may be full only now.
             is_whole = error is None
         finally:
             if not is_whole:

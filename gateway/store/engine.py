@@ -4,9 +4,10 @@ It knows what SQLite and PostgreSQL each need to keep their promises.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from sqlalchemy import event
@@ -262,6 +263,7 @@ def open_database(
     engine = create_async_engine(parsed, **options)
     if not is_remote:
         prepare = _prepare_sqlite if foreign_keys else _prepare_sqlite_for_migration
+        event.listen(engine.sync_engine, "do_connect", _make_private)
         event.listen(engine.sync_engine, "connect", prepare)
         event.listen(engine.sync_engine, "begin", _begin_sqlite)
     else:
@@ -269,6 +271,12 @@ def open_database(
         if pooled:
             event.listen(engine.sync_engine, "connect", _prepare_postgresql)
     return Database(parsed, engine, is_patient=not pooled)
+
+
+def _make_private(_dialect: Any, _record: object, given: list[Any], _options: object) -> None:
+    """A database that is not there yet is its owner's alone, and so is what SQLite puts beside."""
+    with suppress(OSError):  # Whatever is wrong the driver says better.
+        os.close(os.open(given[0], os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def _prepare_sqlite_for_migration(connection: Any, record: object) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -266,6 +267,7 @@ def test_the_full_check_counts_each_log_and_a_pack_of_it_holds(
     packed = operator.config("audit", "pack", "--organisation", "acme", pack)
     assert (packed.status, packed.errors) == (0, "")
     assert "4 records (1 to 4)" in packed.output
+    assert stat.S_IMODE(pack.stat().st_mode) == 0o600, "what it holds is nobody else's"
     key = operator.config("audit", "key").output.strip()
     assert offline.check_pack(pack, [key])["records"] == 4
     checked = operator.config("audit", "fsck")

@@ -34,6 +34,15 @@ def test_the_folder_of_keys_and_database_is_closed_to_others(operator: Operator)
     assert stat.S_IMODE((operator.folder / "var").stat().st_mode) == 0o700
 
 
+def test_a_database_in_a_folder_that_others_may_enter_is_closed_to_them(
+    newcomer: Operator,
+) -> None:
+    (newcomer.folder / "var").mkdir(mode=0o755)
+    newcomer.types("init", "--folder", newcomer.folder)
+    database = newcomer.folder / "var" / "gatewright.db"
+    assert stat.S_IMODE(database.stat().st_mode) == 0o600
+
+
 def test_init_again_changes_nothing(operator: Operator) -> None:
     key = operator.config(
         *("keys", "issue", "--organisation", "acme", "--workspace", "w"),
