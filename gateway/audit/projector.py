@@ -107,7 +107,7 @@ class Projector:
                 broken.append(error)
         self.records_total += stored
         if broken:
-            raise broken[0]
+            raise ProjectionBroken("; ".join(map(str, broken))) from broken[0]
         return stored
 
     async def _catch_up_worker(self, worker: str) -> int:

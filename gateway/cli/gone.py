@@ -11,7 +11,7 @@ import msgspec
 from gateway.audit.lifelessness import held_if_here
 from gateway.audit.projector import Projector
 from gateway.batching.left_open import SETTLE_S, LeftBehind, left_open
-from gateway.cli.damage import refusing_damage
+from gateway.cli.damage import catch_up, end_if_damaged, refusing_damage
 from gateway.cli.deeds import actor, opened_log, says_it_records
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
@@ -35,12 +35,18 @@ def gone() -> None:
 @config_option
 @asynchronous
 async def gone_list(config_file: Path) -> None:
-    """Print as JSON lines which left how many requests open in their last hours, and since when."""
-    async with _opened(load_settings(config_file)) as (database, _):
+    """Print as JSON lines which left how many requests open in their last hours, and since when.
+
+    A log that is damaged is named at the end (exit status 1): what it says is not all counted.
+    """
+    settings = load_settings(config_file)
+    async with _at_hand(settings) as (database, sink):
+        damage = await catch_up(Projector(settings.path(settings.audit.directory), sink))
         reader = UnendedReader(database, SystemClock())
         await reader.count()
         for each in await reader.kept():
             click.echo(msgspec.json.encode(each).decode())
+    end_if_damaged(damage)
 
 
 @gone.command("end")
@@ -88,14 +94,19 @@ def _told(found: LeftBehind) -> str:
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator[tuple[Database, DatabaseAuditSink]]:
     """The database, brought up to date with the segments that are here."""
-    directory = settings.path(settings.audit.directory)
+    async with _at_hand(settings) as (database, sink):
+        with refusing_damage():
+            await Projector(settings.path(settings.audit.directory), sink).catch_up()
+            yield database, sink
+
+
+@asynccontextmanager
+async def _at_hand(settings: Settings) -> AsyncIterator[tuple[Database, DatabaseAuditSink]]:
+    """The database as it stands."""
     database = open_database(settings.database_url, pooled=False)
     try:
         await require_newest_schema(database)
-        sink = DatabaseAuditSink(database, directory)
-        with refusing_damage():
-            await Projector(directory, sink).catch_up()
-            yield database, sink
+        yield database, DatabaseAuditSink(database, settings.path(settings.audit.directory))
     finally:
         await database.close()
 

@@ -109,7 +109,6 @@ def test_what_needs_the_whole_log_refuses_a_damaged_one_in_a_line(
 ) -> None:
     damage(_segment(operator))
     for command in (
-        ("audit", "gone", "list"),
         ("audit", "gone", "end", "w0", "--reason", "its disk is lost"),
         (
             *("cascade", "check", "--organisation", "acme"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,6 +79,27 @@ def test_what_was_left_is_told_by_every_command_that_looks_at_the_log(
         told = operator.config("audit", command)
         assert told.status == 0
         assert f"open: worker {worker}: 2 without an outcome, the oldest of 2" in told.output
+
+
+def test_damaged_logs_are_named_beside_what_the_others_left(
+    operator: Operator, worker: str
+) -> None:
+    folder = operator.folder / "var" / "audit"
+    for name in ("bad1", "bad2"):
+        shutil.copytree(folder / worker, folder / name)
+        (segment,) = (folder / name).glob("*.log")
+        raw = bytearray(segment.read_bytes())
+        raw[2] ^= 1
+        segment.write_bytes(raw)
+
+    listed = operator.config("audit", "gone", "list")
+
+    assert listed.status == 1
+    (found,) = map(json.loads, listed.output.splitlines())
+    assert (found["worker"], found["requests"]) == (worker, 2)
+    assert listed.errors.startswith("gatewright: not all records could be read: worker bad1 at ")
+    assert "; worker bad2 at " in listed.errors
+    assert listed.errors.count("\n") == 1
 
 
 def test_nothing_is_done_before_it_is_said_to_be_meant(operator: Operator, worker: str) -> None:
