@@ -14,9 +14,9 @@ from gateway.dialects import body, sse
 from gateway.dialects.loss import check_no_places, check_tier_priced, unsupported
 from gateway.dialects.openai_chat.reply import STOP_REASONS, usage_of, with_usage
 from gateway.dialects.openai_chat.request import with_usage_asked
-from gateway.dialects.openai_chat.stream_in import error_type
+from gateway.dialects.openai_chat.stream_in import error_type, uncounted
 from gateway.dialects.openai_chat.stream_out import ChatPassThrough
-from gateway.dialects.openai_chat.wire import STOPS_MAX, StreamOptions, UsageWire
+from gateway.dialects.openai_chat.wire import STOPS_MAX, StreamOptions
 from gateway.dialects.openai_errors import OpenAIEnvelope
 from gateway.dialects.parameters import unfit
 from gateway.dialects.strict_json import (
@@ -108,7 +108,7 @@ class Reply(Struct):
     choices: Annotated[list[Choice], Meta(min_length=1)]
     id: str | None = None
     model: str | None = None
-    usage: UsageWire | None = None
+    usage: object = None
     service_tier: str | None = None
 
 
@@ -116,7 +116,7 @@ class Piece(Struct):
     choices: list[Choice] | None = None
     id: str | None = None
     model: str | None = None
-    usage: UsageWire | None = None
+    usage: object = None
     service_tier: str | None = None
     error: object = None
 
@@ -255,9 +255,14 @@ class CompletionStreamDecoder:
             return StreamEvent(b"", (Delta("error", error_type(piece.error)),))
         if piece.choices is None:
             raise UpstreamMalformed(_NOT_A_PIECE)
-        return self._piece(raw, piece, piece.choices)
+        usage = usage_of(piece.usage, piece.service_tier)
+        if piece.usage is not None and (usage is None or usage.estimated):
+            raw, _ = uncounted(data, piece.choices)
+        return self._piece(raw, piece, piece.choices, usage)
 
-    def _piece(self, raw: bytes, piece: Piece, choices: list[Choice]) -> StreamEvent:
+    def _piece(
+        self, raw: bytes, piece: Piece, choices: list[Choice], usage: Usage | None
+    ) -> StreamEvent:
         deltas: list[Delta] = []
         if not self._started:
             self._started = True
@@ -274,7 +279,6 @@ class CompletionStreamDecoder:
                 stop_reason, stop_sequence = _stop(choice)
                 deltas.append(Delta("stop", stop_reason=stop_reason, stop_sequence=stop_sequence))
                 is_closing = True
-        usage = usage_of(piece.usage, piece.service_tier)
         if usage is not None:
             deltas.append(Delta("usage", usage=usage))
         is_usage_only = usage is not None and not choices

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from gateway.dialects import body
+from gateway.dialects.figures import read_figures
 from gateway.dialects.loss import unsupported
 from gateway.dialects.openai_chat.stream_in import ChatStreamDecoder
 from gateway.dialects.openai_chat.stream_out import ChatPassThrough
@@ -50,7 +51,8 @@ class UsageWire(Struct):
 class Reply(Struct):
     data: Annotated[list[Vector], Meta(min_length=1)]
     model: str | None = None
-    usage: UsageWire | None = None
+    usage: object = None
+    """See `figures`."""
 
 
 _REPLY = msgspec.json.Decoder(Reply)
@@ -105,7 +107,7 @@ class OpenAIEmbeddings(OpenAIEnvelope):
             wire = _REPLY.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UpstreamMalformed("The upstream's answer is no list of embeddings.") from error
-        counted = wire.usage.prompt_tokens if wire.usage is not None else None
+        counted = read_figures(wire.usage, UsageWire)[0].prompt_tokens
         usage = Usage(estimated=True) if counted is None else Usage(input_tokens=counted)
         return Completion(
             raw=raw,

@@ -56,7 +56,7 @@ RULES: Mapping[int, str] = {
     39: "Reasoning is part of the output and never added to it",
     40: "Usage in streams is cumulative, always asked for, and hidden from who did not ask",
     41: "A message opens with an estimate and closes with the truth",
-    42: "Where an upstream counts nothing we estimate, flagged, never zero",
+    42: "What an upstream does not count, or not in numbers, we estimate, flagged, never zero",
     43: "A stream of chunks becomes a message event by event",
     44: "Interleaved calls become whole blocks",
     45: "A message's events become chunks",

@@ -8,6 +8,7 @@ from gateway.conversation import RAW_ARGUMENTS
 from gateway.dialects import body
 from gateway.dialects.answer_tool import ANSWER_TOOL
 from gateway.dialects.anthropic_messages.wire import Reply, ReplyBlock, StopDetails, UsageWire
+from gateway.dialects.figures import read_figures
 from gateway.dialects.naming import call_id, message_id
 from gateway.errors import UpstreamMalformed
 from gateway.estimate import estimate_written_tokens
@@ -46,6 +47,7 @@ def decode_reply(raw: bytes) -> Completion:
         wire = _REPLY.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UpstreamMalformed("The upstream's answer is not a message.") from error
+    figures, is_sound = read_figures(wire.usage, UsageWire)
     stop_reason = STOP_REASONS.get(wire.stop_reason or "", "end")
     text = "".join(block.text or "" for block in wire.content if block.type == "text")
     calls = tuple(_tool_call(block) for block in wire.content if block.type == "tool_use")
@@ -61,7 +63,7 @@ def decode_reply(raw: bytes) -> Completion:
         tool_calls=calls,
         stop_reason=stop_reason,
         stop_sequence=wire.stop_sequence,
-        usage=usage_of(wire.usage) or _estimated(wire.content),
+        usage=usage_of(figures, is_sound=is_sound) or _estimated(wire.content),
         thinking=tuple(
             Delta(
                 "thinking",
@@ -87,13 +89,13 @@ def _tool_call(block: ReplyBlock) -> ToolCall:
     return ToolCall(block.id, block.name, msgspec.json.encode(block.input or {}).decode())
 
 
-def usage_of(wire: UsageWire | None) -> Usage | None:
+def usage_of(wire: UsageWire, *, is_sound: bool = True) -> Usage | None:
     """None where the upstream counted nothing.
 
     On the wire, input excludes what was read from and written to the cache; ours includes it. Of
     the cache writes, `cache_write_tokens` is those for five minutes only, beside those for an hour.
     """
-    if wire is None or (wire.input_tokens is None and wire.output_tokens is None):
+    if wire.input_tokens is None and wire.output_tokens is None:
         return None
     read = wire.cache_read_input_tokens or 0
     written = wire.cache_creation_input_tokens or 0
@@ -107,6 +109,7 @@ def usage_of(wire: UsageWire | None) -> Usage | None:
         cache_write_tokens=written - hour,
         cache_write_1h_tokens=hour,
         reasoning_tokens=(details.thinking_tokens or 0) if details is not None else 0,
+        estimated=not is_sound,
         service_tier=_SERVED.get(wire.service_tier or "", ""),
     )
 

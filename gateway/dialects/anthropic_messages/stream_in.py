@@ -1,19 +1,24 @@
 """An upstream's stream of message events → events."""
 
 import msgspec
-from msgspec import structs
 
-from gateway.dialects import sse
+from gateway.dialects import body, sse
 from gateway.dialects.answer_tool import ANSWER_TOOL
-from gateway.dialects.anthropic_messages.reply import STOP_REASONS, refusal_of, usage_of
+from gateway.dialects.anthropic_messages.reply import (
+    STOP_REASONS,
+    encode_usage,
+    refusal_of,
+    usage_of,
+)
 from gateway.dialects.anthropic_messages.wire import (
     Piece,
     ReplyBlock,
     StreamWire,
     UsageWire,
 )
+from gateway.dialects.figures import read_figures
 from gateway.errors import UpstreamMalformed
-from gateway.types import Delta, StreamEvent
+from gateway.types import Delta, StreamEvent, Usage
 
 
 _EVENT = msgspec.json.Decoder(StreamWire)
@@ -26,12 +31,16 @@ _USAGE_FIELDS = UsageWire.__struct_fields__
 class MessageStreamDecoder:
     """See `ports.StreamDecoder`. Nothing is reported after the terminal event."""
 
-    __slots__ = ("_answer", "_calls", "_calls_count", "_ended", "_splitter", "_usage")
+    __slots__ = (
+        *("_answer", "_calls", "_calls_count", "_ended", "_is_sound", "_splitter", "_usage"),
+    )
 
     def __init__(self) -> None:
         self._splitter = sse.Splitter()
         self._ended = False
-        self._usage: UsageWire | None = None
+        self._usage = UsageWire()
+        self._is_sound = True
+        """Whether every figure until now was one."""
         self._answer = -1
         """Index of the block in which the answer comes as a tool's arguments."""
         self._calls: dict[int, int] = {}
@@ -72,7 +81,10 @@ class MessageStreamDecoder:
             if message is None:
                 raise UpstreamMalformed(_NOT_AN_EVENT)
             start = Delta("start", message_id=message.id or "", model=message.model or "")
-            return StreamEvent(raw, (start, *self._opening(message.usage)))
+            counted = self._counted(message.usage, is_opening=True)
+            if not message.usage or not self._is_sound:
+                raw = _counted_start(raw, counted)
+            return StreamEvent(raw, (start, *counted))
         if wire.type == "message_delta":
             is_answer = self._answer >= 0 and not self._calls
             deltas = (*_stop(wire.delta, is_answer=is_answer), *self._counted(wire.usage))
@@ -82,25 +94,24 @@ class MessageStreamDecoder:
             return StreamEvent(b"", (Delta("error", word[:64]),))
         return StreamEvent(raw, _OPAQUE, settles=())
 
-    def _opening(self, usage: UsageWire | None) -> tuple[Delta, ...]:
-        """The input as counted; what was put out until now says nothing about the answer."""
-        if usage is not None:
-            usage = structs.replace(usage, output_tokens=0)
-        return self._counted(usage)
+    def _counted(self, said: object, *, is_opening: bool = False) -> tuple[Delta, ...]:
+        """Usage is cumulative: the latest figure of each kind holds, and none is a sum.
 
-    def _counted(self, usage: UsageWire | None) -> tuple[Delta, ...]:
-        """Usage is cumulative: the latest figure of each kind holds, and none is a sum."""
-        if usage is None:
+        What was put out when a message opens says nothing about the answer.
+        """
+        if said is None:
             return ()
+        usage, is_sound = read_figures(said, UsageWire)
+        self._is_sound &= is_sound
+        if is_opening:
+            usage.output_tokens = 0
         known = self._usage
-        if known is not None:
-            merged = {
-                name: getattr(known, name) if getattr(usage, name) is None else getattr(usage, name)
-                for name in _USAGE_FIELDS
-            }
-            usage = UsageWire(**merged)
-        self._usage = usage
-        counted = usage_of(usage)
+        merged = {
+            name: getattr(known, name) if getattr(usage, name) is None else getattr(usage, name)
+            for name in _USAGE_FIELDS
+        }
+        self._usage = UsageWire(**merged)
+        counted = usage_of(self._usage, is_sound=self._is_sound)
         return (Delta("usage", usage=counted),) if counted is not None else ()
 
     def _block(self, raw: bytes, index: int, block: ReplyBlock | None) -> StreamEvent:
@@ -174,3 +185,13 @@ def _stop(piece: Piece | None, *, is_answer: bool) -> tuple[Delta, ...]:
     if reason == "content_filter":
         return Delta("refusal", refusal_of(piece.stop_details)), stop
     return (stop,)
+
+
+def _counted_start(raw: bytes, counted: tuple[Delta, ...]) -> bytes:
+    """A `message_start` with a usage that can be read: clients add to it, and fail without one."""
+    (event,) = sse.Splitter().feed(raw)
+    data = event.data or b"{}"
+    usage = next((delta.usage for delta in counted), None) or Usage()
+    told = msgspec.json.encode(encode_usage(usage))
+    message = body.patch(bytes(body.split(data)["message"]), {"usage": told})
+    return b"event: message_start\ndata: " + body.patch(data, {"message": message}) + b"\n\n"

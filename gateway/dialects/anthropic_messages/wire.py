@@ -158,13 +158,14 @@ class Reply(Struct):
     stop_reason: str | None = None
     stop_sequence: str | None = None
     stop_details: StopDetails | None = None
-    usage: UsageWire | None = None
+    usage: object = None
+    """See `figures`."""
 
 
 class StartMessage(Struct):
     id: str | None = None
     model: str | None = None
-    usage: UsageWire | None = None
+    usage: object = None
 
 
 class Piece(Struct):
@@ -192,5 +193,5 @@ class StreamWire(Struct):
     delta: Piece | None = None
     content_block: ReplyBlock | None = None
     message: StartMessage | None = None
-    usage: UsageWire | None = None
+    usage: object = None
     error: ErrorWire | None = None

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.dialects import body
+from gateway.dialects.figures import read_figures
 from gateway.dialects.naming import message_id, tool_id
 from gateway.dialects.openai_chat.wire import (
     ChunkChoice,
@@ -92,9 +93,10 @@ def _tool_call(call: ReplyToolCall, identity: str, index: int) -> ToolCall:
     return ToolCall(call.id or tool_id(identity, index), call.function.name, arguments)
 
 
-def usage_of(wire: UsageWire | None, service_tier: str | None = None) -> Usage | None:
+def usage_of(said: object, service_tier: str | None = None) -> Usage | None:
     """None where the upstream counted nothing; its cached tokens are part of the input."""
-    if wire is None or (wire.prompt_tokens is None and wire.completion_tokens is None):
+    wire, is_sound = read_figures(said, UsageWire)
+    if wire.prompt_tokens is None and wire.completion_tokens is None:
         return None
     read, written = wire.prompt_tokens_details, wire.completion_tokens_details
     return Usage(
@@ -103,6 +105,7 @@ def usage_of(wire: UsageWire | None, service_tier: str | None = None) -> Usage |
         cache_read_tokens=(read.cached_tokens or 0) if read is not None else 0,
         cache_write_tokens=(read.cache_write_tokens or 0) if read is not None else 0,
         reasoning_tokens=(written.reasoning_tokens or 0) if written is not None else 0,
+        estimated=not is_sound,
         service_tier=served_tier(service_tier),
     )
 

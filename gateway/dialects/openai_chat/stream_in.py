@@ -1,16 +1,15 @@
 """An upstream's stream of chat completion chunks → events."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
-from msgspec import structs
 
 from gateway.dialects import body, sse
 from gateway.dialects.naming import tool_id
 from gateway.dialects.openai_chat.reply import STOP_REASONS, stopped_by, usage_of
 from gateway.dialects.openai_chat.wire import Chunk, ChunkChoice, ReplyMessage, ReplyToolCall
 from gateway.errors import UpstreamMalformed
-from gateway.types import Delta, StreamEvent
+from gateway.types import Delta, StreamEvent, Usage
 
 
 _CHUNK = msgspec.json.Decoder(Chunk)
@@ -72,7 +71,10 @@ class ChatStreamDecoder:
         choices = chunk.choices
         if choices is None:
             raise UpstreamMalformed(_NOT_A_CHUNK)
-        if self._started and len(choices) == 1 and chunk.usage is None:
+        usage = usage_of(chunk.usage, chunk.service_tier) if chunk.usage is not None else None
+        if chunk.usage is not None and (usage is None or usage.estimated):
+            raw, data = uncounted(data, choices)
+        if self._started and len(choices) == 1 and usage is None:
             choice = choices[0]
             if choice.finish_reason is None and (text := _only_text(choice.delta)):
                 # One piece of text, which is what nearly every event of a stream is.
@@ -80,14 +82,15 @@ class ChatStreamDecoder:
                 return [StreamEvent(raw, (delta,), has_content=True, settles=(choice.index,))]
         if len(choices) > 1:
             alone = zip(_one_by_one(data), choices, strict=True)
-            uncounted = structs.replace(chunk, usage=None)
             return [
-                self._chunk(said, chunk if choice is choices[-1] else uncounted, [choice])
+                self._chunk(said, chunk, [choice], usage if choice is choices[-1] else None)
                 for said, choice in alone
             ]
-        return [self._chunk(raw, chunk, choices)]
+        return [self._chunk(raw, chunk, choices, usage)]
 
-    def _chunk(self, raw: bytes, chunk: Chunk, choices: list[ChunkChoice]) -> StreamEvent:
+    def _chunk(
+        self, raw: bytes, chunk: Chunk, choices: list[ChunkChoice], usage: Usage | None
+    ) -> StreamEvent:
         deltas: list[Delta] = []
         if not self._started:
             self._started = True
@@ -101,10 +104,7 @@ class ChatStreamDecoder:
             is_closing |= choice.finish_reason is not None
             if len(deltas) > before or choice.finish_reason is not None:
                 settles.append(choice.index)
-        if (
-            chunk.usage is not None
-            and (usage := usage_of(chunk.usage, chunk.service_tier)) is not None
-        ):
+        if usage is not None:
             deltas.append(Delta("usage", usage=usage))
             return StreamEvent(
                 raw,
@@ -193,6 +193,15 @@ def _one_by_one(data: bytes) -> Iterator[bytes]:
         if number == len(choices) and counted is not None:
             said["usage"] = counted
         yield b"data: " + body.join(said) + b"\n\n"
+
+
+def uncounted(data: bytes, choices: Sequence[object]) -> tuple[bytes, bytes]:
+    """A chunk, and its JSON, without a usage that cannot be read; nothing if it says no more.
+
+    Its caller gets the estimate instead, at the end.
+    """
+    data = body.patch(data, {"usage": None})
+    return (b"data: " + data + b"\n\n" if choices else b""), data
 
 
 def _only_text(piece: ReplyMessage | None) -> str | None:

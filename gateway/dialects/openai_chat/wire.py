@@ -200,7 +200,8 @@ class Reply(Struct):
     choices: Annotated[list[ReplyChoice], Meta(min_length=1)]
     id: str | None = None
     model: str | None = None
-    usage: UsageWire | None = None
+    usage: object = None
+    """See `figures`."""
     service_tier: str | None = None
 
 
@@ -216,6 +217,6 @@ class Chunk(Struct):
     choices: list[ChunkChoice] | None = None
     id: str | None = None
     model: str | None = None
-    usage: UsageWire | None = None
+    usage: object = None
     service_tier: str | None = None
     error: object = None

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from gateway.dialects import body
+from gateway.dialects.figures import read_figures
 from gateway.dialects.openai_chat.reply import served_tier, told_tier
 from gateway.dialects.openai_responses.foreign import item_of
 from gateway.dialects.openai_responses.marks import wrapped_block, wrapped_item
@@ -89,9 +90,10 @@ def _thought(item: Item) -> Delta:
     return Delta("thinking", text, redacted=wrapped_item(item))
 
 
-def usage_of(wire: UsageWire | None, service_tier: str | None = None) -> Usage | None:
+def usage_of(said: object, service_tier: str | None = None) -> Usage | None:
     """None where the upstream counted nothing; its cached tokens are part of the input."""
-    if wire is None or (wire.input_tokens is None and wire.output_tokens is None):
+    wire, is_sound = read_figures(said, UsageWire)
+    if wire.input_tokens is None and wire.output_tokens is None:
         return None
     read, written = wire.input_tokens_details, wire.output_tokens_details
     return Usage(
@@ -100,6 +102,7 @@ def usage_of(wire: UsageWire | None, service_tier: str | None = None) -> Usage |
         cache_read_tokens=(read.cached_tokens or 0) if read is not None else 0,
         cache_write_tokens=(read.cache_write_tokens or 0) if read is not None else 0,
         reasoning_tokens=(written.reasoning_tokens or 0) if written is not None else 0,
+        estimated=not is_sound,
         service_tier=served_tier(service_tier),
     )
 

@@ -1,6 +1,6 @@
 """What a response looks like on the wire, as far as we look; unknown fields are allowed."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct
 
@@ -131,7 +131,8 @@ class Reply(Struct):
     model: str | None = None
     status: str | None = None
     incomplete_details: Incomplete | None = None
-    usage: UsageWire | None = None
+    usage: Any = None
+    """See `figures`."""
     service_tier: str | None = None
 
 
