@@ -7,6 +7,7 @@ import msgspec
 from gateway.conversation import RAW_ARGUMENTS
 from gateway.dialects import body
 from gateway.dialects.answer_tool import ANSWER_TOOL
+from gateway.dialects.anthropic_messages.foreign import block_of
 from gateway.dialects.anthropic_messages.wire import Reply, ReplyBlock, StopDetails, UsageWire
 from gateway.dialects.figures import read_figures
 from gateway.dialects.naming import call_id, message_id
@@ -45,12 +46,13 @@ def decode_reply(raw: bytes) -> Completion:
     """See `ports.Dialect.decode_reply`."""
     try:
         wire = _REPLY.decode(raw)
+        blocks = [block_of(each) for each in wire.content]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UpstreamMalformed("The upstream's answer is not a message.") from error
     figures, is_sound = read_figures(wire.usage, UsageWire)
     stop_reason = STOP_REASONS.get(wire.stop_reason or "", "end")
-    text = "".join(block.text or "" for block in wire.content if block.type == "text")
-    calls = tuple(_tool_call(block) for block in wire.content if block.type == "tool_use")
+    text = "".join(block.text or "" for block in blocks if block.type == "text")
+    calls = tuple(_tool_call(block) for block in blocks if block.type == "tool_use")
     if any(call.name == ANSWER_TOOL for call in calls):
         text += "".join(call.arguments_json for call in calls if call.name == ANSWER_TOOL)
         calls = tuple(call for call in calls if call.name != ANSWER_TOOL)
@@ -63,7 +65,7 @@ def decode_reply(raw: bytes) -> Completion:
         tool_calls=calls,
         stop_reason=stop_reason,
         stop_sequence=wire.stop_sequence,
-        usage=usage_of(figures, is_sound=is_sound) or _estimated(wire.content),
+        usage=usage_of(figures, is_sound=is_sound) or _estimated(blocks),
         thinking=tuple(
             Delta(
                 "thinking",
@@ -71,7 +73,7 @@ def decode_reply(raw: bytes) -> Completion:
                 signature=block.signature or "",
                 redacted=block.data or "",
             )
-            for block in wire.content
+            for block in blocks
             if block.type in {"thinking", "redacted_thinking"}
         ),
         refusal=refusal_of(wire.stop_details) if stop_reason == "content_filter" else "",

@@ -4,6 +4,7 @@ import msgspec
 
 from gateway.dialects import body, sse
 from gateway.dialects.answer_tool import ANSWER_TOOL
+from gateway.dialects.anthropic_messages import foreign
 from gateway.dialects.anthropic_messages.reply import (
     STOP_REASONS,
     encode_usage,
@@ -25,6 +26,7 @@ _EVENT = msgspec.json.Decoder(StreamWire)
 _NOT_AN_EVENT = "The upstream sent something that is not an event of a message."
 _OPAQUE = (Delta("opaque"),)
 _SILENT = frozenset({"ping", "content_block_stop"})
+_PIECES = frozenset({None, "text_delta", "input_json_delta", "thinking_delta", "signature_delta"})
 _USAGE_FIELDS = UsageWire.__struct_fields__
 
 
@@ -32,7 +34,8 @@ class MessageStreamDecoder:
     """See `ports.StreamDecoder`. Nothing is reported after the terminal event."""
 
     __slots__ = (
-        *("_answer", "_calls", "_calls_count", "_ended", "_is_sound", "_splitter", "_usage"),
+        *("_answer", "_calls", "_calls_count", "_ended", "_foreign", "_is_sound"),
+        *("_splitter", "_usage"),
     )
 
     def __init__(self) -> None:
@@ -43,6 +46,8 @@ class MessageStreamDecoder:
         """Whether every figure until now was one."""
         self._answer = -1
         """Index of the block in which the answer comes as a tool's arguments."""
+        self._foreign: set[int] = set()
+        """Indices of blocks of kinds that we do not read."""
         self._calls: dict[int, int] = {}
         self._calls_count = 0
 
@@ -62,6 +67,8 @@ class MessageStreamDecoder:
         try:
             wire = _EVENT.decode(event.data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            if isinstance(error, msgspec.ValidationError) and self._is_foreign(event.data):
+                return StreamEvent(raw, _OPAQUE, has_content=True, settles=())
             raise UpstreamMalformed(_NOT_AN_EVENT) from error
         kind = wire.type
         if kind == "content_block_delta":
@@ -74,6 +81,20 @@ class MessageStreamDecoder:
             self._ended = True
             return StreamEvent(raw, (), is_terminal=True)
         return self._lifecycle(raw, wire)
+
+    def _is_foreign(self, data: bytes) -> bool:
+        """Whether an event that cannot be read is of something that we do not read anyway."""
+        try:
+            loose = foreign.LOOSE.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return False
+        if loose.type == "content_block_start" and foreign.is_unread(loose.content_block):
+            self._foreign |= {loose.index} if isinstance(loose.index, int) else set()
+            return True
+        if loose.type == "content_block_delta":
+            is_of_one = isinstance(loose.index, int) and loose.index in self._foreign
+            return is_of_one or foreign.kind_of(loose.delta) not in _PIECES
+        return loose.type not in foreign.EVENTS
 
     def _lifecycle(self, raw: bytes, wire: StreamWire) -> StreamEvent:
         if wire.type == "message_start":
@@ -127,6 +148,7 @@ class MessageStreamDecoder:
             return StreamEvent(raw, ())
         if block.type == "redacted_thinking" and block.data:
             return StreamEvent(raw, (Delta("thinking", redacted=block.data),), has_content=True)
+        self._foreign.add(index)
         return StreamEvent(raw, _OPAQUE, has_content=True)
 
     def _tool_start(self, raw: bytes, index: int, block: ReplyBlock) -> StreamEvent:
@@ -147,6 +169,8 @@ class MessageStreamDecoder:
     def _piece(self, raw: bytes, index: int, piece: Piece | None) -> StreamEvent:
         if piece is None:
             raise UpstreamMalformed(_NOT_AN_EVENT)
+        if index in self._foreign or piece.type not in _PIECES:
+            return _unread(raw, index, piece)
         if piece.text is not None:
             return _said(raw, Delta("text", piece.text))
         if piece.partial_json is not None:
@@ -155,8 +179,7 @@ class MessageStreamDecoder:
             return _said(raw, Delta("thinking", piece.thinking))
         if piece.signature is not None:
             return StreamEvent(raw, (Delta("thinking", signature=piece.signature),))
-        # A citation, or something newer: only the end of its block ends a text.
-        return StreamEvent(raw, _OPAQUE, has_content=True, settles=())
+        return _unread(raw, index, piece)
 
     def _arguments(self, raw: bytes, index: int, text: str) -> StreamEvent:
         ordinal = self._calls.get(index)
@@ -167,6 +190,17 @@ class MessageStreamDecoder:
         if ordinal is None:
             return _said(raw, Delta("text", text))
         return _said(raw, Delta("tool_arguments", text, ordinal))
+
+
+def _unread(raw: bytes, index: int, piece: Piece) -> StreamEvent:
+    """A citation, or a piece of a block that only this dialect's callers read.
+
+    What words it has are held together; without any it ends no text: only its block's end does.
+    """
+    words = piece.text or piece.partial_json or piece.thinking
+    if words:
+        return _said(raw, Delta("opaque", words, index))
+    return StreamEvent(raw, _OPAQUE, has_content=True, settles=())
 
 
 def _said(raw: bytes, delta: Delta) -> StreamEvent:

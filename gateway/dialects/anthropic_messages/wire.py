@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
 from gateway.dialects.strict_json import Count, Fraction, ModelName
 
@@ -152,7 +152,7 @@ class ReplyBlock(Struct):
 
 class Reply(Struct):
     type: Literal["message"]
-    content: list[ReplyBlock]
+    content: list[Raw]
     id: str | None = None
     model: str | None = None
     stop_reason: str | None = None

@@ -86,6 +86,61 @@ def test_blocks_that_begin_with_words_say_them_and_empty_ones_say_nothing() -> N
     assert told(block_start(0, type="redacted_thinking", data="")) == [("opaque", "", 0)]
 
 
+BLOB = {"text": {"parts": ["Call 7"]}, "thinking": 5, "name": [1], "id": 7, "input": "x"}
+"""A block in a shape of its own."""
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [block_start(0, type="hologram", **BLOB), block_delta(0, type="hologram_delta", text=[1])],
+        [block_start(0, type="hologram"), sse("content_block_delta", index=0, delta="Call 7")],
+        [block_start(0, type="hologram"), block_delta(0, type="text_delta", text={"a": "Call 7"})],
+        [block_start(0, type="text", text=""), block_delta(0, type="hologram_delta", thinking=[7])],
+        [block_start(0, type="hologram", text="Call"), block_delta(0, text="7")],
+        [block_start(0, type="hologram"), block_delta(0, type="thinking_delta", thinking="7")],
+        [sse("hologram_begun", index="first", delta=7, message=[], usage="all", error="none")],
+    ],
+)
+def test_rule_55_what_is_of_an_unknown_kind_has_a_shape_of_its_own_and_stays_in_its_dialect(
+    pieces: list[bytes],
+) -> None:
+    ended = () if b"block" not in pieces[0] else (block_stop(0),)
+    text = (block_start(1, type="text", text=""), block_delta(1, type="text_delta", text="Hi"))
+    stream = b"".join(
+        (MESSAGE_START, *pieces, *ended, *text, block_stop(1), message_delta("end_turn"))
+    )
+    told = recoded("anthropic_messages", stream + MESSAGE_STOP, messages(stream=True))
+    for each in pieces:
+        assert each in told
+    crossed = recoded("anthropic_messages", stream + MESSAGE_STOP, chat(stream=True))
+    datas = [
+        json.loads(e.data) for e in Splitter().feed(crossed) if e.data not in {None, b"[DONE]"}
+    ]
+    said = [data["choices"][0]["delta"] for data in datas]
+    assert said == [{"role": "assistant", "content": "", "refusal": None}, {"content": "Hi"}, {}]
+
+
+def test_a_whole_message_may_hold_blocks_of_unknown_kinds_and_shapes() -> None:
+    content = [{"type": "hologram", **BLOB}, {"type": "text", "text": "Hi"}]
+    raw = json.dumps({"type": "message", "content": content, "stop_reason": "end_turn"}).encode()
+    completion = ANTHROPIC.decode_reply(raw)
+    assert (completion.text, completion.tool_calls, completion.thinking) == ("Hi", (), ())
+    for block in ({"type": "text", "text": 7}, {"type": 7}, "text", {}):
+        raw = json.dumps({"type": "message", "content": [block]}).encode()
+        with pytest.raises(UpstreamMalformed):
+            ANTHROPIC.decode_reply(raw)
+
+
+def test_words_of_an_unknown_block_are_held_together_by_its_number() -> None:
+    pieces = (
+        block_start(3, type="hologram"),
+        block_delta(3, type="hologram_delta", text="Ca"),
+        block_delta(3, type="hologram_delta", partial_json="ll"),
+    )
+    assert told(*pieces) == [("opaque", "", 0), ("opaque", "Ca", 3), ("opaque", "ll", 3)]
+
+
 def test_a_signature_is_no_words_and_a_citation_is_only_its_own_dialects() -> None:
     (signed,) = deltas("thinking", block_delta(0, type="signature_delta", signature="c2ln"))
     assert (signed.signature, signed.text) == ("c2ln", "")

@@ -1,0 +1,65 @@
+"""Blocks and events of kinds that we do not read: passed on as they are, whatever their shape.
+
+What a search, a sandbox or something newer gave back has shapes of its own, and an answer is not
+wrong for it; only callers of other dialects have no word for it.
+"""
+
+import msgspec
+from msgspec import Struct
+
+from gateway.dialects.anthropic_messages.wire import ReplyBlock
+
+
+EVENTS = frozenset(
+    {
+        *("message_start", "content_block_start", "content_block_delta", "content_block_stop"),
+        *("message_delta", "message_stop", "error"),
+    }
+)
+"""Kinds of events that say something to us."""
+_BLOCKS = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
+
+
+class Loose(Struct):
+    """An event of any shape."""
+
+    type: str
+    index: object = 0
+    delta: object = None
+    content_block: object = None
+
+
+class _Kind(Struct):
+    type: str
+
+
+LOOSE = msgspec.json.Decoder(Loose)
+_KIND = msgspec.json.Decoder(_Kind)
+_BLOCK = msgspec.json.Decoder(ReplyBlock)
+
+
+def kind_of(node: object) -> str | None:
+    """What a block or a piece says that it is."""
+    kind = node.get("type") if isinstance(node, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
+def is_unread(block: object) -> bool:
+    """Whether a block is of a kind that nobody here reads."""
+    kind = kind_of(block)
+    return kind is not None and kind not in _BLOCKS
+
+
+def block_of(raw: msgspec.Raw) -> ReplyBlock:
+    """A block of an answer; of a kind that we do not read, as much of it as has our shape.
+
+    Raises:
+        msgspec.DecodeError: it is none.
+    """
+    try:
+        return _BLOCK.decode(raw)
+    except msgspec.ValidationError:
+        kind = _KIND.decode(raw).type
+        if kind in _BLOCKS:
+            raise
+        return ReplyBlock(type=kind)
