@@ -40,6 +40,7 @@ PART_BYTES = 1024 * 1024
 UNFINISHED_US = 3_600_000_000
 """When a file is given up of which the rest never came."""
 _FORGOTTEN_AT_ONCE = 100
+_GIVEN_UP = "the file took too long to arrive and was given up"
 
 kept_files = Table(
     "kept_files",
@@ -98,12 +99,12 @@ class FileWriter:
         )
         changed = (
             update(kept_files)
-            .where(kept_files.c.id == self.file.file_id)
+            .where(self._is_mine)
             .values(**self.as_written(name), expires_us=expires_us, is_whole=True)
         )
         async with self._database.writing() as connection:
             if not (await connection.execute(changed)).rowcount:
-                raise NotReady("the file took too long to arrive and was given up")
+                raise NotReady(_GIVEN_UP)
         return self.file
 
     async def flush(self) -> None:
@@ -122,9 +123,15 @@ class FileWriter:
 
     async def discard(self) -> None:
         """Forget what was written."""
-        gone = delete(kept_files).where(kept_files.c.id == self.file.file_id)
         async with self._database.writing() as connection:
-            await connection.execute(gone)
+            await connection.execute(delete(kept_files).where(self._is_mine))
+
+    @property
+    def _is_mine(self) -> ColumnElement[bool]:
+        """Whoever began the file anew has another key: an earlier writer changes nothing of it."""
+        return and_(
+            kept_files.c.id == self.file.file_id, kept_files.c.wrapped_key == self._key.kept_as
+        )
 
     async def _write_part(self, piece: bytes) -> None:
         row = {
@@ -132,7 +139,10 @@ class FileWriter:
             "number": self._parts,
             "sealed": self._key.seal(piece, "part", self._parts),
         }
+        mine = select(kept_files.c.id).where(self._is_mine).with_for_update(read=True)
         async with self._database.writing() as connection:
+            if (await connection.execute(mine)).first() is None:
+                raise NotReady(_GIVEN_UP)
             await connection.execute(kept_file_parts.insert(), row)
         self._parts += 1
 

@@ -138,6 +138,34 @@ async def test_a_file_is_not_seen_before_it_is_whole_and_is_given_up_after_an_ho
         await writer.finish("late.jsonl", DAY_US)
 
 
+async def test_whoever_began_a_file_before_it_was_begun_anew_changes_nothing_of_it(
+    files: FileStore,
+) -> None:
+    away = await files.begin(PROJECT, "abcdefghijkl", "batch_output", "file-results")
+    await away.write(b"x" * PART_BYTES)
+    again = await files.begin(PROJECT, "abcdefghijkl", "batch_output", "file-results")
+    await again.write(MARK * (2 * PART_BYTES // len(MARK)))
+    with pytest.raises(NotReady, match="given up"):
+        await away.write(b"x" * 2 * PART_BYTES)
+    file = await again.finish("results.jsonl", DAY_US)
+
+    with pytest.raises(NotReady, match="given up"):
+        await away.finish("away.jsonl", DAY_US)
+    await away.discard()
+    assert await files.find(PROJECT, "file-results") == file
+    assert await content_of(files, file) == MARK * (2 * PART_BYTES // len(MARK))
+
+
+async def test_an_empty_ending_of_an_earlier_writer_does_not_make_a_file_whole(
+    files: FileStore,
+) -> None:
+    away = await files.begin(PROJECT, "abcdefghijkl", "batch_output", "file-results")
+    await files.begin(PROJECT, "abcdefghijkl", "batch_output", "file-results")
+    with pytest.raises(NotReady, match="given up"):
+        await away.finish("away.jsonl", DAY_US)
+    assert await files.find(PROJECT, "file-results") is None
+
+
 async def test_what_has_expired_is_gone_with_its_parts(
     files: FileStore, clock: Hands, database: Database
 ) -> None:
