@@ -28,6 +28,7 @@ from gateway.dialects.anthropic_batches import (
 from gateway.dialects.strict_json import invalid
 from gateway.errors import BatchUnknown, BodyTooLarge, GatewrightError, RequestInvalid, Unavailable
 from gateway.secrets.content_keys import ContentKey
+from gateway.store.batching.leads import LeadOver
 from gateway.store.batching.lines import LineStore
 from gateway.threads import US_PER_DAY, project_of
 from gateway.types import Principal
@@ -82,6 +83,9 @@ class Intake:
             await self._keep(batch, key, raws)
             keep_us = round(desk.settings.keep_days * US_PER_DAY)
             await desk.batches.begin(batch.batch_id, len(body), keep_us)
+        except LeadOver:
+            # An hour is over, and what had come of it was forgotten.
+            raise Unavailable("The batch took too long to arrive.", retry_after_s=1.0) from None
         except GatewrightError:
             await desk.batches.drop(batch.batch_id)
             raise

@@ -18,6 +18,7 @@ from gateway.dialects.openai_batches import read_lines, result_line
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FileStore, FileWriter
+from gateway.store.batching.leads import FINISHED, Check, leading
 from gateway.store.batching.lines import LineStore
 
 
@@ -54,14 +55,18 @@ class BatchChores:
         self._limits = limits
         self._keep_us = keep_us
 
-    async def check(self, batch: Batch) -> None:
-        """Make lines of a batch's file, or say everything that is wrong with it."""
+    async def check(self, batch: Batch, holder: str) -> None:
+        """Make lines of a batch's file, or say everything that is wrong with it.
+
+        Raises:
+            LeadOver: `holder` does not lead the batch any more, or somebody cancelled it.
+        """
         key = await self._batches.content_key(batch)
         file = await self._files.find(batch.project, batch.input_file_id)
-        await self._lines.clear(batch.batch_id)
+        await self._lines.clear(batch.batch_id, holder)
         if key is None or file is None:
             gone = Flaw("file_not_found", "The input file was deleted.", None, "input_file_id")
-            await self._batches.fail(batch, [gone])
+            await self._batches.fail(batch, [gone], holder)
             return
         flaws: list[Flaw] = []
         seen: set[bytes] = set()
@@ -71,17 +76,17 @@ class BatchChores:
             if len(flaws) >= FLAWS_MAX:
                 break
             if not flaws:
-                await self._lines.add(batch.batch_id, key, lines)
+                await self._lines.add(batch.batch_id, key, lines, holder)
         if not seen and not flaws:
             flaws.append(Flaw("empty_file", "The file holds no line.", None, "input_file_id"))
         if flaws:
             told = sorted(flaws, key=lambda flaw: flaw.line or 0)[:FLAWS_MAX]
-            await self._batches.fail(batch, told)
+            await self._batches.fail(batch, told, holder)
         else:
-            await self._batches.begin(batch.batch_id, file.size_bytes)
+            await self._batches.begin(batch.batch_id, file.size_bytes, holder=holder)
 
-    async def finish(self, batch: Batch) -> None:
-        """End what was not sent, and let the results be read."""
+    async def finish(self, batch: Batch, holder: str) -> None:
+        """End what was not sent, and let the results be read; raises LeadOver."""
         key = await self._batches.content_key(batch)
         if key is None:
             return
@@ -89,8 +94,8 @@ class BatchChores:
         counts = await self._lines.counts(batch.batch_id)
         keeps_lines = batch.kind == "messages"
         if not keeps_lines:
-            batch = await self._with_files(batch, key)
-        await self._batches.end(batch, counts, keeps_lines=keeps_lines)
+            batch = await self._with_files(batch, key, holder)
+        await self._batches.end(batch, counts, keeps_lines=keeps_lines, holder=holder)
 
     async def _raw_lines(
         self, pieces: AsyncIterator[bytes], flaws: list[Flaw]
@@ -111,14 +116,15 @@ class BatchChores:
                 return
             yield number, raw
 
-    async def _with_files(self, batch: Batch, key: ContentKey) -> Batch:
+    async def _with_files(self, batch: Batch, key: ContentKey, holder: str) -> Batch:
         """Write the results into files, named before so that they are written once."""
         if not batch.output_file_id:
             names = (self._files.new_id(), self._files.new_id())
-            await self._batches.name_files(batch.batch_id, *names)
+            await self._batches.name_files(batch.batch_id, *names, holder)
             batch = structs.replace(batch, output_file_id=names[0], error_file_id=names[1])
-        output = await self._begin(batch, batch.output_file_id)
-        errors = await self._begin(batch, batch.error_file_id)
+        check = leading(batch.batch_id, holder, FINISHED)
+        output = await self._begin(batch, batch.output_file_id, check)
+        errors = await self._begin(batch, batch.error_file_id, check)
         async for group in self._lines.ended(batch, key):
             for writer, is_output in ((output, True), (errors, False)):
                 if text := _rendered(batch, group, is_output=is_output):
@@ -129,8 +135,8 @@ class BatchChores:
             error_file_id=await self._end(batch, errors, "error"),
         )
 
-    async def _begin(self, batch: Batch, file_id: str) -> FileWriter:
-        return await self._files.begin(batch.project, batch.key_id, "batch_output", file_id)
+    async def _begin(self, batch: Batch, file_id: str, check: Check) -> FileWriter:
+        return await self._files.begin(batch.project, batch.key_id, "batch_output", file_id, check)
 
     async def _end(self, batch: Batch, writer: FileWriter, what: str) -> str:
         """The file's id; empty where nothing was to be written."""

@@ -8,6 +8,7 @@ are there exactly once. Where everything is full a batch rests, longer each time
 import asyncio
 import secrets
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any
@@ -25,6 +26,7 @@ from gateway.errors import LeaseOver, NotReady, Unauthenticated
 from gateway.metrics import Metrics
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.batches import BatchStore
+from gateway.store.batching.leads import LeadOver
 from gateway.store.batching.lines import Claim, LineStore
 from gateway.store.batching.turns import BatchTurns, Standing
 from gateway.telemetry import Event, logger
@@ -168,11 +170,16 @@ class BatchRunner:
         batch = await self._batches.led(batch_id)
         if batch is None or batch.state != standing.state:
             return
-        chore = self._do.check(batch) if is_new else self._finish(batch)
-        self._chores.begin(batch_id, batch_id, chore)
+        chore = self._do.check(batch, self._holder) if is_new else self._finish(batch)
+        self._chores.begin(batch_id, batch_id, self._lead(chore))
+
+    async def _lead(self, chore: Coroutine[Any, Any, None]) -> None:
+        """As long as this worker is the one that leads the batch, and nobody cancels it."""
+        with suppress(LeadOver):
+            await chore
 
     async def _finish(self, batch: Batch) -> None:
-        await self._do.finish(batch)
+        await self._do.finish(batch, self._holder)
         self._log.info(Event.BATCH_ENDED, batch=batch.batch_id, status=batch.ending)
 
     async def _serve(self, standings: list[Standing]) -> None:

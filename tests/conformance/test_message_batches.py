@@ -11,6 +11,8 @@ import openai
 import pytest
 from anthropic.types.messages import MessageBatch, MessageBatchIndividualResponse
 
+from gateway.store.batching.batches import BatchStore
+from gateway.store.batching.lines import LineStore
 from gateway.store.identity.keys import Place
 from tests.running_gateway import (
     CLAUDE_TARGET,
@@ -272,3 +274,28 @@ async def test_what_is_too_long_is_refused_and_nothing_of_it_stays(
     assert (await posted(gateway, client, body_of(long)))[0] == 413
     assert (await posted(gateway, client, b"x" * 500_001))[0] == 413
     assert [each.id async for each in client.messages.batches.list()] == before
+
+
+@pytest.mark.parametrize(("owner", "name"), [(LineStore, "add"), (BatchStore, "begin")])
+async def test_what_was_forgotten_while_it_arrived_may_be_sent_again(
+    client: anthropic.AsyncAnthropic, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
+) -> None:
+    step = getattr(owner, name)
+    stores: list[BatchStore] = []
+    make = BatchStore.make
+
+    async def makes(store: BatchStore, *given: Any, **named: Any) -> Any:
+        stores.append(store)
+        return await make(store, *given, **named)
+
+    async def late(owner: object, batch_id: str, *given: Any, **named: Any) -> Any:
+        await stores[0].drop(batch_id)
+        return await step(owner, batch_id, *given, **named)
+
+    known = [each.id async for each in client.messages.batches.list()]
+    monkeypatch.setattr(BatchStore, "make", makes)
+    monkeypatch.setattr(owner, name, late)
+    with pytest.raises(anthropic.InternalServerError) as caught:
+        await client.messages.batches.create(requests=[ask("a")])
+    assert caught.value.status_code == 529
+    assert [each.id async for each in client.messages.batches.list()] == known

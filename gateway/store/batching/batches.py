@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 from sqlalchemy import (
     ColumnElement,
+    Delete,
     RowMapping,
+    Update,
     and_,
     delete,
     func,
@@ -34,14 +36,13 @@ from gateway.batches import (
 from gateway.clock import Clock
 from gateway.secrets.content_keys import ContentKey, fresh_key, opened_key
 from gateway.secrets.envelope import MasterKey
+from gateway.store.batching.leads import FINISHED, RECEIVING, TAKEN_IN, leading
 from gateway.store.engine import Database
 from gateway.store.held import is_held
 from gateway.store.pages import page_of
 from gateway.store.schema.batches import batch_lines, batches
 
 
-RECEIVING = "receiving"
-"""The state of a batch whose lines are still arriving: nobody sees it."""
 UNFINISHED_US = 3_600_000_000
 _FORGOTTEN_AT_ONCE = 20
 _FLAWS = msgspec.msgpack.Decoder(tuple[Flaw, ...])
@@ -118,19 +119,21 @@ class BatchStore:
             tended_until_us=0,
         )
 
-    async def begin(self, batch_id: str, size_bytes: int, keep_us: int = 0) -> bool:
-        """All lines are there: they may be sent. False where it was cancelled meanwhile."""
+    async def begin(
+        self, batch_id: str, size_bytes: int, keep_us: int = 0, holder: str = ""
+    ) -> None:
+        """All lines are there: they may be sent; raises LeadOver."""
         more = {"keep_until_us": self._clock.utc_us() + keep_us} if keep_us else {}
-        return await self._move(
-            batch_id,
-            ("validating", RECEIVING),
-            state="in_progress",
-            started_us=self._clock.utc_us(),
-            size_bytes=size_bytes,
-            tender="",
-            tended_until_us=0,
-            **more,
-        )
+        values = {
+            "state": "in_progress",
+            "started_us": self._clock.utc_us(),
+            "size_bytes": size_bytes,
+            "tender": "",
+            "tended_until_us": 0,
+        }
+        async with self._database.writing() as connection:
+            await leading(batch_id, holder, TAKEN_IN)(connection)
+            await connection.execute(_named(batch_id).values(values | more))
 
     async def drop(self, batch_id: str) -> None:
         """Forget a batch whose lines did not all come."""
@@ -138,19 +141,17 @@ class BatchStore:
         async with self._database.writing() as connection:
             await connection.execute(gone)
 
-    async def fail(self, batch: Batch, flaws: Sequence[Flaw]) -> bool:
-        """It is no batch; its lines are forgotten."""
+    async def fail(self, batch: Batch, flaws: Sequence[Flaw], holder: str = "") -> None:
+        """It is no batch; its lines are forgotten. Raises LeadOver."""
         key = await self.content_key(batch)
         if key is None:
-            return False
-        async with self._database.writing() as connection:
-            gone = delete(batch_lines).where(batch_lines.c.batch_id == batch.batch_id)
-            await connection.execute(gone)
+            return
         sealed = key.seal(msgspec.msgpack.encode(tuple(flaws)), "flaws")
-        now_us = self._clock.utc_us()
-        return await self._move(
-            batch.batch_id, ("validating",), state="failed", ended_us=now_us, sealed_flaws=sealed
-        )
+        values = {"state": "failed", "ended_us": self._clock.utc_us(), "sealed_flaws": sealed}
+        async with self._database.writing() as connection:
+            await leading(batch.batch_id, holder, ("validating",))(connection)
+            await connection.execute(_named(batch.batch_id).values(values))
+            await connection.execute(_lines_of(batch.batch_id))
 
     async def wind_up(self, batch_id: str, ending: Ending, stopped: str = "") -> bool:
         """No line begins any more: what waits will not be sent."""
@@ -163,16 +164,23 @@ class BatchStore:
             finalizing_us=self._clock.utc_us(),
         )
 
-    async def name_files(self, batch_id: str, output_file_id: str, error_file_id: str) -> None:
-        """What the files of the results will be called, so that they are written once."""
-        names = {"output_file_id": output_file_id, "error_file_id": error_file_id}
-        await self._move(batch_id, ("finalizing", "cancelling"), **names)
+    async def name_files(
+        self, batch_id: str, output_file_id: str, error_file_id: str, holder: str = ""
+    ) -> None:
+        """What the files of the results will be called, so that they are written once.
 
-    async def end(self, batch: Batch, counts: LineCounts, *, keeps_lines: bool) -> bool:
-        """It is over; lines whose results are in files are forgotten."""
-        is_mine = and_(
-            batches.c.id == batch.batch_id, batches.c.state.in_(("finalizing", "cancelling"))
-        )
+        Raises:
+            LeadOver
+        """
+        names = {"output_file_id": output_file_id, "error_file_id": error_file_id}
+        async with self._database.writing() as connection:
+            await leading(batch_id, holder, FINISHED)(connection)
+            await connection.execute(_named(batch_id).values(names))
+
+    async def end(
+        self, batch: Batch, counts: LineCounts, *, keeps_lines: bool, holder: str = ""
+    ) -> None:
+        """It is over; lines whose results are in files are forgotten. Raises LeadOver."""
         ended: dict[str, Any] = {
             "state": batch.ending,
             "ended_us": self._clock.utc_us(),
@@ -185,12 +193,11 @@ class BatchStore:
             "tender": "",
         }
         async with self._database.writing() as connection:
+            await leading(batch.batch_id, holder, FINISHED)(connection)
             if not keeps_lines:
                 ended["size_bytes"] = 0
-                gone = delete(batch_lines).where(batch_lines.c.batch_id == batch.batch_id)
-                await connection.execute(gone)
-            result = await connection.execute(update(batches).where(is_mine).values(**ended))
-            return bool(result.rowcount)
+                await connection.execute(_lines_of(batch.batch_id))
+            await connection.execute(_named(batch.batch_id).values(ended))
 
     async def forget(self, project: Project, batch_id: str, kind: BatchKind) -> bool:
         """Whether there was one that is over; while a hold is in force it is hidden, and stays."""
@@ -304,6 +311,14 @@ def _row_of(batch: Batch, key: ContentKey) -> dict[str, Any]:
         "sealed_told": key.seal(msgspec.msgpack.encode(batch.told), "told"),
         "sealed_flaws": b"",
     }
+
+
+def _named(batch_id: str) -> Update:
+    return update(batches).where(batches.c.id == batch_id)
+
+
+def _lines_of(batch_id: str) -> Delete:
+    return delete(batch_lines).where(batch_lines.c.batch_id == batch_id)
 
 
 async def _counts(connection: AsyncConnection, rows: Sequence[RowMapping]) -> dict[str, LineCounts]:

@@ -1,7 +1,7 @@
 """Files of projects: found by project and id, kept in sealed parts and read one part at a time."""
 
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from msgspec import structs
@@ -24,6 +24,7 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.batches import ID_BYTES, FilePurpose, KeptFile, PageOf, Project
 from gateway.clock import Clock
@@ -179,14 +180,24 @@ class FileStore:
         return [self._file_of(row) for row in rows]
 
     async def begin(
-        self, project: Project, key_id: str, purpose: FilePurpose, file_id: str = ""
+        self,
+        project: Project,
+        key_id: str,
+        purpose: FilePurpose,
+        file_id: str = "",
+        check: Callable[[AsyncConnection], Awaitable[None]] | None = None,
     ) -> FileWriter:
-        """A new file, or `file_id` anew: what was written of it before is gone."""
+        """A new file, or `file_id` anew: what was written of it before is gone.
+
+        Unless `check` raises, in the same transaction.
+        """
         now_us = self._clock.utc_us()
         file_id = file_id or self.new_id()
         file = KeptFile(file_id, project, key_id, purpose, "", 0, now_us, now_us + UNFINISHED_US)
         key = fresh_key(self._master, *about_file(project, file_id))
         async with self._database.writing() as connection:
+            if check is not None:
+                await check(connection)
             await connection.execute(delete(kept_files).where(kept_files.c.id == file_id))
             await connection.execute(kept_files.insert(), row_of_file(file, key))
         return FileWriter(self._database, file, key)

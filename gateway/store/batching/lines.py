@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Update, and_, func, select, update
 from gateway.batches import ACTIVE, Batch, EndedLine, Line, LineCounts, LineEnd, LineState
 from gateway.clock import Clock
 from gateway.secrets.content_keys import ContentKey
+from gateway.store.batching.leads import TAKEN_IN, leading
 from gateway.store.engine import Database
 from gateway.store.schema.batches import batch_lines, batches
 
@@ -49,8 +50,10 @@ class LineStore:
         self._database = database
         self._clock = clock
 
-    async def add(self, batch_id: str, key: ContentKey, lines: Sequence[Line]) -> None:
-        """Lines of a batch that has not begun."""
+    async def add(
+        self, batch_id: str, key: ContentKey, lines: Sequence[Line], holder: str = ""
+    ) -> None:
+        """Lines of a batch that has not begun, and that this worker takes in; raises LeadOver."""
         rows = [
             {
                 "batch_id": batch_id,
@@ -63,13 +66,15 @@ class LineStore:
             }
             for line in lines
         ]
-        if rows:
-            async with self._database.writing() as connection:
+        async with self._database.writing() as connection:
+            await leading(batch_id, holder, TAKEN_IN)(connection)
+            if rows:
                 await connection.execute(batch_lines.insert(), rows)
 
-    async def clear(self, batch_id: str) -> None:
-        """Forget what an earlier attempt to take a batch in has left."""
+    async def clear(self, batch_id: str, holder: str) -> None:
+        """Forget what an earlier attempt to take a batch in has left; raises LeadOver."""
         async with self._database.writing() as connection:
+            await leading(batch_id, holder, TAKEN_IN)(connection)
             await connection.execute(batch_lines.delete().where(batch_lines.c.batch_id == batch_id))
 
     async def claim(

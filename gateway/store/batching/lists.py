@@ -11,8 +11,8 @@ from sqlalchemy import ColumnElement, RowMapping, delete, func, not_, select, up
 
 from gateway.batches import ACTIVE, OPEN
 from gateway.clock import Clock
-from gateway.store.batching.batches import RECEIVING
 from gateway.store.batching.files import kept_files
+from gateway.store.batching.leads import RECEIVING
 from gateway.store.engine import Database
 from gateway.store.held import is_held
 from gateway.store.schema.batches import batch_lines, batches

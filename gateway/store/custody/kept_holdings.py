@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from gateway.batches import Batch, KeptFile
 from gateway.errors import NotReady
-from gateway.store.batching.batches import RECEIVING, BatchStore
+from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FileStore, kept_files
 from gateway.store.batching.kept_names import (
     Whose,
@@ -21,6 +21,7 @@ from gateway.store.batching.kept_names import (
     named_by_line,
     result_of,
 )
+from gateway.store.batching.leads import RECEIVING
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.kept_answers import DatabaseAnswers, kept_answers

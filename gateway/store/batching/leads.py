@@ -1,0 +1,38 @@
+"""Who leads a batch: whoever was overtaken, or finds it cancelled, writes nothing of it any more.
+
+Asked for in the transaction that writes, and the batch's row stays locked until that is over: who
+takes it over, or cancels it, waits so long.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from sqlalchemy import update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.store.schema.batches import batches
+
+
+RECEIVING = "receiving"
+"""The state of a batch whose lines are still arriving: nobody sees it."""
+TAKEN_IN = ("validating", RECEIVING)
+FINISHED = ("finalizing", "cancelling")
+Check = Callable[[AsyncConnection], Awaitable[None]]
+"""Raises LeadOver where the transaction must not be."""
+
+
+class LeadOver(Exception):
+    """Somebody else leads this batch by now, or it is over, or was cancelled."""
+
+
+def leading(batch_id: str, holder: str, states: Sequence[str]) -> Check:
+    """Whether `holder` still leads a batch in one of these states; empty is nobody's."""
+
+    async def check(connection: AsyncConnection) -> None:
+        # Batch before lines and files, as everywhere: two workers never wait for each other.
+        mine = update(batches).where(
+            batches.c.id == batch_id, batches.c.state.in_(states), batches.c.tender == holder
+        )
+        if not (await connection.execute(mine.values(tender=holder))).rowcount:
+            raise LeadOver
+
+    return check
