@@ -7,7 +7,7 @@ them pays for a message once. Nothing of the text is in a verdict.
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from classifiers.adjoining import torn_values
 from classifiers.pii.detect import Scan
@@ -20,6 +20,8 @@ from classifiers.units import SEAM, Unit
 
 CHUNK_LENGTH = 16_384
 CHUNK_OVERLAP = 512
+KEY_CHUNK_LENGTH = 65_536
+_KEY = "PRIVATE_KEY"
 
 
 class Verdict(Struct, frozen=True):
@@ -65,22 +67,49 @@ def judge(unit: Unit, scanner: Scanner, expired: Callable[[], bool] = never) -> 
 
 
 def _in_chunks(text: str, scanner: Scanner, expired: Callable[[], bool]) -> Scan:
-    """Scan a long text in pieces that overlap: nothing is lost at a cut, and time can be told."""
+    """Scan a long text in pieces that overlap: nothing is lost at a cut, and time can be told.
+
+    A private key is longer than the overlap: one that is open at a cut is read again from its head.
+    """
     found: list[Finding] = []
     complete = True
-    reached = 0
-    for start in range(0, len(text), CHUNK_LENGTH - CHUNK_OVERLAP):
+    start, length, end = 0, CHUNK_LENGTH, 0
+    while end < len(text):
         if expired():
             return Scan(tuple(found), complete=False, late=True)
-        scanned = scanner.scan(text[start : start + CHUNK_LENGTH], expired)
-        if scanned.late:
-            return Scan(tuple(found) + scanned.findings, complete=False, late=True)
-        complete = complete and scanned.complete
+        end = start + length
+        scanned = scanner.scan(text[start:end], expired)
         for f in scanned.findings:
-            if start + f.start >= reached:
-                reached = start + f.end
-                found.append(Finding(start + f.start, reached, f.label, f.score, f.detector))
+            _add(found, Finding(start + f.start, start + f.end, f.label, f.score, f.detector))
+        if scanned.late:
+            return Scan(tuple(found), complete=False, late=True)
+        complete = complete and scanned.complete
+        last = found[-1] if found else None
+        is_open = last is not None and last.label == _KEY and last.end == end
+        if last is not None and is_open and (last.start > start or length == CHUNK_LENGTH):
+            start, length = last.start, KEY_CHUNK_LENGTH
+        else:
+            start, length = end - CHUNK_OVERLAP, CHUNK_LENGTH
     return Scan(tuple(found), complete)
+
+
+def _add(found: list[Finding], new: Finding) -> None:
+    """What a cut took the end of is told as the next piece has it."""
+    at = len(found)
+    while at and found[at - 1].end > new.start:
+        at -= 1
+    if at == len(found) or found[at].start >= new.end:
+        found.insert(at, new)
+        return
+    if new.end <= found[-1].end:
+        return
+    cut = found[at]
+    del found[at:]
+    if cut.start < new.start and cut.label == new.label:
+        new = structs.replace(new, start=cut.start)
+    elif cut.start < new.start:
+        found.append(structs.replace(cut, end=new.start))
+    found.append(new)
 
 
 def counted(verdicts: Iterable[Verdict]) -> dict[str, int]:

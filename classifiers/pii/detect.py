@@ -72,6 +72,11 @@ _GATE = Gate(tuple((condition, tuple(map(_trigger, group))) for condition, group
 _RUN = re2.compile(numbers.RUN.encode(), options())
 _DIGITS = re2.compile(rb"[0-9]+", options())
 _KEY_HEAD = re2.compile(PRIVATE_KEY_HEAD.encode(), options())
+# The rest of a line, lines that no prose has, and what may stand on the last two.
+_KEY_BODY = re2.compile(
+    rb"[A-Za-z0-9+/=]*(?:(?:\s|\\[nr])+[A-Za-z0-9+/=]{24,})*(?:(?:\s|\\[nr])+[A-Za-z0-9+/=]*){0,3}",
+    options(),
+)
 
 
 class Scan(Struct, frozen=True):
@@ -325,19 +330,27 @@ def _word_or_torn(letters: str) -> _Glue:
 
 
 def _private_keys(data: bytes, view: View) -> Iterator[Finding | None]:
-    reached = 0
-    for match in _KEY_HEAD.finditer(data):
-        start, end = match.span()
-        if start < reached:
-            yield None
-            continue
-        stop = view.text.find(_KEY_END, end, end + _KEY_LENGTH)
-        line_end = view.text.find("-----", stop + len(_KEY_END), stop + 80) if stop >= 0 else -1
-        if line_end >= 0:
-            reached = line_end + 5
-        else:  # A torn block: everything that can still belong to the key.
-            reached = min(len(data), end + _KEY_LENGTH) if stop < 0 else stop
-        yield Finding(start, reached, "PRIVATE_KEY", 0.99, "private_key")
+    """Each block reaches to its end, or where it is torn to the head of the next one at most."""
+    heads = _KEY_HEAD.finditer(data)
+    match = next(heads, None)
+    while match is not None:
+        following = next(heads, None)
+        limit = len(data) if following is None else following.start()
+        end = _key_end(data, view.text, match.end(), limit)
+        yield Finding(match.start(), end, "PRIVATE_KEY", 0.99, "private_key")
+        match = following
+
+
+def _key_end(data: bytes, text: str, start: int, limit: int) -> int:
+    reached = min(limit, start + _KEY_LENGTH)
+    stop = text.find(_KEY_END, start, reached)
+    if stop < 0:  # A torn block, or a very long one: everything that can still belong to the key.
+        reached += _KEY_BODY.match(data[reached:limit]).end()
+        if not text.startswith(_KEY_END, reached, limit):
+            return reached
+        stop = reached
+    line_end = text.find("-----", stop + len(_KEY_END), min(limit, stop + 80))
+    return line_end + 5 if line_end >= 0 else stop
 
 
 def _at_origin(finding: Finding, view: View) -> Finding:

@@ -137,6 +137,33 @@ def test_a_private_key_block_is_one_finding_even_when_torn() -> None:
     assert torn.end == len(head) + 1 + len(body)
 
 
+@pytest.mark.parametrize("torn_length", [0, 500, 9_000, 15_900])
+def test_keys_behind_a_torn_one_are_found_whole(torn_length: int) -> None:
+    rng = random.Random(7)
+    head, tail = "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"
+
+    def body(length: int) -> str:
+        return "\n".join(samples.token(rng, 64) for _ in range(length // 65))
+
+    whole = f"{head}\n{body(12_000)}\n{tail}"
+    text = f"see\n{head}\n{body(torn_length)}\n{whole}\nand\n{whole}\nthanks"
+    spans = [(f.start, f.end) for f in find(text) if f.label == "PRIVATE_KEY"]
+    second = text.index(whole)
+    third = text.index(whole, second + 1)
+    assert spans == [(4, second), (second, second + len(whole)), (third, third + len(whole))]
+
+
+def test_a_very_long_key_is_found_to_its_end_and_prose_between_two_mentions_is_not() -> None:
+    rng = random.Random(8)
+    head, tail = "-----BEGIN PGP PRIVATE KEY BLOCK-----", "-----END PGP PRIVATE KEY BLOCK-----"
+    body = "\n".join(samples.token(rng, 64) for _ in range(800))
+    (key,) = (f for f in find(f"{head}\n{body}\n{tail}\nbye") if f.label == "PRIVATE_KEY")
+    assert key.end == len(head) + 2 + len(body) + len(tail)
+    prose = "this is how the file begins, and in the end there is another line " * 600
+    (mention,) = (f for f in find(f"{head} {prose} {tail}") if f.label == "PRIVATE_KEY")
+    assert mention.end < 20_000
+
+
 @pytest.mark.parametrize(
     ("text", "label"),
     [

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from classifiers.extraction import extract
 from classifiers.inspection import inspect
 from classifiers.pii.labels import DataClass
@@ -57,6 +59,31 @@ def test_nothing_is_lost_where_a_long_text_is_cut() -> None:
         text = "x " * ((CHUNK_LENGTH - 600) // 2) + "y" * shift + f" card {card} " + "z " * 9000
         (finding,) = judge(Unit(text), PATTERNS_ONLY).findings
         assert text[finding.start : finding.end] == card
+
+
+def test_a_value_that_a_cut_goes_through_is_found_to_its_end() -> None:
+    rng = random.Random(9)
+    for value in (samples.card(rng), "anna.berg@kunde.de", "GB29 NWBK 6016 1331 9268 19"):
+        for cut in range(len(value) + 1):
+            text = "x " * ((CHUNK_LENGTH - cut) // 2) + " " * (cut % 2) + value + " z" * 900
+            (finding,) = judge(Unit(text), PATTERNS_ONLY).findings
+            assert text[finding.start : finding.end] == value, cut
+
+
+@pytest.mark.parametrize("before", [0, 4_000, CHUNK_LENGTH - 700, CHUNK_LENGTH - 10, 40_000])
+@pytest.mark.parametrize("lines", [40, 230, 900])
+def test_a_private_key_in_a_long_text_is_found_whole(before: int, lines: int) -> None:
+    rng = random.Random(10)
+    body = "\n".join(samples.token(rng, 64) for _ in range(lines))
+    key = f"-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----"
+    torn = key[: len(key) // 2]
+    text = f"{'x ' * (before // 2)}\n{key}\nand {torn}\n{key}\n{key}{' z' * 9_000}"
+    covered = bytearray(len(text))
+    for finding in judge(Unit(text), PATTERNS_ONLY).findings:
+        assert finding.label == "PRIVATE_KEY"
+        covered[finding.start : finding.end] = b"\x01" * (finding.end - finding.start)
+    shown = "".join(letter for letter, is_in in zip(text, covered, strict=True) if not is_in)
+    assert set(shown.split()) <= {"x", "z", "and"}
 
 
 def test_a_deadline_that_passes_makes_the_verdict_incomplete() -> None:
