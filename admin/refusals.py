@@ -4,6 +4,7 @@ Anybody may be refused as often as they like, and a record is for years. So of e
 known here, and of all that are not, some are written down, and the rest is counted in the next one.
 """
 
+import asyncio
 from collections import Counter
 from typing import Final
 
@@ -60,7 +61,22 @@ class Refusals:
         if not flow.take():
             self._left_out[actor] += 1
             return
-        left_out = self._left_out.pop(actor, 0)
+        await self._record(actor, self._left_out.pop(actor, 0))
+
+    async def tell(self, *, is_end: bool = False) -> None:
+        """Write down what was left out, of names of which a record may be written again, or of all.
+
+        Otherwise the count of a flood that is over would wait for the next who is refused, and be
+        lost at a restart. The record stands for one of those that were left out.
+
+        Raises:
+            AuditUnavailable: it cannot be written; it is counted on.
+        """
+        for actor in list(self._left_out):
+            if is_end or self._flows[actor].take():
+                await self._record(actor, self._left_out.pop(actor) - 1)
+
+    async def _record(self, actor: str, left_out: int) -> None:
         try:
             await self._deeds.record(
                 actor,
@@ -69,7 +85,7 @@ class Refusals:
                 error="unauthenticated",
                 left_out=str(left_out or ""),
             )
-        except AuditUnavailable:
+        except (AuditUnavailable, asyncio.CancelledError):
             self._left_out[actor] += left_out + 1
             raise
         logger().warning(Event.ADMIN_REFUSED, component="admin")

@@ -3,6 +3,7 @@
 Made once at the start and handed to every room; a room takes what it needs and opens nothing.
 """
 
+from contextlib import suppress
 from typing import Final
 
 from litestar import Litestar
@@ -21,6 +22,7 @@ from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
+from gateway.errors import AuditUnavailable
 from gateway.identity import Peppers
 from gateway.oversight.deeds import Deeds
 from gateway.store.custody.erasure_cases import ErasureCases
@@ -97,6 +99,8 @@ class Services(Struct, frozen=True):
     async def stop(self, _: Litestar) -> None:
         await self.upkeep.close()
         await self.checker.stop()
+        with suppress(AuditUnavailable):  # The rest has to end all the same.
+            await self.refusals.tell(is_end=True)
         await self.log.close()
         await self.database.close()
         logger().info(Event.PROCESS_STOPPED, component="admin")
@@ -115,6 +119,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     statics = Statics()
     screens = Screens(statics, has_openid=bool(settings.oidc.issuer))
     deeds = Deeds(log, clock)
+    refusals = Refusals(deeds, clock)
     records = DatabaseAuditSink(database, settings.path(settings.audit.directory))
     checker = LogChecker(settings, records, deeds, clock)
     policies = PolicyStore(database, clock)
@@ -142,10 +147,10 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         prices=PriceFiles(database, clock),
         figures=TrafficFigures(database),
         rollup=rollup,
-        upkeep=_upkeep(rollup, scheduler, retirement, people, packs),
+        upkeep=_upkeep(rollup, scheduler, retirement, people, packs, refusals),
         log=log,
         deeds=deeds,
-        refusals=Refusals(deeds, clock),
+        refusals=refusals,
         checker=checker,
         lost_workers=lost,
         statics=statics,
@@ -178,6 +183,7 @@ def _upkeep(
     retirement: Retirement,
     people: PeopleStore,
     packs: EvidencePacks,
+    refusals: Refusals,
 ) -> Upkeep:
     return Upkeep(
         (
@@ -186,6 +192,7 @@ def _upkeep(
             Duty("schedule", SCHEDULE_EVERY_S, scheduler.tend, Event.SCHEDULE_FAILED),
             Duty("secrets", RETIRE_EVERY_S, retirement.tend, Event.UPKEEP_FAILED),
             Duty("sessions", FORGET_EVERY_S, people.forget_over, Event.UPKEEP_FAILED),
+            Duty("refusals", FORGET_EVERY_S, refusals.tell, Event.UPKEEP_FAILED),
             Duty("packs", TIDY_EVERY_S, packs.drop_expired, Event.UPKEEP_FAILED),
         )
     )

@@ -1,8 +1,10 @@
 """Whatever changes something over HTTP leaves an admin record with the person who is signed in."""
 
+import asyncio
 import re
 import secrets
 from collections import Counter
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,7 +17,7 @@ from gateway.errors import AuditUnavailable, StartupRefused
 from gateway.oversight.access import Grant, Permission, Role
 from gateway.oversight.deeds import OPERATORS, Deeds
 from gateway.types import AuditRecord
-from tests.admin.listener import Browser, Listener
+from tests.admin.listener import Browser, Listener, browsing
 from tests.admin.test_access import OWN, PASSWORD, call, declared, person, world
 
 
@@ -116,6 +118,27 @@ async def test_of_a_flood_of_refused_sign_ins_some_are_on_record_and_the_rest_is
         *([None] * AT_ONCE_MAX),
         "3",
     ]
+
+
+async def test_what_a_flood_left_out_is_on_record_soon_after_it_and_at_the_end(
+    tmp_path: Path, listener_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("admin.services.FORGET_EVERY_S", 0.02)
+
+    async def left_out(listener: Listener) -> list[str | None]:
+        return [each.detail.get("left_out") for each in await deeds(listener)][AT_ONCE_MAX:]
+
+    async with Listener(tmp_path, listener_url) as listener, browsing(listener) as browser:
+        for _ in range(AT_ONCE_MAX + 3):
+            await browser.send("POST", "/sign-in", {"token": "wrong"})
+        assert await left_out(listener) == [], "no more of that name, so long as the flood lasts"
+        listener.clock.advance(1 / PER_SECOND_MAX + 1)
+        async with asyncio.timeout(10):
+            while not await left_out(listener):
+                await asyncio.sleep(0.02)
+        for _ in range(2):
+            await browser.send("POST", "/sign-in", {"token": "wrong"})
+    assert await left_out(listener) == ["2", "1"], "each record is one of those it counts"
 
 
 async def test_a_refused_sign_in_that_cannot_be_recorded_is_counted_in_the_next(
