@@ -1,5 +1,6 @@
 """Who may take a policy where, which document governs whom, and when a canary must go."""
 
+from itertools import pairwise
 from typing import Any, get_args
 
 import pytest
@@ -133,7 +134,7 @@ def test_sets_that_differ_in_the_guard_of_a_canary_alone_have_other_digests() ->
         PolicySet(OPEN, {"": structs.replace(level, guard=guard)}).digests
         for guard in (None, GuardRules(), GuardRules(cost_ratio=3.0), GuardRules(on_harm="halt"))
     ]
-    assert all(one != other for one, other in zip(kept, kept[1:], strict=False))
+    assert all(one != other for one, other in pairwise(kept))
 
 
 @settings(max_examples=30)
