@@ -53,6 +53,8 @@ LOOKED_UP_BYTES_MAX = 128 * 1024
 
 US_PER_S = 1e6
 BYTES_PER_MIB = 1 << 20
+_UNREADABLE = (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What becomes of a file that is missing, no JSON, or nested too deeply."""
 
 
 def load_calibration(file: Path | None) -> CalibrationTable:
@@ -65,7 +67,7 @@ def load_calibration(file: Path | None) -> CalibrationTable:
         return NOTHING_PROMISED
     try:
         return load_table(file.read_bytes())
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         key = "inspection.calibration_file"
         raise ConfigurationInvalid(str(file), key, f"not a calibration table: {error}") from error
 
@@ -80,7 +82,7 @@ def load_model_ability(file: Path | None, scorer: ComplexityModel) -> Ability | 
         return None
     try:
         ability = load_ability(file.read_bytes())
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         key = "inspection.ability_file"
         raise ConfigurationInvalid(str(file), key, f"not a model's abilities: {error}") from error
     if ability.classifier_version != scorer.version:

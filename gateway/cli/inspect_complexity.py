@@ -117,7 +117,7 @@ def _loaded(directory: Path) -> ComplexityModel:
 def _ability(file: Path) -> Ability:
     try:
         return load_ability(file.read_bytes())
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise Refused(f"{file}: {error}") from error
 
 

@@ -63,15 +63,7 @@ def parse_settings(
     text: str, source: str, folder: Path, environment: Mapping[str, str]
 ) -> Settings:
     """Check a configuration text; see `load_settings`."""
-    try:
-        tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationInvalid(source, "", f"not valid TOML: {error}") from error
-    for reserved in ("source", "folder"):
-        if reserved in tree:
-            raise ConfigurationInvalid(source, reserved, "is not a setting")
-    if key := _with_nul(tree):
-        raise ConfigurationInvalid(source, key, "has a NUL in it, which no name or file has")
+    tree = _tree_of(text, source)
     _apply_environment(tree, environment, source)
     tree |= {"source": source, "folder": str(folder)}
     try:
@@ -83,6 +75,25 @@ def parse_settings(
     _check(settings)
     _check_database(settings, environment)
     return settings
+
+
+def _tree_of(text: str, source: str) -> dict[str, Any]:
+    """The tables of a configuration text, as far as they can be read at all."""
+    try:
+        tree = tomllib.loads(text)
+        key = _with_nul(tree)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationInvalid(source, "", f"not valid TOML: {error}") from error
+    except RecursionError as error:
+        raise ConfigurationInvalid(source, "", "is nested too deeply") from error
+    except ValueError as error:
+        raise ConfigurationInvalid(source, "", "has a number of thousands of digits") from error
+    for reserved in ("source", "folder"):
+        if reserved in tree:
+            raise ConfigurationInvalid(source, reserved, "is not a setting")
+    if key:
+        raise ConfigurationInvalid(source, key, "has a NUL in it, which no name or file has")
+    return tree
 
 
 def read_environment(name: str) -> str | None:

@@ -58,6 +58,6 @@ class AwsPlace:
     def _field_of(self, text: str) -> object:
         try:
             found = msgspec.json.decode(text)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return None
         return found.get(self._field) if isinstance(found, dict) else None

@@ -121,5 +121,10 @@ def test_labels_become_abilities_that_inspection_and_the_gateway_read(tmp_path: 
     file.write_bytes(msgspec.json.encode(other))
     with pytest.raises(ConfigurationInvalid):
         load_model_ability(file, scorer)
+    file.write_text('{"more":' + "[" * 100_000)
+    with pytest.raises(ConfigurationInvalid):
+        load_model_ability(file, scorer)
+    done = CliRunner().invoke(commands, ["inspect", "complexity", "--ability", str(file)], asked)
+    assert (done.exit_code, str(file) in done.stderr) == (2, True)
     done = CliRunner().invoke(commands, ["train", "ability"], input="{}")
     assert (done.exit_code, "line 1" in done.stderr) == (2, True)

@@ -300,7 +300,8 @@ def test_a_calibration_table_is_read_from_its_file_or_refused(tmp_path: Path) ->
     file.write_bytes(msgspec.json.encode(table))
     assert load_calibration(file) == table
     assert load_calibration(None) == NOTHING_PROMISED
-    for damaged in (b"{}", msgspec.json.encode(table).replace(b"drift", b"\xffrift")):
+    too_deep = b'{"more":' + b"[" * 100_000
+    for damaged in (b"{}", msgspec.json.encode(table).replace(b"drift", b"\xffrift"), too_deep):
         file.write_bytes(damaged)
         with pytest.raises(ConfigurationInvalid, match="calibration"):
             load_calibration(file)

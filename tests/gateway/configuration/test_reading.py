@@ -100,6 +100,21 @@ def test_text_that_is_no_toml_is_refused_with_the_place() -> None:
         parse("[limits]\nbody_bytes_max = \n")
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a = " + "[" * 3_000, "nested too deeply"),
+        ("a = " + "{a=" * 3_000, "nested too deeply"),
+        ("a." * 3_000 + "a = 1", "nested too deeply"),
+        ("a = " + "9" * 5_000, "thousands of digits"),
+    ],
+    ids=["lists", "tables", "names", "digits"],
+)
+def test_text_beyond_what_can_be_read_is_refused_and_its_file_named(text: str, reason: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=f"x.toml.*{reason}"):
+        parse(text)
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe\x00")

@@ -451,8 +451,9 @@ async def test_secrets_manager_gives_texts_and_fields_and_new_versions(aws: AwsS
     client.create_secret(Name="list", SecretString='["key"]')
     client.create_secret(Name="empty", SecretString='{"key": ""}')
     client.create_secret(Name="binary", SecretBinary=b"sk-binary")
+    client.create_secret(Name="deep", SecretString='{"key":' + "[" * 10_000)
     nothing = ("missing", "fields#n", "fields#nothing", "plain#key", "list#key", "empty#key")
-    for reference in (*nothing, "binary", "binary#key"):
+    for reference in (*nothing, "binary", "binary#key", "deep#key"):
         with pytest.raises(SecretUnavailableError):
             await AwsPlace(client, reference).read()
 
