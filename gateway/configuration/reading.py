@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from gateway.configuration.database_urls import refused_password
 from gateway.configuration.sections import EXPLORATION_MAX, WINDOW_LEAST
-from gateway.configuration.settings import ProviderSettings, Settings, TargetSettings
+from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
 
 
@@ -35,6 +35,9 @@ _MAY_BE_ZERO = frozenset(
         "inspection.cascade_exploration",
     }
 )
+_MOST = {"_days": 10**7, "_hours": 10**8, "_s": 10**12}
+"""By the unit that ends a name: each about 30,000 years."""
+_MOST_WHOLE = 2**63 - 1
 CHECKPOINT_PERIOD_MAX_S = 50
 """With the seconds until it is asked for, and those that signing takes, a minute at most."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -119,11 +122,15 @@ def _with_nul(value: object) -> str:
 def _key_of(tree: Mapping[str, Any], where: str, reason: str) -> str:
     """The key that is wrong; msgspec writes `providers[...]` for whichever provider it was."""
     section, is_table, rest = where.partition("[...]")
-    kinds = {"providers": ProviderSettings, "targets": TargetSettings}
-    if is_table and section in kinds:
-        for name, item in tree[section].items():
+    if is_table:
+        table: Mapping[str, Any] = tree
+        kind: Any = Settings
+        for name in section.split("."):
+            kind = next(each.type for each in msgspec.structs.fields(kind) if each.name == name)
+            table = table[name]
+        for name, item in table.items():
             try:
-                msgspec.convert(item, kinds[section])
+                msgspec.convert(item, get_args(kind)[1])
             except msgspec.ValidationError:
                 where = f"{section}.{name}{rest}"
                 break
@@ -204,6 +211,7 @@ def _check_retention(settings: Settings) -> None:
         if days < 0:
             reason = "must not be less than zero: what was written today would be destroyed"
             raise ConfigurationInvalid(settings.source, f"retention.classes.{name}", reason)
+        _check_most(settings, f"retention.classes.{name}", days, _MOST["_days"])
     for name, provider in settings.providers.items():
         if provider.native_batches and "no_retention" in provider.assurances:
             reason = "a vendor keeps its batches for days, which `no_retention` rules out"
@@ -239,13 +247,21 @@ def _check_numbers(settings: Settings) -> None:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
             key = f"{section}.{name}"
-            if not math.isfinite(value):
+            if isinstance(value, float) and not math.isfinite(value):
                 raise ConfigurationInvalid(settings.source, key, "must be a finite number")
+            most = next((most for unit, most in _MOST.items() if key.endswith(unit)), _MOST_WHOLE)
+            _check_most(settings, key, value, most)
             if key in _MAY_BE_ZERO:
                 if value < 0:
                     raise ConfigurationInvalid(settings.source, key, "must not be less than zero")
             elif value <= 0:
                 raise ConfigurationInvalid(settings.source, key, "must be greater than zero")
+
+
+def _check_most(settings: Settings, key: str, value: float, most: int) -> None:
+    """Beyond it, times in microseconds and numbers of a database overflow while requests run."""
+    if value > most:
+        raise ConfigurationInvalid(settings.source, key, f"must be {most} at most")
 
 
 def _check_currencies(settings: Settings) -> None:
@@ -258,8 +274,11 @@ def _check_currencies(settings: Settings) -> None:
         if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", currency.as_of):
             raise ConfigurationInvalid(settings.source, f"{key}.as_of", "must be a date")
     if not all(0 < percent <= 1000 for percent in settings.alerts.percents):  # noqa: PLR2004
-        raise ConfigurationInvalid(settings.source, "alerts.percents", "must be above 0")
-    if settings.alerts.dear_hour_microusd < 0:
+        reason = "must be above 0 and at most 1000"
+        raise ConfigurationInvalid(settings.source, "alerts.percents", reason)
+    dear = settings.alerts.dear_hour_microusd
+    _check_most(settings, "alerts.dear_hour_microusd", dear, _MOST_WHOLE)
+    if dear < 0:
         raise ConfigurationInvalid(settings.source, "alerts.dear_hour_microusd", "is negative")
     if not 0 < settings.drift.index_least <= 10:  # noqa: PLR2004
         raise ConfigurationInvalid(settings.source, "drift.index_least", "from above 0 to 10")
