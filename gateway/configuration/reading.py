@@ -10,6 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import SplitResult, urlsplit
@@ -18,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.configuration.database_urls import refused_password
-from gateway.configuration.sections import EXPLORATION_MAX, WINDOW_LEAST
+from gateway.configuration.sections import EXPLORATION_MAX, OPAQUE_KINDS, WINDOW_LEAST
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
 
@@ -180,6 +181,10 @@ def _check(settings: Settings) -> None:
     if not 0 <= settings.inspection.cascade_exploration <= EXPLORATION_MAX:
         reason = f"must be between 0 and {EXPLORATION_MAX}"
         raise ConfigurationInvalid(source, "inspection.cascade_exploration", reason)
+    for name in settings.inspection.tolerated_opaque:
+        if name not in OPAQUE_KINDS:
+            reason = f"`{name}` is none of {', '.join(OPAQUE_KINDS)}"
+            raise ConfigurationInvalid(source, "inspection.tolerated_opaque", reason)
     for name in settings.policy.headers:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", name) or name in _SECRET_HEADERS:
             reason = f"`{name}` is not a header in lower case that may be recorded"
@@ -205,9 +210,17 @@ def _check_database(settings: Settings, environment: Mapping[str, str]) -> None:
 def _check_retention(settings: Settings) -> None:
     """Content is never destroyed before its day, and nobody promises what a vendor does not keep.
 
-    What a vendor batches it keeps for a while.
+    What a vendor batches it keeps for a while; a class that is none would keep for ever.
     """
-    for name, days in settings.retention.classes.items():
+    classes = settings.retention.classes
+    for key, name in {
+        "retention.default": settings.retention.default,
+        **{f"retention.organisations.{o}": c for o, c in settings.retention.organisations.items()},
+    }.items():
+        if name and name not in classes:
+            reason = f"there is no class `{name}` in retention.classes"
+            raise ConfigurationInvalid(settings.source, key, reason)
+    for name, days in classes.items():
         if days < 0:
             reason = "must not be less than zero: what was written today would be destroyed"
             raise ConfigurationInvalid(settings.source, f"retention.classes.{name}", reason)
@@ -269,10 +282,13 @@ def _check_currencies(settings: Settings) -> None:
         key = f"currencies.{name}"
         if not re.fullmatch(r"[A-Z]{3}", name) or name == "USD":
             raise ConfigurationInvalid(settings.source, key, "must be a code such as INR")
-        if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", currency.per_usd):
-            raise ConfigurationInvalid(settings.source, f"{key}.per_usd", "must be a number")
-        if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", currency.as_of):
-            raise ConfigurationInvalid(settings.source, f"{key}.as_of", "must be a date")
+        is_number = re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", currency.per_usd)
+        if not is_number or not float(currency.per_usd):
+            reason = "must be a number above 0, as text"
+            raise ConfigurationInvalid(settings.source, f"{key}.per_usd", reason)
+        if not _is_date(currency.as_of):
+            reason = "must be a date such as 2026-07-01"
+            raise ConfigurationInvalid(settings.source, f"{key}.as_of", reason)
     if not all(0 < percent <= 1000 for percent in settings.alerts.percents):  # noqa: PLR2004
         reason = "must be above 0 and at most 1000"
         raise ConfigurationInvalid(settings.source, "alerts.percents", reason)
@@ -285,6 +301,13 @@ def _check_currencies(settings: Settings) -> None:
     if settings.drift.requests_least < WINDOW_LEAST:
         reason = f"must be {WINDOW_LEAST} at least"
         raise ConfigurationInvalid(settings.source, "drift.requests_least", reason)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def _check_references(settings: Settings) -> None:

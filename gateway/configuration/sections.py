@@ -10,6 +10,8 @@ from gateway.obligations import Regime
 
 
 EXPLORATION_MAX = 0.05
+OPAQUE_KINDS = ("image", "document", "audio", "video", "binary", "unknown")
+"""Of content that no classifier can read."""
 WINDOW_LEAST = 50
 """A day, or an hour, with fewer requests is no part of a reference."""
 

@@ -28,6 +28,7 @@ def test_an_empty_file_is_a_good_configuration() -> None:
     assert not settings.providers
 
 
+CURRENCY = "[currencies.EUR]\nper_usd = '{}'\nas_of = '{}'"
 WRONG: dict[str, tuple[str, str]] = {
     "data_plane = 5": ("data_plane", "Expected `object`"),
     "[data_plane]\nport = 'x'": ("data_plane.port", "Expected `int`"),
@@ -61,6 +62,17 @@ WRONG: dict[str, tuple[str, str]] = {
     "[sinks.a]\nkind = 'jsonl'\n[sinks.b]\nkind = 'x'": ("sinks.b.kind", "Invalid enum"),
     "[currencies.EUR]\nper_usd = '1'": ("currencies.EUR.as_of", "missing required field"),
     "[obligations.organisations]\na = ['x']": ("obligations.organisations.a[0]", "Invalid enum"),
+    "[retention]\ndefault = 'short'": ("retention.default", "no class `short`"),
+    "[retention.organisations]\na = 's'": ("retention.organisations.a", "no class `s`"),
+    "[inspection]\ntolerated_opaque = ['images']": ("inspection.tolerated_opaque", "`images`"),
+    CURRENCY.format("0.0", "2026-07-01"): ("currencies.EUR.per_usd", "above 0"),
+    CURRENCY.format("\u0663", "2026-07-01"): ("currencies.EUR.per_usd", "above 0"),
+    CURRENCY.format("1e3", "2026-07-01"): ("currencies.EUR.per_usd", "above 0"),
+    CURRENCY.format("0.9", "2026-13-45"): ("currencies.EUR.as_of", "date such as"),
+    CURRENCY.format("0.9", "20260701"): ("currencies.EUR.as_of", "date such as"),
+    CURRENCY.format("0.9", ""): ("currencies.EUR.as_of", "date such as"),
+    CURRENCY.replace("EUR", "USD").format("1", "2026-07-01"): ("currencies.USD", "a code such as"),
+    CURRENCY.replace("EUR", "eur").format("1", "2026-07-01"): ("currencies.eur", "a code such as"),
     "[audit]\nworker = '../x'": ("audit.worker", "lower-case"),
     "[audit]\nworker = ''": ("audit.worker", "lower-case"),
     "[database]\nurl = 'mysql://x'": ("database.url", "must start with"),
