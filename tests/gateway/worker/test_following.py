@@ -73,7 +73,8 @@ async def test_a_limit_is_followed_although_the_database_went_away_after_the_key
     async with own as gateway:
         caller = Caller(gateway, http, await gateway.issue_key())
         await until(caller, 200)
-        read, refused = RateLimitTable.all, []
+        refused: list[bool] = []
+        read = RateLimitTable.all
 
         async def away_once(table: RateLimitTable) -> list[RateLimit]:
             if not refused:
@@ -119,7 +120,8 @@ async def test_a_limit_that_is_set_while_a_worker_starts_is_followed(
     key = ""
     async with own as gateway:
         key = await gateway.issue_key()
-    read, limited = KeyStore.table, []
+    limited: list[bool] = []
+    read = KeyStore.table
 
     async def after_a_limit(store: KeyStore) -> KeyTable:
         if not limited:
