@@ -35,6 +35,7 @@ _SQLITE_BUSY_MS = 10_000
 _WAIT_S = 1.5
 """Whoever waits for a connection, or to write, is refused after that: no caller hangs for long."""
 _WAITS_MS = "gatewright_waits_ms"
+_TOO_LARGE = "too large to convert to SQLite INTEGER"
 _RECYCLE_S = 600
 _COMMAND_S = 30.0
 _IDLE_TRANSACTION_S = 10.0
@@ -210,7 +211,14 @@ class _Translated:
 
 
 def _is_unkeepable(error: BaseException | None) -> bool:
-    """PostgreSQL's data exceptions (SQLSTATE 22), and what its driver cannot even send."""
+    """PostgreSQL's data exceptions (SQLSTATE 22), and what a driver cannot even send.
+
+    SQLite's says so in Python's own words, which SQLAlchemy lets pass as they are.
+    """
+    if isinstance(error, UnicodeEncodeError):
+        return True
+    if isinstance(error, OverflowError):
+        return _TOO_LARGE in str(error)
     cause = getattr(error, "orig", None)
     state = str(getattr(cause, "sqlstate", None) or "")
     unsent = isinstance(getattr(cause, "__cause__", None), ValueError)

@@ -93,6 +93,35 @@ async def test_what_no_database_keeps_is_refused_and_is_no_outage(
     end()
 
 
+@pytest.mark.parametrize(("name", "created_us"), [("n", 2**63), ("n", -(10**40)), ("\ud800", 0)])
+async def test_what_sqlite_cannot_be_given_is_refused_wherever_it_stands(
+    sqlite_url: str, name: str, created_us: int
+) -> None:
+    database = open_database(sqlite_url)
+    row = {"name": name, "title": "T", "time_zone": "UTC", "created_us": created_us}
+    columns = organisations.c
+    here = (columns.name == name) & (columns.created_us == created_us)
+    with pytest.raises(RequestInvalid, match="no database keeps"):
+        async with database.writing() as connection:
+            await connection.execute(organisations.insert(), row)
+    with pytest.raises(RequestInvalid, match="no database keeps"):
+        async with database.reading() as connection:
+            await connection.execute(select(organisations).where(here))
+    async with database.reading() as connection:
+        assert (await connection.execute(select(organisations))).all() == []
+    await database.close()
+
+
+async def test_an_overflow_of_our_own_within_a_transaction_is_nobodys_request(
+    sqlite_url: str,
+) -> None:
+    database = open_database(sqlite_url)
+    with pytest.raises(OverflowError):
+        async with database.reading():
+            float(10**400)
+    await database.close()
+
+
 async def test_a_transaction_that_fails_leaves_nothing(database_url: str) -> None:
     database = open_database(database_url)
 
