@@ -5,6 +5,7 @@ nothing back. Masking holds back what may be the beginning of something sensitiv
 can be said: plain words go on at once. Values are never kept, only counts by label.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -18,7 +19,7 @@ from classifiers.pii.labels import SOFT, DataClass
 from gateway.types import StreamEvent
 from gateway.veiling.blocks import key_of, rewritten, threads_of, words_of
 from gateway.veiling.masking import BEFORE_LENGTH, UNREAD, WINDOW_LENGTH, MaskingWindow, spaced
-from gateway.veiling.retelling import TEXT_KEYS, retold
+from gateway.veiling.retelling import QUOTED_KEYS, TEXT_KEYS, TREE_KEYS, retold
 from gateway.veiling.rewriting import (
     CONTENT,
     MAX_DEPTH,
@@ -32,8 +33,15 @@ from gateway.veiling.rewriting import (
 
 _BLOCK_LENGTH = 1024
 _JSON_KINDS = frozenset({"tool_arguments", "arguments", "partial_json"})
-_CITED_KEY, _CITED = "cited_text", b'"cited_text"'
-_TOKENS, _TOKENS_WRITTEN = "logprobs", b'"logprobs"'
+_QUOTED = re.compile(rb'"(?:%b)"' % "|".join(sorted(QUOTED_KEYS)).encode())
+_TOKENS = frozenset({"logprobs", "token_ids"})
+_SPOKEN = "audio"
+_UNREADABLE = re.compile(rb'"(?:logprobs|token_ids|audio)"')
+_CALLERS = frozenset({"tools"})
+"""What a response says again of its request."""
+_BINARY = "data:"
+_IN_PIECES = frozenset({"code", "transcript"})
+"""What a stream quotes comes piece by piece, and is counted as that."""
 _LONGEST_FLOAT = 1e20
 
 Mode = Literal["count", "mask"]
@@ -47,6 +55,8 @@ class OutputScan:
         self._scan = scan
         self._patterns = patterns
         self._masked_from = masked_from
+        self._quoted: set[int] = set()
+        """Digests of what was quoted: the last events of some dialects say it once more."""
         self.found: Mapping[str, int] = {}
         """Findings by label in the answer that was given."""
 
@@ -71,15 +81,19 @@ class OutputScan:
     def window(self) -> "CountingWindow":
         return CountingWindow(self._scan)
 
-    def count_cited(self, event: StreamEvent, counts: Counter[str]) -> None:
-        """Count what an event of a stream quotes."""
+    def count_quoted(self, event: StreamEvent, counts: Counter[str]) -> None:
+        """Count what an event of a stream quotes, unless it was quoted before."""
+        words = {delta.text for delta in event.deltas}
 
         def read(tree: object) -> object:
-            for text in _cited(tree):
-                self._count(counts, text)
+            for text in _quoted(tree, ""):
+                digest = hash(text)
+                if digest not in self._quoted and text not in words:
+                    self._quoted.add(digest)
+                    self._count(counts, text)
             return tree
 
-        if _CITED in event.raw:
+        if _QUOTED.search(event.raw) is not None:
             retold(event.raw, read)
 
     def _count(self, counts: Counter[str], *texts: str) -> None:
@@ -136,7 +150,8 @@ class _Tree:
         There the model also chose names and numbers. What is too deep to be read is not shown.
         """
         if isinstance(node, str):
-            return self._said(node, key) if inside or key in TEXT_KEYS else node
+            is_said = inside or (key in TEXT_KEYS and not node.startswith(_BINARY))
+            return self._said(node, key) if is_said else node
         if inside and isinstance(node, int | float):
             written = _written(node)
             shown = self._said(written, key)
@@ -145,10 +160,19 @@ class _Tree:
             return node if self._masking is None else UNREAD
         if isinstance(node, dict):
             own = key_of(node) if id(node) in self._in_threads else None
+            is_text = node.get("type") == "text"
             return {
                 self._said(name, "") if inside else name: self._shown.get(id(node), value)
                 if name == own
-                else self._node(value, name, depth + 1, inside=inside or name == "input")
+                else value
+                if name in _CALLERS and not inside
+                else self._node(
+                    value,
+                    # A document that is a text stands where others have their bytes.
+                    "text" if is_text and name == "data" else name,
+                    depth + 1,
+                    inside=inside or (name in TREE_KEYS and not isinstance(value, str)),
+                )
                 for name, value in node.items()
             }
         if isinstance(node, list):
@@ -169,14 +193,17 @@ def _written(number: float) -> str:
 
 
 def _untold(event: StreamEvent) -> StreamEvent:
-    """An event without the tokens that its words were made of."""
-    if _TOKENS_WRITTEN not in event.raw:
+    """An event without the tokens that its words were made of, and without its sound."""
+    if _UNREADABLE.search(event.raw) is None:
         return event
     return msgspec.structs.replace(event, raw=retold(event.raw, _without_tokens))
 
 
 def _without_tokens(node: object, depth: int = 0) -> object:
-    """An answer's JSON without probabilities: they say every token of what is masked once more."""
+    """An answer's JSON without probabilities: they say every token of what is masked once more.
+
+    So does the sound of a spoken answer; what is left of that is what it says in letters.
+    """
     if depth > MAX_DEPTH and isinstance(node, dict | list):
         return UNREAD
     if isinstance(node, dict):
@@ -185,8 +212,10 @@ def _without_tokens(node: object, depth: int = 0) -> object:
 
 
 def _without(name: str, value: object, depth: int) -> object:
-    if name == _TOKENS:
+    if name in _TOKENS:
         return [] if isinstance(value, list) else None
+    if name == _SPOKEN and isinstance(value, dict) and "data" in value:
+        return {**value, "data": ""}
     # What a tool is given is the model's own tree, whatever its names.
     return value if name == "input" else _without_tokens(value, depth)
 
@@ -195,17 +224,18 @@ def _labels(found: Iterable[Finding]) -> list[str]:
     return [finding.label for finding in found if finding.label not in SOFT]
 
 
-def _cited(node: object) -> Iterator[str]:
-    """Texts that an answer quotes to say where it has something from."""
-    if isinstance(node, dict):
+def _quoted(node: object, key: str) -> Iterator[str]:
+    """Texts that an answer quotes, to say where it has something from or what was done for it."""
+    if isinstance(node, str):
+        if key in QUOTED_KEYS - _IN_PIECES and not node.startswith(_BINARY):
+            yield node
+    elif isinstance(node, dict):
         for name, value in node.items():
-            if name == _CITED_KEY and isinstance(value, str):
-                yield value
-            else:
-                yield from _cited(value)
+            if name not in _CALLERS:
+                yield from _quoted(value, name)
     elif isinstance(node, list):
         for item in node:
-            yield from _cited(item)
+            yield from _quoted(item, key)
 
 
 class _StreamScan:
@@ -216,7 +246,7 @@ class _StreamScan:
         self._rewriter = rewriter
         self._windows: dict[tuple[str, int], CountingWindow] = {}
         self._last: dict[tuple[str, int], StreamEvent] = {}
-        self._cited: Counter[str] = Counter()
+        self._quoted: Counter[str] = Counter()
 
     def events(self, events: list[StreamEvent]) -> list[StreamEvent]:
         ended = False
@@ -246,11 +276,10 @@ class _StreamScan:
             for channel, window in self._windows.items():
                 if channel not in said and goes_on_with(event, self._last[channel]):
                     window.edge()
-        if not said:
-            self._owner.count_cited(event, self._cited)
+        self._owner.count_quoted(event, self._quoted)
 
     def _counted(self) -> dict[str, int]:
-        counts = Counter(self._cited)
+        counts = Counter(self._quoted)
         for window in self._windows.values():
             counts.update(window.counts)
         return dict(sorted(counts.items()))

@@ -1,18 +1,33 @@
 """Retells server-sent events whose JSON says other words; it knows keys and no dialect."""
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 
-TEXT_KEYS: Final = frozenset(
+QUOTED_KEYS: Final = frozenset(
     {
-        *("content", "text", "arguments", "partial_json", "refusal", "thinking"),
-        *("delta", "reasoning_content", "reasoning", "input", "cited_text"),
+        *("cited_text", "title", "document_title", "source", "snippet", "url", "filename", "lines"),
+        *("query", "queries", "pattern", "code", "command", "commands", "diff", "path"),
+        *("logs", "stdout", "stderr", "output", "error", "message"),
+        *("summary", "transcript", "revised_prompt"),
     }
 )
+"""Keys of what stands beside an answer's words: what it cites, what tools that run at its vendor
+were given and gave back, and what it says of itself."""
+TEXT_KEYS: Final = QUOTED_KEYS | {
+    *("content", "text", "arguments", "partial_json", "refusal", "thinking", "explanation"),
+    *("delta", "reasoning_content", "reasoning", "input"),
+}
 """Keys of the wire formats under which a model's words stand, and those that it quotes."""
+TREE_KEYS: Final = frozenset({"input", "arguments", "attributes", "env"})
+"""Keys under which a tree of anybody's own making may stand."""
+_TEXTS_WRITTEN = re.compile(
+    rb'"(?:%b)"\s*:\s*(?:"[^"]|\[\s*")|"(?:%b)"\s*:\s*\{\s*"'
+    % ("|".join(sorted(TEXT_KEYS)).encode(), "|".join(sorted(TREE_KEYS)).encode())
+)
 _DATA = b"data:"
 _BLOCK = b'"content_block"'
 _CALLS = frozenset({"tool_calls", "function"})
@@ -45,6 +60,31 @@ def with_texts(raw: bytes, changes: Mapping[str, Sequence[str]]) -> bytes:
 def with_texts_in(tree: object, changes: Mapping[str, Sequence[str]]) -> object:
     """The JSON of an event, with other texts."""
     return _changed(tree, {old: [*texts] for old, texts in changes.items()}, "", goes_on=False)
+
+
+def told_beside(raw: bytes, words: Collection[str], change: Callable[[object], object]) -> bytes:
+    """An event with all of its texts changed but these words of the model, told with it.
+
+    Nearly every event says its words and nothing more: it is not even read.
+    """
+    if sum(1 for _ in _TEXTS_WRITTEN.finditer(raw)) <= len(words):
+        return raw
+    return retold(raw, lambda tree: _kept(tree, change(tree), words, ""))
+
+
+def _kept(before: object, after: object, words: Collection[str], key: str) -> object:
+    """What was made of a tree, with the words as they were."""
+    if isinstance(before, str):
+        return before if key in TEXT_KEYS and before in words else after
+    if isinstance(before, dict) and isinstance(after, dict):
+        return {
+            name: _kept(before[name], value, words, name) if name in before else value
+            for name, value in after.items()
+        }
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        pairs = zip(before, after, strict=True)
+        return [_kept(one, other, words, key) for one, other in pairs]
+    return after
 
 
 def gone_on(raw: bytes, text: str, changes: Mapping[str, Sequence[str]]) -> bytes:

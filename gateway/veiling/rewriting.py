@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.types import Delta, StreamEvent
 from gateway.veiling.blocks import PROSE, Piecewise, joined
-from gateway.veiling.retelling import gone_on, retold, with_texts, with_texts_in
+from gateway.veiling.retelling import gone_on, retold, told_beside, with_texts, with_texts_in
 
 
 CONTENT = frozenset({"text", "thinking", "refusal", "tool_arguments", "opaque"})
@@ -180,6 +180,7 @@ class StreamRewriter:
 
     def _lifted(self, event: StreamEvent) -> list[StreamEvent]:
         """An event with words, and before it what can be shown now of what stands in front."""
+        event = self._beside(event)
         out: list[StreamEvent] = []
         changes: dict[str, list[str]] = {}
         deltas: list[Delta] = []
@@ -209,6 +210,14 @@ class StreamRewriter:
             return [*out, made]
         self._waiting.append(msgspec.structs.replace(waiting, event=made))
         return out
+
+    def _beside(self, event: StreamEvent) -> StreamEvent:
+        """An event with words, and what stands beside them rewritten: a citation's title, say."""
+        if self._repeated is None or _brings_input(event):
+            return event
+        words = [d.text for d in event.deltas if d.kind in CONTENT and d.text]
+        raw = told_beside(event.raw, words, self._repeated)
+        return event if raw is event.raw else msgspec.structs.replace(event, raw=raw)
 
     def _spoken(self, delta: Delta, event: StreamEvent) -> _Channel:
         name = channel_of(delta)

@@ -57,7 +57,7 @@ def decode_reply(raw: bytes) -> Completion:
     calls = tuple(
         _tool_call(call, identity, index)
         for index, call in enumerate(message.tool_calls or ())
-        if call.custom is None
+        if (call.type or "function") == "function" and call.custom is None
     )
     stop_reason = STOP_REASONS.get(choice.finish_reason or "", "end")
     if message.refusal:
@@ -122,6 +122,10 @@ def _estimated(wire: Reply) -> Usage:
 
 def _texts(message: ReplyMessage) -> list[str | None]:
     texts = [message.content, message.refusal, message.reasoning_content, message.reasoning]
+    if message.function_call is not None:
+        texts += (message.function_call.name, message.function_call.arguments)
+    if message.audio is not None:
+        texts.append(message.audio.transcript)
     for call in message.tool_calls or ():
         if call.function is not None:
             texts += (call.function.name, call.function.arguments)

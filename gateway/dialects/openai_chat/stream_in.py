@@ -13,6 +13,8 @@ from gateway.types import Delta, StreamEvent, Usage
 
 
 _CHUNK = msgspec.json.Decoder(Chunk)
+_UNNUMBERED = -2
+"""Where what nobody counts begins; -1 is an encoder's word for no call at all."""
 _NOT_A_CHUNK = "The upstream sent something that is not a chat completion chunk."
 
 
@@ -130,7 +132,7 @@ class ChatStreamDecoder:
             if piece.content:
                 deltas.append(Delta("text", piece.content, choice.index))
                 has_content = True
-            if piece.tool_calls or piece.reasoning_content or piece.reasoning or piece.refusal:
+            if _is_rare(piece):
                 self._rare(piece, choice.index, deltas)
                 has_content = True
         if choice.finish_reason is not None and choice.index == 0:
@@ -148,6 +150,11 @@ class ChatStreamDecoder:
             deltas.append(Delta("thinking", reasoning, answer))
         if piece.refusal:
             deltas.append(Delta("refusal", piece.refusal, answer))
+        if piece.function_call is not None and piece.function_call.arguments:
+            arguments = piece.function_call.arguments
+            deltas.append(Delta("tool_arguments", arguments, _UNNUMBERED - answer))
+        if piece.audio is not None and piece.audio.transcript:
+            deltas.append(Delta("opaque", piece.audio.transcript, _UNNUMBERED - answer))
         for position, call in enumerate(piece.tool_calls or ()):
             slot = position if call.index is None else call.index
             self._tool_call(call, (answer, slot), deltas)
@@ -206,9 +213,14 @@ def uncounted(data: bytes, choices: Sequence[object]) -> tuple[bytes, bytes]:
 
 def _only_text(piece: ReplyMessage | None) -> str | None:
     """The text of a piece that says nothing else."""
-    if piece is None or piece.tool_calls or piece.reasoning_content:
-        return None
-    return None if piece.reasoning or piece.refusal else piece.content
+    return None if piece is None or _is_rare(piece) else piece.content
+
+
+def _is_rare(piece: ReplyMessage) -> bool:
+    """Whether a piece says more than text."""
+    if piece.tool_calls or piece.reasoning_content or piece.reasoning or piece.refusal:
+        return True
+    return piece.function_call is not None or piece.audio is not None
 
 
 def error_type(error: object) -> str:

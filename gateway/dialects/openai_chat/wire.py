@@ -172,9 +172,14 @@ class ReplyCustom(Struct):
 
 class ReplyToolCall(Struct):
     id: str | None = None
+    type: str | None = None
     function: ReplyFunction | None = None
     custom: ReplyCustom | None = None
     index: int | None = None
+
+
+class ReplyAudio(Struct):
+    transcript: str | None = None
 
 
 class ReplyMessage(Struct):
@@ -185,6 +190,9 @@ class ReplyMessage(Struct):
     tool_calls: list[ReplyToolCall] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    function_call: ReplyFunction | None = None
+    """What was there before tools: its caller reads it all the same."""
+    audio: ReplyAudio | None = None
 
 
 class ReplyChoice(Struct):
