@@ -1,7 +1,8 @@
 """Example requests: facts from a few fields, the rest filled in, for tests and `explain`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 import msgspec
 
@@ -164,7 +165,7 @@ def _fields(
     prefix: str,
     problems: list[Problem],
 ) -> dict[str, object]:
-    types = {field.name: field.type for field in msgspec.structs.fields(struct)}
+    types = _types(struct)
     values: dict[str, object] = {}
     for key, value in given.items():
         if len(problems) >= PROBLEMS_MAX:
@@ -180,6 +181,12 @@ def _fields(
             continue
         problems.extend(Problem(prefix + key, message) for message in _misfits(key, values[key]))
     return values
+
+
+@cache
+def _types(struct: type[Facts | TargetFacts]) -> Mapping[str, Any]:
+    """Read once: resolving the annotations takes 20 times as long as what is done with them."""
+    return {field.name: field.type for field in msgspec.structs.fields(struct)}
 
 
 def _misfits(key: str, value: object) -> Iterator[str]:
