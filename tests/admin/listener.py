@@ -30,6 +30,7 @@ from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.money.leases import LeaseTable
 from gateway.types import AuditRecord
+from tests.admin.handlers_known import built
 from tests.databases import BOTH
 from tests.gateway.audit.samples import running
 
@@ -98,7 +99,7 @@ class Listener:
         await prepare(self.folder)
         self.settings = load_settings(self.config_file)
         self.token = admin_token(self.settings).reveal()
-        self.application = build_application(self.settings, self.clock)
+        self.application = built(lambda: build_application(self.settings, self.clock))
         self._server = uvicorn.Server(
             uvicorn.Config(self.application, log_config=None, access_log=False, lifespan="on")
         )
