@@ -3,8 +3,9 @@
 `database_url` is a fresh database at the newest schema, `empty_database_url` one without tables,
 `sqlite_url` the newest schema on SQLite only. PostgreSQL comes from GATEWRIGHT_TEST_POSTGRES_URL
 or, without it, from one server per session that is started on first use. Migrated databases are
-copies of a template, so a test does not pay for the migrations. A test marked `either` runs on one
-of the two; with GATEWRIGHT_TEST_EVERY_DATABASE, as in `make faults`, on both.
+copies of a template, so a test does not pay for the migrations; what a test gives back is emptied
+and given out again under another name, if its catalogue is still the template's. A test marked
+`either` runs on one of the two; with GATEWRIGHT_TEST_EVERY_DATABASE, as in `make faults`, on both.
 """
 
 import asyncio
@@ -18,15 +19,17 @@ import zlib
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 import pytest
 from sqlalchemy.engine import URL, make_url
 
 from gateway.store.migrate import migrate
+from tests.emptied_postgres import Fresh
 
 
+Told = TypeVar("Told")
 BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
 
 
@@ -54,10 +57,14 @@ def _of_two(case: str) -> str:
     return ("sqlite", "postgresql")[zlib.crc32(case.encode()) % 2]
 
 
-def _run_apart(work: Coroutine[Any, Any, object]) -> None:
+def _run_apart(work: Coroutine[Any, Any, Told]) -> Told:
     """Run on a loop and in a thread of its own: fixtures may be asked for while a loop runs."""
     with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, work).result()
+        return thread.submit(asyncio.run, work).result()
+
+
+def _new_name() -> str:
+    return f"gw_test_{secrets.token_hex(6)}"
 
 
 class PostgresServer:
@@ -67,23 +74,51 @@ class PostgresServer:
         self._url = url.set(drivername="postgresql+asyncpg")
         self._template = ""
         self._copying = ""
+        self._emptying = False
+        self._fresh: Fresh | None = None
+        self._lent: set[str] = set()
+        self._spare: list[str] = []
 
     def create(self, template: str = "") -> str:
         """The URL of a new database, empty or a copy of `template`."""
-        name = f"gw_test_{secrets.token_hex(6)}"
+        name = _new_name()
         clause = f' TEMPLATE "{template}"{self._copying}' if template else ""
         self._execute(f'CREATE DATABASE "{name}"{clause}')
-        return self._url.set(database=name).render_as_string(hide_password=False)
+        return self._named(name)
 
     def create_migrated(self) -> str:
         if not self._template:
             url = self.create()
             _run_apart(migrate(url))
             self._template = make_url(url).database or ""
-        return self.create(self._template)
+        if not self._spare:
+            self._spare.append(self.create(self._template))
+        url = self._spare.pop()
+        self._lent.add(url)
+        return url
 
     def drop(self, url: str) -> None:
-        self._execute(f'DROP DATABASE IF EXISTS "{make_url(url).database}" WITH (FORCE)')
+        """Under this name it is gone: what still asks for it cannot disturb another test."""
+        names = [make_url(url).database or ""]
+        if self._emptying and url in self._lent:
+            self._lent.remove(url)
+            names.append(_new_name())
+            if self._emptied(*names):
+                self._spare.append(self._named(names[1]))
+                return
+        for name in names:
+            self._execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+    def _emptied(self, name: str, new_name: str) -> bool:
+        async def emptied() -> bool:
+            if self._fresh is None:
+                self._fresh = await Fresh.of(self._url.set(database=self._template))
+            return await self._fresh.again(self._url.set(database=name), new_name)
+
+        return _run_apart(emptied())
+
+    def _named(self, name: str) -> str:
+        return self._url.set(database=name).render_as_string(hide_password=False)
 
     def close(self) -> None:
         if self._template:
@@ -100,6 +135,7 @@ class PostgresServer:
             self._execute(statement)
         # Without syncs copied files are cheaper than a copy through the log: 113 to 132 ms.
         self._copying = " STRATEGY FILE_COPY"
+        self._emptying = True
 
     def _execute(self, statement: str) -> None:
         async def execute() -> None:
