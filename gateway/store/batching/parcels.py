@@ -119,7 +119,8 @@ class ParcelStore:
         """Put lines into a new parcel, which this worker leads; how many."""
         now_us = self._clock.utc_us()
         which = and_(
-            _LINES.batch_id == loose.batch_id, _LINES.target == loose.target, _LINES.parcel == ""
+            *(_LINES.batch_id == loose.batch_id, _LINES.parcel == ""),
+            *(_LINES.provider == loose.provider, _LINES.target == loose.target),
         )
         query = (
             select(_LINES.number, _LINES.size_bytes)
