@@ -113,8 +113,10 @@ class BatchRunner:
 
     async def keep(self) -> None:
         """Say that this worker is alive, take over from those that are not, and count."""
-        self._kept_until_us = await self._lines.keep(self._holder)
+        kept_until_us = await self._lines.keep(self._holder)
         await self._break_off_lost()
+        # Only now: what others took over is not kept, and nothing of it may be sent meanwhile.
+        self._kept_until_us = kept_until_us
         await self._turns.keep_tending(self._holder)
         await self._lines.free_lapsed()
         waiting = await self._lines.waiting()

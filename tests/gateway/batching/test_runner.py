@@ -1,0 +1,73 @@
+"""Which lines a worker may still send that was away for a while."""
+
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from gateway.batching.chores import BatchChores
+from gateway.batching.runner import BatchRunner, Share, Stores
+from gateway.configuration.settings import Limits
+from gateway.errors import LeaseOver
+from gateway.metrics import Metrics
+from gateway.secrets.envelope import MasterKey
+from gateway.secrets.secret import Secret
+from gateway.store.batching.lines import LEASE_US, Claim
+from gateway.store.engine import Database, open_database
+from gateway.store.schema.batches import batch_lines
+from tests.gateway.batching.test_leads import Hands, Worker, before
+
+
+pytestmark = pytest.mark.anyio
+NOBODY: Any = None
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = open_database(database_url)
+    yield database
+    await database.close()
+
+
+async def claimed(worker: Worker, holder: str) -> list[Claim]:
+    batch = await worker.batch()
+    await worker.check(batch)
+    key = await worker.batches.content_key(batch)
+    assert key is not None
+    return await worker.lines.claim(batch, key, holder, 2)
+
+
+async def test_a_line_that_another_has_by_now_is_not_sent_while_its_worker_finds_out(
+    database: Database,
+) -> None:
+    worker = Worker("w0", database, MasterKey(Secret(secrets.token_bytes(32))), Hands())
+    clock = worker.clock
+    runner = BatchRunner(
+        Stores(worker.batches, worker.turns, worker.lines),
+        NOBODY,
+        BatchChores(*(worker.batches, worker.lines, worker.files, clock), Limits(), 1),
+        clock,
+        parked=NOBODY,
+        metrics=Metrics(),
+        share=Share("w0", 8, lambda _: "req"),
+    )
+    lost, kept = await claimed(worker, runner.holder)
+    runner._claims |= {"lost": lost, "kept": kept}
+    async with database.writing() as connection:
+        taken = update(batch_lines).where(batch_lines.c.number == lost.line.number)
+        await connection.execute(taken.values(holder="w1.1", claims=batch_lines.c.claims + 1))
+    clock.now_us += LEASE_US
+    found_out: list[str] = []
+
+    async def send() -> None:
+        for claim in (lost, kept):
+            with pytest.raises(LeaseOver):
+                runner._check_lease(claim)
+        found_out.append("lost")
+
+    before(worker.lines, "lost", send)
+    await runner.keep()
+    assert found_out == ["lost"]
+    runner._check_lease(kept)
