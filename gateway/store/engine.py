@@ -283,8 +283,11 @@ def open_database(
 
 def _make_private(_dialect: Any, _record: object, given: list[Any], _options: object) -> None:
     """A database that is not there yet is its owner's alone, and so is what SQLite puts beside."""
+    # Never one that is there: closing it would take SQLite's locks from all of this process, and
+    # another process would remove the log under its feet.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with suppress(OSError):  # Whatever is wrong the driver says better.
-        os.close(os.open(given[0], os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(given[0], flags, 0o600))
 
 
 def _prepare_sqlite_for_migration(connection: Any, record: object) -> None:

@@ -1,12 +1,13 @@
 """How databases are opened, and what happens when one goes away."""
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import pytest
-from sqlalchemy import select, text, update
+from sqlalchemy import insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from gateway.errors import ConfigurationInvalid, NotReady, RequestInvalid
@@ -31,6 +32,32 @@ pytestmark = pytest.mark.anyio
 )
 def test_a_url_gets_its_asynchronous_driver(given: str, driver: str) -> None:
     assert parse_url(given).drivername == driver
+
+
+async def test_what_another_process_closes_stays_open_here(sqlite_url: str) -> None:
+    """Whoever finds no lock of ours takes the log for its own, and what we write then is lost."""
+    path = sqlite_url.partition("///")[2]
+    count = "SELECT count(*) FROM organisations"
+    other = (
+        f"import sqlite3; c = sqlite3.connect({path!r}); print(*c.execute({count!r}).fetchone())"
+    )
+
+    async def seen_by_another() -> str:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", other), stdout=asyncio.subprocess.PIPE
+        )
+        return (await process.communicate())[0].decode().strip()
+
+    database = open_database(sqlite_url)
+    async with database.reading() as first, database.reading() as second:
+        for connection in (first, second):
+            await connection.execute(text(count))
+    assert await seen_by_another() == "0"
+    async with database.writing() as connection:
+        row = {"name": "acme", "title": "Acme", "created_us": 1, "time_zone": "UTC"}
+        await connection.execute(insert(organisations).values(row))
+    assert await seen_by_another() == "1"
+    await database.close()
 
 
 @pytest.mark.parametrize(
