@@ -345,7 +345,7 @@ def _key_end(data: bytes, text: str, start: int, limit: int) -> int:
     reached = min(limit, start + _KEY_LENGTH)
     stop = text.find(_KEY_END, start, reached)
     if stop < 0:  # A torn block, or a very long one: everything that can still belong to the key.
-        reached += _KEY_BODY.match(data[reached:limit]).end()
+        reached += int(_KEY_BODY.match(data[reached:limit]).end())
         if not text.startswith(_KEY_END, reached, limit):
             return reached
         stop = reached

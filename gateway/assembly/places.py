@@ -169,13 +169,15 @@ class Rotation:
         """Call a provider with another credential from now on.
 
         The adapter is built anew and swapped: what is in flight ends on the old one.
+
+        Raises:
+            SecretUnavailableError: this is none that a provider can be called with.
         """
         config = provider_config(provider, self._settings.providers[provider], credential)
         try:
             built = build_provider(config, self._egress)
         except ConfigurationInvalid as error:
-            self._note_failure(provider, error.reason)
-            return
+            raise SecretUnavailableError(error.reason) from None
         self._providers[provider] = built
         if isinstance(built, EngineProvider):
             for pool in pools_among(self._providers):

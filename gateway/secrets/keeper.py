@@ -69,7 +69,11 @@ class SecretKeeper:
         failed: Callable[[str, str], None],
         known: Mapping[str, Secret[str]] | None = None,
     ) -> None:
-        """`known` are values that are in use already; `failed` gets a name and a reason, once."""
+        """`known` are values that are in use already; `failed` gets a name and a reason, once.
+
+        `changed` may raise SecretUnavailableError for a value that nothing can be done with: its
+        place then counts as away, and the value before is not trusted for ever.
+        """
         self._places = places
         self._clock = clock
         self._tolerate_s = tolerate_s
@@ -102,17 +106,17 @@ class SecretKeeper:
             raise unforeseen[0]
 
     async def _ask(self, name: str, place: SecretPlace) -> None:
+        kept = self._kept[name]
         try:
             value = await place.read()
+            if kept.value != value:
+                self._changed(name, value)
         except SecretUnavailableError as error:
             self._miss(name, error.reason)
             return
         self._failing.discard(name)
-        kept = self._kept[name]
         kept.read_s = self._clock.monotonic_s()
-        if kept.value != value:
-            kept.value = value
-            self._changed(name, value)
+        kept.value = value
 
     def _miss(self, name: str, reason: str) -> None:
         if name not in self._failing:

@@ -1,11 +1,13 @@
 """Secrets in HashiCorp Vault: KV version 2, by AppRole, Kubernetes or a token.
 
 A login is renewed when two thirds of its lease are over, and made anew when that fails or Vault
-says that it is over. Only `gateway.assembly.places` imports this module: hvac is optional.
+says that it is over; where neither can be done it is used to its end. Only
+`gateway.assembly.places` imports this module: hvac is optional.
 """
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +106,15 @@ class VaultSession:
         if now_s >= self._ends_at_s:
             self._log_in()
         elif now_s >= self._renew_at_s:
-            try:
-                self._note_lease(self._client.auth.token.renew_self()["auth"])
-            except VaultError:
-                self._log_in()
+            # What proves us may be good for one login alone; the old one is good up to its end.
+            with suppress(VaultError):
+                self._renew()
+
+    def _renew(self) -> None:
+        try:
+            self._note_lease(self._client.auth.token.renew_self()["auth"])
+        except VaultError:
+            self._log_in()
 
     def _log_in(self) -> None:
         settings, auth = self._settings, self._client.auth

@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import socket
+from collections.abc import Mapping
 
 import pytest
 
@@ -235,7 +236,9 @@ async def test_the_system_knows_its_own_name_and_says_so_of_one_nobody_has() -> 
 class Names:
     """A system that knows names of one family, or none of them now."""
 
-    def __init__(self, known: dict[tuple[str, int], str], errno: int = socket.EAI_NONAME) -> None:
+    def __init__(
+        self, known: Mapping[tuple[str, int], str], errno: int = socket.EAI_NONAME
+    ) -> None:
         self.known = known
         self.errno = errno
         self.asked: list[int] = []
@@ -282,7 +285,10 @@ async def test_a_host_with_an_address_of_ipv6_alone_is_connected_to(
 async def test_ipv6_is_asked_for_only_where_a_name_has_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    known = {("both.example", socket.AF_INET): "8.8.8.8", ("both.example", socket.AF_INET6): "::1"}
+    known: dict[tuple[str, int], str] = {
+        ("both.example", socket.AF_INET): "8.8.8.8",
+        ("both.example", socket.AF_INET6): "::1",
+    }
     names = Names(known, socket.EAI_AGAIN)
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", names.getaddrinfo)
 

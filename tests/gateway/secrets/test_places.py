@@ -171,6 +171,36 @@ async def test_a_place_that_hangs_or_breaks_holds_back_no_other_and_is_not_trust
     assert heard == {"breaking": ["one", None], "hanging": ["late"], "good": ["one", "two"]}
 
 
+async def test_a_value_that_cannot_be_used_is_an_outage_and_the_one_before_ends() -> None:
+    place, clock = Changeable("one"), StoppedClock()
+    heard: list[str | None] = []
+    failures: list[str] = []
+
+    def changed(_: str, value: Secret[str] | None) -> None:
+        text = value.reveal() if value else None
+        if text == "b a d":
+            raise SecretUnavailableError("holds spaces")
+        heard.append(text)
+
+    keeper = SecretKeeper(
+        {"p": place},
+        clock,
+        tolerate_s=60.0,
+        changed=changed,
+        failed=lambda _, reason: failures.append(reason),
+    )
+    await keeper.refresh()
+    place.value = "b a d"
+    for _ in range(3):
+        await keeper.refresh()
+        clock.advance(31.0)
+    place.value = "two"
+    await keeper.refresh()
+
+    assert heard == ["one", None, "two"]
+    assert failures == ["holds spaces"]
+
+
 # --- the database -------------------------------------------------------------------------------
 
 
@@ -331,6 +361,20 @@ async def test_a_login_that_cannot_be_renewed_is_used_to_its_end(
 
     assert vault.asked.count("POST /v1/auth/approle/login") == logins
     assert "POST /v1/auth/token/renew-self" not in vault.asked
+
+
+async def test_a_login_that_can_be_made_once_is_used_to_its_end(vault: VaultStub) -> None:
+    clock, once = Clocked(vault), vault.secret_id
+    settings = VaultSettings(url=vault.url, role=vault.role_id)
+    place = VaultPlace(VaultSession(settings, clock, lambda: Secret(once)), "openai")
+    await place.read()
+    vault.renewals_left, vault.secret_id = 0, "another"
+    clock.advance(45.0)
+    vault.kv["openai"] = {"value": "sk-newer"}
+    assert (await place.read()).reveal() == "sk-newer"
+    clock.advance(20.0)
+    with pytest.raises(SecretUnavailableError):
+        await place.read()
 
 
 async def test_a_token_reads_in_its_namespace_and_an_empty_field_is_no_secret(
