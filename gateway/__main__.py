@@ -3,9 +3,12 @@
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
+from click.exceptions import Exit
 
 from gateway.cli.lazy_group import LazyGroup
 from gateway.errors import GatewrightError
@@ -39,25 +42,39 @@ PLACES = {
 
 INTERRUPTED, READER_LEFT = 130, 141
 """As shells say of what SIGINT or SIGPIPE ended: 1 would mean that what was checked is bad."""
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
+_STREAMS = (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY))
 
 
 class _Commands(LazyGroup):
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _ending():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            click.echo("gatewright: interrupted", err=True)
-            ctx.exit(INTERRUPTED)
-        except BrokenPipeError:
-            _drop_output()
-            ctx.exit(READER_LEFT)
-        except OSError as error:
-            if error.errno not in _FULL or error.filename is not None:
-                raise
-            _drop_output()
-            click.echo(f"gatewright: the output: {error.strerror}", err=True)
-            ctx.exit(2)
+        with _ending():
+            done = super().invoke(ctx)
+            sys.stdout.flush()
+            return done
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    """Around a command: one that is interrupted or cannot print ends in a line or none."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("gatewright: interrupted", err=True)
+        raise Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        _drop_output()
+        raise Exit(READER_LEFT) from None
+    except OSError as error:
+        if error.errno not in _UNWRITABLE or error.filename is not None:
+            raise
+        _drop_output()
+        click.echo(f"gatewright: the output: {error.strerror}", err=True)
+        raise Exit(2) from None
 
 
 def _drop_output() -> None:
@@ -65,6 +82,20 @@ def _drop_output() -> None:
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)
+
+
+def _fill_streams() -> None:
+    """Put something in the place of a standard stream that was closed before we were started.
+
+    The next file that is opened would take its number, such as the database, and what is printed
+    would be written into it. Nothing can be read then, and printing fails.
+    """
+    for number, (name, mode, flags) in enumerate(_STREAMS):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, flags)  # It gets the lowest number that is free.
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 @click.group(cls=_Commands, places=PLACES)
@@ -75,6 +106,7 @@ def commands() -> None:
 
 def main() -> None:
     """Run a command; an expected failure is one line on standard error and exit status 2."""
+    _fill_streams()
     try:
         commands()
     except GatewrightError as error:

@@ -8,12 +8,14 @@ import re
 import sys
 from collections.abc import Callable, Coroutine
 from functools import wraps
+from getpass import getpass
 from pathlib import Path
 from typing import IO, Any, ParamSpec, TypeVar
 
 import click
 
 from gateway.secrets.secret import Secret
+from gateway.secrets.sources import SECRET_MAX_BYTES
 
 
 Parameters = ParamSpec("Parameters")
@@ -29,6 +31,9 @@ config_option = click.option(
     help="The configuration file.",
 )
 
+
+_READ_MAX = SECRET_MAX_BYTES + 2
+"""Of a secret that is longer, so much is enough to be refused."""
 
 # Of an organisation, a workspace or a project, as keys are issued for them.
 NAME = r"[a-z0-9][a-z0-9._-]{0,62}"
@@ -73,11 +78,14 @@ def read_secret() -> Secret[str]:
     """What comes on standard input, without its closing line break; raises `Refused`.
 
     Not an argument: those stand in the shell's history and in the list of processes. Read before
-    anything is begun: nobody else may write to the log while somebody types.
+    anything is begun: nobody else may write to the log while somebody types. On a terminal it is
+    one line, which is not shown.
     """
     try:
-        text: str = sys.stdin.read()
+        text = getpass("It is not shown: ") if sys.stdin.isatty() else sys.stdin.read(_READ_MAX)
         text.encode()
+    except EOFError:
+        text = ""
     except UnicodeError:
         raise Refused("standard input is not UTF-8 text") from None
     return Secret(text.removesuffix("\n"))

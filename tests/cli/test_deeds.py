@@ -134,6 +134,17 @@ def test_a_secret_and_a_password_are_on_record_without_their_value(
         assert not any(told.encode() in content for content in files)
 
 
+def test_nobody_is_made_known_with_an_empty_or_an_endless_password(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for typed in ("", "\n", "x" * 2_000_000):
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        refused = operator.config("users", "add", "ann")
+        said = "gatewright: a password has 12 to 1024 characters\n"
+        assert (refused.status, refused.errors) == (2, said)
+    assert operator.config("users", "list").output == ""
+
+
 @pytest.mark.parametrize(
     "order", [("secrets", "set", "upstream"), ("users", "add", "ann"), ("users", "password", "ann")]
 )

@@ -4,8 +4,10 @@ Status 1 is what says that something checked does not hold.
 """
 
 import os
+import pty
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -51,11 +53,69 @@ def test_output_that_finds_no_room_is_one_line() -> None:
     assert (status, errors) == (2, "gatewright: the output: No space left on device\n")
 
 
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_that_cannot_be_printed_ends_like_a_command(option: str) -> None:
+    status, errors = _printed_to(os.open("/dev/full", os.O_WRONLY), option)
+    assert (status, errors) == (2, "gatewright: the output: No space left on device\n")
+    assert _printed_to(_pipe_without_a_reader(), option) == (141, "")
+
+
+def _started_with(closed: str, *arguments: str | Path) -> tuple[int, bytes, str]:
+    """Status, output and standard error of a process whose shell closed a stream."""
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "gateway"]
+    done = subprocess.run(
+        [*command, *map(str, arguments)], capture_output=True, check=False, timeout=60
+    )
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+def test_a_stream_that_was_closed_is_neither_a_crash_nor_the_next_file(
+    operator: Operator,
+) -> None:
+    of = ("--config", operator.config_file)
+    said = "gatewright: the output: Bad file descriptor\n"
+    for command in (("costs", "export", *of), ("audit", "key", *of), ("users", "roles")):
+        status, _, errors = _started_with(">&-", *command)
+        assert (status, errors.count("\n")) == (2, 1), errors
+    assert _started_with(">&-", "users", "roles")[2] == said
+    assert _started_with("<&-", "secrets", "set", "x", *of) == (
+        *(2, b""),
+        "gatewright: a secret is neither empty nor huge\n",
+    )
+    assert _started_with("<&-", "inspect", "pii") == (0, b"", "")
+    assert _started_with("2>&-", "secrets", "set", "x", *of)[:2] == (2, b"")
+
+
+def test_what_is_typed_on_a_terminal_is_not_shown(operator: Operator) -> None:
+    ours, theirs = pty.openpty()
+    command = ("secrets", "set", "upstream", "--config", str(operator.config_file))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gateway", *command],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    assert process.stderr is not None
+    assert process.stderr.read(len("It is not shown: ")) == b"It is not shown: "
+    os.write(ours, b"typed by hand\n")
+    output, _ = process.communicate(timeout=60)
+    os.set_blocking(ours, False)
+    with suppress(OSError):
+        assert b"typed" not in os.read(ours, 1_000)
+    os.close(ours)
+    assert (process.returncode, output) == (0, b"upstream: version 1\n")
+
+
 def test_who_interrupts_a_command_is_not_told_that_something_is_bad(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Typing:
-        def read(self) -> str:
+        def isatty(self) -> bool:
+            return False
+
+        def read(self, _: int) -> str:
             raise KeyboardInterrupt
 
     monkeypatch.setattr("sys.stdin", Typing())

@@ -93,7 +93,7 @@ class PeopleStore:
             RequestInvalid: the name is taken or cannot be one, or the password is too short.
         """
         checked_name(name, is_provided=bool(subject))
-        hashed = await asyncio.to_thread(hash_password, password) if password else None
+        hashed = None if password is None else await asyncio.to_thread(hash_password, password)
         row = {
             "name": name,
             "title": title[:200],
