@@ -1,7 +1,6 @@
 """Issues, rotates and revokes keys for whoever is signed in; each leaves an admin record first."""
 
 import re
-from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -16,6 +15,7 @@ from gateway.identity import KeyText, key_id_for, new_key_id
 from gateway.money.budgets import Limit, WindowKind
 from gateway.money.rates import RATE_MAX, RateLimit
 from gateway.oversight.access import Permission, Person, allows
+from gateway.oversight.key_scope import check_labels, check_models
 from gateway.store.identity.keys import NewKey, Place
 from gateway.store.identity.teams import KeyDefaults, TeamStore
 from gateway.types import Translation
@@ -26,8 +26,6 @@ EXPIRES_DAYS_MAX: Final = 36_500
 OVERLAP_S: Final = 86_400
 OVERLAP_S_MAX: Final = 366 * 86_400
 LIMIT_MICROUSD_MAX: Final = 10**15
-LABELS_MAX: Final = 50
-LABEL_CHARS_MAX: Final = 100
 US_PER_DAY: Final = 86_400_000_000
 _KEY_ID: Final = re.compile(r"[0-9A-Za-z]{12}", re.ASCII)
 
@@ -205,24 +203,6 @@ def with_defaults(order: KeyOrder, defaults: KeyDefaults) -> KeyOrder:
     if "budget_microusd" in missing:
         missing["budget_window"] = defaults.budget_window
     return replace(order, **missing)
-
-
-def check_labels(labels: Collection[str]) -> None:
-    """Raises RequestInvalid for what is no word: a form shows labels with spaces between."""
-    if len(labels) > LABELS_MAX or not all(map(_is_label, labels)):
-        raise RequestInvalid(f"up to {LABELS_MAX} words that can be seen", parameter="labels")
-
-
-def _is_label(label: str) -> bool:
-    is_word = label.isprintable() and not re.search(r"[\s,]", label)
-    return is_word and 0 < len(label) <= LABEL_CHARS_MAX
-
-
-def check_models(models: Collection[str] | None, known: Collection[str]) -> None:
-    """Raises RequestInvalid for a target that is not configured: a typing error would be silent."""
-    unknown = sorted(set(models or ()) - set(known))
-    if unknown:
-        raise RequestInvalid(f"there is no model {unknown[0][:80]!r} here", parameter="models")
 
 
 def _told(order: KeyOrder) -> dict[str, object]:

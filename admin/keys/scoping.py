@@ -12,7 +12,7 @@ import msgspec
 from litestar.exceptions import NotFoundException
 from msgspec import UNSET, Struct, UnsetType
 
-from admin.keys.issuing import EXPIRES_DAYS_MAX, US_PER_DAY, check_labels, check_models
+from admin.keys.issuing import EXPIRES_DAYS_MAX, US_PER_DAY
 from admin.keys.lines import KeyLine
 from admin.keys.scope_rights import OWN
 from admin.services import Services
@@ -22,6 +22,8 @@ from gateway.oversight.key_scope import (
     KeyScope,
     ScopeChange,
     changes,
+    check_labels,
+    check_models,
     is_widening,
     new_models,
     scope_of,

@@ -13,7 +13,13 @@ from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.oversight.key_scope import KeyScope, is_widening, scope_of
+from gateway.oversight.key_scope import (
+    KeyScope,
+    check_labels,
+    check_models,
+    is_widening,
+    scope_of,
+)
 from gateway.store.engine import open_database
 from gateway.store.identity.key_names import KeyFacts, KeyNames
 from gateway.store.identity.key_scopes import KeyProposal, KeyScopes
@@ -167,15 +173,15 @@ def _scope_of(facts: KeyFacts) -> KeyScope:
 
 
 def _wanted(settings: Settings, seen: KeyScope, ordered: dict[str, Any]) -> KeyScope:
-    """Raises Refused where two options say different things, or a target is not configured."""
+    """Raises where two options say different things, or name what there is not or cannot be."""
     pairs = (("models", "all_models"), ("labels", "no_labels"), ("expires_days", "never_expires"))
     for named, none in pairs:
         if ordered[named] and ordered[none]:
             raise Refused(f"--{none.replace('_', '-')} leaves nothing to name beside it")
     models = None if ordered["all_models"] else ordered["models"] or seen.models
-    unknown = sorted(set(models or ()) - set(seen.models or ()) - set(settings.targets))
-    if unknown:
-        raise Refused(f"there is no model {unknown[0][:80]!r} here")
+    check_models(set(models or ()) - set(seen.models or ()), settings.targets)
+    if ordered["labels"]:
+        check_labels(ordered["labels"])
     expires_us = None if ordered["never_expires"] else seen.expires_us
     if ordered["expires_days"]:
         expires_us = SystemClock().utc_us() + ordered["expires_days"] * US_PER_DAY

@@ -1,5 +1,6 @@
 """`gatewright keys …`: issue, list, revoke, rotate and change virtual keys."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from gateway.configuration.settings import Settings
 from gateway.credentials import pepper
 from gateway.errors import GatewrightError
 from gateway.identity import Peppers, new_key_id
+from gateway.oversight.key_scope import check_labels, check_models
 from gateway.store.engine import open_database
 from gateway.store.identity.key_scopes import ChangedMeanwhile
 from gateway.store.identity.keys import KeyStore, NewKey, Place, secrets_mark
@@ -85,6 +87,10 @@ async def issue(
     What is not said is what new keys of its team get: days to live, a budget, rate limits.
     """
     settings = load_settings(config_file)
+    if not name.isprintable():
+        raise Refused("--name: only characters that can be seen")
+    check_labels(labels)
+    check_models(models, settings.targets)
     defaults = await defaults_of(settings, organisation, workspace)
     expires_days = expires_days or defaults.expires_days
     expires_us = None
@@ -116,11 +122,11 @@ async def issue(
         key = await store.issue(new)
         try:
             await limit_new_key(settings, new.key_id, defaults)
-        except GatewrightError:
-            # Nobody was told its secret: without its team's limits it must not work.
+            click.echo(key.reveal())
+        except (GatewrightError, OSError, asyncio.CancelledError):
+            # Nobody was told its secret, or its team's limits do not hold: it must not work.
             await store.revoke(new.key_id)
             raise
-        click.echo(key.reveal())
 
 
 @keys.command("list")
@@ -193,7 +199,11 @@ async def rotate(
         except ChangedMeanwhile as error:
             say = " (--ends-former)" if error.parameter == "ends_former" else ""
             raise Refused(f"{error.message}{say}") from error
-        click.echo(key.reveal())
+        try:
+            click.echo(key.reveal())
+        except OSError:
+            await store.take_back(key)
+            raise
 
 
 for _command in SCOPES:

@@ -3,12 +3,14 @@
 Status 1 is what says that something checked does not hold.
 """
 
+import json
 import os
 import pty
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +53,32 @@ def test_a_reader_that_left_does_not_make_the_log_bad(
 def test_output_that_finds_no_room_is_one_line() -> None:
     status, errors = _printed_to(os.open("/dev/full", os.O_WRONLY), "users", "roles")
     assert (status, errors) == (2, "gatewright: the output: No space left on device\n")
+
+
+def test_a_key_that_cannot_be_printed_is_none_and_a_rotation_did_not_happen(
+    operator: Operator,
+) -> None:
+    def listed() -> list[dict[str, Any]]:
+        return list(map(json.loads, operator.config("keys", "list").output.splitlines()))
+
+    place = ("--organisation", "acme", "--workspace", "w", "--project", "p", "--name", "k")
+    issue = ("keys", "issue", *place, "--config", operator.config_file)
+    for output in (os.open("/dev/full", os.O_WRONLY), _pipe_without_a_reader()):
+        assert _printed_to(output, *issue)[0] in (2, 141)
+    assert [each["live"] for each in listed()] == [False, False]
+
+    key = operator.config("keys", "issue", *place).last_line
+    key_id = key.split("_")[2]
+    (before,) = (each for each in listed() if each["live"])
+    rotate = ("keys", "rotate", key_id, "--config", operator.config_file)
+    assert _printed_to(_pipe_without_a_reader(), *rotate) == (141, "")
+    (after,) = (each for each in listed() if each["live"])
+    assert after == before
+    records = deeds(operator)
+    assert [(each["action"], each["status"]) for each in records[-2:]] == [
+        *(("key.rotated", "ok"), ("key.rotated", "failed")),
+    ]
+    assert operator.config("keys", "rotate", key_id).status == 0, "no secret overlaps"
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])

@@ -131,6 +131,26 @@ def test_without_a_schema_the_command_says_what_to_run(operator: Operator) -> No
         assert "the database has no schema yet: run `gatewright " in ended.errors
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(("--model", "nowhere"), ("--label", "a b"), ("--label", ""), ("--label", "a,b")),
+        *(("--name", "a\nb"), ("--name", "a\u202eb")),
+    ],
+)
+def test_what_a_page_would_refuse_of_a_new_key_is_refused_here(
+    operator: Operator, wrong: tuple[str, str]
+) -> None:
+    refused = operator.config("keys", "issue", *PLACE, "--name", "a key", *wrong)
+    assert (refused.status, refused.output) == (2, "")
+    assert _lines(operator.config("keys", "list")) == []
+    key_id = _issue(operator)
+    if wrong[0] != "--name":
+        change = ("keys", "change", "--organisation", "acme", key_id, "--reason", "r")
+        assert operator.config(*change, *wrong).status == 2
+        assert _lines(operator.config("keys", "proposals", "--organisation", "acme")) == []
+
+
 def test_times_out_of_reason_are_refused(operator: Operator) -> None:
     key_id = _issue(operator)
     for amount in ("-1", "1e300", "nan", "9" * 20):

@@ -225,6 +225,26 @@ class KeyStore:
             )
         return key
 
+    async def take_back(self, told_nobody: KeyText) -> None:
+        """End a secret that a rotation made and nobody could be told; the one before goes on.
+
+        Nothing happens where it was replaced meanwhile.
+        """
+        columns, text = virtual_keys.c, told_nobody.reveal()
+        async with self._database.writing() as connection:
+            row = await self._locked(connection, told_nobody.key_id, None)
+            if bytes(row["digest"]) != self._peppers.digest(text, row["pepper_version"]):
+                return
+            await self._change(
+                connection,
+                told_nobody.key_id,
+                digest=columns.former_digest,
+                pepper_version=columns.former_pepper_version,
+                former_digest=None,
+                former_pepper_version=None,
+                former_until_us=None,
+            )
+
     async def _locked(
         self, connection: AsyncConnection, key_id: str, organisation: str | None
     ) -> RowMapping:

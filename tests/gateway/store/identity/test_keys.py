@@ -136,6 +136,22 @@ async def test_a_second_rotation_ends_the_oldest_secret(
     assert not await is_good(store, oldest, clock.utc_us())
 
 
+async def test_a_secret_that_nobody_was_told_is_taken_back_unless_it_was_replaced(
+    store: KeyStore, clock: StoppedClock
+) -> None:
+    first = await store.issue(NewKey(PLACE, "robot", "ada"))
+    lost = await store.rotate(first.key_id, overlap_s=60.0)
+    await store.take_back(lost)
+    clock.advance(120.0)
+    assert await is_good(store, first, clock.utc_us())
+    assert not await is_good(store, lost, clock.utc_us())
+
+    late = await store.rotate(first.key_id, overlap_s=60.0)
+    newest = await store.rotate(first.key_id, overlap_s=60.0)
+    await store.take_back(late)
+    assert await is_good(store, newest, clock.utc_us())
+
+
 async def test_no_secret_reaches_the_database(
     database: Database, store: KeyStore, sqlite_url: str
 ) -> None:
