@@ -130,6 +130,8 @@ class PostgresServer:
             "ALTER SYSTEM SET fsync = off",
             "ALTER SYSTEM SET synchronous_commit = off",
             "ALTER SYSTEM SET full_page_writes = off",
+            # It comes when it likes, and then another plan is the cheapest.
+            "ALTER SYSTEM SET autovacuum = off",
             "SELECT pg_reload_conf()",
         ):
             self._execute(statement)

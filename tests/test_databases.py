@@ -12,6 +12,7 @@ TABLES = """
 SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
 ORDER BY relname
 """
+LEARNED = "SELECT stawidth FROM pg_statistic WHERE starelid = 'revisions'::regclass"
 
 
 async def ask(url: str, statement: str) -> list[tuple[object, ...]]:
@@ -35,13 +36,16 @@ async def test_a_database_that_is_given_back_is_as_new_the_next_time(
     before = await everything(template.render_as_string(hide_password=False))
     await ask(url, "INSERT INTO organisations (name, title, created_us) VALUES ('acme', '', 7)")
     await ask(url, "UPDATE revisions SET revision = 8")
+    await ask(url, "ANALYZE")
     assert await everything(url) != before
+    assert await ask(url, LEARNED) != []
     postgres_server.drop(url)
 
     again = postgres_server.create_migrated()
 
     assert await everything(again) == before
     assert any(before.values())
+    assert await ask(again, LEARNED) == []
     postgres_server.drop(again)
 
 
