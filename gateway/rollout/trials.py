@@ -6,7 +6,7 @@ is worse by more than chance and the limits of `gateway.configuration.guarding` 
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import log2, sqrt
 from typing import TypeVar
 
@@ -219,13 +219,26 @@ class Trials:
         """`rules` hold for versions that have none of their own."""
         self._rules = rules or GuardRules()
         self._arms: dict[str, Arm] = {}
+        self._for: dict[str, frozenset[tuple[str, int]]] = {}
+        """Digest of a document → the canaries that it is tried for, or tried against."""
         self.targets = TargetTrials(rules)
 
-    def watch(self, governing: list[Governing]) -> None:
-        """Count for these, and forget what is no longer on trial."""
-        wanted = {trial.document.digest for each in governing for trial in each.trials}
-        wanted |= {each.document.digest for each in governing}
-        self._arms = {digest: self._arms.get(digest, Arm()) for digest in wanted}
+    def watch(self, governing: list[Governing], canaries: Collection[tuple[str, int]]) -> None:
+        """Count for these, and forget what is no longer on trial.
+
+        `canaries` are all that act, by level and number: what was counted for them stays, also
+        where nobody has asked since policies changed somewhere else.
+        """
+        found: dict[str, frozenset[tuple[str, int]]] = {}
+        for each in governing:
+            tried = frozenset((trial.level, trial.number) for trial in each.trials)
+            for document in (each.document, *(trial.document for trial in each.trials)):
+                found[document.digest] = found.get(document.digest, frozenset()) | tried
+        for digest, tried in self._for.items():
+            if digest not in found and not tried.isdisjoint(canaries):
+                found[digest] = tried
+        self._for = found
+        self._arms = {digest: self._arms.get(digest, Arm()) for digest in found}
 
     def watches(self, digest: str) -> bool:
         """Whether what ends under this document is counted."""

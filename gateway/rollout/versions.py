@@ -219,6 +219,13 @@ class PolicySet:
         return found
 
     @cached_property
+    def canaries(self) -> frozenset[tuple[str, int]]:
+        """Level and number of every version that some keys get on trial."""
+        return frozenset(
+            (name, level.canary_number) for name, level in self.levels.items() if level.canary
+        )
+
+    @cached_property
     def orders_by_speed(self) -> bool:
         """Whether any acting document looks at measured speeds."""
         levels = self.levels.values()

@@ -44,8 +44,9 @@ class CanaryGuard:
             # A policy gave it its share, so people take it away.
             said = f"{tried.rule}: {reason}"
             self._log.warning(Event.CANARY_WORSE, target=tried.target, reason=said)
-        watched = self._snapshots.policies.watched()
-        self._trials.watch(watched)
+        policies = self._snapshots.policies
+        watched = policies.watched()
+        self._trials.watch(watched, policies.canaries)
         ended = set()
         for trial, reason in list(self._trials.harmful(watched)):
             if (trial.level, trial.number) not in ended:

@@ -225,6 +225,33 @@ def test_without_live_traffic_beside_it_only_shares_count() -> None:
     assert 0.6 < wilson_low(10, 10) < 0.8
 
 
+def count(trials: Trials, digest: str, times: int, **ended: Any) -> None:
+    usual = {"failed": False, "refused": False, "duration_us": 1_000, "cost_microusd": 10}
+    for _ in range(times):
+        trials.count(digest, **(usual | ended))
+
+
+def test_what_was_counted_of_a_canary_outlives_a_change_of_other_policies() -> None:
+    levels = {"org:acme": Level(live=OPEN, canary=HOME, canary_number=2, percent=50.0)}
+    before, trials = PolicySet(OPEN, levels), Trials()
+    asked = before.governing(principal())
+    trials.watch(before.watched(), before.canaries)
+    count(trials, asked.document.digest, 3)
+    count(trials, asked.trials[0].document.digest, 2)
+
+    after = PolicySet(OPEN, levels | {"org:other": Level(live=HOME)})
+    trials.watch(after.watched(), after.canaries)  # Before anybody asks under the new set.
+    after.governing(principal())
+    ((_, canary, beside),) = trials.figures(after.watched())
+    assert (canary.requests, beside.requests) == (2, 3)
+
+    for ended in (levels["org:acme"], Level(live=OPEN)):
+        is_on_trial = ended.canary is not None
+        now = PolicySet(OPEN, {"org:acme": ended})
+        trials.watch(now.watched(), now.canaries)
+        assert trials.watches(asked.document.digest) is is_on_trial
+
+
 def test_a_worker_counts_only_what_is_on_trial() -> None:
     policies = PolicySet(OPEN, {"": Level(canary=HOME, canary_number=7, percent=50.0)})
     governing = [policies.governing(principal())]
@@ -232,14 +259,35 @@ def test_a_worker_counts_only_what_is_on_trial() -> None:
     trials.count(HOME.digest, failed=True, refused=False, duration_us=1, cost_microusd=1)
     assert not list(trials.harmful(governing))
 
-    trials.watch(governing)
+    trials.watch(governing, policies.canaries)
     for _ in range(30):
         trials.count(HOME.digest, failed=True, refused=False, duration_us=1, cost_microusd=1)
         trials.count(OPEN.digest, failed=False, refused=False, duration_us=1, cost_microusd=1)
     (found,) = trials.harmful(governing)
     assert (found[0].number, found[1].partition(":")[0]) == (7, "failures")
-    trials.watch([])
+    trials.watch([], ())
     assert not list(trials.harmful(governing))
+
+
+def test_arms_add_up_over_projects_and_only_answers_count_as_answered() -> None:
+    levels = {
+        "": Level(canary=HOME, canary_number=7, percent=50.0),
+        "proj:acme/lab/y": Level(live=SHORT),
+    }
+    policies, trials = PolicySet(OPEN, levels), Trials()
+    governing = [policies.governing(principal()), policies.governing(principal(project="y"))]
+    trials.watch(governing, policies.canaries)
+    for each in governing:
+        for digest in (each.document.digest, each.trials[0].document.digest):
+            count(trials, digest, 2, unsound=("json",))
+            count(trials, digest, 1, failed=True)
+            count(trials, digest, 1, refused=True)
+    ((_, canary, beside),) = trials.figures(governing)
+    for arm in (canary, beside):
+        assert (arm.requests, arm.failures, arm.refusals, arm.answered) == (8, 2, 2, 4)
+        assert (arm.duration_us, arm.cost_microusd) == (4_000, 40)
+        assert arm.unsound == {"json": 4}
+        assert sum(arm.times.values()) == 4
 
 
 def test_a_version_is_judged_by_its_own_rules_and_its_projects_are_added_up() -> None:
@@ -251,7 +299,7 @@ def test_a_version_is_judged_by_its_own_rules_and_its_projects_are_added_up() ->
     policies = PolicySet(OPEN, levels)
     governing = [policies.governing(principal()), policies.governing(principal(project="y"))]
     trials = Trials(GuardRules(requests_min=100))
-    trials.watch(governing)
+    trials.watch(governing, policies.canaries)
     tried = [each.trials[0] for each in governing]
     for trial in tried:
         assert trials.watches(trial.document.digest)
