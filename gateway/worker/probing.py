@@ -4,6 +4,7 @@ Managed upstreams are never probed on a timer: their breakers learn from real tr
 would cost their quota. It knows providers by their port only.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 
 from gateway.errors import UpstreamFailed
@@ -72,10 +73,11 @@ class Prober:
         return () if self._down.get(provider) else self._served.get(provider, {}).values()
 
     async def probe(self) -> None:
-        """Ask once; publish a new board if an answer changed."""
+        """Ask all at once, so that none hides another; publish a new board if an answer changed."""
         changed = False
-        for name, host in self._hosts.items():
-            reason, served = await _ask(host)
+        hosts = dict(self._hosts)
+        answers = await asyncio.gather(*map(_ask, hosts.values()))
+        for name, (reason, served) in zip(hosts, answers, strict=True):
             if reason == self._down.get(name, "") and served == self._served.get(name, {}):
                 continue
             changed = True

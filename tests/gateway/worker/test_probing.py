@@ -1,5 +1,6 @@
 """Engines are asked; the board changes when an answer does, and only then."""
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -60,6 +61,28 @@ async def test_a_board_is_published_when_an_answer_changes_and_not_otherwise() -
         board.host.probe_verdict = verdict
         await board.prober.probe()
         assert (board.published, board.reason) == (published, verdict)
+
+
+async def test_an_engine_that_hangs_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging, other, asked = Host(), Host(), asyncio.Event()
+
+    async def until_the_other_was_asked() -> str:
+        await asked.wait()
+        return "it took too long"
+
+    async def down() -> str:
+        asked.set()
+        return "down"
+
+    monkeypatch.setattr(hanging, "probe", until_the_other_was_asked)
+    monkeypatch.setattr(other, "probe", down)
+    hosts = {"hanging": hanging, "somebody": other}
+    prober = Prober(hosts, hosts, (TARGET,), lambda: None)
+    async with asyncio.timeout(20):
+        await prober.probe()
+
+    assert prober.said("hanging") == ("it took too long", ())
+    assert prober.board().unavailable_reason(TARGET.name) == "down"
 
 
 async def test_what_the_engine_says_of_itself_is_on_the_board() -> None:
