@@ -129,7 +129,8 @@ class Likenesses:
     def keep(self, question: Question, vector: Vector, key: bytes) -> None:
         family = self._families.setdefault(question.family, [])
         self._families.move_to_end(question.family)
-        known = [each for each in family if each.key != key][1 - FAMILY_MAX :]
+        others = [each for each in family if each.key != key]
+        known = others[max(len(others) + 1 - min(FAMILY_MAX, self._vectors_max), 0) :]
         self._count += 1 + len(known) - len(family)
         self._families[question.family] = [*known, _Known(question, vector, key)]
         while self._count > self._vectors_max:

@@ -181,3 +181,14 @@ def test_a_family_forgets_its_oldest_question() -> None:
 
     assert len(keys) == len(known) == FAMILY_MAX
     assert b"4" not in keys
+
+
+def test_where_few_may_be_kept_a_family_forgets_its_oldest_too() -> None:
+    vector = vector_of([1.0])
+    assert vector is not None
+    for vectors_max in (1, 3):
+        known = Likenesses(vectors_max)
+        for number in range(10):
+            known.keep(question("Where?"), vector, b"%d" % number)
+        keys = {key for _, key in known.nearest(question("Where?"), vector)}
+        assert keys == {b"%d" % number for number in range(10 - vectors_max, 10)}
