@@ -61,6 +61,9 @@ def safe_url(text: str, *, host_only: bool = False) -> str:
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
         return HIDDEN
+    if "@" in f"{parts.path}{parts.query}{parts.fragment}":
+        # A password may hold what ends a host: its beginning would be shown as one.
+        return HIDDEN
     user = f"{HIDDEN}@" if "@" in parts.netloc else ""
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
     path = parts.path if not host_only or parts.path in ("", "/") else f"/{HIDDEN}"

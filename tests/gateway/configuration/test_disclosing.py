@@ -94,6 +94,10 @@ def test_any_shared_setting_that_differs_makes_another_digest(old: str, new: str
         ("sqlite+aiosqlite:////srv/g.db", "sqlite+aiosqlite:////srv/g.db"),
         ("https://[::1]:8443/x", "https://[::1]:8443/x"),
         ("https://host:not-a-port/x", "…"),
+        ("postgresql+asyncpg://ann:12/34@host/db", "…"),
+        ("postgresql+asyncpg://ann:12#34@host/db", "…"),
+        ("postgresql+asyncpg://ann:12?34@host/db", "…"),
+        ("postgresql+asyncpg://ann:1@host/db?ssl=require", "postgresql+asyncpg://…@host/db?…"),
         ("https://host/", "https://host/"),
     ],
 )
