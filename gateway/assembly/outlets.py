@@ -1,5 +1,6 @@
 """The sinks of the settings behind one shipper; imported only where there are any."""
 
+from gateway.assembly.wiring import as_setting
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.credentials import sink_credential
@@ -30,12 +31,15 @@ def _sink(settings: Settings, name: str, egress: Egress) -> Sink:
     if sink.kind == "jsonl":
         return FileSink(settings.path(sink.file))
     if sink.kind == "syslog":
-        return SyslogSink(section, sink.url, allow_plain=sink.allow_plain_http)
-    return HttpSink(
-        name,
-        sink.url,
-        sink_credential(settings, name),
-        egress,
-        allow_plain_http=sink.allow_plain_http,
-        as_telemetry=sink.kind == "otlp",
-    )
+        with as_setting(settings, "sinks.", f"{section}.url"):
+            return SyslogSink(section, sink.url, allow_plain=sink.allow_plain_http)
+    credential = sink_credential(settings, name)
+    with as_setting(settings, "providers.", f"{section}.url"):
+        return HttpSink(
+            name,
+            sink.url,
+            credential,
+            egress,
+            allow_plain_http=sink.allow_plain_http,
+            as_telemetry=sink.kind == "otlp",
+        )

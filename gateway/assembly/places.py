@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from gateway.assembly.wiring import provider_config
+from gateway.assembly.wiring import as_setting, provider_config
 from gateway.caching.response_cache import AnswerPlace, ResponseCache
 from gateway.caching.sealed_replies import ReplySeal
 from gateway.clock import Clock
@@ -198,13 +198,11 @@ def make_hook(settings: Settings, egress: Egress) -> WebHook | None:
     """
     if not settings.alerts.url:
         return None
-    return WebHook(
-        "alerts",
-        settings.alerts.url,
-        alerts_credential(settings),
-        egress,
-        allow_plain_http=settings.alerts.allow_plain_http,
-    )
+    credential, may_be_plain = alerts_credential(settings), settings.alerts.allow_plain_http
+    with as_setting(settings, "providers.", "alerts.url"):
+        return WebHook(
+            "alerts", settings.alerts.url, credential, egress, allow_plain_http=may_be_plain
+        )
 
 
 def make_alerting(

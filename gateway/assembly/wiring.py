@@ -1,6 +1,7 @@
 """Settings → parts of a worker that are built from nothing else: egress, upstreams, audit log."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from gateway.audit.device import AuditLimits
 from gateway.audit.second import TwoDeviceLog
@@ -43,7 +44,33 @@ def make_egress(settings: Settings) -> Egress:
 def make_providers(
     settings: Settings, egress: Egress, monotonic_s: Callable[[], float]
 ) -> dict[str, Provider]:
-    """An adapter per configured upstream, its credential resolved; pools after their members."""
+    """An adapter per configured upstream, its credential resolved; pools after their members.
+
+    Raises:
+        ConfigurationInvalid: with the file, the key and the reason.
+    """
+    with as_setting(settings, "providers."):
+        return _providers(settings, egress, monotonic_s)
+
+
+@contextmanager
+def as_setting(settings: Settings, section: str, key: str = "") -> Iterator[None]:
+    """Errors of an adapter name the file too: adapters know their settings, not where these stand.
+
+    Those whose source begins with `section` are told as errors of `key`, or of what they say.
+    """
+    try:
+        yield
+    except ConfigurationInvalid as error:
+        if not error.source.startswith(section):
+            raise
+        key = key or f"{error.source}.{error.key}"
+        raise ConfigurationInvalid(settings.source, key, error.reason) from error
+
+
+def _providers(
+    settings: Settings, egress: Egress, monotonic_s: Callable[[], float]
+) -> dict[str, Provider]:
     configs = {
         name: provider_config(name, provider, provider_credential(settings, name))
         for name, provider in settings.providers.items()

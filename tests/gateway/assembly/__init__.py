@@ -1,0 +1,1 @@
+"""Tests of how settings become the parts of a worker."""

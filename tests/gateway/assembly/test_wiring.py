@@ -1,0 +1,56 @@
+"""What an adapter refuses is told with the file and the setting that it is about."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.assembly.outlets import make_shipper
+from gateway.assembly.places import make_hook
+from gateway.assembly.wiring import make_egress, make_providers
+from gateway.clock import StoppedClock
+from gateway.configuration.reading import parse_settings
+from gateway.errors import ConfigurationInvalid
+from gateway.store.engine import open_database
+
+
+pytestmark = pytest.mark.anyio
+PROVIDER = "[providers.p]\njurisdiction = 'us'\nkind = {}\n"
+REFUSED = {
+    PROVIDER.format("'opnai'"): ("providers.p.kind", "must be one of"),
+    PROVIDER.format("'openai'\nbase_url = 'http://models.example'"): (
+        "providers.p.base_url",
+        "plain http beyond loopback",
+    ),
+    PROVIDER.format("'engine'\nnative_batches = true\nbase_url = 'http://127.0.0.1:1'"): (
+        "providers.p.native_batches",
+        "no batch API",
+    ),
+    PROVIDER.format("'pool'\nmembers = ['q']"): ("providers.p.members", "`q` is no provider"),
+    "[alerts]\nurl = 'http://siem.example'": ("alerts.url", "plain http beyond loopback"),
+    "[sinks.s]\nkind = 'http'\nurl = 'http://siem.example'": ("sinks.s.url", "plain http beyond"),
+    "[sinks.s]\nkind = 'syslog'\nurl = 'tcp://siem.example:1'": ("sinks.s.url", "plain tcp beyond"),
+    "[sinks.s]\nkind = 'otlp'": ("sinks.s.url", "is missing"),
+    "[sinks.s]\nkind = 'jsonl'": ("sinks.s.file", "is missing"),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+async def test_what_an_adapter_refuses_is_named_with_its_file(text: str, tmp_path: Path) -> None:
+    settings = parse_settings(text, "gatewright.toml", tmp_path, {})
+    clock = StoppedClock()
+    egress, database = make_egress(settings), open_database(settings.database_url)
+    key, reason = REFUSED[text]
+
+    def build() -> None:
+        make_providers(settings, egress, clock.monotonic_s)
+        make_hook(settings, egress)
+        make_shipper(settings, egress, database, clock)
+
+    with pytest.raises(ConfigurationInvalid) as refused:
+        build()
+    await egress.close()
+    await database.close()
+
+    assert refused.value.key == key
+    assert reason in refused.value.reason
+    assert refused.value.source == "gatewright.toml"
