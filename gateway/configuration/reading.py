@@ -330,6 +330,9 @@ def _check_references(settings: Settings) -> None:
     ):
         if optional:
             references[key] = optional
+    for name, sink in settings.sinks.items():
+        if sink.credential:
+            references[f"sinks.{name}.credential"] = sink.credential
     _check_vault(settings)
     references["vault.credential"] = settings.vault.credential
     for key, reference in references.items():

@@ -62,6 +62,10 @@ WRONG: dict[str, tuple[str, str]] = {
     "[sinks.a]\nkind = 'jsonl'\n[sinks.b]\nkind = 'x'": ("sinks.b.kind", "Invalid enum"),
     "[currencies.EUR]\nper_usd = '1'": ("currencies.EUR.as_of", "missing required field"),
     "[obligations.organisations]\na = ['x']": ("obligations.organisations.a[0]", "Invalid enum"),
+    "[sinks.a]\nkind = 'http'\n[sinks.a.credential]\ndb = 'x'": (
+        "sinks.a.credential",
+        "exactly one of `env` and `file`",
+    ),
     "[retention]\ndefault = 'short'": ("retention.default", "no class `short`"),
     "[retention.organisations]\na = 's'": ("retention.organisations.a", "no class `s`"),
     "[inspection]\ntolerated_opaque = ['images']": ("inspection.tolerated_opaque", "`images`"),
