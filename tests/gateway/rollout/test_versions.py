@@ -71,6 +71,39 @@ def test_nothing_acts_before_it_was_approved() -> None:
     assert {state for state, was_approved in reached if not was_approved} == {"draft", "rejected"}
 
 
+def test_each_step_begins_where_it_may_and_nowhere_else() -> None:
+    every: tuple[State, ...] = get_args(State)
+    begins = {
+        action: {state for state in every if may(structs.replace(DRAFT, state=state), action)}
+        for action in get_args(Action)
+    }
+    on_trial = {"shadow", "canary"}
+    assert begins == {
+        "approve": {"draft"},
+        "reject": {"draft", "approved"},
+        "shadow": {"approved"},
+        "canary": {"approved", *on_trial},
+        "publish": {"approved", *on_trial},
+        "stop": on_trial,
+        "withdraw": on_trial,
+    }
+
+
+def may(version: PolicyVersion, action: Action) -> bool:
+    try:
+        step(version, action, "Bob")
+    except RequestInvalid:
+        return False
+    return True
+
+
+def test_a_canary_leaves_the_shadow_of_another_version_alone() -> None:
+    steps = ((10, 1, "publish"), (20, 2, "shadow"), (30, 3, "canary"), (40, 2, "canary"))
+    history = [PolicyEvent("", number, at, "Ann", action, "") for at, number, action in steps]
+    assert acting_at(history, 30) == Acting(1, canary=3, shadow=2, since_us=30)
+    assert acting_at(history, 40) == Acting(1, canary=2, shadow=0, since_us=40)
+
+
 def test_history_says_what_acted_at_any_moment() -> None:
     steps = [
         (10, 1, "draft"),
