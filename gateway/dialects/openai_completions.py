@@ -273,9 +273,9 @@ class CompletionStreamDecoder:
             if choice.text:
                 deltas.append(Delta("text", choice.text, choice.index))
                 has_content = True
-            if choice.text or choice.finish_reason is not None:
+            if choice.text or choice.finish_reason:
                 settles.append(choice.index)
-            if choice.finish_reason is not None:
+            if choice.finish_reason:
                 stop_reason, stop_sequence = _stop(choice)
                 deltas.append(Delta("stop", stop_reason=stop_reason, stop_sequence=stop_sequence))
                 is_closing = True

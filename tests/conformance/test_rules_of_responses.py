@@ -20,6 +20,7 @@ from tests.gateway.dialects.samples import (
     OPENAI,
     charged,
     chat,
+    chunk,
     decoded,
     messages,
     recoded,
@@ -260,6 +261,32 @@ def test_rule_37_an_incomplete_response_says_why_and_a_failed_one_is_an_error() 
     assert calls.stop_reason == "tool_use"
     with pytest.raises(UpstreamFailed):
         reason(status="failed")
+
+
+def test_rule_37_an_answer_that_a_filter_cut_is_no_complete_response() -> None:
+    request = responses(stream=True)
+    choice = {"index": 0, "message": {"content": "Half of"}, "finish_reason": "content_filter"}
+    whole = OPENAI.decode_reply(json.dumps({"choices": [choice]}).encode())
+    cut = chunk({"content": "Half of"}) + chunk({}, "content_filter") + b"data: [DONE]\n\n"
+    last = datas(recoded("openai_chat", cut, request))[-1]
+    assert last["type"] == "response.incomplete"
+    for told in (
+        json.loads(RESPONSES.encode_reply(whole, "openai_chat", request)),
+        last["response"],
+    ):
+        assert told["status"] == "incomplete"
+        assert told["incomplete_details"] == {"reason": "content_filter"}
+
+    choice = {"index": 0, "message": {"refusal": "No."}, "finish_reason": "stop"}
+    whole = OPENAI.decode_reply(json.dumps({"choices": [choice]}).encode())
+    refused = chunk({"refusal": "No."}) + chunk({}, "stop") + b"data: [DONE]\n\n"
+    last = datas(recoded("openai_chat", refused, request))[-1]
+    for told in (
+        json.loads(RESPONSES.encode_reply(whole, "openai_chat", request)),
+        last["response"],
+    ):
+        assert (told["status"], told["incomplete_details"]) == ("completed", None)
+        assert told["output"][-1]["content"][-1] == {"type": "refusal", "refusal": "No."}
 
 
 def test_rule_38_cached_tokens_are_part_of_a_responses_input() -> None:

@@ -31,12 +31,15 @@ class _Call:
 class ChatStreamDecoder:
     """See `ports.StreamDecoder`. Nothing is reported after the terminal event."""
 
-    __slots__ = ("_calls", "_calls_count", "_ended", "_message_id", "_splitter", "_started")
+    __slots__ = (
+        *("_calls", "_calls_count", "_ended", "_message_id", "_refused", "_splitter", "_started"),
+    )
 
     def __init__(self) -> None:
         self._splitter = sse.Splitter()
         self._started = False
         self._ended = False
+        self._refused = False
         self._message_id = ""
         self._calls: dict[tuple[int, int], _Call] = {}
         self._calls_count = 0
@@ -78,7 +81,7 @@ class ChatStreamDecoder:
             raw, data = uncounted(data, choices)
         if self._started and len(choices) == 1 and usage is None:
             choice = choices[0]
-            if choice.finish_reason is None and (text := _only_text(choice.delta)):
+            if not choice.finish_reason and (text := _only_text(choice.delta)):
                 # One piece of text, which is what nearly every event of a stream is.
                 delta = Delta("text", text, choice.index)
                 return [StreamEvent(raw, (delta,), has_content=True, settles=(choice.index,))]
@@ -103,8 +106,9 @@ class ChatStreamDecoder:
         for choice in choices:
             before = len(deltas)
             has_content |= self._choice(choice, deltas)
-            is_closing |= choice.finish_reason is not None
-            if len(deltas) > before or choice.finish_reason is not None:
+            # Some servers say an empty reason with every piece.
+            is_closing |= bool(choice.finish_reason)
+            if len(deltas) > before or choice.finish_reason:
                 settles.append(choice.index)
         if usage is not None:
             deltas.append(Delta("usage", usage=usage))
@@ -135,9 +139,11 @@ class ChatStreamDecoder:
             if _is_rare(piece):
                 self._rare(piece, choice.index, deltas)
                 has_content = True
-        if choice.finish_reason is not None and choice.index == 0:
+        if choice.finish_reason and choice.index == 0:
             reason = STOP_REASONS.get(choice.finish_reason, "end")
-            if reason == "end" and self._calls_count:
+            if self._refused:
+                reason = "content_filter"
+            elif reason == "end" and self._calls_count:
                 reason = "tool_use"
             stop_sequence = stopped_by(choice) if reason == "end" else None
             if stop_sequence is not None:
@@ -149,6 +155,7 @@ class ChatStreamDecoder:
         if reasoning := piece.reasoning_content or piece.reasoning:
             deltas.append(Delta("thinking", reasoning, answer))
         if piece.refusal:
+            self._refused |= answer == 0
             deltas.append(Delta("refusal", piece.refusal, answer))
         if piece.function_call is not None and piece.function_call.arguments:
             arguments = piece.function_call.arguments

@@ -105,6 +105,8 @@ class ChatStreamEncoder:
         self._names = renamed_tools(request.tree)
         self._head = b""
         self._thinking = ""
+        self._bare: dict[int, None] = {}
+        """Calls without arguments until now, in their order."""
         self._stopped = b""
         """The chunk with the finish reason, held back until the answer is known to be whole."""
         self._failed = False
@@ -117,16 +119,19 @@ class ChatStreamEncoder:
         if kind == "text":
             return self._chunk(b'{"content":' + _encode(delta.text) + b"}")
         if kind == "tool_arguments":
-            return self._chunk(
-                b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}'
-                % (delta.index, _encode(delta.text))
-            )
+            self._bare.pop(delta.index, None)
+            return self._argued(delta.index, delta.text)
         return self._rare(delta)
+
+    def _argued(self, index: int, arguments: str) -> bytes:
+        piece = b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}'
+        return self._chunk(piece % (index, _encode(arguments)))
 
     def _rare(self, delta: Delta) -> bytes:
         if delta.kind == "start":
             return self._start(delta)
         if delta.kind == "tool_start":
+            self._bare[delta.index] = None
             name = self._names.get(delta.name, delta.name)
             return self._chunk(
                 b'{"tool_calls":[{"index":%d,"id":%b,"type":"function",'
@@ -140,8 +145,11 @@ class ChatStreamEncoder:
         if delta.kind == "stop":
             reason = FINISH_REASONS.get(delta.stop_reason, "stop")
             start = b"" if self._head else self._start(Delta("start"))
+            # A call of a tool that takes nothing has an object of nothing, as in a whole answer.
+            bare = [self._argued(index, "{}") for index in self._bare]
+            self._bare = {}
             self._stopped = self._chunk(b"{}", _encode(reason))
-            return start
+            return start + b"".join(bare)
         return b""
 
     def _thought(self, delta: Delta) -> bytes:

@@ -15,7 +15,12 @@ from gateway.estimate import estimate_written_tokens
 from gateway.types import ChatRequest, Completion, Delta, ToolCall, Usage
 
 
-INCOMPLETE = {"length": "max_output_tokens", "pause": "max_output_tokens"}
+INCOMPLETE = {
+    "length": "max_output_tokens",
+    "pause": "max_output_tokens",
+    "content_filter": "content_filter",
+}
+"""Why an answer is not whole; who takes a filtered one for whole would go on with half of it."""
 _REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 _UNANSWERED = frozenset({"failed", "cancelled"})
 _MS_PER_S = 1000
@@ -157,9 +162,15 @@ def encode_reply(completion: Completion, request: ChatRequest, names: Mapping[st
         output.append(
             call_item(request, len(output), (call.tool_id, name), call.arguments_json or "{}")
         )
-    response = response_object(request, completion.model, completion.stop_reason)
+    stop = ended(completion.stop_reason, is_refused=bool(completion.refusal))
+    response = response_object(request, completion.model, stop)
     response |= {"output": output, **counted(completion.usage)}
     return msgspec.json.encode(response)
+
+
+def ended(stop: str, *, is_refused: bool) -> str:
+    """Why an answer ended, as a response says it: a refusal in words is a whole answer."""
+    return "end" if is_refused and stop == "content_filter" else stop
 
 
 def response_object(request: ChatRequest, model: str, stop: str | None) -> Json:

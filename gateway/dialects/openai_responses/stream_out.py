@@ -12,6 +12,7 @@ from gateway.dialects.openai_responses.reply import (
     call_item,
     counted,
     encode_usage,
+    ended,
     item_id,
     message_item,
     own_fields,
@@ -115,6 +116,7 @@ class ResponseStreamEncoder:
         self._output: dict[int, dict[str, object]] = {}
         self._count = 0
         self._stop = "end"
+        self._refused = False
         self.response = b""
 
     def encode(self, events: list[StreamEvent]) -> bytes:
@@ -138,6 +140,7 @@ class ResponseStreamEncoder:
         if delta.kind == "tool_start":
             return self._call(delta)
         if delta.kind == "refusal":
+            self._refused = True
             return self._said("refusal", delta.text)
         if delta.kind == "thinking":
             if delta.text:
@@ -282,7 +285,8 @@ class ResponseStreamEncoder:
             return b""
         pieces = [self._begin(), self._close(self._open)]
         pieces += [self._close(item) for item in self._calls.values()]
-        response = response_object(self._request, self._model, self._stop)
+        stop = ended(self._stop, is_refused=self._refused)
+        response = response_object(self._request, self._model, stop)
         response["output"] = [self._output[index] for index in sorted(self._output)]
         response |= counted(usage)
         self.response = _encode(response)

@@ -72,7 +72,9 @@ def test_the_openai_stream_helper_reads_tool_calls_from_either_upstream(
         (call.id[-2:], call.function.name, call.function.arguments)
         for call in message.tool_calls or []
     ]
-    assert calls == [("_a", "weather", '{"city":"Bonn"}'), ("_b", "clock", "")]
+    # An upstream of the same dialect says what it likes.
+    nothing = "" if source == "openai_chat" else "{}"
+    assert calls == [("_a", "weather", '{"city":"Bonn"}'), ("_b", "clock", nothing)]
 
 
 @pytest.mark.parametrize(("source", "stream"), TEXT_STREAMS)

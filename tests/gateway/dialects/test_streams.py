@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.dialects.sse import Splitter
 from gateway.errors import StreamBroken, UpstreamMalformed
+from gateway.tally import Tally
 from gateway.types import Delta, DialectName, Usage
 from tests.gateway.dialects.samples import (
     ANTHROPIC,
@@ -159,7 +160,11 @@ def test_rule_45_messages_become_chunks() -> None:
         (0, None),
         (0, None),
         (1, "toolu_b"),
+        (1, None),
     ]
+    arguments = [tool["function"]["arguments"] for tool in tools]
+    # Clients read them as JSON, of a tool that takes nothing too.
+    assert arguments == ["", '{"city":', '"Bonn"}', "", "{}"]
     assert crossed[-2]["choices"][0]["finish_reason"] == "tool_calls"
     assert crossed[-1]["choices"] == []
     assert crossed[-1]["usage"]["total_tokens"] == 57
@@ -255,8 +260,28 @@ def test_calls_that_all_bear_the_same_number_are_told_apart_by_their_ids() -> No
     assert [d.index for d in deltas("openai_chat", stream, "tool_arguments")] == [0, 1]
 
 
+def charged_for(stream: bytes) -> str:
+    """Why a stream of chunks ended, as the record says it."""
+    tally = Tally(0)
+    tally.add(decoded("openai_chat", stream))
+    return tally.stop_reason
+
+
+@pytest.mark.parametrize("empty", ["", None])
+def test_a_reason_without_a_word_ends_nothing(empty: str | None) -> None:
+    """Some servers send one with every piece."""
+    pieces = [chunk({"content": each}, empty) for each in ("So ", "it ", "is.")]
+    stream = b"".join((*pieces, chunk({}, "length"), b"data: [DONE]\n\n"))
+    events = decoded("openai_chat", stream)
+    assert [event.is_closing for event in events] == [False, False, False, True, False]
+    encoder = OPENAI.stream_encoder(WITHOUT_USAGE, "openai_chat")
+    assert encoder.encode(events) == b"".join(pieces)
+    assert charged_for(stream) == "length"
+
+
 def test_refusals_cross_in_streams() -> None:
     stream = chunk({"refusal": "I won't."}) + chunk({}, "stop") + b"data: [DONE]\n\n"
+    assert charged_for(stream) == "content_filter"
     ending = datas(recoded("openai_chat", stream, MESSAGES))[-2]
     assert ending["delta"]["stop_reason"] == "refusal"
     assert ending["delta"]["stop_details"]["explanation"] == "I won't."
