@@ -31,6 +31,15 @@ def test_a_dear_tuesday_is_told_in_words_beside_what_a_tuesday_costs() -> None:
     assert found.samples == len(before)
 
 
+def test_every_weekday_has_its_name_and_four_of_them_are_enough() -> None:
+    found = [unusual(TUESDAY + timedelta(days), 320 * DOLLAR, [DOLLAR] * 4) for days in range(7)]
+    words = [each.words.rpartition(" a ")[2] for each in found if each is not None]
+    assert " ".join(words) == (
+        "Tuesday costs Wednesday costs Thursday costs Friday costs Saturday costs Sunday costs"
+        " Monday costs"
+    )
+
+
 def test_where_a_weekday_usually_costs_nothing_that_is_said() -> None:
     found = unusual(TUESDAY, 60 * DOLLAR, [DOLLAR, 0, 0, 0, 0, 0, 0, 0])
     assert found is not None

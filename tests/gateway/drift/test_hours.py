@@ -50,6 +50,7 @@ def test_a_dear_hour_is_told_with_the_figures_it_was_judged_by() -> None:
         ([10, 10, 40, 40, 10, 10, 10], 80),  # two are usual
         ([4, 8, 12, 16, 20], 12 + 5 * 1.4826 * 4),  # spread
         ([0, 0, 7, 0, 0, 0, 0, 0], 5),
+        ([0, 1, 1, 1, 1], 6),  # four days are enough
     ],
 )
 def test_each_of_the_rules_has_its_say(before: list[int], bound: float) -> None:

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.configuration.sections import WINDOW_LEAST
 from gateway.drift.judging import (
     DAY_US,
     DAYS,
     HOUR_US,
     REFERENCE_LEAST,
     WINDOWS_LEAST,
+    Z_LEAST,
     Rules,
     Verdict,
     judge,
@@ -209,3 +211,64 @@ def test_times_of_other_drifts_are_left_out() -> None:
     assert len(windows) == DAYS - 2
     touched = {NOW_US - day * DAY_US - HOUR_US for day in (4, 5)}
     assert touched.isdisjoint(window[0] for window in windows)
+
+
+def exact(scale: int, **shares: float) -> Profile:
+    """So many requests, by class."""
+    bins = {name: round(scale * share) for name, share in shares.items() if share}
+    return Profile(scale, {"class": bins})
+
+
+def test_a_difference_beyond_chance_that_is_small_is_no_drift() -> None:
+    windows = [exact(20_000, S0=0.5, S1=0.5) for _ in range(DAYS)]
+    verdict = looked_at(exact(20_000, S0=0.56, S1=0.44), windows)
+    (shift,) = verdict.shifts
+    assert shift.z > Z_LEAST
+    assert shift.index > shift.usual
+    assert (verdict.state, shift.index < RULES.index_least) == ("steady", True)
+
+
+def test_what_days_differ_by_among_each_other_is_habit() -> None:
+    moods = (0.25, 0.75)
+    windows = [exact(2_000, S0=moods[day % 2], S1=1 - moods[day % 2]) for day in range(DAYS)]
+    verdict = looked_at(exact(2_000, S0=0.8, S1=0.2), windows)
+    (shift,) = verdict.shifts
+    assert shift.index > max(shift.usual, RULES.index_least)
+    assert (verdict.state, shift.z < Z_LEAST) == ("steady", True)
+
+
+def test_a_handful_beyond_a_tail_is_put_together_with_its_neighbours() -> None:
+    windows = [Profile(400, {"tokens": {"0": 200, "1": 200}}) for _ in range(DAYS)]
+    now = Profile(400, {"tokens": {"0": 200, "1": 188, "8": 12}})
+    assert looked_at(now, windows).state == "steady"
+    many = Profile(400, {"tokens": {"0": 200, "1": 0, "8": 200}})
+    assert looked_at(many, windows).said.startswith("prompts over")
+
+
+def test_what_drifted_comes_first_and_then_what_moved_more() -> None:
+    laws = {"class": ("S0", "S1"), "dialect": ("a", "b"), "domain": ("x", "y")}
+
+    def split(**shares: float) -> Profile:
+        bins = {
+            name: {one: round(1_000 * shares[name]), other: 1_000 - round(1_000 * shares[name])}
+            for name, (one, other) in laws.items()
+        }
+        return Profile(1_000, bins)
+
+    windows = [split(**{"class": 0.5}, dialect=0.5, domain=0.5) for _ in range(DAYS)]
+    verdict = looked_at(split(**{"class": 0.8}, dialect=0.9, domain=0.52), windows)
+    found = [(shift.feature, shift.is_drift) for shift in verdict.shifts]
+    assert found == [("dialect", True), ("class", True), ("domain", False)]
+
+
+def test_days_with_few_requests_are_no_part_of_a_reference() -> None:
+    full = [exact(WINDOW_LEAST * 4, S0=0.5, S1=0.5) for _ in range(WINDOWS_LEAST)]
+    thin = [exact(WINDOW_LEAST - 1, S0=1.0) for _ in range(5)]
+    verdict = looked_at(exact(400, S0=0.5, S1=0.5), [*thin, *full])
+    assert (verdict.state, verdict.days, verdict.reference) == ("steady", WINDOWS_LEAST, 1_400)
+
+
+def test_a_drift_that_ended_as_a_window_began_does_not_touch_it() -> None:
+    start_us = NOW_US - 5 * DAY_US - HOUR_US
+    for gone in ((start_us - HOUR_US, start_us), (start_us + HOUR_US, start_us + 2 * HOUR_US)):
+        assert len(reference_hours(NOW_US, 1, until_us=NOW_US, without=[gone])) == DAYS

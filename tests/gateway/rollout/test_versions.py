@@ -161,6 +161,29 @@ def test_a_canary_governs_its_share_of_the_keys_and_each_key_stays() -> None:
     assert policies.digests != PolicySet(OPEN, {"": structs.replace(level, percent=30.0)}).digests
 
 
+def test_sets_that_differ_in_any_document_or_whom_it_governs_have_other_digests() -> None:
+    sets = [
+        PolicySet(OPEN),
+        PolicySet(HOME),
+        PolicySet(OPEN, {"org:a": Level(live=HOME)}),
+        PolicySet(OPEN, {"org:b": Level(live=HOME)}),
+        PolicySet(OPEN, {"org:a": Level(live=SHORT)}),
+        PolicySet(OPEN, {"org:a": Level(canary=HOME)}),
+        PolicySet(OPEN, {"org:a": Level(canary=SHORT)}),
+        PolicySet(OPEN, {"org:a": Level(shadow=HOME)}),
+        PolicySet(OPEN, {"org:a": Level(shadow=SHORT)}),
+    ]
+    assert len({repr(each.digests) for each in sets}) == len(sets)
+
+
+def test_only_projects_with_something_on_trial_are_watched() -> None:
+    levels = {"proj:acme/lab/x": Level(canary=HOME, canary_number=1, percent=5.0)}
+    policies = PolicySet(OPEN, levels)
+    tried, other = (policies.governing(principal(project=name)) for name in ("x", "y"))
+    assert policies.watched() == [tried]
+    assert other.trials == ()
+
+
 def test_sets_that_differ_in_the_guard_of_a_canary_alone_have_other_digests() -> None:
     level = Level(live=OPEN, canary=HOME, canary_number=2, percent=20.0)
     kept = [
