@@ -31,6 +31,23 @@ def test_a_dear_tuesday_is_told_in_words_beside_what_a_tuesday_costs() -> None:
     assert found.samples == len(before)
 
 
+@pytest.mark.parametrize(
+    ("before", "bound"),
+    [
+        ([1, 1, 1, 1, 1], 6),  # the least excess
+        ([100, 100, 100, 100], 150),  # noticeably more
+        ([40, 80, 120, 160, 200], 120 + 4 * 1.4826 * 40),  # spread
+        ([0, 0, 0, 40, 40, 40, 40, 400], 60),  # one odd day decides nothing
+    ],
+)
+def test_each_of_the_rules_of_a_day_has_its_say(before: list[int], bound: float) -> None:
+    past, least = [cost * DOLLAR for cost in before], round(bound * DOLLAR)
+    assert unusual(TUESDAY, least, past) is None, "the bound itself is not unusual yet"
+    found = unusual(TUESDAY, least + 1, past)
+    assert found is not None
+    assert found.bound_microusd == least
+
+
 def test_every_weekday_has_its_name_and_four_of_them_are_enough() -> None:
     found = [unusual(TUESDAY + timedelta(days), 320 * DOLLAR, [DOLLAR] * 4) for days in range(7)]
     words = [each.words.rpartition(" a ")[2] for each in found if each is not None]
