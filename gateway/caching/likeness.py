@@ -32,10 +32,11 @@ _TOKEN: Final = re.compile(
 )
 """Quotations whole, words, and signs one by one."""
 _PLAIN: Final = frozenset(".,;:?!…")
+# As `casefold` writes them: of `außer` it makes `ausser`.
 _NEGATIONS: Final = frozenset(
     {
         *("not", "no", "never", "none", "nor", "neither", "without", "except", "only", "cannot"),
-        *("nicht", "kein", "keine", "keinen", "nie", "ohne", "nur", "außer"),
+        *("nicht", "kein", "keine", "keinen", "nie", "ohne", "nur", "ausser"),
         *("ne", "pas", "sans", "jamais", "aucun", "aucune", "non", "sauf"),
         *("ni", "nunca", "sin", "nada", "salvo", "senza", "mai", "solo"),
         *("niet", "geen", "nooit", "zonder", "bez", "не", "нет", "без", "никогда"),
