@@ -81,6 +81,7 @@ async def report(
     """Requests, tokens and cost per group as JSON lines, dearest first."""
     by = by or ("organisation",)
     async with opened_spending(config_file) as (settings, reader):
+        _shown(0, currency, settings)  # A misspelt one is refused also where nothing was spent.
         period = await _period(reader, organisation, since, until)
         for row in await reader.totals(period, by):
             line = dict(zip(by, row.group, strict=True)) | {
@@ -112,6 +113,7 @@ async def export(
     """Chargeback as CSV: a line per project, or per group of `--by`."""
     by = by or ("organisation", "workspace", "project")
     async with opened_spending(config_file) as (settings, reader):
+        _shown(0, currency, settings)
         period = await _period(reader, organisation, since, until)
         rows = await reader.totals(period, by)
         text = arithmetic.chargeback(rows, by, currency, settings.currencies)
@@ -221,6 +223,8 @@ async def _period(
     zone = ZoneInfo(await reader.zone_of(organisation))
     last = min(until.date() if until else _today(zone), _LAST_DAY)
     first = since.date() if since else _today(zone).replace(day=1)
+    if first > last:
+        raise Refused(f"--since: {first} is after {last}, the last day")
     return Period(_midnight(first, zone), _midnight(last + timedelta(days=1), zone), organisation)
 
 

@@ -36,12 +36,16 @@ organisation_option = click.option("--organisation", required=True)
 @asynccontextmanager
 async def opened_custody(settings: Settings) -> AsyncIterator[tuple[Custody, Database]]:
     """Custody with segments of the command line's own, for the length of one command."""
-    clock = SystemClock()
+    async with _kept(settings) as database, opened_log(settings) as log:
+        yield Custody(database, log, SystemClock()), database
+
+
+@asynccontextmanager
+async def _kept(settings: Settings) -> AsyncIterator[Database]:
     database = open_database(settings.database_url)
     try:
         await require_newest_schema(database)
-        async with opened_log(settings) as log:
-            yield Custody(database, log, clock), database
+        yield database
     except CustodyRefused as error:
         raise Refused(str(error)) from error
     finally:
@@ -109,8 +113,9 @@ async def hold_release(config_file: Path, hold_id: str) -> None:
 async def hold_list(config_file: Path) -> None:
     """Print the holds in force as JSON lines."""
     async with opened_custody(load_settings(config_file)) as (custody, _):
-        for each in await custody.holds():
-            click.echo(msgspec.json.encode(each).decode())
+        found = await custody.holds()
+    for each in found:
+        click.echo(msgspec.json.encode(each).decode())
 
 
 @click.group()
@@ -158,8 +163,11 @@ async def reveal_show(config_file: Path, reveal_id: str) -> None:
     """Print the records of an approved reveal with their content, as JSON lines."""
     settings = load_settings(config_file)
     directory = settings.path(settings.audit.directory)
-    async with opened_custody(settings) as (custody, database):
-        used = await custody.use_reveal(actor(), reveal_id)
+    async with _kept(settings) as database:
+        # The log is let go before anything is printed: other commands do not wait for who reads.
+        async with opened_log(settings) as log:
+            custody = Custody(database, log, SystemClock())
+            used = await custody.use_reveal(actor(), reveal_id)
         sink = DatabaseAuditSink(database, directory)
         damage = await catch_up(Projector(directory, sink))
         query = AuditQuery(organisation=used.organisation, request_id=used.request_id or None)
@@ -186,8 +194,9 @@ async def reveal_show(config_file: Path, reveal_id: str) -> None:
 async def reveal_report(config_file: Path) -> None:
     """Print reveals asked for or approved in the last seven days, as JSON lines: who, why, used."""
     async with opened_custody(load_settings(config_file)) as (custody, _):
-        for each in await custody.reveals(SystemClock().utc_us() - WEEK_US):
-            click.echo(msgspec.json.encode(each).decode())
+        found = await custody.reveals(SystemClock().utc_us() - WEEK_US)
+    for each in found:
+        click.echo(msgspec.json.encode(each).decode())
 
 
 CUSTODY = (hold, reveal)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from gateway.cli.deeds import deed, former_person, recorded, says_it_records
-from gateway.cli.options import asynchronous, config_option, read_secret
+from gateway.cli.options import Refused, asynchronous, config_option, read_secret
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.oversight.access import EVERYWHERE, ROLE_PERMISSIONS, ROLES, Grant, Role
@@ -47,6 +47,8 @@ def users() -> None:
 @says_it_records
 async def add(config_file: Path, name: str, title: str, subject: str) -> None:
     """Make somebody known; without a subject a password is read from standard input."""
+    if subject and not all(subject.partition("|")):
+        raise Refused("--subject: ISSUER|SUBJECT, or nobody can sign in by it")
     password = None if subject else read_secret()
     ordered = {"name": name, "title": title, "subject": subject}
     doing = deed(load_settings(config_file), "person.added", ordered)

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import sqlite3
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from msgspec.structs import replace
 from pyarrow import parquet
 
 from gateway.audit import offline
+from gateway.audit.disk import Disk
+from gateway.audit.segments import LOCK_NAME
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import StoppedClock
 from gateway.configuration.reading import load_settings
@@ -282,6 +286,42 @@ def test_the_full_check_counts_each_log_and_a_pack_of_it_holds(
         "audit", "pack", "--organisation", "acme", "--since", "2999-01-01", tmp_path / "later.zip"
     )
     assert "there are no such records" in later.errors
+    earlier = operator.config(
+        "audit", "pack", "--organisation", "acme", "--until", "1970-01-01", tmp_path / "earlier.zip"
+    )
+    assert "there are no such records" in earlier.errors
+
+
+@pytest.mark.usefixtures("receipts")
+def test_the_full_check_names_a_record_that_only_the_database_lost(operator: Operator) -> None:
+    operator.config("audit", "export")
+    with closing(sqlite3.connect(operator.folder / "var" / "gatewright.db")) as database, database:
+        database.execute("DELETE FROM audit_records WHERE organisation = 'acme' AND sequence = 2")
+    assert operator.config("audit", "verify").status == 0
+    checked = operator.config("audit", "fsck")
+    assert (checked.status, checked.last_line) == (1, "THE LOG IS NOT WHOLE")
+    assert "BAD: acme, record 2" in checked.output
+
+
+@pytest.mark.usefixtures("receipts")
+def test_what_is_shown_holds_up_no_other_command(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads it in a pager may take as long as they like."""
+    lock, disk = operator.folder / "var" / "audit" / "w0-operators" / LOCK_NAME, Disk()
+    printed: list[str] = []
+
+    def echo(line: str) -> None:
+        disk.close(disk.lock(lock))
+        printed.append(line)
+
+    reveal = _reveal(operator, monkeypatch, "req_1")
+    operator.config("audit", "hold", "set", "--organisation", "acme", "--reason", "lawsuit")
+    monkeypatch.setattr("gateway.cli.custody.click.echo", echo)
+    for command in (("reveal", "show", reveal), ("reveal", "report"), ("hold", "list")):
+        printed.clear()
+        assert operator.config("audit", *command).status == 0
+        assert printed, command
 
 
 def test_the_full_check_names_the_damaged_record(

@@ -170,3 +170,16 @@ def test_reconciliation_names_each_window_that_differs(spending: Operator) -> No
     assert (day["window"], day["difference_microusd"]) == ("day", -7)
     assert (total["window"], total["difference_microusd"]) == ("total", -7)
     assert ended.status == 1
+
+
+@pytest.mark.parametrize("command", ["report", "export"])
+def test_days_in_the_wrong_order_and_money_nobody_has_are_refused_before_there_is_any(
+    operator: Operator, command: str
+) -> None:
+    days = ("--since", "2026-02-02", "--until", "2026-02-01")
+    refused = operator.config("costs", command, *days)
+    said = "gatewright: --since: 2026-02-02 is after 2026-02-01, the last day\n"
+    assert (refused.status, refused.errors) == (2, said)
+    refused = operator.config("costs", command, "--currency", "ZZZ")
+    assert (refused.status, refused.output) == (2, "")
+    assert refused.errors.startswith("gatewright: ZZZ: ")

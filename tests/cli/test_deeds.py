@@ -142,6 +142,9 @@ def test_nobody_is_made_known_with_an_empty_or_an_endless_password(
         refused = operator.config("users", "add", "ann")
         said = "gatewright: a password has 12 to 1024 characters\n"
         assert (refused.status, refused.errors) == (2, said)
+    for subject in ("nobody", "https://id.example|", "|7"):
+        refused = operator.config("users", "add", "ann", "--subject", subject)
+        assert (refused.status, "ISSUER|SUBJECT" in refused.errors) == (2, True)
     assert operator.config("users", "list").output == ""
 
 

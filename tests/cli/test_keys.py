@@ -1,11 +1,16 @@
 """`gatewright keys …`: a key is shown once, listed without its secret, revoked and rotated."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from gateway.identity import key_id_of
+from gateway.cli.deeds import actor
+from gateway.cli.keys import opened_keys
+from gateway.configuration.reading import load_settings
+from gateway.errors import NotReady
+from gateway.identity import KeyRecord, key_id_of
 from tests.cli.operator import Ended, Operator
 
 
@@ -45,6 +50,36 @@ def test_labels_scope_and_expiry_are_kept(operator: Operator) -> None:
     assert line["labels"] == ["batch"]
     assert line["models"] == ["gatewright-demo", "gpt-6-luna"]
     assert line["expires_us"] - line["created_us"] < 2 * 86_400_000_001
+
+
+def test_a_key_says_who_made_it_how_it_translates_and_that_it_is_over(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.cli.keys.US_PER_DAY", 1)
+    _issue(operator, "--expires-days", "1", "--translation", "strict")
+    (line,) = _lines(operator.config("keys", "list"))
+    assert (line["live"], line["revoked_us"]) == (False, None)
+
+    async def record() -> KeyRecord:
+        async with opened_keys(load_settings(operator.config_file)) as store:
+            (found,) = await store.keys()
+            return found
+
+    made = asyncio.run(record())
+    assert (made.created_by, made.principal.translation) == (actor(), "strict")
+
+
+def test_a_key_whose_limits_could_not_be_set_is_no_key(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise NotReady("the database does not answer")
+
+    monkeypatch.setattr("gateway.cli.keys.limit_new_key", away)
+    ended = operator.config("keys", "issue", *PLACE, "--name", "a key")
+    assert (ended.status, ended.output) == (2, "")
+    (line,) = _lines(operator.config("keys", "list"))
+    assert line["live"] is False
 
 
 def test_a_list_of_another_organisation_is_empty(operator: Operator) -> None:
