@@ -90,7 +90,9 @@ class Window:
 
     async def violations(self) -> list[str]:
         """What axe finds serious or critical on the page as it stands."""
-        await self.page.evaluate(AXE.read_text("utf-8"))
+        # Its half a megabyte is read once for a page, however many views of it are looked at.
+        if not await self.page.evaluate("'axe' in window"):
+            await self.page.evaluate(AXE.read_text("utf-8"))
         found = await self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
         return [
             f"{each['id']}: {node['html'][:160]}"

@@ -7,8 +7,21 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from argon2 import PasswordHasher
 
+from gateway.secrets import passwords
 from tests.admin.listener import Browser, Listener, browsing
+
+
+_QUICK = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+_NOBODY = _QUICK.hash("nobody has this password")
+
+
+@pytest.fixture(autouse=True)
+def _quick_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Argon2id with the least it allows; tests/gateway/secrets proves what people really get."""
+    monkeypatch.setattr(passwords, "_HASHER", _QUICK)
+    monkeypatch.setattr(passwords, "_NOBODY", _NOBODY)
 
 
 @pytest.fixture
