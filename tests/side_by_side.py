@@ -7,6 +7,7 @@ docs/decisions/0032.
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -45,6 +46,11 @@ BROKEN_OFF: Final = 3
 STUCK_S: Final = 420
 """More than any test may take with its clearing up: then its part ends, and says where it stood."""
 PART_S: Final = 45 * 60
+SETTING: Final = {
+    name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+}
+"""Some 150 processes import the gateway; where an image forbids it to be kept as it was compiled,
+each of them compiles it anew."""
 STUCK: Final = (
     f"--override-ini=faulthandler_timeout={STUCK_S}",
     "--override-ini=faulthandler_exit_on_timeout=true",
@@ -62,11 +68,11 @@ def main(more: list[str]) -> int:
         for part, cache in zip(BESIDE, remembering, strict=False):
             said = stack.enter_context(tempfile.TemporaryFile())
             command = [*pytest, cache, *part]
-            process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=SETTING)
             stack.callback(process.kill)
             running.append((process, said))
         begun_s = time.monotonic()
-        last = subprocess.Popen([*pytest, remembering[-1], *REST])
+        last = subprocess.Popen([*pytest, remembering[-1], *REST], env=SETTING)
         stack.callback(last.kill)
         statuses = [ended(last, begun_s)]
         for process, said in running:
