@@ -19,12 +19,13 @@ import zlib
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import asyncpg
 import pytest
 from sqlalchemy.engine import URL, make_url
 
+from gateway.store import engine
 from gateway.store.migrate import migrate
 from tests.emptied_postgres import Fresh
 
@@ -177,6 +178,27 @@ def postgres_server() -> Iterator[PostgresServer]:
     finally:
         own.cleanup()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+SYNCED: Final = engine._prepare_sqlite
+"""How SQLite is opened in product."""
+
+
+def _unsynced(connection: Any, record: object) -> None:
+    SYNCED(connection, record)
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA synchronous = OFF")
+    cursor.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _unsynced_sqlite() -> Iterator[None]:
+    """As `relax` does: in this process each commit would wait 6 ms for a disk, or long for a busy
+    one. What a process of its own opens is synced, and so are all logs.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "_prepare_sqlite", _unsynced)
+        yield
 
 
 @pytest.fixture(scope="session")

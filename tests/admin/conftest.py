@@ -10,6 +10,7 @@ import pytest
 from argon2 import PasswordHasher
 
 from gateway.secrets import passwords
+from gateway.store import engine
 from tests.admin.listener import Browser, Listener, browsing
 
 
@@ -22,6 +23,14 @@ def _quick_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     """Argon2id with the least it allows; tests/gateway/secrets proves what people really get."""
     monkeypatch.setattr(passwords, "_HASHER", _QUICK)
     monkeypatch.setattr(passwords, "_NOBODY", _NOBODY)
+
+
+@pytest.fixture(autouse=True)
+def _patient_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listener's own rounds may hold its only writer for seconds where disk and processors are
+    busy, and then a caller is told to come back: `tests/gateway/store/test_engine.py` proves it.
+    """
+    monkeypatch.setattr(engine, "_WAIT_S", 10.0)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from gateway.patience import patience
 from gateway.store import engine
 from gateway.store.engine import Database, open_database, parse_url
 from gateway.store.schema.tables import organisations, revisions
+from tests.databases import SYNCED
 
 
 pytestmark = pytest.mark.anyio
@@ -78,7 +79,10 @@ async def test_a_password_is_in_no_text_about_the_database() -> None:
     await database.close()
 
 
-async def test_sqlite_is_durable_and_keeps_its_references(sqlite_url: str) -> None:
+async def test_sqlite_is_durable_and_keeps_its_references(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_prepare_sqlite", SYNCED)
     database = open_database(sqlite_url)
     async with database.reading() as connection:
         found = {
