@@ -16,7 +16,7 @@ from gateway.batching.forgetting import ASK_S, NEVER_TOLD, Forgetting, rest_s
 from gateway.batching.in_vain import InVain
 from gateway.batching.parked_lines import ParkedLines, Said
 from gateway.batching.parking import Ticket
-from gateway.batching.steps import Steps
+from gateway.batching.steps import Steps, insisted
 from gateway.clock import Clock
 from gateway.errors import (
     ClientGone,
@@ -234,12 +234,21 @@ class ParcelRunner:
         try:
             await self._note(row, state="submitted", vendor_id=vendor_id, due_us=due_us)
         except TermOver:
-            if not await self._store.sent_late(row, vendor_id):
-                cost_microusd = await self._lines.pay_twice(row.parcel_id, held)
-                organisation = at.batch.project[0]
-                await self._forgetting.sent_twice(row, organisation, vendor_id, cost_microusd)
+            if not await insisted(lambda: self._store.found_late(row, vendor_id)):
+                await self._sent_twice(structs.replace(at, row=row), held, vendor_id)
             raise
         self._log.info(Event.BATCH_HANDED, batch=row.batch_id, count=row.lines)
+
+    async def _sent_twice(
+        self, at: _At, held: Sequence[tuple[ParkedLine, Ticket]], vendor_id: str
+    ) -> None:
+        """Nobody else will ever know of it: each of these is done, and may be done again."""
+        row, organisation = at.row, at.batch.project[0]
+        cost_microusd = await insisted(lambda: self._lines.pay_twice(row.parcel_id, held))
+        await insisted(lambda: self._store.follow_stray(row, vendor_id))
+        await insisted(
+            lambda: self._forgetting.sent_twice(row, organisation, vendor_id, cost_microusd)
+        )
 
     async def _refused(self, at: _At, error: UpstreamRefused) -> None:
         row, status = at.row, error.upstream_status

@@ -19,7 +19,7 @@ from gateway.batches import Batch, LineEnd
 from gateway.batching.chores import BatchChores
 from gateway.batching.lines import FAILURES_MAX, Later, LineJourneys, Parked
 from gateway.batching.parked_lines import ParkedLines
-from gateway.batching.steps import Steps
+from gateway.batching.steps import AGAIN_S, Steps, insisted
 from gateway.clock import Clock
 from gateway.dispatch.attempts import TAKEN_OVER
 from gateway.errors import LeaseOver, NotReady, Unauthenticated
@@ -36,8 +36,6 @@ US_PER_S = 1_000_000
 REST_S_MAX = 60.0
 STALLS_COUNTED = 6
 CHORES_MAX = 2
-AGAIN_S = 1.0
-"""How soon something is tried again that the database did not take."""
 FAILED_REST_S = 5.0
 
 
@@ -256,13 +254,13 @@ class BatchRunner:
                 await self._end(claim, key, later.end)
                 return
             due_us = self._in_us(FAILED_REST_S * failures)
-            await self._insist(lambda: self._lines.put_back(claim, due_us, failures=failures))
+            await insisted(lambda: self._lines.put_back(claim, due_us, failures=failures))
             return
         self._widths[batch_id] = max(1.0, self._widths.get(batch_id, self._slots) / 2)
-        stalls = await self._insist(lambda: self._lines.stalls(batch_id))
+        stalls = await insisted(lambda: self._lines.stalls(batch_id))
         rest_s = min(2.0 ** min(stalls, STALLS_COUNTED), REST_S_MAX)
         due_us = self._in_us(min(max(rest_s, later.after_s or 0.0), REST_S_MAX))
-        await self._insist(
+        await insisted(
             lambda: self._lines.put_back(claim, due_us, failures=failures, rests_until_us=due_us)
         )
 
@@ -287,16 +285,8 @@ class BatchRunner:
             self._widths[batch_id] = min(width + 1 / width, float(self._slots))
 
     async def _end(self, claim: Claim, key: ContentKey, end: LineEnd) -> None:
-        if await self._insist(lambda: self._lines.end(claim, key, end)):
+        if await insisted(lambda: self._lines.end(claim, key, end)):
             self._metrics.count_line(end.state)
-
-    async def _insist(self, change: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """An answer that was paid for is not lost because the database was away for a while."""
-        while True:
-            try:
-                return await change()
-            except NotReady:
-                await asyncio.sleep(AGAIN_S)
 
     def _in_us(self, seconds: float) -> int:
         return self._clock.utc_us() + round(seconds * US_PER_S)
@@ -317,7 +307,7 @@ class BatchRunner:
         self._chores.tidy()
 
     async def _after_crash(self, claim: Claim) -> None:
-        known = await self._insist(lambda: self._know(claim.batch.batch_id))
+        known = await insisted(lambda: self._know(claim.batch.batch_id))
         if known is not None:
             request_id = self._new_request_id(self._clock.utc_us())
             later = self._journeys.crashed(claim.batch, request_id)

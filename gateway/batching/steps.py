@@ -4,13 +4,26 @@ Whoever waits for the next thing to do is woken when a step is done.
 """
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeVar
 
+from gateway.errors import AuditUnavailable, NotReady
 from gateway.telemetry import Event, logger, raised_at
 
 
 CRASHED_REST_S: Final = 5.0
+AGAIN_S: Final = 1.0
+"""How soon something is tried again that the database, or the log, did not take."""
+Done = TypeVar("Done")
+
+
+async def insisted(change: Callable[[], Awaitable[Done]]) -> Done:
+    """What must not be lost because either was away for a while; `change` may be repeated."""
+    while True:
+        try:
+            return await change()
+        except (AuditUnavailable, NotReady):
+            await asyncio.sleep(AGAIN_S)
 
 
 class Steps:

@@ -263,7 +263,7 @@ async def test_an_answer_outlives_a_database_that_is_away_when_it_comes(
         return await whole(self, claim, key, ending)
 
     monkeypatch.setattr(LineStore, "end", end)
-    monkeypatch.setattr("gateway.batching.runner.AGAIN_S", 0.05)
+    monkeypatch.setattr("gateway.batching.steps.AGAIN_S", 0.05)
     async with RunningGateway(tmp_path, database_url, own_upstreams, more=UNHURRIED) as gateway:
         key = await gateway.issue_key()
         async with speaking(gateway.url, key) as client:

@@ -9,7 +9,7 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -45,9 +45,12 @@ pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(240)]
 
 STOPS = """
 import asyncio, os, pathlib, signal
+from gateway import errors
 from gateway.batching import lines, parcel_runner, pipeline, runner
+from gateway.oversight import deeds
 from gateway.providers import anthropic_parcels, openai_parcels, parcel_post
 from gateway.store.batching import parcels
+from gateway.store.money import late_bookings
 parcel_runner.SUBMIT_S = {submit_s!r}
 point, step, told, go = {point!r}, {step!r}, pathlib.Path({told!r}), pathlib.Path({go!r})
 has_stopped = []
@@ -74,12 +77,24 @@ def telling(owner, name):
                 told.touch()
     setattr(owner, name, tells)
 
+def failing(owner, name, error, is_before):
+    call, failed = getattr(owner, name), []
+    async def fails(*given, **named):
+        done = None if is_before and not failed else await call(*given, **named)
+        if has_stopped and not failed:
+            failed.append(name)
+            raise error
+        return done if not is_before or failed else await call(*given, **named)
+    setattr(owner, name, fails)
+
 def found(path):
     module, owner, name = path.split(":")
     return getattr(globals()[module], owner), name
 
 stopping(*found(point))
 telling(*found(step))
+for each, error, is_before in {fails!r}:
+    failing(*found(each), getattr(errors, error)("It is away."), is_before)
 """
 """A data plane that stops itself at a step, and tells when what it was about is over."""
 WITHIN = """
@@ -89,6 +104,14 @@ WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS
 """Sessions that are in a transaction: who is stopped there may hold what others need."""
 LEADS = "parcel_runner:ParcelRunner:_lead"
 SENDS = "runner:BatchRunner:_send"
+Fault = tuple[str, str, bool]
+"""A step, the error with which it fails once after the stop, and whether nothing was done then."""
+AWAY: Sequence[Fault] = (
+    ("parcels:ParcelStore:found_late", "NotReady", True),
+    ("late_bookings:LateBookings:book", "NotReady", False),
+    ("parcels:ParcelStore:follow_stray", "NotReady", False),
+    ("deeds:Deeds:record", "AuditUnavailable", True),
+)
 
 
 class Stopped:
@@ -148,14 +171,17 @@ class Stopped:
 
 @asynccontextmanager
 async def stopping(
-    config_file: Path, url: str, told: Path, point: str, step: str, submit_s: float = 300.0
+    config_file: Path,
+    url: str,
+    told: Path,
+    point: str,
+    step: str,
+    submit_s: float = 300.0,
+    fails: Sequence[Fault] = (),
 ) -> AsyncIterator[Stopped]:
     go = told.with_name("go")
-    code = (
-        HASTY
-        + STOPS.format(point=point, step=step, told=str(told), go=str(go), submit_s=submit_s)
-        + MAIN
-    )
+    what = {"point": point, "step": step, "told": str(told), "go": str(go)}
+    code = HASTY + STOPS.format(**what, submit_s=submit_s, fails=tuple(fails)) + MAIN
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", code, "serve", "--config", str(config_file)),
         stderr=asyncio.subprocess.DEVNULL,
@@ -205,6 +231,7 @@ class World:
         *,
         written_off: bool = False,
         submit_s: float = 300.0,
+        fails: Sequence[Fault] = (),
         early: Callable[[], Awaitable[None]] | None = None,
         late: Callable[[Stopped, RunningGateway], Awaitable[None]] | None = None,
     ) -> tuple[Any, dict[str, Any], Killed]:
@@ -216,7 +243,7 @@ class World:
         key = await issued(self.settings)
         await self.books.limit()
         told = self.folder / "told"
-        async with stopping(self.config_file, url, told, point, step, submit_s) as first:
+        async with stopping(self.config_file, url, told, point, step, submit_s, fails) as first:
             async with speaking(url, key) as client:
                 batch = await make(client, asking(count))
                 await first.until_stopped()
@@ -307,7 +334,8 @@ async def test_a_parcel_that_leaves_after_its_lines_went_again_is_cancelled_and_
 ) -> None:
     """Stopped between its last look at its time and the vendor's call: no vendor can refuse that.
 
-    It is cancelled and deleted there, on record, and costs what was set aside.
+    It is cancelled and deleted there, on record, and costs what was set aside; also where the
+    database and the log are away for a moment just then.
     """
     vendor, point = upstreams.openai.batches, "openai_parcels:OpenAIParcels:submit"
     two, url = await world(tmp_path, database_url, upstreams, NATIVE)
@@ -321,7 +349,7 @@ async def test_a_parcel_that_leaves_after_its_lines_went_again_is_cancelled_and_
             while await rows_of_parcels(gateway.settings.database_url):
                 await asyncio.sleep(0.05)
 
-    options: dict[str, Any] = {"submit_s": 3.0, "late": followed}
+    options: dict[str, Any] = {"submit_s": 3.0, "late": followed, "fails": AWAY}
     batch, found, left = await two.taken_over(url, point, LEADS, 3, **options)
     assert (batch.status, len(found)) == ("completed", 3)
     assert (vendor.made, live_calls(upstreams)) == (2, [])

@@ -24,6 +24,7 @@ from gateway.store.batching.unsent_lines import settle
 from gateway.store.engine import Database
 from gateway.store.schema.batches import batch_lines, batches
 from gateway.store.schema.parcels import parcels, parked_lines, vendor_copies
+from gateway.store.speech import insert_into
 
 
 TEND_US = 60_000_000
@@ -232,11 +233,10 @@ class ParcelStore:
                 await change(connection, parcel_id, term, due_us=parcels.c.due_us)
             return bool(sent.rowcount)
 
-    async def sent_late(self, row: ParcelRow, vendor_id: str) -> bool:
+    async def found_late(self, row: ParcelRow, vendor_id: str) -> bool:
         """A vendor took a parcel whose sender had lost it; whether that is the only one it has.
 
-        While it is still looked for it is found so. Where its lines went on without it, it stays
-        here as a parcel without lines, until whoever leads it has it cancelled and deleted.
+        While it is still looked for it is found so.
         """
         now_us = self._clock.utc_us()
         looked_for = update(parcels).where(
@@ -244,15 +244,34 @@ class ParcelStore:
             or_(parcels.c.state == "submitting", parcels.c.vendor_id == vendor_id),
         )
         values = {"state": "submitted", "vendor_id": vendor_id, "tries": 0, "due_us": now_us}
-        stray = values | {"state": "cancelling", "id": row.parcel_id, "batch_id": row.batch_id}
-        stray |= {"provider": row.provider, "lines": row.lines, "made_us": row.made_us}
         async with self._database.writing() as connection:
             await settle(connection, row.parcel_id, is_refused=False)
             found = looked_for.values(**values, term=parcels.c.term + 1)
-            if (await connection.execute(found)).rowcount:
-                return True
-            await connection.execute(parcels.insert(), stray | {"tender": "", "tended_until_us": 0})
-        return False
+            return bool((await connection.execute(found)).rowcount)
+
+    async def follow_stray(self, row: ParcelRow, vendor_id: str) -> None:
+        """A vendor has a parcel whose lines went on without it.
+
+        It stays here as a parcel without lines, until whoever leads it has it cancelled and
+        deleted.
+        """
+        stray = {
+            "id": row.parcel_id,
+            "batch_id": row.batch_id,
+            "provider": row.provider,
+            "state": "cancelling",
+            "vendor_id": vendor_id,
+            "lines": row.lines,
+            "made_us": row.made_us,
+            "due_us": self._clock.utc_us(),
+            "tries": 0,
+            "tender": "",
+            "tended_until_us": 0,
+        }
+        statement = insert_into(self._database.kind, parcels).values(stray)
+        async with self._database.writing() as connection:
+            # It may be there by a commit that nobody could tell us of.
+            await connection.execute(statement.on_conflict_do_nothing())
 
     async def renamed(self, parcel_id: str, new_id: str, term: int) -> None:
         """A parcel that the vendor never got is sent under another name; raises TermOver."""
