@@ -397,6 +397,30 @@ async def test_a_parcel_that_leaves_while_another_worker_looks_for_it_is_the_one
     check_whole(left)
 
 
+async def test_a_parcel_that_was_found_read_and_deleted_meanwhile_was_sent_once(
+    tmp_path: Path, database_url: str, upstreams: Upstreams
+) -> None:
+    """Stopped between its vendor's answer and writing that down, for as long as all of it took."""
+    vendor, point = upstreams.openai.batches, "parcels:ParcelStore:note"
+    two, url = await world(tmp_path, database_url, upstreams, NATIVE)
+
+    async def late(first: Stopped, gateway: RunningGateway) -> None:
+        async with asyncio.timeout(60):
+            while await rows_of_parcels(gateway.settings.database_url):
+                await asyncio.sleep(0.05)
+        await first.wake()
+
+    options: dict[str, Any] = {"submit_s": 3.0, "late": late}
+    batch, found, left = await two.taken_over(url, point, LEADS, 3, **options)
+    assert (batch.status, len(found)) == ("completed", 3)
+    assert (vendor.made, vendor.cancelled, vendor.files) == (1, [], {})
+    ends = await left.until_all_have_ended()
+    assert await sent_twice(two) == []
+    assert await rows_of_parcels(two.settings.database_url) == 0
+    assert await two.spent() == sum(each.cost_microusd for each in ends.values()) > 0
+    check_whole(left)
+
+
 async def sent_twice(two: World) -> list[AuditRecord]:
     folder = two.settings.path(two.settings.audit.directory)
     return [each for each in await records_in(folder) if each.action == "batch.sent_twice"]

@@ -20,6 +20,7 @@ from gateway.store.batching.parcel_rows import (
     of_term,
     parcel_row,
 )
+from gateway.store.batching.past_parcels import is_past, remember
 from gateway.store.batching.unsent_lines import settle
 from gateway.store.engine import Database
 from gateway.store.schema.batches import batch_lines, batches
@@ -236,7 +237,7 @@ class ParcelStore:
     async def found_late(self, row: ParcelRow, vendor_id: str) -> bool:
         """A vendor took a parcel whose sender had lost it; whether that is the only one it has.
 
-        While it is still looked for it is found so.
+        While it is still looked for it is found so; or somebody found it, and let go of it again.
         """
         now_us = self._clock.utc_us()
         looked_for = update(parcels).where(
@@ -247,7 +248,8 @@ class ParcelStore:
         async with self._database.writing() as connection:
             await settle(connection, row.parcel_id, is_refused=False)
             found = looked_for.values(**values, term=parcels.c.term + 1)
-            return bool((await connection.execute(found)).rowcount)
+            is_found = bool((await connection.execute(found)).rowcount)
+            return is_found or await is_past(connection, row.parcel_id, vendor_id)
 
     async def follow_stray(self, row: ParcelRow, vendor_id: str) -> None:
         """A vendor has a parcel whose lines went on without it.
@@ -291,10 +293,13 @@ class ParcelStore:
         Raises:
             TermOver
         """
-        gone = delete(parcels).where(parcels.c.id == parcel_id, parcels.c.term == term)
+        mine = delete(parcels).where(parcels.c.id == parcel_id, parcels.c.term == term)
         async with self._database.writing() as connection:
-            if not (await connection.execute(gone)).rowcount:
+            gone = (await connection.execute(mine.returning(parcels.c.vendor_id))).first()
+            if gone is None:
                 raise TermOver
+            if gone.vendor_id:
+                await remember(connection, parcel_id, gone.vendor_id, self._clock.utc_us())
             await settle(connection, parcel_id, is_refused=is_refused)
 
     async def numbers(self, parcel_id: str) -> dict[int, bool]:

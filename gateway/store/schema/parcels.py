@@ -66,6 +66,17 @@ parked_lines = Table(
 from before its outcome is written until the line has ended. Whoever destroys a line destroys its
 ticket."""
 
+past_parcels = Table(
+    "past_parcels",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("vendor_id", String(128), nullable=False),
+    Column("gone_us", BigInteger, nullable=False),
+    Index(None, "gone_us"),
+)
+"""Parcels that were let go of, by the vendor's name of the batch that each of them was. Whoever
+sent one and was away for all of it asks here whether the vendor's answer says anything new."""
+
 vendor_copies = Table(
     "vendor_copies",
     metadata,

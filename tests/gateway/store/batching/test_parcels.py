@@ -6,11 +6,12 @@ import pytest
 from sqlalchemy import select
 
 from gateway.clock import StoppedClock
-from gateway.store.batching.parcel_rows import Loose
-from gateway.store.batching.parcels import ParcelStore
+from gateway.store.batching.parcel_rows import Loose, ParcelRow
+from gateway.store.batching.parcels import TEND_US, ParcelStore
+from gateway.store.batching.past_parcels import KEPT_US
 from gateway.store.engine import Database, open_database
 from gateway.store.schema.batches import batch_lines, batches
-from gateway.store.schema.parcels import parcels, parked_lines
+from gateway.store.schema.parcels import parcels, parked_lines, past_parcels
 from tests.gateway.store.rows import filled
 
 
@@ -69,3 +70,47 @@ async def test_a_parcel_holds_so_many_lines_and_bytes_and_at_least_one_line(
     loose = Loose(BATCH, "old", "gpt", 3, 27, 0, is_all=True)
     assert await store.make("p", loose, "w0.1", lines_max, bytes_max) == len(expected)
     assert list(await store.numbers("p")) == expected
+
+
+async def let_go(database: Database, clock: StoppedClock, vendor_id: str) -> ParcelRow:
+    """What its sender knows of a parcel that another found, read and let go of meanwhile."""
+    store = ParcelStore(database, clock)
+    async with database.writing() as connection:
+        row = {"id": f"p-{vendor_id}", "batch_id": BATCH, "state": "submitting", "lines": 1}
+        await connection.execute(filled(parcels, **row))
+    sender = await store.take(f"p-{vendor_id}", "w0.1")
+    assert sender is not None
+    clock.advance(TEND_US / 1e6)
+    other = await store.take(f"p-{vendor_id}", "w1.1")
+    assert other is not None
+    await store.note(other.parcel_id, other.term, state="collected", vendor_id=vendor_id)
+    await store.forget(other.parcel_id, other.term, is_refused=False)
+    return sender
+
+
+async def test_a_batch_that_another_found_and_let_go_of_is_no_second_one(
+    database: Database,
+) -> None:
+    clock = StoppedClock()
+    sender = await let_go(database, clock, "v1")
+    store = ParcelStore(database, clock)
+    assert await store.found_late(sender, "v1")
+    assert not await store.found_late(sender, "v2")
+    assert await store.due("w2.1", 10) == []
+
+
+async def test_what_was_let_go_of_is_remembered_for_thirty_days(database: Database) -> None:
+    clock = StoppedClock()
+    await let_go(database, clock, "v1")
+    clock.advance(KEPT_US / 1e6)
+    await let_go(database, clock, "v2")
+    await let_go(database, clock, "v3")
+    async with database.reading() as connection:
+        names = (await connection.execute(select(past_parcels.c.id))).scalars().all()
+    assert sorted(names) == ["p-v2", "p-v3"]
+
+
+async def test_a_parcel_that_its_vendor_never_had_is_not_remembered(database: Database) -> None:
+    await let_go(database, StoppedClock(), "")
+    async with database.reading() as connection:
+        assert (await connection.execute(select(past_parcels))).all() == []

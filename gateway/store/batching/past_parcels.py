@@ -1,0 +1,32 @@
+"""Parcels that were let go of: their senders may hear of the vendor's answer only afterwards.
+
+A sender that was away for all of it, while another found the batch, read it and had it deleted,
+would take what its vendor then tells it for a second batch.
+"""
+
+from typing import Final
+
+from sqlalchemy import delete, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.store.schema.parcels import past_parcels
+
+
+KEPT_US: Final = 30 * 86_400_000_000
+"""So long a sender may be away."""
+_PAST = past_parcels.c
+
+
+async def remember(
+    connection: AsyncConnection, parcel_id: str, vendor_id: str, now_us: int
+) -> None:
+    """In the transaction that lets go of a parcel that its vendor had."""
+    await connection.execute(delete(past_parcels).where(_PAST.gone_us < now_us - KEPT_US))
+    row = {"id": parcel_id, "vendor_id": vendor_id, "gone_us": now_us}
+    await connection.execute(insert(past_parcels), row)
+
+
+async def is_past(connection: AsyncConnection, parcel_id: str, vendor_id: str) -> bool:
+    """Whether this batch of a vendor's was found, and let go of."""
+    query = select(_PAST.id).where(_PAST.id == parcel_id, _PAST.vendor_id == vendor_id)
+    return (await connection.execute(query)).first() is not None
