@@ -1,6 +1,7 @@
 """`gatewright calibrate`: judged answers → a table of what may be promised of the cheap tier."""
 
 import sys
+from typing import Annotated
 
 import click
 import msgspec
@@ -10,7 +11,7 @@ from classifiers.calibration.table import Judged, Scope
 from classifiers.calibration.table import calibrate as make_table
 from classifiers.calibration.threshold import Threshold
 from classifiers.complexity.model import load
-from gateway.cli.options import Refused
+from gateway.cli.options import Refused, Within
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -18,13 +19,13 @@ class Line(msgspec.Struct, frozen=True):
 
     organisation: str
     route: str
-    p_weak: float
+    p_weak: Annotated[float, msgspec.Meta(ge=0, le=1)]
     succeeded: bool
 
 
 @click.command()
-@click.option("--alpha", type=click.FloatRange(0.001, 0.5), required=True, help="Failures allowed.")
-@click.option("--delta", type=click.FloatRange(0.001, 0.5), default=0.05, show_default=True)
+@click.option("--alpha", type=Within(0.001, 0.5), required=True, help="Failures allowed.")
+@click.option("--delta", type=Within(0.001, 0.5), default=0.05, show_default=True)
 def calibrate(alpha: float, delta: float) -> None:
     """Labels on standard input, `{organisation, route, p_weak, succeeded}` per line; table out.
 
@@ -33,6 +34,8 @@ def calibrate(alpha: float, delta: float) -> None:
     """
     judged = []
     for number, line in enumerate(sys.stdin.buffer, 1):
+        if not line.strip():
+            continue
         try:
             read = msgspec.json.decode(line, type=Line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

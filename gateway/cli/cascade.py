@@ -8,7 +8,7 @@ import click
 from classifiers.calibration.learning import Estimate, Logged, check_before_live
 from gateway.audit.export import segment_rows
 from gateway.cli.damage import refusing_damage
-from gateway.cli.options import Refused, asynchronous, config_option
+from gateway.cli.options import Refused, Within, asynchronous, config_option
 from gateway.configuration.reading import load_settings
 from gateway.rollout.pairs import logged_of
 
@@ -25,17 +25,17 @@ def cascade() -> None:
 @config_option
 @click.option("--organisation", required=True)
 @click.option("--model", default="auto", show_default=True, help="What the requests asked for.")
-@click.option("--now", type=click.FloatRange(0, 100), required=True, help="The live percentage.")
-@click.option("--then", type=click.FloatRange(0, 100), required=True, help="The one to check.")
+@click.option("--now", type=Within(0, 100), required=True, help="The live percentage.")
+@click.option("--then", type=Within(0, 100), required=True, help="The one to check.")
 @click.option(
     "--alpha",
-    type=click.FloatRange(0.001, 0.5),
+    type=Within(0.001, 0.5),
     required=True,
     help="Of the answers kept at most so many may fail.",
 )
 @click.option(
     "--loss",
-    type=click.FloatRange(0, 0.5),
+    type=Within(0, 0.5),
     default=0.02,
     show_default=True,
     help="So much of the success rate may be lost.",

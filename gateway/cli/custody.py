@@ -12,7 +12,7 @@ from gateway.audit.export import export_records
 from gateway.audit.projector import ProjectionBroken, Projector
 from gateway.cli.damage import catch_up, end_if_damaged
 from gateway.cli.deeds import actor, opened_log
-from gateway.cli.options import Refused, asynchronous, config_option
+from gateway.cli.options import SAID, Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
@@ -83,7 +83,7 @@ def hold() -> None:
 @config_option
 @organisation_option
 @user_option
-@click.option("--reason", required=True)
+@click.option("--reason", type=SAID, required=True)
 @asynchronous
 async def hold_set(
     config_file: Path, organisation: str, reference: str | None, reason: str
@@ -127,8 +127,8 @@ def reveal() -> None:
 @config_option
 @organisation_option
 @click.option("--request-id", default="", help="Only this request.")
-@click.option("--reason", required=True)
-@click.option("--ticket", required=True)
+@click.option("--reason", type=SAID, required=True)
+@click.option("--ticket", type=SAID, required=True)
 @click.option("--minutes", type=int, default=30, show_default=True)
 @asynchronous
 async def reveal_ask(

@@ -16,7 +16,7 @@ from gateway.cli.custody import (
     user_option,
 )
 from gateway.cli.deeds import actor
-from gateway.cli.options import asynchronous, config_option
+from gateway.cli.options import SAID, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
@@ -30,7 +30,9 @@ from gateway.store.evidence.integration import Integration
 from gateway.store.schema.version import require_newest_schema
 
 
-comment_option = click.option("--comment", required=True, help="It stands in the record.")
+comment_option = click.option(
+    "--comment", type=SAID, required=True, help="It stands in the record."
+)
 
 
 @asynccontextmanager
@@ -50,7 +52,7 @@ async def opened_erasures(
 @config_option
 @organisation_option
 @user_option
-@click.option("--ticket", required=True)
+@click.option("--ticket", type=SAID, required=True)
 @click.option(
     "--law",
     type=click.Choice(sorted(LAWS)),

@@ -13,7 +13,7 @@ from gateway.audit.projector import Projector
 from gateway.batching.left_open import SETTLE_S, LeftBehind, left_open
 from gateway.cli.damage import catch_up, end_if_damaged, refusing_damage
 from gateway.cli.deeds import actor, opened_log, says_it_records
-from gateway.cli.options import Refused, asynchronous, config_option
+from gateway.cli.options import SAID, Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
@@ -52,7 +52,9 @@ async def gone_list(config_file: Path) -> None:
 @gone.command("end")
 @config_option
 @click.argument("worker")
-@click.option("--reason", required=True, help="Why it cannot come back; it stands in the record.")
+@click.option(
+    "--reason", type=SAID, required=True, help="Why it cannot come back; it stands in the record."
+)
 @click.option("--yes", is_flag=True, help="Do it; without this it only says what would be ended.")
 @asynchronous
 @says_it_records

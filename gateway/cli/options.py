@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from getpass import getpass
+from math import isnan
 from pathlib import Path
 from typing import IO, Any, ParamSpec, TypeVar
 
@@ -53,6 +54,32 @@ class _Level(click.ParamType[str]):
 
 
 LEVEL = _Level()
+
+
+class _Said(click.ParamType[str]):
+    """What stands in a record for others to read: an empty one is refused, as on the pages."""
+
+    name = "text"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value.strip():
+            self.fail("say something: it stands in the record", param, ctx)
+        return value
+
+
+SAID = _Said()
+
+
+class Within(click.FloatRange):
+    """A number between two: what is no number lies between any, as comparisons go."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number: float = super().convert(value, param, ctx)
+        if isnan(number):
+            self.fail(f"{value!r} is no number", param, ctx)
+        return number
 
 
 class Refused(click.ClickException):

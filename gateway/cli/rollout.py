@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from gateway.cli.deeds import former_policy, recorded
-from gateway.cli.options import LEVEL, Refused, asynchronous, config_option, read_text
+from gateway.cli.options import LEVEL, Refused, Within, asynchronous, config_option, read_text
 from gateway.clock import SystemClock
 from gateway.configuration.guarding import (
     GuardRules,
@@ -164,7 +164,7 @@ async def guard(number: int, config_file: Path, level: str) -> None:
 @level_option
 @by_option
 @reason_option
-@click.option("--percent", required=True, type=click.FloatRange(0, 100, min_open=True))
+@click.option("--percent", required=True, type=Within(0, 100, min_open=True))
 @asynchronous
 @recorded("policy.canary", former_policy)
 async def canary(

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from gateway.cli.deeds import former_policy, recorded
-from gateway.cli.options import Refused, asynchronous, config_option
+from gateway.cli.options import Refused, Within, asynchronous, config_option
 from gateway.cli.rollout import (
     by_option,
     level_option,
@@ -30,7 +30,7 @@ from gateway.store.policies.schedules import Schedule
 @click.option(
     "--canary",
     "percent",
-    type=click.FloatRange(0, 100, min_open=True),
+    type=Within(0, 100, min_open=True),
     help="For this share of the keys, in percent; without it for everybody.",
 )
 @asynchronous

@@ -65,6 +65,8 @@ def train_ability() -> None:
     model = load_complexity()
     labelled = []
     for number, line in enumerate(sys.stdin.buffer, 1):
+        if not line.strip():
+            continue
         try:
             judged = msgspec.json.decode(line, type=Judged)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -37,3 +37,33 @@ def test_a_line_that_is_no_label_is_refused_by_number(command: tuple[str, ...], 
     done = CliRunner().invoke(commands, command, input=line)
     assert done.exit_code == 2
     assert "line 1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("calibrate", "--alpha", "nan"),
+        ("calibrate", "--alpha", "0.1", "--delta", "nan"),
+        ("policy", "canary", "1", "--by", "ann", "--percent", "nan"),
+        ("policy", "schedule", "1", "--by", "ann", "--at", "2027-01-01", "--canary", "nan"),
+        (
+            *("cascade", "check", "--organisation", "a", "--now", "nan"),
+            *("--then", "4", "--alpha", "0.1"),
+        ),
+    ],
+)
+def test_what_is_no_number_is_within_no_bounds(command: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(commands, command, input="{}")
+    assert (done.exit_code, "is no number" in done.stderr) == (2, True)
+
+
+def test_a_chance_that_is_none_is_refused_and_an_empty_line_passed_over() -> None:
+    good = json.dumps(_labels("acme", 1)[0])
+    calibrate = ["calibrate", "--alpha", "0.2"]
+    assert CliRunner().invoke(commands, calibrate, input=f"{good}\n\n{good}\n\n").exit_code == 0
+    wrong = json.dumps(_labels("acme", 1)[0] | {"p_weak": 1.5})
+    done = CliRunner().invoke(commands, calibrate, input=f"{good}\n\n{wrong}\n")
+    assert (done.exit_code, "line 3" in done.stderr) == (2, True)
+    judged = json.dumps({"prompt": "what is two and two?", "succeeded": True})
+    done = CliRunner().invoke(commands, ["train", "ability"], input=f"\n{judged}\n\n")
+    assert done.exit_code == 0

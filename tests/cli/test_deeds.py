@@ -5,12 +5,15 @@ import json
 import os
 import pwd
 import secrets
+import threading
 from datetime import UTC, datetime, timedelta, timezone
 
 import click
 import pytest
 
 from gateway.__main__ import commands
+from gateway.audit.disk import Disk
+from gateway.audit.segments import LOCK_NAME
 from gateway.cli.deeds import RECORDING
 from gateway.oversight.deeds import OPERATORS
 from tests.cli.operator import Operator, subcommands
@@ -174,6 +177,57 @@ def test_a_user_whom_no_list_names_acts_under_its_number(
 
     (found,) = deeds(operator)
     assert (found["actor"], found["status"]) == ("os:1234567890", "ok")
+
+
+def test_a_record_says_what_was_there_of_just_what_changes(operator: Operator) -> None:
+    operator.config("budgets", "set", "org:acme", "5", "--window", "day")
+    operator.config("budgets", "set", "org:acme", "70", "--window", "month")
+    operator.config("budgets", "set", "org:acme", "6", "--window", "day")
+    operator.config("budgets", "remove", "org:acme")
+    place = ("--organisation", "acme", "--workspace", "w", "--project", "p", "--name", "k")
+    operator.config("keys", "issue", *place)
+    acme = ("--organisation", "acme")
+    operator.config("teams", "change", *acme, "w", "--title", "First")
+    operator.config("teams", "archive", *acme, "w")
+    operator.config("limits", "set", "user:acme/*", "--rpm", "3")
+
+    found = deeds(operator)
+
+    before = [json.loads(each.get("before", "null")) for each in found]
+    assert [each["limit_microusd"] for each in before[2]] == [5]
+    assert sorted(each["limit_microusd"] for each in before[3]) == [6, 70]
+    assert [each["title"] for each in before[5:7]] == ["w", "First"]
+    assert {each["organisation"] for each in found} == {"acme"}
+
+
+def test_a_command_waits_for_another_that_is_writing(operator: Operator) -> None:
+    assert operator.config("budgets", "set", "org:acme", "5").status == 0
+    lock, disk = operator.folder / "var" / "audit" / "w0-operators" / LOCK_NAME, Disk()
+    descriptor = disk.lock(lock)
+    letting_go = threading.Timer(0.3, disk.close, [descriptor])
+    letting_go.start()
+    assert operator.config("budgets", "set", "org:acme", "6").status == 0
+    letting_go.join()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("hold", "set", "--organisation", "acme", "--reason"),
+        ("reveal", "ask", "--organisation", "acme", "--ticket", "T-1", "--reason"),
+        ("reveal", "ask", "--organisation", "acme", "--reason", "r", "--ticket"),
+        ("erase", "--organisation", "acme", "--yes", "--ticket"),
+        ("erasure", "approve", "case", "--comment"),
+        ("gone", "end", "w7", "--yes", "--reason"),
+    ],
+)
+def test_a_reason_that_says_nothing_is_refused(
+    operator: Operator, command: tuple[str, ...]
+) -> None:
+    for nothing in ("", " ", "\t\n"):
+        refused = operator.config("audit", *command, nothing)
+        assert (refused.status, "say something" in refused.errors) == (2, True)
+    assert deeds(operator) == []
 
 
 def test_what_failed_says_so_in_a_second_record(operator: Operator) -> None:

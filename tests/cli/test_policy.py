@@ -102,6 +102,13 @@ def test_a_draft_that_is_no_text_is_refused(operator: Operator) -> None:
     assert ended.errors == f"gatewright: {binary}: cannot be read as UTF-8 text\n"
 
 
+def test_a_draft_whose_own_cases_fail_is_not_kept(operator: Operator) -> None:
+    failing = CLOSED.replace('effect = "deny", refusal = "denied"', 'first = "x"')
+    refused = operator.config("policy", "draft", _written(operator, failing), "--by", "ada")
+    assert (refused.status, "expected x, got nothing" in refused.errors) == (2, True)
+    assert operator.config("policy", "versions").output == ""
+
+
 @pytest.mark.parametrize("level", ["acme", "org:", "ws:acme", "proj:acme/x", "org:ACME", "key:x"])
 def test_a_misspelt_level_is_refused_because_it_would_govern_nobody(
     operator: Operator, level: str
