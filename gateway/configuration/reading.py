@@ -1,8 +1,8 @@
 """Configuration: one `gatewright.toml` plus environment variables, checked before anything starts.
 
 This is the only module that reads the environment. `GATEWRIGHT_<SECTION>__<KEY>=value` overrides a
-scalar, e.g. `GATEWRIGHT_DATA_PLANE__PORT=9000`; `GATEWRIGHT_LOG_LEVEL` stands alone. Every error
-names the file (or variable), the key and the reason.
+scalar, e.g. `GATEWRIGHT_DATA_PLANE__PORT=9000`; what is in no section stands alone, e.g.
+`GATEWRIGHT_LOG_LEVEL`. Every error names the file (or variable), the key and the reason.
 """
 
 import math
@@ -25,6 +25,7 @@ from gateway.errors import ConfigurationInvalid
 
 
 ENVIRONMENT_PREFIX = "GATEWRIGHT_"
+_ALONE = ("log_level", "admin_url", "data_plane_url")
 _MAY_BE_ZERO = frozenset(
     {
         "audit.free_bytes_min",
@@ -142,8 +143,9 @@ def _key_of(tree: Mapping[str, Any], where: str, reason: str) -> str:
 def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str], source: str) -> None:
     """Put `GATEWRIGHT_SECTION__KEY` values where TOML would have put them."""
     sections = {field.name: field.type for field in msgspec.structs.fields(Settings)}
-    if level := environment.get(f"{ENVIRONMENT_PREFIX}LOG_LEVEL"):
-        tree["log_level"] = level
+    for name in _ALONE:
+        if value := environment.get(f"{ENVIRONMENT_PREFIX}{name.upper()}"):
+            tree[name] = value
     for variable, value in sorted(environment.items()):
         if not variable.startswith(ENVIRONMENT_PREFIX) or "__" not in variable:
             continue
@@ -348,11 +350,20 @@ def _check_references(settings: Settings) -> None:
 
 def _check_server(settings: Settings, section: str, url: str) -> None:
     """The address of a Valkey or Redis that workers share."""
+    reason = ""
     if url and not url.startswith(("redis://", "rediss://")):
         reason = "must start with redis:// or rediss://"
-        raise ConfigurationInvalid(settings.source, f"{section}.url", reason)
-    if "@" in url:
+    elif "@" in url:
         reason = f"must not hold a password; name one with `{section}.password`"
+    else:
+        try:
+            parts = urlsplit(url)
+            is_numbered = bool(re.fullmatch(r"/?[0-9]*", parts.path)) and parts.port != 0
+        except ValueError:
+            is_numbered = False
+        if not is_numbered:
+            reason = "must be redis://host:port/number"
+    if reason:
         raise ConfigurationInvalid(settings.source, f"{section}.url", reason)
 
 

@@ -66,6 +66,11 @@ WRONG: dict[str, tuple[str, str]] = {
         "sinks.a.credential",
         "exactly one of `env` and `file`",
     ),
+    '[rates]\nurl = "redis://h:port/0"': ("rates.url", "must be redis://host:port/number"),
+    '[rates]\nurl = "redis://h:99999/0"': ("rates.url", "must be redis://host:port/number"),
+    '[rates]\nurl = "redis://h/first"': ("rates.url", "must be redis://host:port/number"),
+    '[response_cache]\nurl = "rediss://h/1/2"': ("response_cache.url", "host:port/number"),
+    '[response_cache]\nurl = "redis://[::1/0"': ("response_cache.url", "host:port/number"),
     "[retention]\ndefault = 'short'": ("retention.default", "no class `short`"),
     "[retention.organisations]\na = 's'": ("retention.organisations.a", "no class `s`"),
     "[inspection]\ntolerated_opaque = ['images']": ("inspection.tolerated_opaque", "`images`"),
@@ -187,6 +192,25 @@ def test_a_wrong_variable_is_named_without_its_value(variable: str, value: str, 
     assert refused.value.source == variable
     assert refused.value.key == key
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["", "redis://h", "redis://[::1]:6379/3", "rediss://h:1/"])
+def test_an_address_of_a_shared_server_may_say_more_or_less(url: str) -> None:
+    assert parse(f'[rates]\nurl = "{url}"\n').rates.url == url
+
+
+def test_the_environment_overrides_what_stands_in_no_section() -> None:
+    text = 'log_level = "debug"\nadmin_url = "https://old.example"\n'
+    settings = parse(
+        text,
+        GATEWRIGHT_LOG_LEVEL="warning",
+        GATEWRIGHT_ADMIN_URL="https://admin.example",
+        GATEWRIGHT_DATA_PLANE_URL="https://ai.example",
+    )
+    assert settings.log_level == "warning"
+    assert settings.admin_url == "https://admin.example"
+    assert settings.data_plane_url == "https://ai.example"
+    assert parse(text, GATEWRIGHT_ADMIN_URL="").admin_url == "https://old.example"
 
 
 def test_a_variable_for_a_section_that_is_none_is_refused_like_the_file() -> None:
