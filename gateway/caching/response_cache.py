@@ -90,7 +90,9 @@ class ResponseCache:
     @property
     def reply_bytes_max(self) -> int:
         """What is longer is not kept."""
-        return min(self._settings.reply_bytes_max, self._settings.organisation_bytes_max)
+        settings = self._settings
+        most = min(settings.organisation_bytes_max, settings.memory_bytes_max)
+        return min(settings.reply_bytes_max, most)
 
     def find(self, organisation: str, key: bytes, oldest_s: float) -> KeptReply | None:
         """What was kept under a key, unless that was before `oldest_s` of the clock."""

@@ -6,7 +6,13 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from gateway.caching.kept_streams import NotedStream
-from gateway.caching.response_cache import OVERHEAD_BYTES, KeptReply, ResponseCache, wishes_of
+from gateway.caching.response_cache import (
+    OVERHEAD_BYTES,
+    CacheTotals,
+    KeptReply,
+    ResponseCache,
+    wishes_of,
+)
 from gateway.configuration.sections import ResponseCacheSettings
 from gateway.dispatch.dispatcher import LiveStream
 from gateway.types import Completion, Delta, StreamEvent, Usage
@@ -81,6 +87,15 @@ def test_the_largest_tenant_makes_room_for_a_new_one() -> None:
     assert found.find("large", b"1", -1.0) is None
 
 
+def test_a_reply_in_the_place_of_another_is_counted_once() -> None:
+    kept = cache(total=1 << 20, each=1 << 20)
+    for kept_s in range(3):
+        assert kept.keep("acme", b"key", reply(100, kept_s=kept_s))
+    assert kept.totals == CacheTotals(1, reply(100).length_bytes)
+    assert kept.forget_before(3.0) == 1
+    assert kept.totals == CacheTotals(0, 0)
+
+
 def test_nothing_is_found_under_anothers_name_or_after_its_time() -> None:
     found = cache(1 << 20, 1 << 20)
     found.keep("acme", b"1", reply(kept_s=10.0))
@@ -96,7 +111,7 @@ def test_nothing_is_found_under_anothers_name_or_after_its_time() -> None:
 def test_a_cache_without_memory_and_one_for_short_answers_keep_nothing_else() -> None:
     assert not cache(1 << 20, 1 << 20, 3_000).keep("acme", b"1", reply(1_000))
     nothing = cache(0, 1 << 20)
-    nothing.keep("acme", b"1", reply())
+    assert not nothing.keep("acme", b"1", reply()), "nor counted as kept"
     assert nothing.totals.replies == 0
 
 
@@ -118,6 +133,7 @@ def test_cache_control_is_read_as_its_standard_says() -> None:
     assert asked(b"max-age=5", b"max-age=3") == (3, True)
     assert asked(b"no-cache") == (-1, True)
     assert asked(b"no-store") == (-1, False)
+    assert asked(b"min-fresh, 5", b"s-maxage=5") == for_ever
     assert asked(b"max-age=-1") == asked(b"max-age=99999999999") == asked(b"\xff") == for_ever
 
 
