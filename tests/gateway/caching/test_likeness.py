@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.caching.likeness import (
+    DIMENSIONS_MAX,
     FAMILY_MAX,
     Likenesses,
     Question,
@@ -108,6 +109,7 @@ def test_a_family_shares_all_but_the_newest_question() -> None:
         body([{"type": "text", "text": "a", "cache_control": {}}]),
         body([{"type": "text", "text": "a"}, {"type": "image_url"}]),
         body([{"type": "text", "text": 7}]),
+        body([7]),
         {"messages": [{"role": "tool", "content": "x"}]},
         {"input": 7},
     ],
@@ -209,3 +211,17 @@ def test_where_few_may_be_kept_a_family_forgets_its_oldest_too() -> None:
             known.keep(question("Where?"), vector, b"%d" % number)
         keys = {key for _, key in known.nearest(question("Where?"), vector)}
         assert keys == {b"%d" % number for number in range(10 - vectors_max, 10)}
+
+
+def test_a_family_that_is_asked_something_new_outlives_an_older_one() -> None:
+    known, vector = Likenesses(3), vector_of([1.0])
+    assert vector is not None
+    for family, key in ((b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"4")):
+        known.keep(Question(family, "", (), ()), vector, key)
+    left = [len(known.nearest(Question(family, "", (), ()), vector)) for family in (b"a", b"b")]
+    assert left == [2, 0]
+
+
+def test_a_vector_that_is_too_long_is_none() -> None:
+    assert vector_of([1.0] * DIMENSIONS_MAX) is not None
+    assert vector_of([1.0] * (DIMENSIONS_MAX + 1)) is None

@@ -103,6 +103,14 @@ def test_what_is_no_prompt_and_no_answer_of_a_target_is_left_out(record: AuditRe
     assert profiled([record]) == {}
 
 
+def test_an_answer_without_usage_has_no_length_and_one_without_injection_no_score() -> None:
+    facts = RecordedFacts("board", 8_001, 0.41, "mid", injection=0.0)
+    found = profiled([outcome(usage=None), intent(facts=facts)])
+    assert "tokens" not in found["answers", "house"].bins
+    assert found["answers", "house"].bins["ending"] == {"well": 1}
+    assert "injection" not in found["prompts", "auto"].bins
+
+
 def test_words_have_so_many_bins_and_the_rest_is_counted_together() -> None:
     profile = Profile()
     for number in range(BINS_MAX + 10):
