@@ -14,6 +14,9 @@ from gateway.types import DialectName
 
 
 PARCEL_PREFIX = "gwp-"
+FULL_STATUSES = frozenset({429, 503, 529})
+"""What vendors answer who have no room, and then take nothing."""
+SERVER_ERROR_MIN = 500
 VendorState = Literal["under_way", "ended", "gone"]
 ResultKind = Literal["answered", "refused", "unsent"]
 
@@ -121,6 +124,11 @@ async def json_lines(pieces: AsyncIterator[bytes], length_max: int) -> AsyncIter
             rest, is_too_long = b"", True
     if rest.strip() and not is_too_long:
         yield rest
+
+
+def may_have_taken(status: int) -> bool:
+    """Whether a vendor that answered so may have taken what it was sent all the same."""
+    return status >= SERVER_ERROR_MIN and status not in FULL_STATUSES
 
 
 def number_of(custom_id: str, name: str) -> int:

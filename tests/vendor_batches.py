@@ -152,6 +152,9 @@ class VendorBatches:
     def _taken(self, batch: dict[str, Any], shown: dict[str, Any]) -> Reply:
         self.made += 1
         self.batches[batch["id"]] = batch
+        if status := self.faults.made_status:
+            self.faults = structs.replace(self.faults, made_status=0)
+            return _json(_refusal(status), status)
         is_hidden = self.faults.hides_submit
         self.faults = structs.replace(self.faults, hides_submit=False)
         return 200, msgspec.json.encode(shown), is_hidden

@@ -28,6 +28,7 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.parcels import (
+    FULL_STATUSES,
     PARCEL_PREFIX,
     Parcel,
     ParcelLine,
@@ -35,6 +36,7 @@ from gateway.parcels import (
     VendorBatch,
     VendorResult,
     custom_id_of,
+    may_have_taken,
     number_of,
 )
 from gateway.secrets.content_keys import ContentKey
@@ -62,8 +64,6 @@ CANCELS_MAX = 12
 ENDED_AT_ONCE = 20
 SETTLING_S = 5.0
 """Until what an earlier process wrote into the log can be found in the database."""
-FULL_STATUSES = frozenset({429, 503, 529})
-SERVER_ERROR_MIN = 500
 
 
 class ParcelShare(Struct, frozen=True):
@@ -254,7 +254,7 @@ class ParcelRunner:
         row, status = at.row, error.upstream_status
         if status in FULL_STATUSES and row.tries < REFUSALS_MAX:
             await self._again(row, state="new", after_s=error.retry_after_s)
-        elif status >= SERVER_ERROR_MIN and status not in FULL_STATUSES:
+        elif may_have_taken(status):
             await self._note(row, due_us=self._in_us(self._share.poll_s))
         else:
             # It will not take this parcel: its lines go their way one by one.

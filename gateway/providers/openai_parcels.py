@@ -7,7 +7,14 @@ import msgspec
 from msgspec import Struct
 
 from gateway.errors import UpstreamFailed, UpstreamRefused, UpstreamUnreachable
-from gateway.parcels import Parcel, ResultKind, VendorBatch, VendorResult, VendorState
+from gateway.parcels import (
+    Parcel,
+    ResultKind,
+    VendorBatch,
+    VendorResult,
+    VendorState,
+    may_have_taken,
+)
 from gateway.providers.parcel_post import ParcelPost, checked_id, read_wire
 from gateway.types import DialectName
 
@@ -94,7 +101,10 @@ class OpenAIParcels:
         }
         try:
             made = await self._post.tell("/v1/batches", msgspec.json.encode(order), deadline_s)
-        except UpstreamRefused:
+        except UpstreamRefused as error:
+            if may_have_taken(error.upstream_status):
+                # The batch would fail without its file; who looks for it in vain deletes that.
+                raise UpstreamUnreachable("Nobody knows whether a batch was made.") from error
             await self._take_back(file_id, deadline_s)
             raise
         return checked_id(read_wire(_BATCH, made).id)

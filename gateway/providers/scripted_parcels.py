@@ -32,6 +32,8 @@ class ParcelFaults(Struct, frozen=True, kw_only=True):
     """The next download breaks off after so many results."""
     submit_status: int = 0
     """Parcels are refused with it."""
+    made_status: int = 0
+    """The next parcel is taken, and answered with it all the same."""
     hides_submit: bool = False
     """The next parcel is taken, and the answer that says so never comes."""
     is_slow: bool = False
@@ -68,6 +70,9 @@ class ScriptedParcels:
             raise UpstreamRefused("scripted", upstream_status=self.faults.submit_status)
         vendor_id = f"scripted-{len(self.taken) + 1}"
         self.taken[vendor_id] = _Taken(parcel, vendor_id)
+        if status := self.faults.made_status:
+            self.faults = msgspec.structs.replace(self.faults, made_status=0)
+            raise UpstreamRefused("scripted", upstream_status=status)
         if self.faults.hides_submit:
             self.faults = msgspec.structs.replace(self.faults, hides_submit=False)
             raise UpstreamUnreachable("the answer never came")

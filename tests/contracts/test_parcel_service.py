@@ -41,9 +41,12 @@ class Stage:
         misbehave: Callable[[ParcelFaults], None],
         seen: Callable[[], list[str]],
         forgotten: Callable[[], list[str]],
+        *,
+        has_files: bool = False,
     ) -> None:
         self.service, self.dialect, self.misbehave = service, dialect, misbehave
         self.seen, self.forgotten = seen, forgotten
+        self.has_files = has_files
 
 
 @pytest.fixture(params=["scripted_openai", "scripted_anthropic", "openai", "anthropic"])
@@ -76,7 +79,11 @@ async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
         def lines() -> list[str]:
             return [line["custom_id"] for line in upstream.batches.lines]
 
-        yield Stage(service, dialect, set_vendor_faults, lines, lambda: upstream.batches.deleted)
+        def deleted() -> list[str]:
+            return upstream.batches.deleted
+
+        has_files = kind == "openai"
+        yield Stage(service, dialect, set_vendor_faults, lines, deleted, has_files=has_files)
         await egress.close()
 
 
@@ -132,6 +139,28 @@ async def test_a_refused_parcel_is_refused_with_its_status(stage: Stage) -> None
         await stage.service.submit(parcel_of(stage), IN_S)
     assert caught.value.upstream_status == 429
     assert stage.seen() == []
+
+
+async def test_a_parcel_that_was_taken_and_answered_with_an_error_of_the_vendors_is_whole(
+    stage: Stage,
+) -> None:
+    """Nothing of it is taken back: a batch without the file that it is made of would fail."""
+    stage.misbehave(ParcelFaults(made_status=502))
+    with pytest.raises(UpstreamFailed):
+        await stage.service.submit(parcel_of(stage), IN_S)
+    assert stage.forgotten() == []
+    found = await stage.service.find("gwp-a", 3, 0, IN_S)
+    assert found is not None
+    assert len(await answers(stage, found.vendor_id)) == 3
+
+
+async def test_what_a_vendor_has_no_room_for_leaves_nothing_there(stage: Stage) -> None:
+    """As vendors say themselves; an upload beside a batch that is refused goes at once."""
+    stage.misbehave(ParcelFaults(made_status=429))
+    with pytest.raises(UpstreamRefused) as caught:
+        await stage.service.submit(parcel_of(stage), IN_S)
+    assert caught.value.upstream_status == 429
+    assert len(stage.forgotten()) == stage.has_files
 
 
 async def test_results_say_what_was_refused_what_was_not_sent_and_what_is_there_twice(
