@@ -13,7 +13,9 @@ import pytest
 
 from gateway.audit.export import segment_rows
 from gateway.configuration.reading import load_settings
-from gateway.errors import AuditUnavailable, ConfigurationInvalid
+from gateway.errors import AuditUnavailable, ConfigurationInvalid, UpstreamUnreachable
+from gateway.parcels import VendorBatch
+from gateway.providers.openai_parcels import OpenAIParcels
 from gateway.providers.scripted_parcels import ParcelFaults
 from gateway.types import AuditRecord, Receipt
 from tests.conformance.test_batches import ended, line, make, results
@@ -238,6 +240,30 @@ async def test_after_long_waiting_a_download_that_breaks_off_is_read_again_and_n
         ends = outcomes(await gateway.records())
     assert live_calls(upstreams) == []
     assert [each.detail["path"] for each in ends] == ["native_batch"] * 3
+
+
+async def test_looks_for_a_parcel_that_failed_do_not_say_that_it_is_not_there(
+    tmp_path: Path, database_url: str, upstreams: Upstreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vendor whose list is down for long, and shows new batches late, has it all the same."""
+    vendor, find = upstreams.openai.batches, OpenAIParcels.find
+    vendor.faults = ParcelFaults(hides_submit=True)
+    asked: list[str] = []
+
+    async def finds(service: OpenAIParcels, *given: Any) -> VendorBatch | None:
+        asked.append("find")
+        if len(asked) <= 5:
+            raise UpstreamUnreachable("away")
+        return await find(service, *given) if len(asked) > 7 else None
+
+    monkeypatch.setattr(OpenAIParcels, "find", finds)
+    async with running(tmp_path, database_url, upstreams) as (gateway, key):
+        async with speaking(gateway.url, key) as client:
+            batch = await ended(client, await make(client, asking(3)))
+            assert len(await all_results(client, batch)) == 3
+        outcomes(await gateway.records())
+    assert len(asked) == 8
+    assert (vendor.made, live_calls(upstreams)) == (1, [])
 
 
 async def test_a_vendor_that_refuses_a_parcel_gets_its_lines_one_by_one(
