@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from msgspec import structs
 from structlog.testing import capture_logs
 
 from gateway.errors import UpstreamMalformed
@@ -126,3 +127,35 @@ async def test_a_provider_that_cannot_be_called_needs_no_probe() -> None:
     board.host.unavailable_reason = "no credential"
 
     assert board.reason == "no credential"
+
+
+async def test_what_hosts_said_is_told_and_what_serves_only_while_it_is_up() -> None:
+    board = Board()
+    assert board.prober.said("somebody") is None
+    assert list(board.prober.serving("somebody")) == []
+
+    await board.prober.probe()
+    assert board.prober.said("somebody") == ("", ("fake-model",))
+    assert list(board.prober.serving("somebody")) == board.host.models
+
+    board.host.probe_verdict = "down"
+    await board.prober.probe()
+    assert board.prober.said("somebody") == ("down", ())
+    assert list(board.prober.serving("somebody")) == []
+
+
+def test_speeds_are_on_the_board_and_published_when_they_change_alone() -> None:
+    board = Board()
+    for speeds, published in (({"one": 200}, 1), ({"one": 200}, 1), ({"one": 400}, 2)):
+        board.prober.measured(speeds)
+        assert board.prober.board().first_token_ms == speeds
+        assert board.published == published
+
+
+def test_other_prices_are_on_the_board_at_once() -> None:
+    board = Board()
+    price = structs.replace(TARGET.price, input_microusd_per_mtok=7)
+    dearer = structs.replace(TARGET, price=price)
+    board.prober.retarget((dearer,))
+    assert board.published == 1
+    assert board.prober.board().targets == {TARGET.name: dearer}
