@@ -27,6 +27,13 @@ from gateway.types import DialectName
 ALONE_FLUSH_S = 1.0
 """On SQLite this worker is the only one: no other waits to hear what it has spent."""
 SHARED_FLUSH_S = 0.2
+_OF_ENGINES = ("engine", "priorities", "events", "events_replay")
+_OF_POOLS = ("members",)
+_FOREIGN = {
+    "engine": _OF_POOLS,
+    "pool": (*_OF_ENGINES, "base_url", "credential", "native_batches"),
+}
+"""By kind, settings of providers that mean nothing there; to all others neither of both does."""
 
 
 def make_egress(settings: Settings) -> Egress:
@@ -81,6 +88,8 @@ def _providers(
         for name, config in configs.items()
         if name not in pools
     }
+    for name, setting in settings.providers.items():
+        _check_fitting(name, setting)
     for name, provider in providers.items():
         if settings.providers[name].native_batches and parcel_service(provider) is None:
             reason = "its kind has no batch API that we speak"
@@ -89,6 +98,16 @@ def _providers(
         members = settings.providers[name].members
         providers[name] = build_pool(config, members, providers, monotonic_s)
     return providers
+
+
+def _check_fitting(name: str, provider: ProviderSettings) -> None:
+    """What says nothing of a provider of this kind is a mistake: somebody thinks that it holds."""
+    foreign = _FOREIGN.get(provider.kind, (*_OF_ENGINES, *_OF_POOLS))
+    usual = ProviderSettings(provider.kind, provider.jurisdiction)
+    for key in foreign:
+        if getattr(provider, key) != getattr(usual, key):
+            reason = f"says nothing of a provider of kind {provider.kind}"
+            raise ConfigurationInvalid(f"providers.{name}", key, reason)
 
 
 def taking_parcels(

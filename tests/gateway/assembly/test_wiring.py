@@ -26,6 +26,30 @@ REFUSED = {
         "no batch API",
     ),
     PROVIDER.format("'pool'\nmembers = ['q']"): ("providers.p.members", "`q` is no provider"),
+    PROVIDER.format("'anthropic'\nmembers = ['q']"): ("providers.p.members", "of kind anthropic"),
+    PROVIDER.format("'engine'\nbase_url = 'http://127.0.0.1:1'\nmembers = ['q']"): (
+        "providers.p.members",
+        "of kind engine",
+    ),
+    PROVIDER.format("'openai'\npriorities = true"): ("providers.p.priorities", "of kind openai"),
+    PROVIDER.format("'openai'\nengine = 'vllm'"): ("providers.p.engine", "of kind openai"),
+    PROVIDER.format("'openai'\nevents = 'ipc://x'"): ("providers.p.events", "of kind openai"),
+    PROVIDER.format("'openai'\nevents_replay = 'ipc://x'"): (
+        "providers.p.events_replay",
+        "of kind openai",
+    ),
+    PROVIDER.format("'pool'\nmembers = ['q']\nbase_url = 'http://127.0.0.1:1'"): (
+        "providers.p.base_url",
+        "of kind pool",
+    ),
+    PROVIDER.format("'pool'\nmembers = ['q']\nnative_batches = true"): (
+        "providers.p.native_batches",
+        "of kind pool",
+    ),
+    PROVIDER.format("'pool'\nmembers = ['q']\ncredential = { env = 'A' }"): (
+        "providers.p.credential",
+        "of kind pool",
+    ),
     "[alerts]\nurl = 'http://siem.example'": ("alerts.url", "plain http beyond loopback"),
     "[sinks.s]\nkind = 'http'\nurl = 'http://siem.example'": ("sinks.s.url", "plain http beyond"),
     "[sinks.s]\nkind = 'syslog'\nurl = 'tcp://siem.example:1'": ("sinks.s.url", "plain tcp beyond"),
