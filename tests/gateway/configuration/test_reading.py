@@ -71,6 +71,21 @@ WRONG: dict[str, tuple[str, str]] = {
     '[rates]\nurl = "redis://h/first"': ("rates.url", "must be redis://host:port/number"),
     '[response_cache]\nurl = "rediss://h/1/2"': ("response_cache.url", "host:port/number"),
     '[response_cache]\nurl = "redis://[::1/0"': ("response_cache.url", "host:port/number"),
+    "[inspection]\ncascade_exploration = 0.06": ("inspection.cascade_exploration", "and 0.05"),
+    "[drift]\nindex_least = 0.0": ("drift.index_least", "from above 0 to 10"),
+    "[drift]\nindex_least = 10.1": ("drift.index_least", "from above 0 to 10"),
+    "[drift]\nindex_least = nan": ("drift.index_least", "from above 0 to 10"),
+    "[drift]\nrequests_least = 49": ("drift.requests_least", "must be 50 at least"),
+    "[audit]\ncheckpoint_period_s = 0.5": ("audit.checkpoint_period_s", "between 1 and 50"),
+    "[audit]\ncheckpoint_period_s = 50.5": ("audit.checkpoint_period_s", "between 1 and 50"),
+    "[policy]\nheaders = ['X-Team']": ("policy.headers", "`X-Team` is not a header"),
+    "[policy]\nheaders = ['authorization']": ("policy.headers", "`authorization` is not"),
+    "[policy]\nheaders = ['cookie']": ("policy.headers", "`cookie` is not"),
+    "[response_cache]\nembeddings = 'v'": ("response_cache.embeddings", "there is no target `v`"),
+    PROVIDER + "native_batches = true\nassurances = ['no_retention']": (
+        "providers.p.native_batches",
+        "`no_retention` rules out",
+    ),
     "[retention]\ndefault = 'short'": ("retention.default", "no class `short`"),
     "[retention.organisations]\na = 's'": ("retention.organisations.a", "no class `s`"),
     "[inspection]\ntolerated_opaque = ['images']": ("inspection.tolerated_opaque", "`images`"),
@@ -192,6 +207,21 @@ def test_a_wrong_variable_is_named_without_its_value(variable: str, value: str, 
     assert refused.value.source == variable
     assert refused.value.key == key
     assert "hunter2" not in str(refused.value)
+
+
+def test_bounds_themselves_may_be_set() -> None:
+    text = (
+        "[inspection]\ncascade_exploration = 0.05\n[drift]\nindex_least = 10.0\n"
+        "requests_least = 50\n[alerts]\npercents = [1, 1000]\ndear_hour_microusd = 0\n"
+        "[policy]\nheaders = ['x-team']\n[data_plane]\nport = 65535\n[admin]\nport = 0\n"
+    )
+    slow = parse("[audit]\ncheckpoint_period_s = 50.0\n")
+    settings = parse(f"{text}[audit]\ncheckpoint_period_s = 1.0\n")
+    assert slow.audit.checkpoint_period_s == 50 * settings.audit.checkpoint_period_s
+    assert settings.inspection.cascade_exploration == 0.05
+    assert settings.policy.headers == ("x-team",)
+    batched = parse(PROVIDER + "native_batches = true\nassurances = ['no_training']\n")
+    assert batched.providers["p"].native_batches
 
 
 @pytest.mark.parametrize("url", ["", "redis://h", "redis://[::1]:6379/3", "rediss://h:1/"])
