@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import pepper
 from gateway.errors import GatewrightError
-from gateway.identity import Peppers, new_key_id
+from gateway.identity import Peppers, key_id_for, new_key_id
 from gateway.oversight.key_scope import check_labels, check_models
 from gateway.store.engine import open_database
 from gateway.store.identity.key_scopes import ChangedMeanwhile
@@ -30,6 +31,18 @@ from gateway.types import Translation
 EXPIRES_DAYS_MAX = 36_500
 OVERLAP_S_MAX = 366 * 86_400
 US_PER_DAY = 86_400_000_000
+_MARK = re.compile(r"[0-9A-Za-z]{12}", re.ASCII)
+
+
+class _Mark(click.ParamType[str]):
+    """As over the JSON API, so that the same mark makes the same key there."""
+
+    name = "mark"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value and _MARK.fullmatch(value) is None:
+            self.fail("use 12 letters and digits", param, ctx)
+        return value
 
 
 @asynccontextmanager
@@ -69,6 +82,7 @@ def keys() -> None:
     show_default=True,
     help="When a target's dialect has no word for a part of a request.",
 )
+@click.option("--mark", type=_Mark(), default="", help="12 letters and digits: one makes one key.")
 @asynchronous
 @says_it_records
 async def issue(
@@ -81,6 +95,7 @@ async def issue(
     models: tuple[str, ...],
     expires_days: int | None,
     translation: Translation,
+    mark: str,
 ) -> None:
     """Issue a key and print it: this is the only time it can be read.
 
@@ -104,7 +119,7 @@ async def issue(
         models=frozenset(models) if models else None,
         expires_us=expires_us,
         translation=translation,
-        key_id=new_key_id(),
+        key_id=key_id_for(organisation, mark) if mark else new_key_id(),
     )
     ordered = {
         "key_id": new.key_id,

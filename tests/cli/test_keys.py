@@ -82,6 +82,18 @@ def test_a_key_whose_limits_could_not_be_set_is_no_key(
     assert line["live"] is False
 
 
+def test_an_order_that_is_typed_again_with_its_mark_makes_one_key(operator: Operator) -> None:
+    key_id = _issue(operator, "--mark", "nightly00001")
+    again = ("keys", "issue", *PLACE, "--name", "a key", "--mark")
+    refused = operator.config(*again, "nightly00001")
+    assert (refused.status, refused.output) == (2, "")
+    assert refused.errors == "gatewright: this key was issued already\n"
+    assert operator.config(*again, "too short").status == 2
+    (line,) = _lines(operator.config("keys", "list"))
+    assert (line["key_id"], line["live"]) == (key_id, True)
+    assert _issue(operator, "--mark", "nightly00002") != key_id
+
+
 def test_a_list_of_another_organisation_is_empty(operator: Operator) -> None:
     _issue(operator)
 
