@@ -60,7 +60,7 @@ class _Commands(LazyGroup):
 
 @contextmanager
 def _ending() -> Iterator[None]:
-    """Around a command: one that is interrupted or cannot print ends in a line or none."""
+    """Around a command: interrupted, without a way to print or with a bad file it ends in a line."""
     try:
         yield
     except KeyboardInterrupt:
@@ -70,7 +70,10 @@ def _ending() -> Iterator[None]:
         _drop_output()
         raise Exit(READER_LEFT) from None
     except OSError as error:
-        if error.errno not in _UNWRITABLE or error.filename is not None:
+        if error.filename is not None:
+            click.echo(f"gatewright: {error.filename}: {error.strerror}", err=True)
+            raise Exit(2) from None
+        if error.errno not in _UNWRITABLE:
             raise
         _drop_output()
         click.echo(f"gatewright: the output: {error.strerror}", err=True)

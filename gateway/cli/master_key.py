@@ -44,19 +44,24 @@ async def wrap_master_key(config_file: Path) -> None:
         deeds = Deeds(log, SystemClock())
         after = {"service": settings.secrets.key_service, "master_key_id": keys.key_id}
         async with deeds.doing(actor(), "master_key.wrapped", "", after=after):
-            _replace(settings.path(settings.secrets.master_key.file), wrapped)
+            path = settings.path(settings.secrets.master_key.file)
+            try:
+                _replace(path, wrapped)
+            except OSError as error:
+                raise Refused(f"{path}: {error.strerror}") from error
     click.echo(f"{keys.key_id}: wrapped by {settings.secrets.key_service}")
 
 
 def _replace(path: Path, text: str) -> None:
     """Whole or not at all; the old bytes are overwritten before they are let go."""
     draft = path.with_name(f".{path.name}.{random.token_hex(8)}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with os.fdopen(os.open(draft, flags, 0o600), "w", encoding="ascii") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    with path.open("r+b") as old:
+    try:
+        _write(draft, text + "\n")
+        old = path.open("r+b")
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    with old:
         length = old.seek(0, os.SEEK_END)
         draft.rename(path)
         # A power loss must not bring back a name whose bytes are zeros: nothing else has the key.
@@ -65,3 +70,11 @@ def _replace(path: Path, text: str) -> None:
         old.write(bytes(length))
         old.flush()
         os.fsync(old.fileno())
+
+
+def _write(path: Path, text: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "w", encoding="ascii") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())

@@ -41,12 +41,7 @@ def train() -> None:
 def train_pii(directory: Path, out: Path, epochs: int, per_template: int) -> None:
     """Train the tagger of names, addresses, usernames and free-form identifiers."""
     recipe = Recipe(epochs=epochs, per_template=per_template)
-    try:
-        train_tagger(directory, out, recipe, click.echo)
-    except OSError as error:
-        if error.filename is None:
-            raise  # What is printed finds no room, or no reader.
-        raise Refused(f"{error.filename}: {error.strerror}") from error
+    train_tagger(directory, out, recipe, click.echo)
 
 
 class Judged(msgspec.Struct, frozen=True):

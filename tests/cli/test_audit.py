@@ -304,6 +304,20 @@ def test_the_full_check_names_a_record_that_only_the_database_lost(operator: Ope
 
 
 @pytest.mark.usefixtures("receipts")
+def test_a_reveal_is_open_for_as_long_as_was_asked_for(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _as(monkeypatch, "ann")
+    ask = ("audit", "reveal", "ask", "--organisation", "acme", "--reason", "r", "--ticket", "T-1")
+    asked = operator.config(*ask, "--minutes", "7")
+    _as(monkeypatch, "bob")
+    approved = operator.config("audit", "reveal", "approve", asked.last_line)
+    assert approved.last_line == "open for 7 minutes"
+    (told,) = map(json.loads, operator.config("audit", "reveal", "report").output.splitlines())
+    assert (told["id"], told["minutes"]) == (asked.last_line, 7)
+
+
+@pytest.mark.usefixtures("receipts")
 def test_what_is_shown_holds_up_no_other_command(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

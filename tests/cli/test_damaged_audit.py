@@ -118,6 +118,22 @@ def test_what_needs_the_whole_log_refuses_a_damaged_one_in_a_line(
         _refused(operator.config(*command), "`gatewright audit verify` says what is affected")
 
 
+def test_a_reveal_that_cannot_show_everything_says_so(
+    operator: Operator, receipts: list[Receipt], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator.config("audit", "export")
+    reveal = _reveal(operator, monkeypatch, "")
+    segment = bytearray(_segment(operator).read_bytes())
+    segment[receipts[4].offset_bytes + 60] ^= 1
+    _segment(operator).write_bytes(segment)
+
+    shown = operator.config("audit", "reveal", "show", reveal)
+
+    assert shown.status == 1
+    assert sum("record_error" in json.loads(line) for line in shown.output.splitlines()) == 1
+    assert "not all records could be read" in shown.errors
+
+
 def test_a_record_before_the_damage_is_proved_all_the_same(
     operator: Operator, receipts: list[Receipt]
 ) -> None:

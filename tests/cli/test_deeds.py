@@ -137,6 +137,21 @@ def test_a_secret_and_a_password_are_on_record_without_their_value(
         assert not any(told.encode() in content for content in files)
 
 
+def test_whoever_is_disabled_is_listed_so_until_they_are_enabled(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_disabled() -> bool:
+        return bool(json.loads(operator.config("users", "list").output)["disabled"])
+
+    monkeypatch.setattr("sys.stdin", io.StringIO(secrets.token_hex(20)))
+    operator.config("users", "add", "ann")
+    seen = [is_disabled()]
+    for command in ("disable", "enable"):
+        assert operator.config("users", command, "ann").status == 0
+        seen.append(is_disabled())
+    assert seen == [False, True, False]
+
+
 def test_nobody_is_made_known_with_an_empty_or_an_endless_password(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,6 +136,13 @@ def test_what_is_typed_on_a_terminal_is_not_shown(operator: Operator) -> None:
     assert (process.returncode, output) == (0, b"upstream: version 1\n")
 
 
+def test_a_file_that_nobody_thought_of_is_named_in_a_line(tmp_path: Path) -> None:
+    command = ("train", "pii", "--data", tmp_path, "--out", tmp_path / "out")
+    status, errors = _printed_to(os.open(os.devnull, os.O_WRONLY), *command)
+    said = f"gatewright: {tmp_path}/train.jsonl.gz: No such file or directory\n"
+    assert (status, errors) == (2, said)
+
+
 def test_who_interrupts_a_command_is_not_told_that_something_is_bad(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

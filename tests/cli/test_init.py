@@ -1,11 +1,13 @@
 """`gatewright init` makes what a first start needs, and never touches what is there."""
 
 import base64
+import io
 import stat
 
 import pytest
 
 from tests.cli.operator import Operator
+from tests.cli.test_deeds import deeds
 
 
 KEYS = ("pepper.key", "master.key", "admin.token")
@@ -41,6 +43,17 @@ def test_a_database_in_a_folder_that_others_may_enter_is_closed_to_them(
     newcomer.types("init", "--folder", newcomer.folder)
     database = newcomer.folder / "var" / "gatewright.db"
     assert stat.S_IMODE(database.stat().st_mode) == 0o600
+
+
+def test_where_somebody_exists_no_link_is_made_and_none_is_on_record(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("a password for tests"))
+    operator.config("users", "add", "ann")
+    refused = operator.config("admin", "setup")
+    assert (refused.status, refused.output) == (2, "")
+    assert "somebody exists already" in refused.errors
+    assert [each["action"] for each in deeds(operator)] == ["person.added"]
 
 
 def test_init_again_changes_nothing(operator: Operator) -> None:

@@ -1,6 +1,7 @@
 """The master key may lie wrapped by Vault's transit engine or AWS KMS, and opens as before."""
 
 import base64
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from gateway import credentials
 from gateway.configuration.reading import load_settings
 from gateway.credentials import key_service, master_key
 from gateway.errors import ConfigurationInvalid
+from gateway.secrets.vault_transit import VaultTransit
 from tests.cli.operator import Operator
 from tests.gateway.secrets.vault_stub import VaultStub
 
@@ -105,6 +107,49 @@ def test_vault_keeps_what_opens_the_master_key_and_its_rotation_wraps_it_anew(
     credentials._unwrapped.clear()
     assert _key_id(operator) == key_id
     assert operator.config("audit", "verify").status == 0
+
+
+@pytest.mark.usefixtures("vault")
+def test_a_service_that_gives_back_something_else_gets_no_key_to_keep(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is the only place where the key is: what cannot be unwrapped is lost for good."""
+    before = _key_file(operator).read_bytes()
+    monkeypatch.setattr(VaultTransit, "unwrap", lambda *_: secrets.token_bytes(32))
+    refused = operator.config("secrets", "wrap")
+    said = "gatewright: the service does not give back what it was given\n"
+    assert (refused.status, refused.errors) == (2, said)
+    assert _key_file(operator).read_bytes() == before
+    assert [path.name for path in _key_file(operator).parent.glob(".master*")] == []
+
+
+@pytest.mark.usefixtures("vault")
+def test_a_full_disk_leaves_the_key_as_it_was_and_nothing_beside_it(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = _key_file(operator).read_bytes()
+    monkeypatch.setattr("gateway.cli.master_key.os.fsync", full)
+    refused = operator.config("secrets", "wrap")
+    assert refused.status == 2
+    assert _key_file(operator).read_bytes() == before
+    assert [path.name for path in _key_file(operator).parent.glob(".master*")] == []
+
+
+@pytest.mark.usefixtures("vault")
+def test_a_key_that_is_in_no_file_cannot_be_replaced(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = operator.config_file.read_text()
+    told = 'master_key = { file = "var/master.key" }'
+    assert told in text
+    operator.config_file.write_text(text.replace(told, 'master_key = { env = "MASTER" }'))
+    monkeypatch.setenv("MASTER", _key_file(operator).read_text())
+    refused = operator.config("secrets", "wrap")
+    said = "gatewright: secrets.master_key must be a file\n"
+    assert (refused.status, refused.errors) == (2, said)
 
 
 def test_the_key_is_overwritten_only_when_the_file_in_its_place_cannot_be_lost(
