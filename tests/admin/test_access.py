@@ -70,6 +70,13 @@ async def world(listener: Listener) -> None:
     await person(listener, "somebody")
 
 
+async def signed_in(listener: Listener, browser: Browser, name: str, grant: Grant) -> None:
+    """Somebody with one role, in front of the two organisations."""
+    await world(listener)
+    await person(listener, name, grant)
+    await browser.sign_in_as(name, PASSWORD)
+
+
 def declared(application: Litestar) -> list[tuple[str, str, dict[str, Any]]]:
     """Method, path and declaration of every handler of the API."""
     found = []
@@ -100,9 +107,7 @@ async def call(
 async def test_a_role_opens_what_it_says_where_it_says_and_nothing_else(
     listener: Listener, browser: Browser, role: Role
 ) -> None:
-    await world(listener)
-    await person(listener, "ann", Grant(role, OWN))
-    await browser.sign_in_as("ann", PASSWORD)
+    await signed_in(listener, browser, "ann", Grant(role, OWN))
     routes = declared(listener.application)
     assert len(routes) >= 8
 
@@ -131,9 +136,7 @@ async def test_a_role_opens_what_it_says_where_it_says_and_nothing_else(
 async def test_a_role_that_is_held_everywhere_opens_the_same_in_every_organisation(
     listener: Listener, browser: Browser, role: Role
 ) -> None:
-    await world(listener)
-    await person(listener, "ann", Grant(role, "*"))
-    await browser.sign_in_as("ann", PASSWORD)
+    await signed_in(listener, browser, "ann", Grant(role, "*"))
     for method, path, opt in declared(listener.application):
         statuses = {(await call(browser, method, path, place))[0] for place in (OWN, FOREIGN)}
         assert len(statuses) == 1, (method, path, statuses)
@@ -158,9 +161,7 @@ async def test_without_a_role_nothing_is_shown_and_without_a_session_nothing_is_
 async def test_a_role_can_be_given_only_by_who_may_do_all_of_it(
     listener: Listener, browser: Browser
 ) -> None:
-    await world(listener)
-    await person(listener, "sec", Grant("security_admin", OWN))
-    await browser.sign_in_as("sec", PASSWORD)
+    await signed_in(listener, browser, "sec", Grant("security_admin", OWN))
     path = f"/api/organisations/{OWN}/grants"
     statuses = {}
     for role in ROLES:
@@ -176,9 +177,7 @@ async def test_a_role_can_be_given_only_by_who_may_do_all_of_it(
 async def test_keys_and_grants_need_a_fresh_proof_and_reading_does_not(
     listener: Listener, browser: Browser
 ) -> None:
-    await world(listener)
-    await person(listener, "ann", Grant("platform_admin", "*"))
-    await browser.sign_in_as("ann", PASSWORD)
+    await signed_in(listener, browser, "ann", Grant("platform_admin", "*"))
     listener.clock.advance(STEP_UP_S + 1)
     refused, body = await call(browser, "POST", "/api/organisations/{organisation}/keys", OWN)
     read, _ = await call(browser, "GET", "/api/organisations/{organisation}/keys", OWN)
@@ -201,9 +200,7 @@ async def test_keys_and_grants_need_a_fresh_proof_and_reading_does_not(
 async def test_what_is_typed_as_a_proof_after_the_session_ended_stands_in_no_page(
     listener: Listener, browser: Browser
 ) -> None:
-    await world(listener)
-    await person(listener, "ann", Grant("platform_admin", "*"))
-    await browser.sign_in_as("ann", PASSWORD)
+    await signed_in(listener, browser, "ann", Grant("platform_admin", "*"))
     listener.clock.advance(STEP_UP_S + 1)
     path, form = f"/o/{OWN}/keys/new", {"name": "waits", "workspace": "w", "project": "p"}
     _, page = await browser.send("POST", path, form)
@@ -231,9 +228,7 @@ def hidden(page: str) -> dict[str, str]:
 async def test_a_change_without_the_sessions_own_mark_is_refused(
     listener: Listener, browser: Browser
 ) -> None:
-    await world(listener)
-    await person(listener, "ann", Grant("platform_admin", "*"))
-    await browser.sign_in_as("ann", PASSWORD)
+    await signed_in(listener, browser, "ann", Grant("platform_admin", "*"))
     for mark in ("", "0" * 64, "é"):
         answer, _ = await browser.send(
             "POST", f"/api/organisations/{OWN}/keys", body="{}", x_gatewright_csrf=mark or "none"
@@ -244,9 +239,7 @@ async def test_a_change_without_the_sessions_own_mark_is_refused(
 async def test_losing_a_role_or_being_disabled_holds_with_the_next_request(
     listener: Listener, browser: Browser
 ) -> None:
-    await world(listener)
-    await person(listener, "ann", Grant("viewer", OWN))
-    await browser.sign_in_as("ann", PASSWORD)
+    await signed_in(listener, browser, "ann", Grant("viewer", OWN))
     path = f"/api/organisations/{OWN}/keys"
     before, _ = await browser.send("GET", path)
     async with listener.database() as database:
