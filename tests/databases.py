@@ -1,11 +1,12 @@
 """Database fixtures: every test that asks for one runs on SQLite and on a real PostgreSQL.
 
-`database_url` is a fresh database at the newest schema, `empty_database_url` one without tables,
-`sqlite_url` the newest schema on SQLite only. PostgreSQL comes from GATEWRIGHT_TEST_POSTGRES_URL
-or, without it, from one server per session that is started on first use. Migrated databases are
-copies of a template, so a test does not pay for the migrations; what a test gives back is emptied
-and given out again under another name, if its catalogue is still the template's. A test marked
-`either` runs on one of the two; with GATEWRIGHT_TEST_EVERY_DATABASE, as in `make faults`, on both.
+`database_url` is a fresh database at the newest schema and `database` the same, open;
+`empty_database_url` has no tables, `sqlite_url` is the newest schema on SQLite only. PostgreSQL
+comes from GATEWRIGHT_TEST_POSTGRES_URL or, without it, from one server per session that is started
+on first use. Migrated databases are copies of a template, so a test does not pay for the
+migrations; what a test gives back is emptied and given out again under another name, if its
+catalogue is still the template's. A test marked `either` runs on one of the two; with
+GATEWRIGHT_TEST_EVERY_DATABASE, as in `make faults`, on both.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ import shutil
 import tempfile
 import warnings
 import zlib
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -242,6 +243,14 @@ def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
     url = server.create_migrated()
     yield url
     server.drop(url)
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[engine.Database]:
+    """The same, open."""
+    database = engine.open_database(database_url)
+    yield database
+    await database.close()
 
 
 @pytest.fixture(params=BOTH)

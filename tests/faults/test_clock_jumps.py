@@ -1,7 +1,6 @@
 """Somebody sets the clock: it is on record, order and numbers hold, and no window opens twice."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from gateway.clock import StoppedClock, UnhurriedClock
 from gateway.errors import AuditUnavailable, BudgetExhausted
 from gateway.money.budgets import Limit
 from gateway.oversight.deeds import OPERATORS, Deeds
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
@@ -23,13 +22,6 @@ from tests.gateway.audit.samples import journeys, running
 
 pytestmark = pytest.mark.anyio
 HOUR_S, DAY_S = 3600.0, 86_400.0
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 async def test_a_clock_jump_is_recorded_from_when_to_when(

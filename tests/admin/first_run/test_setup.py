@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -11,7 +10,7 @@ from gateway.clock import StoppedClock
 from gateway.errors import RequestInvalid, Unauthenticated
 from gateway.oversight.access import allows
 from gateway.secrets.secret import Secret
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.identity.people import PeopleStore
 from gateway.store.identity.setup_links import GOOD_FOR_S, SetupLinks, setup_links
 from tests.admin.chromium import window
@@ -20,13 +19,6 @@ from tests.admin.seeding import HOSTILE, PASSWORD, person
 
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 async def made(links: SetupLinks) -> str:

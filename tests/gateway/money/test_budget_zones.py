@@ -1,6 +1,5 @@
 """Days and months begin where the organisation lives, also when the clocks or the zone change."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -12,7 +11,7 @@ from gateway.clock import StoppedClock
 from gateway.errors import BudgetExhausted, RequestInvalid
 from gateway.identity import Peppers
 from gateway.money.budgets import Limit, WindowKind, checked_zone, window_end_us, window_start_us
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
@@ -85,13 +84,6 @@ def test_a_zone_that_does_not_exist_is_refused() -> None:
         with pytest.raises(RequestInvalid):
             checked_zone(name)
     assert checked_zone("Asia/Kolkata") == "Asia/Kolkata"
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 @pytest.mark.anyio

@@ -2,7 +2,6 @@
 
 import csv
 import io
-from collections.abc import AsyncIterator
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from gateway.money.costs import (
     total_of,
 )
 from gateway.price import Price
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.money.alerts import CLAIM_US, AlertTable
 from gateway.store.money.leased_ledger import LeasedLedger
@@ -71,13 +70,6 @@ def outcome(number: int, **changes: object) -> AuditRecord:
         "cost_microusd": 1000,
     }
     return AuditRecord(**(fields | changes))  # type: ignore[arg-type]
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 async def record(database: Database, folder: Path, *records: AuditRecord) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from gateway.secrets.secret import Secret
 from gateway.secrets.sources import EnvironmentSecret
 from gateway.secrets.vault import VaultPlace, VaultSession
 from gateway.secrets.vault_transit import VaultTransit
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.schema.tables import sealed_secrets
 from gateway.store.sealed_secrets import DatabasePlace, SealedSecretTable
 from tests.gateway.secrets.vault_stub import VaultStub
@@ -202,13 +202,6 @@ async def test_a_value_that_cannot_be_used_is_an_outage_and_the_one_before_ends(
 
 
 # --- the database -------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 @pytest.fixture

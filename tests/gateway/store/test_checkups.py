@@ -1,7 +1,6 @@
 """Ordered connection tests in the database: one per provider, taken once, told to the end."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -15,22 +14,10 @@ from gateway.store.checkups import (
     PER_MINUTE_MAX,
     CheckupTable,
 )
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def clock() -> StoppedClock:
-    return StoppedClock()
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 @pytest.fixture

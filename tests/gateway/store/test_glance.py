@@ -1,6 +1,5 @@
 """One look at the database tells a worker whether anything waits for it."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ from sqlalchemy import delete, update
 
 from gateway.clock import StoppedClock
 from gateway.store.checkups import CLAIM_WITHIN_US, CheckupTable
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.glance import Waiting, is_read_only, question
 from gateway.store.revisions import current
 from gateway.store.schema.batches import batches
@@ -18,13 +17,6 @@ from tests.gateway.store.rows import filled
 
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 class Looking:

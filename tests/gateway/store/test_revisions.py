@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 
 import pytest
@@ -19,13 +19,6 @@ pytestmark = pytest.mark.anyio
 NEVER_S = 3600.0
 PEPPERS = Peppers({1: secrets.token_bytes(32)})
 NEW = NewKey(Place("acme", "research", "bot"), "robot", "ada")
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 async def raise_counter(database: Database) -> None:

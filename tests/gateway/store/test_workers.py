@@ -1,24 +1,16 @@
 """Reports of workers: one row each, overwritten, left in good order or forgotten after a day."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from gateway.oversight.workers import FORGOTTEN_AFTER_S, MemberReport, WorkerReport
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.workers import WorkerTable
 
 
 pytestmark = pytest.mark.anyio
 NOW_US = 1_800_000_000_000_000
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 @pytest.fixture

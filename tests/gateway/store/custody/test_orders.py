@@ -1,7 +1,6 @@
 """Custody: two people for holds and reveals, a record before each step, an end to each leave."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -32,13 +31,6 @@ class Office:
     @property
     def actions(self) -> list[tuple[str, str]]:
         return [(record.actor, record.action) for record in self.log.records]
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 @pytest.fixture

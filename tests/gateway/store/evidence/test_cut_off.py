@@ -15,7 +15,7 @@ from gateway.audit.verify import verify_directory
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock, StoppedClock, SystemClock
 from gateway.errors import AuditUnavailable
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.evidence import cut_off
 from gateway.store.evidence.cut_off import AGAIN_S, CutOff
 from gateway.store.evidence.second_device import DatabaseDevice
@@ -28,13 +28,6 @@ from tests.gateway.store.evidence.test_second_device import HASTY, StuckDisk, tw
 
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 @asynccontextmanager

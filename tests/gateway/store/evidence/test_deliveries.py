@@ -1,13 +1,12 @@
 """The log of deliveries, and going back: records come again, and none is passed over."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from sqlalchemy import update
 
 from gateway.clock import StoppedClock
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.evidence.deliveries import RUN_US, RUNS_KEPT, Deliveries, Run, note
 from gateway.store.schema.audit import audit_records
 from tests.gateway.store.evidence.test_shipping import ListSink, Log
@@ -15,13 +14,6 @@ from tests.gateway.store.evidence.test_shipping import ListSink, Log
 
 pytestmark = pytest.mark.anyio
 NOW_US = 1_800_000_000_000_000
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 def run(state: str, after_us: int = 0, *, lines: int = 5, reason: str = "") -> Run:

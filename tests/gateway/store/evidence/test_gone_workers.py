@@ -3,7 +3,6 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -19,7 +18,7 @@ from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock
 from gateway.errors import AuditUnavailable, NotReady, StartupRefused
 from gateway.oversight.workers import WorkerReport
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.evidence.gone_workers import GONE_AFTER_S, GoneWorkers
 from gateway.store.evidence.second_device import DatabaseDevice
 from gateway.store.evidence.second_rows import SecondContents
@@ -35,13 +34,6 @@ from tests.gateway.store.evidence.test_second_device import HASTY, StuckDisk
 
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 class Losing:

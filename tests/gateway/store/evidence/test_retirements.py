@@ -18,10 +18,10 @@ from gateway.store.evidence.retiring import ENDING_US, Retiring
 from gateway.store.schema.audit import audit_positions, gone_workers
 from tests.gateway.audit.samples import record, running
 from tests.gateway.store.evidence.test_gone_workers import told
-from tests.gateway.store.evidence.test_retiring import HOUR_S, Lost, database, lost
+from tests.gateway.store.evidence.test_retiring import HOUR_S, Lost, lost
 
 
-__all__ = ["database", "lost"]
+__all__ = ["lost"]
 pytestmark = pytest.mark.anyio
 WHY = "its machine burnt down"
 

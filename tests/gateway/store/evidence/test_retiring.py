@@ -1,6 +1,5 @@
 """A worker whose disk is lost: what it left is counted, and ended when its name is retired."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -17,7 +16,7 @@ from gateway.errors import AuditUnavailable, RequestInvalid
 from gateway.oversight.workers import WorkerReport
 from gateway.store.batching.lines import LineStore
 from gateway.store.batching.unsent_lines import UnsentLines
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.evidence.retiring import Retiring
 from gateway.store.evidence.second_device import DatabaseDevice
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
@@ -36,13 +35,6 @@ from tests.gateway.store.rows import filled
 
 pytestmark = pytest.mark.anyio
 HOUR_S = 3600.0
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 def line(number: int, line_number: int) -> AuditRecord:

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -19,7 +18,7 @@ from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock
 from gateway.configuration.settings import AuditSettings, Settings
 from gateway.errors import AuditUnavailable
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.second_device import DatabaseDevice
 from gateway.store.evidence.second_rows import SecondContents
@@ -48,13 +47,6 @@ class StuckDisk(Disk):
         if self.is_broken:
             raise OSError("broken on purpose")
         super().sync(descriptor)
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 def two_devices(log: SegmentedAuditLog, database: Database) -> TwoDeviceLog:

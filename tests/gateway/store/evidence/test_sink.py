@@ -1,7 +1,7 @@
 """The projection of the audit log in both databases."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from gateway.audit.entries import encode_record, entry_bytes
 from gateway.audit.projection import START, ProjectedRecord
 from gateway.audit.projector import Projector
 from gateway.audit.segments import segment_path
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.schema.audit import audit_records
 from gateway.types import Attempt, AuditRecord, Usage
@@ -23,13 +23,6 @@ from tests.gateway.audit.test_reckoning import away
 
 pytestmark = pytest.mark.anyio
 NOW_US = 1_800_000_000_000_000
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 @pytest.fixture

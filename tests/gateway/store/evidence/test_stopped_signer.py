@@ -1,6 +1,6 @@
 """A worker that is stopped before it keeps a checkpoint, while another one signs the log."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ from gateway.audit.disk import Disk
 from gateway.audit.integrator import CheckpointFiles, Integrator, SignedCheckpoint
 from gateway.audit.projector import Projector
 from gateway.clock import SystemClock
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.tree import DatabaseAuditTrees
 from tests.gateway.audit.samples import KEYS, journeys, running
@@ -44,13 +44,6 @@ async def add(database: Database, folder: Path, first: int) -> None:
     async with running(folder) as log:
         await journeys(log, first, 4)
     await Projector(folder, DatabaseAuditSink(database, folder)).catch_up()
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 async def test_it_keeps_and_exports_nothing_that_proves_less(

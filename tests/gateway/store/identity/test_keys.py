@@ -1,7 +1,6 @@
 """Keys from their issue to their end, and how fast workers hear of it."""
 
 import secrets
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -16,18 +15,6 @@ from gateway.store.revisions import current
 pytestmark = pytest.mark.anyio
 PLACE = Place("acme", "research", "bot")
 PEPPERS = Peppers({1: secrets.token_bytes(32)})
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
-
-
-@pytest.fixture
-def clock() -> StoppedClock:
-    return StoppedClock()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """People in the database: who is left to run the platform, and two who act in the same moment."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
@@ -10,20 +9,13 @@ from gateway.clock import StoppedClock
 from gateway.errors import RequestInvalid, Unauthenticated
 from gateway.oversight.access import EVERYWHERE, Grant, Person
 from gateway.secrets.secret import Secret
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.identity.invitations import Invitations
 from gateway.store.identity.last_admin import FIRST_ROLE
 from gateway.store.identity.people import PeopleStore
 
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 @pytest.fixture

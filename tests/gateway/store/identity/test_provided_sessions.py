@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -35,13 +35,6 @@ SUBJECT = f"{ISSUER}|ann"
 TOKEN = f"canary-{secrets.token_hex(12)}"
 SECOND = 1_000_000
 MASTER = secrets.token_bytes(32)
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 def made(database: Database, clock: StoppedClock, master: bytes = b"") -> ProvidedSessions:

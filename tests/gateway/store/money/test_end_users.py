@@ -1,16 +1,16 @@
 """Budgets of end users: a limit for each, from the first request on, forgotten when they are."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from gateway.clock import StoppedClock
 from gateway.errors import BudgetExhausted
 from gateway.money.budgets import Limit, MemoryLedger, end_user_account, end_user_reference
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
+from tests.gateway.store.money.ledgers import started
 
 
 pytestmark = pytest.mark.anyio
@@ -23,28 +23,8 @@ def path(user: str) -> tuple[str, ...]:
 
 
 @pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
-
-
-@pytest.fixture
-def clock() -> StoppedClock:
-    return StoppedClock()
-
-
-@pytest.fixture
 def table(database: Database, clock: StoppedClock) -> LeaseTable:
     return LeaseTable(database, clock)
-
-
-async def started(table: LeaseTable, clock: StoppedClock, worker: str = "w1") -> LeasedLedger:
-    ledger = LeasedLedger(
-        table, clock, worker, slice_microusd=0, flush_every_s=3600.0, patience_s=0.0
-    )
-    await ledger.start()
-    return ledger
 
 
 async def rows(table: LeaseTable) -> dict[str, tuple[int, int]]:

@@ -1,36 +1,23 @@
 """What is owed after a reservation is gone is booked on every level, once, whatever crashes."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from sqlalchemy import select
 
 from gateway.clock import StoppedClock
 from gateway.money.budgets import BudgetKey, Limit, WindowKind
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.money.late_bookings import KEPT_US, LateBookings, LateCost
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import Claim, LeaseHolder
 from gateway.store.schema.tables import late_bookings
-from tests.gateway.store.money.test_leased_ledger import ledger_on
+from tests.gateway.store.money.ledgers import ledger_on
 
 
 pytestmark = pytest.mark.anyio
 ORG, ANN, BOB, ALL = "org:acme", "user:acme/ann", "user:acme/bob", "user:acme/*"
 DAY_S = 86_400.0
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
-
-
-@pytest.fixture
-def clock() -> StoppedClock:
-    return StoppedClock()
 
 
 @pytest.fixture

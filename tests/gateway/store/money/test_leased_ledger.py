@@ -1,7 +1,7 @@
 """Several workers on one database: limits that hold, crashes, lost answers, changed limits."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -12,9 +12,9 @@ from gateway.money.budgets import BudgetKey, Limit, WindowKind
 from gateway.store.engine import Database, open_database
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
-from gateway.store.money.slices import Claim, Grant, LeaseHolder
 from gateway.store.revisions import current
 from gateway.store.schema.tables import organisations
+from tests.gateway.store.money.ledgers import LossyTable, ledger_on
 
 
 pytestmark = pytest.mark.anyio
@@ -22,48 +22,9 @@ PATH = ("org:acme", "ws:acme/research", "proj:acme/research/bot", "key:abc")
 ORG = ("org:acme",)
 
 
-class LossyTable(LeaseTable):
-    """A lease table whose next answers are lost after their transaction took effect."""
-
-    losses = 0
-
-    async def exchange(self, holder: LeaseHolder, claims: Sequence[Claim]) -> list[Grant]:
-        grants = await super().exchange(holder, claims)
-        if self.losses:
-            self.losses -= 1
-            raise NotReady("the database does not answer")
-        return grants
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
-
-
-@pytest.fixture
-def clock() -> StoppedClock:
-    return StoppedClock()
-
-
 @pytest.fixture
 def table(database: Database, clock: StoppedClock) -> LossyTable:
     return LossyTable(database, clock)
-
-
-def ledger_on(
-    table: LeaseTable, clock: StoppedClock, worker: str = "w1", slice_microusd: int = 0
-) -> LeasedLedger:
-    """A ledger that reports only when it is told to, and never waits for others."""
-    return LeasedLedger(
-        table,
-        clock,
-        worker,
-        slice_microusd=slice_microusd,
-        flush_every_s=3600.0,
-        patience_s=0.0,
-    )
 
 
 @asynccontextmanager

@@ -1,7 +1,6 @@
 """A ledger after time went by: days that ended, clocks that were set, answers that were lost."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
 import pytest
@@ -9,11 +8,11 @@ import pytest
 from gateway.clock import StoppedClock
 from gateway.errors import BudgetExhausted, NotReady
 from gateway.money.budgets import BudgetKey, Limit
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.money import leased_ledger
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
-from gateway.store.money.slices import Claim, Grant, LeaseHolder
+from tests.gateway.store.money.ledgers import LossyTable, started
 
 
 pytestmark = pytest.mark.anyio
@@ -26,43 +25,9 @@ LAPSED_S = 61.0
 WRITTEN_OFF_S = 91.0
 
 
-class LossyTable(LeaseTable):
-    """A lease table whose next answers are lost after their transaction took effect."""
-
-    losses = 0
-
-    async def exchange(self, holder: LeaseHolder, claims: Sequence[Claim]) -> list[Grant]:
-        grants = await super().exchange(holder, claims)
-        if self.losses:
-            self.losses -= 1
-            raise NotReady("the database does not answer")
-        return grants
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
-
-
-@pytest.fixture
-def clock() -> StoppedClock:
-    return StoppedClock()
-
-
 @pytest.fixture
 def table(database: Database, clock: StoppedClock) -> LossyTable:
     return LossyTable(database, clock)
-
-
-async def started(table: LeaseTable, clock: StoppedClock, worker: str = "w1") -> LeasedLedger:
-    """A ledger that reports only when it is told to."""
-    ledger = LeasedLedger(
-        table, clock, worker, slice_microusd=0, flush_every_s=3600.0, patience_s=0.0
-    )
-    await ledger.start()
-    return ledger
 
 
 async def spend(ledger: LeasedLedger, amount: int, accounts: tuple[str, ...] = ORG) -> None:

@@ -1,23 +1,15 @@
 """What is owed all the same is booked on an account that has nothing left."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from gateway.clock import StoppedClock
 from gateway.money.budgets import Limit
-from gateway.store.engine import Database, open_database
-from tests.gateway.store.money.test_leased_ledger import ORG, LossyTable, ledger_on, state_of
+from gateway.store.engine import Database
+from tests.gateway.store.money.ledgers import LossyTable, ledger_on
+from tests.gateway.store.money.test_leased_ledger import ORG, state_of
 
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 @pytest.mark.parametrize("is_reported", [False, True])

@@ -1,32 +1,24 @@
 """What parked lines hold of a lease goes back when that is written off, and else nothing does."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.clock import StoppedClock
 from gateway.money.budgets import Limit
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.parked_money import ParkedMoney, Stake
 from gateway.store.money.slices import Budget, Lease, LeaseHolder, without
 from gateway.types import Reservation
-from tests.gateway.store.money.test_leased_ledger import ORG, PATH, ledger_on, state_of
+from tests.gateway.store.money.ledgers import ledger_on
+from tests.gateway.store.money.test_leased_ledger import ORG, PATH, state_of
 
 
 pytestmark = pytest.mark.anyio
 LIMIT = 10_000
 HELD, LEASE_S = 700, 60.0
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 class World:

@@ -1,7 +1,6 @@
 """Policy versions in a real database: their life, their history, and what workers hear of it."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -15,7 +14,7 @@ from gateway.rollout.trials import Trials
 from gateway.rollout.versions import PolicySet
 from gateway.routing import TargetBoard
 from gateway.snapshot import SnapshotKeeper
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.policies.documents import LiveMeanwhile, PolicyStore
 from gateway.store.policies.guard import CanaryGuard
 from gateway.store.revisions import current
@@ -28,13 +27,6 @@ pytestmark = pytest.mark.anyio
 
 OLD = document({"name": "old", "no_cache": True})
 NEW = document({"name": "new", "allow_only": {"in_house": True}})
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 async def approved(store: PolicyStore, level: str = "", policy: object = NEW) -> int:

@@ -1,0 +1,42 @@
+"""Ledgers on a real database that report when they are told to, and a table that loses answers."""
+
+from collections.abc import Sequence
+
+from gateway.clock import StoppedClock
+from gateway.errors import NotReady
+from gateway.store.money.leased_ledger import LeasedLedger
+from gateway.store.money.leases import LeaseTable
+from gateway.store.money.slices import Claim, Grant, LeaseHolder
+
+
+class LossyTable(LeaseTable):
+    """A lease table whose next answers are lost after their transaction took effect."""
+
+    losses = 0
+
+    async def exchange(self, holder: LeaseHolder, claims: Sequence[Claim]) -> list[Grant]:
+        grants = await super().exchange(holder, claims)
+        if self.losses:
+            self.losses -= 1
+            raise NotReady("the database does not answer")
+        return grants
+
+
+def ledger_on(
+    table: LeaseTable, clock: StoppedClock, worker: str = "w1", slice_microusd: int = 0
+) -> LeasedLedger:
+    """A ledger that reports only when it is told to, and never waits for others."""
+    return LeasedLedger(
+        table,
+        clock,
+        worker,
+        slice_microusd=slice_microusd,
+        flush_every_s=3600.0,
+        patience_s=0.0,
+    )
+
+
+async def started(table: LeaseTable, clock: StoppedClock, worker: str = "w1") -> LeasedLedger:
+    ledger = ledger_on(table, clock, worker)
+    await ledger.start()
+    return ledger
