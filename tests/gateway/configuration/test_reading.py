@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.configuration.reading import load_settings, parse_settings
+from gateway.configuration.sections import CurrencySettings
 from gateway.configuration.settings import Limits, Settings
 from gateway.errors import ConfigurationInvalid
 
@@ -270,10 +271,20 @@ def test_a_limit_is_a_finite_number_above_zero_or_refused(key: str, value: str) 
 
 
 def test_what_is_documented_to_keep_nothing_at_zero_may_be_zero() -> None:
-    zeros = "[inspection]\nverdicts_kept = 0\n[responses]\nkeep_days = 0\n"
+    zeros = (
+        "[audit]\nfree_bytes_min = 0\n[inspection]\nverdicts_kept = 0\ninline_bytes_max = 0\n"
+        "deadline_s_per_mib = 0.0\ncascade_exploration = 0.0\n[responses]\nkeep_days = 0\n"
+        "[response_cache]\nmemory_bytes_max = 0\n"
+    )
     settings = parse(f"{zeros}[retention.classes]\nbrief = 0\n")
 
     assert (settings.inspection.verdicts_kept, settings.responses.keep_days) == (0, 0)
+    assert (settings.response_cache.memory_bytes_max, settings.audit.free_bytes_min) == (0, 0)
+
+
+def test_a_currency_is_its_code_with_a_rate_and_a_day() -> None:
+    settings = parse(CURRENCY.format("84.10", "2026-11-20"))
+    assert settings.currencies["EUR"] == CurrencySettings("84.10", "2026-11-20")
 
 
 URL = "postgresql+asyncpg://"
@@ -288,6 +299,13 @@ URL = "postgresql+asyncpg://"
         *("gate:12345678@db.example/gatewright", "gate:short1@db.example/gatewright"),
         *("gate:@db.example/gatewright", "gate:@/gatewright?host=db.example"),
         *("gate@db.example/n?password=postgres", "gate:aaaaaaaaaaaa@localhost/n"),
+        *("gate:abcabcabcabc@localhost/n", "gate:tyGq0-v@localhost/n"),
+        *("gate:qwertyuiop@localhost/n", "gate:zyxwvutsrq@localhost/n"),
+        *("gate:0987654321@localhost/n", "gate:letmein2024!@localhost/n"),
+        *("gate:administrator@localhost/administrator", "elizabethan:Elizabethan@localhost/n"),
+        *("elizabethan:elizabethan1@localhost/n", "gate:db.example.org@db.example.org/n"),
+        *("gate:root-2024@localhost/n", "gate:admin_123@localhost/n", "gate:default1@localhost/n"),
+        *("gate:example1@localhost/n", "gate:my-changeme!@localhost/n"),
     ],
 )
 def test_a_password_of_the_database_that_anybody_would_try_stops_the_start(rest: str) -> None:
@@ -306,7 +324,9 @@ def test_a_password_of_the_database_that_anybody_would_try_stops_the_start(rest:
     [
         *("gate:tyGq0-vXw2_Kd@db.example/gatewright", "gate@db.example/gatewright"),
         *("postgres:@/postgres?host=/var/run/postgresql", "postgres@localhost/gatewright"),
-        "postgres:@127.0.0.1:5432/gatewright",
+        *("postgres:@127.0.0.1:5432/gatewright", "postgres:@localhost/gatewright"),
+        *("gate:tyGq0-vX@localhost/n", "gate:tygqtygq@localhost/n", "postgres:@[::1]/gatewright"),
+        "gate:rootbeer-and-more@localhost/n",
     ],
 )
 def test_a_database_without_a_default_password_may_be_used(rest: str) -> None:
