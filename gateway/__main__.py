@@ -60,7 +60,7 @@ class _Commands(LazyGroup):
 
 @contextmanager
 def _ending() -> Iterator[None]:
-    """Around a command: interrupted, without a way to print or with a bad file it ends in a line."""
+    """Around a command: interrupted, without a way to print or at a bad file it ends in a line."""
     try:
         yield
     except KeyboardInterrupt:

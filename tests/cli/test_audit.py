@@ -441,6 +441,7 @@ def test_erasure_waits_for_holds_and_then_leaves_proofs_but_no_words(
     _as(monkeypatch, "ann")
     assert operator.config(*agree).last_line == "1 keys destroyed"
     (listed,) = _lines(operator.config("audit", "erasure", "list", "--organisation", "acme"))
+    assert listed["certificate"] == "", "it is long, and the browser's to show"
     assert (listed["asked_by"], listed["closed_by"]) == ("os:bob", "os:ann")
     reveal = _reveal(operator, monkeypatch, "req_1")
     lines = _lines(operator.config("audit", "reveal", "show", reveal))

@@ -1,5 +1,6 @@
 """`gatewright cascade check` and `train ability`: from recorded pairs and labels to a decision."""
 
+import asyncio
 import json
 import random
 from pathlib import Path
@@ -11,10 +12,13 @@ from click.testing import CliRunner
 from classifiers.calibration.learning import Logged, check_before_live
 from classifiers.complexity.model import load
 from gateway.__main__ import commands
+from gateway.cli.deeds import opened_log
+from gateway.configuration.reading import load_settings
 from gateway.errors import ConfigurationInvalid
 from gateway.inspection import load_model_ability
 from gateway.rollout.pairs import logged_of
 from gateway.types import AuditRecord
+from tests.cli.operator import Operator
 
 
 ODDS = 0.05
@@ -96,6 +100,22 @@ def test_too_few_cascades_let_nothing_go_live(tmp_path: Path) -> None:
     assert done.exit_code == 1, done.stderr
     assert done.stdout.splitlines()[0] == "0 cascades, 0 of them with both answers"
     assert done.stdout.splitlines()[-1] == "too_few_logged"
+
+
+def test_only_cascades_of_the_organisation_and_the_model_count(operator: Operator) -> None:
+    async def write() -> None:
+        async with opened_log(load_settings(operator.config_file)) as log:
+            rng, others = random.Random(8), ({"organisation": "globex"}, {"model_requested": "big"})
+            for number in range(9):
+                one = recorded(rng, 0.3, 1.0)
+                await log.append(one)
+                await log.append(msgspec.structs.replace(one, **others[number % 2]))
+
+    asyncio.run(write())
+    bounds = ("--now", "30", "--then", "40", "--alpha", "0.1")
+    checked = operator.config("cascade", "check", "--organisation", "acme", *bounds)
+    assert checked.status == 1
+    assert checked.output.startswith("9 cascades, ")
 
 
 def test_labels_become_abilities_that_inspection_and_the_gateway_read(tmp_path: Path) -> None:

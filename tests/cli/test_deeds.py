@@ -1,5 +1,6 @@
 """Every command that changes something leaves an admin record: who, what was, what is ordered."""
 
+import asyncio
 import io
 import json
 import os
@@ -15,7 +16,9 @@ from gateway.__main__ import commands
 from gateway.audit.disk import Disk
 from gateway.audit.segments import LOCK_NAME
 from gateway.cli.deeds import RECORDING
+from gateway.cli.users import opened_people
 from gateway.oversight.deeds import OPERATORS
+from gateway.secrets.secret import Secret
 from tests.cli.operator import Operator, subcommands
 
 
@@ -137,6 +140,20 @@ def test_a_secret_and_a_password_are_on_record_without_their_value(
         assert not any(told.encode() in content for content in files)
 
 
+def test_a_password_that_is_set_replaces_the_one_before(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def signs_in(password: Secret[str]) -> bool:
+        async with opened_people(operator.config_file) as store:
+            return await store.by_password("ann", password) is not None
+
+    first, second = Secret(secrets.token_hex(20)), Secret(secrets.token_hex(20))
+    for command, password in (("add", first), ("password", second)):
+        monkeypatch.setattr("sys.stdin", io.StringIO(password.reveal()))
+        assert operator.config("users", command, "ann").status == 0
+    assert (asyncio.run(signs_in(second)), asyncio.run(signs_in(first))) == (True, False)
+
+
 def test_whoever_is_disabled_is_listed_so_until_they_are_enabled(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +259,25 @@ def test_a_reason_that_says_nothing_is_refused(
     for nothing in ("", " ", "\t\n"):
         refused = operator.config("audit", *command, nothing)
         assert (refused.status, "say something" in refused.errors) == (2, True)
+    assert deeds(operator) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("hold", "set", "--reason", "r"),
+        ("reveal", "ask", "--reason", "r", "--ticket", "T-1"),
+        ("erase", "--ticket", "T-1", "--yes"),
+        ("search", "--user", "ann"),
+        ("export",),
+    ],
+)
+def test_a_misspelt_organisation_is_refused_and_not_on_record(
+    operator: Operator, command: tuple[str, ...]
+) -> None:
+    refused = operator.config("audit", *command, "--organisation", "acmee")
+    said = "gatewright: there is no organisation acmee\n"
+    assert (refused.status, refused.output, refused.errors) == (2, "", said)
     assert deeds(operator) == []
 
 

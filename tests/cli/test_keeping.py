@@ -13,6 +13,7 @@ from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.types import AuditRecord
 from tests.cli.operator import Operator
+from tests.cli.test_deeds import deeds
 from tests.gateway.audit.samples import LIMITS
 
 
@@ -99,6 +100,10 @@ def test_what_is_past_its_class_goes_and_the_rest_stays(
     assert talkative.config("audit", "verify").status == 0
     again = talkative.config("audit", "retain", "--yes").output.splitlines()
     assert {json.loads(line)["keys"] for line in again} == {0}
+    told = [each for each in deeds(talkative) if each["action"] == "content.retired"]
+    assert [(each["organisation"], each["class"], each["keys"]) for each in told] == [
+        *(("acme", "brief", "2"), ("globex", "standard", "1")),
+    ]
 
 
 def test_a_hold_goes_before_retention(talkative: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
