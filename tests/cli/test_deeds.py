@@ -7,6 +7,8 @@ import os
 import pwd
 import secrets
 import threading
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 
 import click
@@ -308,8 +310,15 @@ def test_the_steps_of_a_policy_are_on_record_with_the_versions_they_met(
     assert json.loads(found[2]["after"])["actor"] == "bob"
 
 
+@pytest.fixture
+def _zone_of_before() -> Iterator[None]:
+    yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_zone_of_before")
 def test_a_version_is_left_to_a_time_with_its_zone_and_called_off_again(
-    operator: Operator,
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = operator.folder / "closed.toml"
     file.write_text('name = "closed"\nversion = 1\n')
@@ -327,6 +336,11 @@ def test_a_version_is_left_to_a_time_with_its_zone_and_called_off_again(
     (listed,) = map(json.loads, operator.config("policy", "schedules").output.splitlines())
     assert listed["state"] == "cancelled"
     assert operator.config("policy", "unschedule", "1", "--by", "bob").status == 2
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    nowhere = when.replace(tzinfo=None).isoformat()
+    said = json.loads(operator.config(*order, nowhere).last_line)
+    assert said["at_us"] == round(when.timestamp() * 1_000_000), "without a zone it is UTC"
 
 
 @pytest.mark.parametrize("number", ["99999999999999999999", "2147483648", "\u00b2"])

@@ -5,6 +5,7 @@ import random
 
 from click.testing import CliRunner
 
+from classifiers.inspection import MAX_LENGTH
 from gateway.cli.inspect import inspect
 from tests.classifiers import samples
 
@@ -54,6 +55,14 @@ def test_lines_that_cannot_be_read_get_the_most_sensitive_class() -> None:
 def test_a_text_with_too_much_in_it_gets_the_most_sensitive_class() -> None:
     (line,), _ = lines_of("pii", document("flood", "kind: secret data: " * 900))
     assert (line["pii"], line["data_class"]) == (True, "S4")
+
+
+def test_a_text_that_is_not_read_to_its_end_gets_the_most_sensitive_class() -> None:
+    (whole, cut), _ = lines_of(
+        "pii", document("whole", "x " * (MAX_LENGTH // 2)), document("cut", "x " * MAX_LENGTH)
+    )
+    assert (whole["pii"], whole["data_class"]) == (False, "S0")
+    assert (cut["pii"], cut["data_class"]) == (True, "S4")
 
 
 def test_injection_answers_with_a_score() -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cli.options import Refused
+from gateway.cli.replay import seconds
 from tests.cli.operator import Ended, Operator
 from tests.identifiers import aadhaar, card
 
@@ -100,6 +102,14 @@ def test_a_draft_that_is_no_text_is_refused(operator: Operator) -> None:
 
     assert ended.status == 2
     assert ended.errors == f"gatewright: {binary}: cannot be read as UTF-8 text\n"
+
+
+def test_how_far_back_is_said_with_a_unit() -> None:
+    said = {"90s": 90, "90m": 5_400, "24h": 86_400, "7d": 604_800, "0s": 0}
+    assert {text: seconds(text) for text in said} == said
+    for wrong in ("", "7", "d", "-1d", "1w", "999999d", "1.5h", " 7d"):
+        with pytest.raises(Refused):
+            seconds(wrong)
 
 
 def test_a_draft_whose_own_cases_fail_is_not_kept(operator: Operator) -> None:
