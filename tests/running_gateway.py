@@ -263,6 +263,15 @@ class RunningGateway:
             await asyncio.sleep(0.01)
         return key.reveal()
 
+    async def reaches_all(self) -> None:
+        """Wait for a probe of the engine that was answered.
+
+        It has no longer than a caller's first byte: where a test makes that short, a busy machine
+        is enough for a probe to fail, and until the next one the engine counts as down.
+        """
+        while self.plane.snapshots.board.unavailable:
+            await asyncio.sleep(0.01)
+
     async def revoke_key(self, key: str) -> None:
         database = open_database(self.settings.database_url)
         try:

@@ -87,6 +87,7 @@ async def stream_of(
     http: aiohttp.ClientSession, gateway: RunningGateway, key: str, dialect: str, target: str
 ) -> tuple[bytes, str, bool]:
     """What came, the request's id, and whether the body was cut."""
+    await gateway.reaches_all()
     headers = {"authorization": f"Bearer {key}"}
     url = gateway.url + PATHS[dialect]
     async with http.post(url, data=body(dialect, target), headers=headers) as reply:
@@ -163,6 +164,7 @@ async def only_error(
     http: aiohttp.ClientSession, gateway: RunningGateway, key: str, dialect: str, asked: bytes
 ) -> None:
     """One error in the caller's dialect, nothing of a stream or an answer, one failed outcome."""
+    await gateway.reaches_all()
     headers = {"authorization": f"Bearer {key}"}
     async with http.post(gateway.url + PATHS[dialect], data=asked, headers=headers) as reply:
         sent = await reply.read()
