@@ -346,6 +346,28 @@ def test_arms_add_up_over_projects_and_only_answers_count_as_answered() -> None:
         assert sum(arm.times.values()) == 4
 
 
+def test_means_are_compared_when_enough_was_answered_on_both_sides() -> None:
+    rules = GuardRules(requests_min=20)
+
+    def arm(answered: int, duration_us: int) -> Arm:
+        found = Arm(requests=100)
+        for _ in range(answered):
+            found.answer(duration_us, 10)
+        return found
+
+    assert harm(arm(20, 9_000), arm(19, 1_000), rules) == ""
+    assert harm(arm(19, 9_000), arm(20, 1_000), rules) == ""
+    assert harm(arm(20, 9_000), arm(20, 1_000), rules).startswith("latency: 9.0 times")
+
+
+def test_targets_on_trial_are_judged_by_the_rules_of_the_installation() -> None:
+    for requests_min, found in ((5, 1), (30, 0)):
+        trials = Trials(GuardRules(requests_min=requests_min)).targets
+        tried(trials, canary=False, times=100)
+        tried(trials, canary=True, times=10, failed=True)
+        assert len(list(trials.worse())) == found
+
+
 def test_a_version_is_judged_by_its_own_rules_and_its_projects_are_added_up() -> None:
     own = GuardRules(requests_min=10, on_harm="halt")
     levels = {
