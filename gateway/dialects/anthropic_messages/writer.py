@@ -1,5 +1,6 @@
 """Conversation → messages request."""
 
+from base64 import b64decode
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -35,6 +36,8 @@ JSON_INSTRUCTION = "Answer with one JSON object and nothing else."
 _CHOICES = {"auto": "auto", "any": "any", "none": "none", "named": "tool"}
 BREAKPOINTS_MAX = 4
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TEXTS = ("text/", "application/json")
+"""Files that are text: in base64 the vendor takes none of them."""
 _NO_PLACE = ("seed", "presence_penalty", "frequency_penalty")
 
 Json = dict[str, object]
@@ -280,11 +283,18 @@ def _attachment(part: ImagePart | DocumentPart) -> Json:
         else:
             source = {"type": "url", "url": part.url}
         return {"type": "image", "source": source}
-    if part.data:
-        source = {"type": "base64", "media_type": part.media_type, "data": part.data}
+    if part.media_type.startswith(_TEXTS):
+        source = {"type": "text", "media_type": "text/plain", "data": _text_of(part)}
     else:
-        source = {"type": "text", "media_type": "text/plain", "data": part.text}
+        source = {"type": "base64", "media_type": part.media_type, "data": part.data}
     block: Json = {"type": "document", "source": source}
     if part.title:
         block["title"] = part.title
     return block
+
+
+def _text_of(part: DocumentPart) -> str:
+    try:
+        return b64decode(part.data, validate=True).decode()
+    except ValueError:
+        raise unsupported("messages", "A file of text has to be UTF-8 in base64 there", 8) from None

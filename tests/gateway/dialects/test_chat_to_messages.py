@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -112,6 +113,21 @@ def test_rule_8_inline_files_cross_and_other_kinds_are_refused_by_path() -> None
         with pytest.raises(FeatureUnsupported) as caught:
             to_anthropic(chat(messages=[turn("user", [text("x"), part])]))
         assert (caught.value.parameter or "").startswith("messages[0].content[1].")
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "text/csv;charset=utf-8", "application/json"])
+def test_rule_8_an_inline_file_of_text_is_a_document_in_words(kind: str) -> None:
+    """In base64 the vendor takes PDF only."""
+    data = b64encode("größe,1".encode()).decode()
+    file = {"file_data": f"data:{kind};base64,{data}", "filename": "a.csv"}
+    body, _ = to_anthropic(chat(messages=[turn("user", [{"type": "file", "file": file}])]))
+    source = {"type": "text", "media_type": "text/plain", "data": "größe,1"}
+    document = {"type": "document", "source": source, "title": "a.csv"}
+    assert body["messages"][0]["content"] == [document]
+    for broken in ("_w==", "/w=="):
+        file = {"file_data": f"data:{kind};base64,{broken}"}
+        with pytest.raises(FeatureUnsupported):
+            to_anthropic(chat(messages=[turn("user", [{"type": "file", "file": file}])]))
 
 
 def test_rule_10_tools_keep_their_schema_and_strictness() -> None:
