@@ -137,6 +137,31 @@ def test_rule_3_system_blocks_become_instructions() -> None:
     assert to_responses(messages(system=marked))[1] == {"cache_control"}
 
 
+def test_rule_3_a_request_of_a_system_and_nothing_else_is_one_of_instructions() -> None:
+    body, _ = to_responses(chat(messages=[{"role": "system", "content": "One."}]))
+    assert (body["instructions"], body["input"]) == ("One.", [])
+
+
+def test_rule_3_a_later_system_text_stays_the_developers() -> None:
+    asked = [USER, {"role": "system", "content": "Two."}, USER]
+    body, _ = to_responses(chat(messages=asked))
+    assert [item["role"] for item in body["input"]] == ["user", "developer", "user"]
+
+
+def test_rule_10_a_tool_without_a_schema_takes_an_object_of_nothing() -> None:
+    empty = {"type": "object", "properties": {}}
+    bare = chat(tools=[{"type": "function", "function": {"name": "f"}}])
+    assert to_responses(bare)[0]["tools"][0]["parameters"] == empty
+    asked = responses(tools=[{"type": "function", "name": "f", "parameters": None}])
+    assert to_openai(asked)[0]["tools"][0]["function"]["parameters"] == empty
+
+
+def test_rule_59_a_response_that_continues_nothing_says_null() -> None:
+    raw = json.dumps(response(said("x"), previous_response_id="resp_of_the_upstream")).encode()
+    told = RESPONSES.encode_reply(RESPONSES.decode_reply(raw), "openai_responses", responses())
+    assert json.loads(told)["previous_response_id"] is None
+
+
 def test_rule_3_instructions_become_the_system() -> None:
     request = responses(instructions="One.", input=[{"role": "developer", "content": "Two."}, USER])
     body, _ = to_anthropic(request)

@@ -108,7 +108,8 @@ def _tool(tool: Tool) -> Json:
     function: Json = {"name": tool_name(tool.name)}
     if tool.description:
         function["description"] = tool.description
-    function["parameters"] = tool.schema
+    # A schema that names no type is refused; of a tool that takes nothing it is this one.
+    function["parameters"] = tool.schema or {"type": "object", "properties": {}}
     if tool.strict is not None:
         function["strict"] = tool.strict
     return {"type": "function", "function": function}

@@ -146,6 +146,13 @@ def test_a_call_of_a_custom_tool_is_its_callers_answer_and_is_estimated_by_what_
     assert decoded.usage.output_tokens >= 100
 
 
+def test_a_call_of_an_unknown_kind_is_its_callers_and_no_flaw() -> None:
+    call = {"id": "call_1", "type": "hologram", "hologram": {"shape": "cube"}}
+    raw = completion({"content": "Look.", "tool_calls": [call]}, "tool_calls")
+    decoded = OPENAI.decode_reply(raw)
+    assert (decoded.raw, decoded.text, decoded.tool_calls) == (raw, "Look.", ())
+
+
 def test_rule_18_a_call_without_an_id_gets_a_stable_one() -> None:
     raw = completion({"tool_calls": [call("{}", id=None), call("{}", id=None)]})
     first, second = (tool.tool_id for tool in OPENAI.decode_reply(raw).tool_calls)
