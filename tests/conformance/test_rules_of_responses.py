@@ -157,9 +157,19 @@ def test_rule_10_a_tool_without_a_schema_takes_an_object_of_nothing() -> None:
 
 
 def test_rule_59_a_response_that_continues_nothing_says_null() -> None:
-    raw = json.dumps(response(said("x"), previous_response_id="resp_of_the_upstream")).encode()
+    usage = {"input_tokens": 5, "output_tokens": 3, "x_of_tomorrow": 1.50}
+    answer = response(said("x"), previous_response_id="resp_of_the_upstream", usage=usage)
+    raw = json.dumps(answer).encode()
     told = RESPONSES.encode_reply(RESPONSES.decode_reply(raw), "openai_responses", responses())
     assert json.loads(told)["previous_response_id"] is None
+    assert json.loads(told)["usage"] == json.loads(raw)["usage"]
+
+
+def test_rule_16_a_call_without_arguments_has_an_object_of_nothing() -> None:
+    call = {name: value for name, value in CALL.items() if name != "arguments"}
+    completion = RESPONSES.decode_reply(json.dumps(response(call)).encode())
+    told = json.loads(OPENAI.encode_reply(completion, "openai_responses", chat()))
+    assert told["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"] == "{}"
 
 
 def test_rule_3_instructions_become_the_system() -> None:

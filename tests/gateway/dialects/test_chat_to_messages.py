@@ -121,6 +121,9 @@ def test_rule_8_an_inline_file_of_text_is_a_document_in_words(kind: str) -> None
     data = b64encode("größe,1".encode()).decode()
     file = {"file_data": f"data:{kind};base64,{data}", "filename": "a.csv"}
     body, _ = to_anthropic(chat(messages=[turn("user", [{"type": "file", "file": file}])]))
+    del file["filename"]
+    bare, _ = to_anthropic(chat(messages=[turn("user", [{"type": "file", "file": file}])]))
+    assert "title" not in bare["messages"][0]["content"][0]
     source = {"type": "text", "media_type": "text/plain", "data": "größe,1"}
     document = {"type": "document", "source": source, "title": "a.csv"}
     assert body["messages"][0]["content"] == [document]

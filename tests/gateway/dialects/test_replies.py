@@ -78,6 +78,8 @@ def test_the_same_dialect_gets_the_upstreams_own_bytes() -> None:
         b'{"type":"message"}',
         b'{"type":"message","content":[{}]}',
         b'{"type":"message","content":[{"type":"tool_use"}]}',
+        b'{"type":"message","content":[{"type":"tool_use","id":"toolu_a"}]}',
+        b'{"type":"message","content":[{"type":"tool_use","name":"f"}]}',
     ],
 )
 def test_something_else_than_an_answer_is_malformed(raw: bytes) -> None:
