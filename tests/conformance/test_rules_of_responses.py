@@ -156,6 +156,24 @@ def test_rule_10_a_tool_without_a_schema_takes_an_object_of_nothing() -> None:
     assert to_openai(asked)[0]["tools"][0]["function"]["parameters"] == empty
 
 
+def test_rule_60_a_refusal_in_the_history_of_responses_stays_one_in_chat() -> None:
+    refused = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "refusal", "refusal": "No."}],
+    }
+    body, dropped = to_openai(responses(input=[USER, refused, USER]))
+    assert body["messages"][1]["content"] == [{"type": "refusal", "refusal": "No."}]
+    assert dropped == set()
+
+
+def test_rule_8_a_part_of_an_unknown_kind_is_refused_although_it_has_a_text() -> None:
+    asked = responses(input=[{"role": "user", "content": [{"type": "hologram", "text": "x"}]}])
+    with pytest.raises(FeatureUnsupported) as caught:
+        to_openai(asked)
+    assert caught.value.parameter == "input[0].content[0].type"
+
+
 def test_rule_59_a_response_that_continues_nothing_says_null() -> None:
     usage = {"input_tokens": 5, "output_tokens": 3, "x_of_tomorrow": 1.50}
     answer = response(said("x"), previous_response_id="resp_of_the_upstream", usage=usage)
