@@ -111,7 +111,7 @@ class BatchRunner:
 
     async def keep(self) -> None:
         """Say that this worker is alive, take over from those that are not, and count."""
-        kept_until_us = await self._lines.keep(self._holder)
+        kept_until_us = await self._lines.keep(self._holder, self._under_way())
         await self._break_off_lost()
         # Only now: what others took over is not kept, and nothing of it may be sent meanwhile.
         self._kept_until_us = kept_until_us
@@ -232,18 +232,36 @@ class BatchRunner:
         if self._clock.utc_us() >= max(claim.leased_until_us, self._kept_until_us):
             raise LeaseOver("The line may be another worker's by now.")
 
-    async def _break_off_lost(self) -> None:
-        """Lines that others took over are not waited for: they cost no more than so far."""
-        by_batch: dict[str, dict[int, str]] = {}
+    def _under_way(self) -> dict[str, dict[int, list[str]]]:
+        """Lines that are being sent, by their batches and numbers: by their names here."""
+        by_batch: dict[str, dict[int, list[str]]] = {}
         for name, claim in self._claims.items():
-            by_batch.setdefault(claim.batch.batch_id, {})[claim.line.number] = name
-        for batch_id, names in by_batch.items():
-            claims = {number: self._claims[name].claims for number, name in names.items()}
+            names = by_batch.setdefault(claim.batch.batch_id, {})
+            names.setdefault(claim.line.number, []).append(name)
+        return by_batch
+
+    async def _break_off_lost(self) -> None:
+        """Lines that others took over are not waited for: they cost no more than so far.
+
+        Nor those that this worker claimed again itself, after others had found it silent.
+        """
+        for batch_id, names in self._under_way().items():
+            newest = {number: max(some, key=self._times_claimed) for number, some in names.items()}
+            claims = {number: self._times_claimed(name) for number, name in newest.items()}
             lost = await self._lines.lost(batch_id, claims)
-            for number in lost:
-                self._sending.break_off(names[number], TAKEN_OVER)
-            if lost:
-                self._log.warning(Event.BATCH_TAKEN_OVER, batch=batch_id, count=len(lost))
+            over = [
+                name
+                for number, some in names.items()
+                for name in some
+                if number in lost or name != newest[number]
+            ]
+            for name in over:
+                self._sending.break_off(name, TAKEN_OVER)
+            if over:
+                self._log.warning(Event.BATCH_TAKEN_OVER, batch=batch_id, count=len(over))
+
+    def _times_claimed(self, name: str) -> int:
+        return self._claims[name].claims
 
     async def _put_off(self, claim: Claim, key: ContentKey, later: Later) -> None:
         """A full gateway costs a line nothing but time; a failing upstream is tried again."""

@@ -151,7 +151,7 @@ async def test_a_worker_that_fell_silent_cannot_end_a_line_that_was_taken_from_i
         has_counted.append(await ended_whole(self, claim, key, ending))
         return has_counted[-1]
 
-    async def fall_silent(self: LineStore, holder: str) -> int:
+    async def fall_silent(self: LineStore, holder: str, numbers: Any) -> int:
         """No lease is renewed."""
         return 0
 

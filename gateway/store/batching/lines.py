@@ -1,6 +1,6 @@
 """Lines of batches in the database: claimed under a lease, ended exactly once, read in order."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -157,12 +157,21 @@ class LineStore:
         async with self._database.reading() as connection:
             return (await connection.execute(query)).scalar_one_or_none() or 0
 
-    async def keep(self, holder: str) -> int:
-        """The lines that this worker has under way stay its own; until when."""
+    async def keep(self, holder: str, numbers: Mapping[str, Collection[int]]) -> int:
+        """Lines that this worker has under way, by their batches, stay its own; until when.
+
+        Not whatever the database says is its own: a claim of which it never heard, because the
+        database went away over it, is nobody's work.
+        """
         until_us = self._clock.utc_us() + LEASE_US
-        mine = update(batch_lines).where(*_running(), batch_lines.c.holder == holder)
+        columns = batch_lines.c
         async with self._database.writing() as connection:
-            await connection.execute(mine.values(leased_until_us=until_us))
+            for batch_id in sorted(numbers):
+                mine = update(batch_lines).where(
+                    *(columns.batch_id == batch_id, columns.number.in_(numbers[batch_id])),
+                    *(columns.state == "running", columns.holder == holder),
+                )
+                await connection.execute(mine.values(leased_until_us=until_us))
         return until_us
 
     async def lost(self, batch_id: str, claims: Mapping[int, int]) -> set[int]:

@@ -1,10 +1,12 @@
 """Which lines a worker may still send that was away for a while."""
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec import structs
 from sqlalchemy import update
 
 from gateway.batching.chores import BatchChores
@@ -39,20 +41,24 @@ async def claimed(worker: Worker, holder: str) -> list[Claim]:
     return await worker.lines.claim(batch, key, holder, 2)
 
 
+def running(worker: Worker) -> BatchRunner:
+    return BatchRunner(
+        Stores(worker.batches, worker.turns, worker.lines),
+        NOBODY,
+        BatchChores(*(worker.batches, worker.lines, worker.files, worker.clock), Limits(), 1),
+        worker.clock,
+        parked=NOBODY,
+        metrics=Metrics(),
+        share=Share("w0", 8, lambda _: "req"),
+    )
+
+
 async def test_a_line_that_another_has_by_now_is_not_sent_while_its_worker_finds_out(
     database: Database,
 ) -> None:
     worker = Worker("w0", database, MasterKey(Secret(secrets.token_bytes(32))), Hands())
     clock = worker.clock
-    runner = BatchRunner(
-        Stores(worker.batches, worker.turns, worker.lines),
-        NOBODY,
-        BatchChores(*(worker.batches, worker.lines, worker.files, clock), Limits(), 1),
-        clock,
-        parked=NOBODY,
-        metrics=Metrics(),
-        share=Share("w0", 8, lambda _: "req"),
-    )
+    runner = running(worker)
     lost, kept = await claimed(worker, runner.holder)
     runner._claims |= {"lost": lost, "kept": kept}
     async with database.writing() as connection:
@@ -71,3 +77,44 @@ async def test_a_line_that_another_has_by_now_is_not_sent_while_its_worker_finds
     await runner.keep()
     assert found_out == ["lost"]
     runner._check_lease(kept)
+
+
+async def test_a_claim_whose_worker_never_heard_of_it_lapses(database: Database) -> None:
+    """The database went away between the commit and saying so."""
+    worker = Worker("w0", database, MasterKey(Secret(secrets.token_bytes(32))), Hands())
+    runner = running(worker)
+    unheard, heard = await claimed(worker, runner.holder)
+    runner._claims |= {"heard": heard}
+    for _ in range(3):
+        worker.clock.now_us += LEASE_US // 2
+        await runner.keep()
+    batch_id = heard.batch.batch_id
+    states = await worker.lines.states(batch_id, [heard.line.number, unheard.line.number])
+    assert states == {heard.line.number: "running", unheard.line.number: "waiting"}
+    runner._check_lease(heard)
+
+
+async def test_a_line_that_its_own_worker_claimed_again_is_sent_once(database: Database) -> None:
+    worker = Worker("w0", database, MasterKey(Secret(secrets.token_bytes(32))), Hands())
+    runner = running(worker)
+    first, other = await claimed(worker, runner.holder)
+    async with database.writing() as connection:
+        mine = update(batch_lines).where(batch_lines.c.number == first.line.number)
+        await connection.execute(mine.values(claims=2))
+    again = structs.replace(first, claims=2)
+    ended: list[str] = []
+
+    async def send(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(name)
+
+    for claim, name in ((first, "first"), (again, "again"), (other, "other")):
+        runner._begin_sending(claim, send(name))
+    await asyncio.sleep(0)
+    await runner.keep()
+    await asyncio.sleep(0)
+    assert ended == ["first"]
+    await runner.close()
+    assert sorted(ended) == ["again", "first", "other"]
