@@ -12,7 +12,7 @@ from string import ascii_letters, digits
 from typing import Any
 
 import re2
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from classifiers.pii import numbers, validators
 from classifiers.pii.decoded import Decoded, with_changes
@@ -20,6 +20,7 @@ from classifiers.pii.disguises import DISGUISES, ROUNDS_MAX, Disguise
 from classifiers.pii.findings import Finding, without_overlaps
 from classifiers.pii.gate import Gate, options, trigger_of
 from classifiers.pii.normalise import View, normalise
+from classifiers.pii.own_forms import without_own_forms
 from classifiers.pii.patterns import PATTERNS
 from classifiers.pii.rules import Rule
 from classifiers.pii.secrets import PRIVATE_KEY_HEAD, SECRETS
@@ -129,6 +130,8 @@ def look(text: str) -> Look:
     """Run the rules over a text, and over what its disguises decode to."""
     budget = _Budget(len(text))
     seen = _look(text, budget, ROUNDS_MAX)
+    if seen.findings:
+        seen = structs.replace(seen, findings=without_own_forms(text, seen.findings))
     return seen if not budget.is_spent() else Look(seen.findings, complete=False, views=seen.views)
 
 

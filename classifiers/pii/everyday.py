@@ -1,4 +1,4 @@
-"""Words of eight languages that name nobody: what the tagger took for a name is held against them.
+"""Words of eight languages, and of machines, that name nobody: a learned name is held against them.
 
 It learned most from English; what it has not seen it easily takes for a name. Only words that are
 no first names of the gazetteer are listed.
@@ -129,7 +129,66 @@ _RUSSIAN = """
 доставка клиент встреча совещание
 """
 
-_EVERYDAY = (_GERMAN, _FRENCH, _SPANISH, _ITALIAN, _DUTCH, _POLISH, _PORTUGUESE, _RUSSIAN)
+# What instructions to programs, logs and code are made of.
+_TECHNICAL = """
+bash shell tail head legacy larger smaller longer shorter tags risks hooks debugging refresh phrases
+prs md grep preserve skill skills root echo
+abs accordingly add additionally afterwards alpine alternatively always angular ansible any api
+append apply applying approvals arg argc argv array asking autonomy avg avoiding await awk
+background basically behaviour bind bool boolean briefly buf buffer buffers build building bytes
+cache caches caching callable calling carefully cb cfg changelog changing checking chrome chromium
+chunk chunks clang cleaning clearly cli clients clusters cmake cmd collect column columns commands
+commit committing comparing compile concise config configs configuration consequently constraints
+context contexts contributing conventions conversely count create creating css csv ctx currently
+cursor cursors cwd datetime debian debug debugging decimal decode deeper default delete deleting
+depending deploy deploying detach dev device devices dict direct dispatch django dns dpkg dump
+editing egrep either elixir emacs emit encode encoder encoders endpoint endpoints engine engines
+ensure env environment equally erf err escape eslint etc ev event eventually examples except
+explaining explicitly fd fetcher fetchers filters final finally firefox fixing flask float flush
+fn format formatting formerly frontend fs furthermore gcc gdb gemini generally get gid git glob
+goals grafana graph graphs grep group groups gzip haiku handle handlers handles handling header
+headers hex however ideally idx importantly importing index indexing init input inputs insert
+install installation installing instance instances instead io item items iter iterator join
+journalctl jq jwt kb kernel kernels kotlin kubectl kubernetes label labels lastly launch layers
+leases lhs lib licence likewise limit limits linting linux listing lists load loaders loading log
+logging logs longer loops make map mapping mappings match maven maybe mb meanwhile merge merging
+message messages metadata method methods metric metrics migrating minimal mistral mocking models
+module modules moreover mostly move moving ms mutex mypy namely naming nested next nginx ninja
+node nodes normally notably note notes npm npx ns num obj object occasionally oct offset offsets
+once only open opt option optional options opus orders os otherwise output outputs overview packet
+packets parse parser parsers parsing partial patching path paths pattern patterns perhaps
+permissions persistence personality php pid pip planning playwright please plugin plugins pnpm
+podman pools pos possibly postgres preamble prefer prefix preserve prettier previously primary
+process profiling progress prometheus prompt prompts provided ptr pty publishing put pytest python
+queue queues quickly qwen rails rarely react readers rebasing redis refactoring region regions
+registry remember removing renaming rendering replacing replica replicas req request requests
+requirements reset resolve respond response responses result results retry retrying review
+reviewing rg rhs risks rnd role roughly routes rows rpc rsync run rustc safely safety sampling
+sandbox scan schema scope scopes scp script scripts sdk searching securing sed segment segments
+send sending sequence servers shard shards shift signal signals similarly simply since skills skip
+slots snap socket sockets sometimes sonnet sorting source sources spans specifically split sql
+sqlite src ssh staging status std steps stop str strace streaming strictly strings strip
+subsequent summary support sync sys systemctl table tar target targets task tasks tcp tensor
+tensors terraform testing tests thereby therefore thorough thread threads thus timer timers title
+titles tls tmp tmux together token tokens tool traces tracing tree tty tuple tuples type types
+typically ubuntu udp uid ultimately unknown unless unpack until update updating usage user users
+using usize usr usually valgrind validating validation value values var vec vector vectors verbose
+verbosity verify version versions views vim void waiting watch webpack wget when whenever whereas
+wherever whether window windows within without workers workflow wrap write writers writing xargs
+xml yml zsh
+"""
+
+_EVERYDAY = (
+    _GERMAN,
+    _FRENCH,
+    _SPANISH,
+    _ITALIAN,
+    _DUTCH,
+    _POLISH,
+    _PORTUGUESE,
+    _RUSSIAN,
+    _TECHNICAL,
+)
 _WORDS: Final = frozenset(word for words in _EVERYDAY for word in words.split())
 _BODIES: Final = frozenset(_ENGLISH_BODIES.split())
 _PARTICLES: Final = frozenset(_BEFORE_SURNAMES.split())

@@ -22,6 +22,8 @@ _POSTAL_CODE = re.compile(
     r"|[A-Z][0-9][A-Z] ?[0-9][A-Z][0-9]))(?![0-9A-Za-z%\u00b0/:\-]|[.,][0-9]| ?[%\u20ac$\u00a3])"
 )
 _LINE = re.compile(r"[^\s](?:[^\n]*[^\s])?")
+_BOUNDS: Final = frozenset({"min", "max"})
+"""Numbers behind these are no codes: "defaults to 30000, min 10000"."""
 _YEAR = re.compile("(?:19|20)[0-9]{2}")
 # Letters that Python counts as none: the vowel signs and marks of Indian scripts, and accents.
 _MARKS = (("\u0300", "\u036f"), ("\u0900", "\u0903"), ("\u093a", "\u094f"), ("\u0962", "\u0963"))
@@ -57,7 +59,7 @@ def lines_of(text: str, start: int, end: int) -> tuple[tuple[int, int], ...]:
 def _postal_codes(text: str, found: list[Finding]) -> Iterator[Finding]:
     """The code behind a town."""
     for finding in found:
-        if finding.label != "LOCATION":
+        if finding.label != "LOCATION" or text[finding.start : finding.end] in _BOUNDS:
             continue
         match = _POSTAL_CODE.match(text, finding.end)
         if match is not None and not _YEAR.fullmatch(match[1]):

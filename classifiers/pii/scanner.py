@@ -16,9 +16,11 @@ from classifiers.pii.findings import Finding, without_overlaps
 from classifiers.pii.follow_up import followed, lines_of
 from classifiers.pii.normalise import readable
 from classifiers.pii.normalise import warm as warm_tables
+from classifiers.pii.own_forms import without_own_forms
 from classifiers.pii.soft import soft_findings
 from classifiers.pii.tagger import OutOfTimeError, Tagger, never
 from classifiers.pii.tagger import load as load_tagger
+from classifiers.pii.witnesses import is_witnessed
 
 
 # A name needs a capital, another script, digits, or a word that introduces it.
@@ -63,7 +65,9 @@ class Scanner:
             except OutOfTimeError:
                 late = True
         patterns = without_overlaps(seen.findings)
-        found = followed(text, merged(patterns, tagged)) if tagged else patterns
+        found = patterns
+        if tagged:
+            found = followed(text, without_own_forms(text, merged(patterns, tagged)))
         if self._soft:
             found = with_soft(found, text)
         return Scan(tuple(found), seen.complete and not late, late)
@@ -86,18 +90,21 @@ class Scanner:
         found = []
         for tagged in self._tagger.find(view.text, expired):
             start, end = tagged.start, tagged.end
-            if tagged.label == "PERSON":
+            label = _believed(tagged.label, view.text, start, end)
+            if label is None:
+                continue
+            if label == "PERSON" or (label == "LOCATION" and view.text[start:end].islower()):
                 part = named_part(view.text, start, end)
                 if part is None:
                     continue
                 start, end = part
             places: tuple[tuple[int, int], ...] = ((start, end),)
-            if tagged.label == "ADDRESS":
+            if label == "ADDRESS":
                 places = lines_of(view.text, start, end)
             for a, b in places:
                 if sum(map(str.isalnum, view.text[a:b])) > 1:  # One letter names nobody.
                     place = view.origin(a), view.origin_end(b)
-                    found.append(Finding(*place, tagged.label, tagged.score, "tagger"))
+                    found.append(Finding(*place, label, tagged.score, "tagger"))
         return [finding for finding in found if _is_said(finding, found, text)]
 
     def _behind(self, view: Decoded, expired: Callable[[], bool]) -> list[Finding]:
@@ -139,6 +146,16 @@ def merged(patterns: list[Finding], tagged: list[Finding]) -> list[Finding]:
             reached = finding.end
     kept = [finding for at, finding in enumerate(patterns) if at not in dropped]
     return sorted(kept + added)
+
+
+def _believed(label: str, text: str, start: int, end: int) -> str | None:
+    """What a place that the tagger found is taken for; None for nothing.
+
+    A user's name that nothing calls so may still be somebody's name.
+    """
+    if is_witnessed(label, text, start, end):
+        return label
+    return "PERSON" if label == "USERNAME" and text[start:end].isalpha() else None
 
 
 def _is_said(finding: Finding, found: list[Finding], text: str) -> bool:

@@ -1,0 +1,100 @@
+"""Forms that say what they are: UUIDs, digests, names of resources. Chance in them is nobody's.
+
+Every turn of an agent repeats dozens of them. What a strong rule found in one stays: a UUID behind
+"api_key" is a key, and a card's number is a card's number wherever it stands.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from classifiers.pii.findings import Finding
+
+
+_UUID: Final = r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
+_FORM: Final = re.compile(
+    rf"(?<![0-9A-Za-z])(?:[a-z]{{1,12}}[_-])?(?P<uuid>{_UUID})(?![0-9A-Za-z])"
+    r"|(?<![0-9A-Za-z])sha(?:256-[A-Za-z0-9+/]{43}=|384-[A-Za-z0-9+/]{64}|512-[A-Za-z0-9+/]{86}==)"
+    r"|\barn:aws[a-z-]{0,10}:[a-z0-9-]{0,32}:[a-z0-9-]{0,20}:(?:[0-9]{12})?:[\w/:.*+=@-]{1,300}"
+    r"|(?<![0-9A-Za-z-])(?:[a-z]{1,12}-){1,3}[0-9a-f]{8}(?:[0-9a-f]{9})?(?![0-9A-Za-z-])"
+    r"|\bS-1-[0-9]{1,2}(?:-[0-9]{1,11}){1,8}"
+    r"|\bU\+[0-9A-F]{4,6}(?:-(?:U\+)?[0-9A-F]{4,6})?"
+)
+_GUESSES: Final = frozenset(
+    {"secret/assigned", "secret/random", "secret/unlisted-prefix", "secret/short-prefix"}
+)
+_NUMBERS: Final = frozenset(
+    {"PHONE", "BANK_ACCOUNT", "US_ROUTING", "NATIONAL_ID", "PASSPORT", "DRIVER_LICENSE"}
+)
+_NAME_LENGTH: Final = 48
+_end_of = attrgetter("end")
+# What is behind one of these is a credential whatever its form.
+_CREDENTIAL: Final = re.compile(
+    r"pass|pwd|secret|token|(?:api|access|account|private|master|app)[_\- ]?key|auth|credential"
+    r"|signing|encryption|bearer|cookie|kennwort",
+    re.IGNORECASE,
+)
+_GIVEN: Final = r"[\"'`]?[ \t]{0,3}(?:=>|[:=\x1f])[ \t\"'`]{0,4}\Z"
+_NAMES_A_THING: Final = re.compile(rf"(?:[Ii]ds?|ID|SID|Sid|[Aa]rn|ARN){_GIVEN}")
+_NAMES_A_PLACE: Final = re.compile(
+    rf"(?:cache|primary|foreign|partition|sort|public|idempotency|routing)[_\- ]?key{_GIVEN}",
+    re.IGNORECASE,
+)
+# A cloud's account has twelve digits and no money on it.
+_CLOUD_ACCOUNT: Final = re.compile(r"(?:[Aa]ccount[_-]?[Ii][Dd]|ownerAccount)\W{1,5}\Z")
+_CLOUD_DIGITS: Final = re.compile(r"[0-9]{12}")
+_YEARS: Final = re.compile(r"(?:19|20)[0-9]{2}(?:\W{1,3}(?:19|20)[0-9]{2}){0,9}")
+
+
+def without_own_forms(text: str, found: list[Finding]) -> list[Finding]:
+    """Findings without those that only guessed at something which says itself what it is."""
+    if not any(_may_be_chance(finding) for finding in found):
+        return found
+    forms = list(_forms(text))
+    return [finding for finding in found if not _is_chance(finding, text, forms)]
+
+
+def _may_be_chance(finding: Finding) -> bool:
+    rule = finding.detector.partition("+")[0]
+    if rule == "tagger" and finding.label == "ADDRESS":
+        return True
+    return rule in _GUESSES or rule == "secret/keyword" or finding.label in _NUMBERS
+
+
+class _Form(NamedTuple):
+    """Where such a form stands, and whether it is a UUID."""
+
+    start: int
+    end: int
+    is_uuid: bool
+
+
+def _forms(text: str) -> Iterator[_Form]:
+    for match in _FORM.finditer(text):
+        yield _Form(match.start(), match.end(), match["uuid"] is not None)
+
+
+def _is_chance(finding: Finding, text: str, forms: Sequence[_Form]) -> bool:
+    if not _may_be_chance(finding):
+        return False
+    rule = finding.detector.partition("+")[0]
+    name = text[max(0, finding.start - _NAME_LENGTH) : finding.start]
+    if rule == "secret/assigned" and _NAMES_A_THING.search(name) and not _CREDENTIAL.search(name):
+        return True
+    if rule == "secret/keyword" and _NAMES_A_PLACE.search(name) and not _CREDENTIAL.search(name):
+        return True
+    said = text[finding.start : finding.end]
+    if finding.label == "DRIVER_LICENSE" and _YEARS.fullmatch(said):
+        return True  # "MIT License. Copyright 2014-2020"
+    if _CLOUD_ACCOUNT.search(name) and _CLOUD_DIGITS.fullmatch(said):
+        return finding.label == "BANK_ACCOUNT"
+    at = bisect_right(forms, finding.start, key=_end_of)
+    if at == len(forms) or forms[at].start >= finding.end:
+        return False
+    form = forms[at]
+    within = form.start <= finding.start and finding.end <= form.end
+    if rule == "secret/keyword":
+        return form.is_uuid and within and _CREDENTIAL.search(name) is None
+    return within or rule in _GUESSES or rule == "tagger"

@@ -1,0 +1,139 @@
+"""What has to speak for a learned finding before it is believed: a word near it, or its own form.
+
+The tagger learned from letters and forms, and takes much in code, logs and manuals for an address,
+a password or an account. Text in other scripts, where these words are not known, is believed.
+"""
+
+import re
+from typing import Final
+
+
+_BEFORE: Final = 60
+_AFTER: Final = 40
+_LATIN_END: Final = "\u024f"
+
+
+def _any(words: str) -> re.Pattern[str]:
+    return re.compile(words, re.IGNORECASE)
+
+
+# Words of the languages of the templates; a part of a word is enough.
+_NEAR: Final = {
+    "PASSWORD": _any(
+        r"pass|pwd|\bpw\b|\bpin\b|kennwort|log[ -]?in|credential|code|contrase|senha|has\u0142|"
+        r"wachtwoord|parol|heslo|jelsz|lozink"
+    ),
+    "BANK_ACCOUNT": _any(
+        r"account|acct|a/c\b|konto|iban|bank|compte|cuenta|conto|rekening|id number|routing|"
+        r"sort code|n\u00famero|rachun|\u00fa\u010det|ucet|conta\b"
+    ),
+    "DRIVER_LICENSE": _any(
+        r"licen[cs]e (?:no|num|#|id|is|:)|licen[cs]e\W{0,3}$|driv|f\u00fchrerschein|permis|\bdl\b|"
+        r"patente|carn[e\u00e9]|rijbewijs|prawo jazdy"
+    ),
+    "MRN": _any(r"mrn|medical|patient|hospital|chart|health|clinic|krank|dossier"),
+    "PHONE": _any(
+        r"phone|\btel|call|mobil|cell|fax|dial|\bring\b|reach|whatsapp|sms|contact|\bext|number|"
+        r"handy|llam|appel|chiam|bel\b|zadzwo|zavol|h\u00edv"
+    ),
+    "USERNAME": _any(
+        r"user|log[ -]?in|handle|account|nick|profil|signed in|benutzer|usuario|pass|@"
+    ),
+    "DOB": _any(
+        r"birth|born|dob|geb|n\u00e9|naiss|nac|nat[oa]\b|urodz|naro[dz]|sz\u00fcl|\bb\.|\*|age\b"
+    ),
+    "EMPLOYEE_ID": _any(r"emp|staff|personnel|badge|payroll|worker|mitarbeit|dipend|emplead"),
+    "VEHICLE_REG": _any(
+        r"vehicle|plate|registr|kennzeichen|\bcar\b|\bvan\b|truck|park|immatric|targa|matr[i\u00ed]c"
+    ),
+    "PASSPORT": _any(r"passport|\bpass\b|reisepass|passeport|pasaporte|passaport|paszport"),
+    "NATIONAL_ID": _any(
+        r"\bid\b|ident|national|ssn|social|tax|number|ausweis|cpf|dni|\bnif|pesel|codice|nummer"
+    ),
+}  # fmt: skip
+_DIGITS_MIN: Final = {
+    "BANK_ACCOUNT": 4,
+    "DRIVER_LICENSE": 3,
+    "MRN": 3,
+    "PHONE": 4,
+    "DOB": 4,
+    "EMPLOYEE_ID": 2,
+    "PASSPORT": 4,
+    "NATIONAL_ID": 4,
+}
+_NOT_IN_ADDRESSES: Final = re.compile(r"[\[\]{}<>=_\\;|$`]|[A-Za-z_]\(|^[a-z]+:$")
+_BESIDE_CODE: Final = frozenset("[]{}()<>=_\\$`")
+_SHORT_WORD: Final = 4
+_COUNTED: Final = re.compile(
+    r"\b(?:to|max|min|of|than|least|most|up|by|about|over|under|after|every|limit|defaults?)\W{0,2}\Z",
+    re.IGNORECASE,
+)
+_SPACED: Final = re.compile(r"[\s\[\](){}<>]")
+_IS_SAID: Final = re.compile(
+    r"(?:\b(?:is|was|ist|war|est|es|\u00e8|jest|to)|[=:])[ \t]{0,3}[\"'`\u201c]?\Z", re.IGNORECASE
+)
+_GOES_ON_AS_CODE: Final = frozenset("[(.,)|:;]")
+_PASSWORD_LENGTH_MIN: Final = 5
+_NO_PASSWORDS: Final = re.compile(
+    r"bytes|empty|false|field|input|missing|none|null|object|optional|password|required|secret|"
+    r"string|token|undefined|unset|value|wrong"
+)
+
+
+def is_witnessed(label: str, text: str, start: int, end: int) -> bool:
+    """Whether a place of a text that the tagger took for something of this label may be that."""
+    before = text[max(0, start - _BEFORE) : start]
+    after = text[end : end + _AFTER]
+    said = text[start:end]
+    if max(before + said + after, default="") > _LATIN_END:
+        return True
+    if label == "ADDRESS":
+        return _is_place(said, before, after)
+    near = _NEAR.get(label)
+    if near is None:
+        return True
+    if sum(map(str.isdigit, said)) < _DIGITS_MIN.get(label, 0) and not _ends_in(label, before):
+        return False
+    if label == "PASSWORD":
+        return near.search(before) is not None and _is_password(said, before, after)
+    return near.search(before) is not None or near.search(after) is not None
+
+
+def _is_place(said: str, before: str, after: str) -> bool:
+    """No stretch of code: not torn out of a word, not between marks, not of short words alone."""
+    if _NOT_IN_ADDRESSES.search(said) is not None or _is_torn(said, before, after):
+        return False
+    if before[-1:] in _BESIDE_CODE or after[:1] in _BESIDE_CODE or said.endswith("-"):
+        return False
+    if said.isdigit() and _COUNTED.search(before) is not None:
+        return False
+    words = re.findall(r"\w+", said)
+    return any(len(word) > _SHORT_WORD or not word.islower() for word in words)
+
+
+def _is_torn(said: str, before: str, after: str) -> bool:
+    """Whether the word goes on beside it."""
+    return (said[:1].isalnum() and before[-1:].isalnum()) or (
+        said[-1:].isalnum() and after[:1].isalnum()
+    )
+
+
+def _is_password(said: str, before: str, after: str) -> bool:
+    """One word; where it is letters alone, right behind what says that it is the password."""
+    if _SPACED.search(said) is not None or _is_torn(said, before, after):
+        return False
+    word = said.strip("\"'`.,;:!")
+    if not word.isalpha():
+        return True
+    is_word = (
+        word.islower()
+        and len(word) >= _PASSWORD_LENGTH_MIN
+        and _NO_PASSWORDS.fullmatch(word) is None
+    )
+    behind = (said[len(said.rstrip(",;:")) :] + after).lstrip()[:1]
+    return is_word and _IS_SAID.search(before) is not None and behind not in _GOES_ON_AS_CODE
+
+
+def _ends_in(label: str, before: str) -> bool:
+    """The last digits of a number are told apart from it: "ending in 78"."""
+    return label == "BANK_ACCOUNT" and "ending" in before

@@ -1,0 +1,156 @@
+"""Turns of agents, code, logs and manuals: what is nobody's secret or number is taken for none."""
+
+import random
+import uuid
+from typing import Any
+
+import pytest
+
+from classifiers.inspection import inspect
+from classifiers.pii.labels import DataClass, data_class_of
+from classifiers.pii.own_forms import without_own_forms
+from classifiers.pii.scanner import load
+from classifiers.pii.witnesses import is_witnessed
+from tests.identifiers import aadhaar
+
+
+SCANNER = load()
+RANDOM = random.Random(7)
+DIGEST = "kXXoiPVVGQcnIYGOeaovwOURpniDBpSq4A03qkQBMQqtGG6HYap3xne9C1O1yo4TR3qxlCX5IqqmX6fFo2Lqgw"
+RESOURCE = "0ed1a426e96a68374"
+ONE = "67da4ec9-92a3-4d95-886a-5d6772c24063"
+OTHER = "20bcc812-8a94-4cd7-920c-0ff742111424"
+MODULE = '''
+class KeyTable:
+    """What is kept of each key, by name."""
+
+    def __init__(self, places: Mapping[str, Place], names: dict[str, tuple[int, str]]) -> None:
+        self._open: dict[str, list[str]] = {}
+
+    async def set_password(self, name: str, password: Secret[str]) -> None:
+        self.password: SecretReference | None = None
+        os.close(child_w)
+        await asyncio.to_thread(hash_password, password)
+'''
+INSTRUCTIONS = """
+You are a coding agent in a terminal. Similarly, debug what fails before you change it. Larger
+changes come with a plan. Use `/tmp/work` for files that do not last, and the instructions below.
+
+- Search with `grep` or `find`, never with `cat`, `head`, `tail`, `sed` or `awk`.
+- Output token budget. Defaults to 10000 tokens; larger requests may be capped.
+- Timeout in milliseconds. Defaults to 30000, min 10000, max 3600000.
+- Wait before yielding output. Defaults to 10000 ms; effective range is 250-30000 ms.
+- You can provide a one-time password with --otp=<code>.
+"""
+LOG = f"""
+-rw-r--r-- 1 root root 30736 2026-01-31 00:10 /bin/ping
+{{"createdAt": 1563908363.999, "eventId": "{ONE}", "threadId": "{OTHER}"}}
+"SubnetId": "subnet-{RESOURCE}",
+"integrity": "sha512-{DIGEST}==",
+arn:aws:ssm-contacts:us-east-2:111122223333:contact/akuam/{ONE}
+--account-id 111122223333, SID S-1-5-21-5567891234-5678912345-1107
+MIT License (MIT). Copyright (c) 2014-2020. As RFC 5424 says, U+0460-0463 and U+2118-U+211A.
+apt install libgcrypt20 libgnutls28-dev on amd64
+"""
+
+
+def sensitive(text: str) -> list[str]:
+    """What keeps a text at home, or makes it personal."""
+    found = SCANNER.scan(text).findings
+    return [
+        f"{each.label}: {text[each.start : each.end]}"
+        for each in found
+        if data_class_of(each.label) >= DataClass.S2
+    ]
+
+
+@pytest.mark.parametrize("text", [MODULE, INSTRUCTIONS, LOG], ids=["code", "instructions", "log"])
+def test_code_instructions_and_logs_name_nobody_and_hold_no_secret(text: str) -> None:
+    assert sensitive(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("Sign in with password Winter#2031 and tell nobody.", "PASSWORD"),
+        ("Officer Barnes noted licence number D245-938-19-203 in the report.", "DRIVER_LICENSE"),
+        ("Please pay from account 40817 2210 9954 at your bank.", "BANK_ACCOUNT"),
+        ("She lives at 48 Orchard Lane, Leeds LS6 3AB.", "ADDRESS"),
+        ("Call me on +44 20 7946 0958 tonight.", "PHONE"),
+        ("Wohnhaft Lindenstra\u00dfe 14, 50674 K\u00f6ln.", "ADDRESS"),
+    ],
+)
+def test_what_something_speaks_for_is_still_found(text: str, label: str) -> None:
+    assert label in [each.label for each in SCANNER.scan(text).findings]
+
+
+@pytest.mark.parametrize("name", ["api_key", "client_secret", "access token", "password", "auth"])
+def test_a_uuid_behind_the_name_of_a_credential_is_a_secret(name: str) -> None:
+    assert any("SECRET" in each for each in sensitive(f'"{name}": "{OTHER}"'))
+
+
+@pytest.mark.parametrize("name", ["session_id", "turn_id", "installation_id", "prompt_cache_key"])
+def test_a_uuid_behind_the_name_of_a_thing_is_none(name: str) -> None:
+    assert sensitive(f'{{"{name}": "{OTHER}", "since": 12}}') == []
+
+
+def test_a_number_that_a_check_digit_proves_is_found_in_any_form() -> None:
+    number = aadhaar(7)
+    assert sensitive(f"Aadhaar {number} of subnet-{RESOURCE}")
+    card = "4111111111111111"
+    assert sensitive(f"arn:aws:pay:us-east-2:111122223333:card/{card}")
+
+
+def test_of_a_long_text_full_of_forms_each_finding_is_looked_up_once() -> None:
+    text = " ".join(f"id={uuid.UUID(int=RANDOM.getrandbits(128), version=4)}" for _ in range(4_000))
+    found = [each for each in SCANNER.scan(text).findings if each.label == "SECRET"]
+    assert found == []
+
+
+def test_findings_that_are_no_guess_are_left_as_they_are() -> None:
+    found = list(SCANNER.scan("Write to Ingrid Halvorsen at ingrid@northwind.example.").findings)
+    assert without_own_forms("x", found) is found
+
+
+def test_in_other_scripts_the_tagger_is_believed() -> None:
+    text = "\u0915\u0943\u092a\u092f\u093e 5512 \u092a\u0930 \u0915\u0949\u0932"
+    assert is_witnessed("PHONE", text, 7, 11)
+    assert not is_witnessed("PHONE", "effective from 5512 on", 15, 19)
+
+
+def turn_of_an_agent() -> dict[str, Any]:
+    """One turn as coding agents send it to the Responses API: ids of their own in every place."""
+
+    def one() -> str:
+        return str(uuid.UUID(int=RANDOM.getrandbits(128), version=4))
+
+    thread = one()
+    metadata = f'{{"installation_id":"{one()}","session_id":"{thread}","thread_id":"{thread}"}}'
+    said = [{"type": "input_text", "text": INSTRUCTIONS}]
+    return {
+        "model": "auto",
+        "input": [
+            {"type": "message", "id": f"msg_{one()}", "role": "developer", "content": said},
+            {"type": "message", "id": f"msg_{one()}", "role": "user", "content": "Mend the test."},
+            {"type": "function_call", "id": f"fc_{one()}", "call_id": "call_Ab12Cd34Ef56Gh78",
+             "name": "exec_command", "arguments": '{"cmd": "ls"}'},
+            {"type": "function_call_output", "id": f"fco_{one()}",
+             "call_id": "call_Ab12Cd34Ef56Gh78", "output": "tests\\nREADME.md"},
+        ],
+        "prompt_cache_key": thread,
+        "client_metadata": {"x-turn-metadata": metadata, "session_id": thread},
+        "store": False,
+        "stream": True,
+    }  # fmt: skip
+
+
+def test_a_turn_of_a_coding_agent_may_leave() -> None:
+    result = inspect(turn_of_an_agent(), frozenset(), SCANNER)
+    assert result.complete
+    assert result.data_class < DataClass.S2, result.counts
+
+
+def test_a_secret_in_such_a_turn_keeps_it_home() -> None:
+    turn = turn_of_an_agent()
+    turn["client_metadata"]["api_key"] = f"{uuid.UUID(int=RANDOM.getrandbits(128), version=4)}"
+    assert inspect(turn, frozenset(), SCANNER).data_class is DataClass.S4
