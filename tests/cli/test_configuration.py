@@ -119,12 +119,20 @@ def test_engine_options_are_explained_by_the_engine_itself(newcomer: Operator) -
     assert "--served-name" in ended.output
 
 
-def test_an_argument_that_is_no_text_is_refused_in_a_line(operator: Operator) -> None:
-    place = ("--organisation", "acme", "--workspace", "w", "--project", "p")
-    ended = operator.config("keys", "issue", *place, "--name", "\udcff\udcfe")
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [("--name", "--name: only characters that can be seen"),
+     ("--organisation", "this holds what no database keeps")],
+)  # fmt: skip
+def test_an_argument_that_is_no_text_is_refused_in_a_line(
+    operator: Operator, option: str, told: str
+) -> None:
+    given = {"--organisation": "acme", "--workspace": "w", "--project": "p", "--name": "n"}
+    given[option] = "\udcff\udcfe"
+    ended = operator.config("keys", "issue", *(part for pair in given.items() for part in pair))
 
     assert (ended.status, ended.output) == (2, "")
-    assert ended.errors == "gatewright: an argument is not UTF-8 text\n"
+    assert ended.errors == f"gatewright: {told}\n"
 
 
 def test_every_command_explains_itself(newcomer: Operator) -> None:
