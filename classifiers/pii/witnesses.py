@@ -13,44 +13,54 @@ _AFTER: Final = 40
 _LATIN_END: Final = "\u024f"
 
 
-def _any(words: str) -> re.Pattern[str]:
-    return re.compile(words, re.IGNORECASE)
-
-
 # Words of the languages of the templates; a part of a word is enough.
 _NEAR: Final = {
-    "PASSWORD": _any(
+    "PASSWORD": re.compile(
         r"pass|pwd|\bpw\b|\bpin\b|kennwort|log[ -]?in|credential|code|contrase|senha|has\u0142|"
-        r"wachtwoord|parol|heslo|jelsz|lozink"
+        r"wachtwoord|parol|heslo|jelsz|lozink",
+        re.IGNORECASE,
     ),
-    "BANK_ACCOUNT": _any(
+    "BANK_ACCOUNT": re.compile(
         r"account|acct|a/c\b|konto|iban|bank|compte|cuenta|conto|rekening|id number|routing|"
-        r"sort code|n\u00famero|rachun|\u00fa\u010det|ucet|conta\b"
+        r"sort code|n\u00famero|rachun|\u00fa\u010det|ucet|conta\b",
+        re.IGNORECASE,
     ),
-    "DRIVER_LICENSE": _any(
+    "DRIVER_LICENSE": re.compile(
         r"licen[cs]e (?:no|num|#|id|is|:)|licen[cs]e\W{0,3}$|driv|f\u00fchrerschein|permis|\bdl\b|"
-        r"patente|carn[e\u00e9]|rijbewijs|prawo jazdy"
+        r"patente|carn[e\u00e9]|rijbewijs|prawo jazdy",
+        re.IGNORECASE,
     ),
-    "MRN": _any(r"mrn|medical|patient|hospital|chart|health|clinic|krank|dossier"),
-    "PHONE": _any(
+    "MRN": re.compile(
+        r"mrn|medical|patient|hospital|chart|health|clinic|krank|dossier", re.IGNORECASE
+    ),
+    "PHONE": re.compile(
         r"phone|\btel|call|mobil|cell|fax|dial|\bring\b|reach|whatsapp|sms|contact|\bext|number|"
-        r"handy|llam|appel|chiam|bel\b|zadzwo|zavol|h\u00edv"
+        r"handy|llam|appel|chiam|bel\b|zadzwo|zavol|h\u00edv",
+        re.IGNORECASE,
     ),
-    "USERNAME": _any(
-        r"user|log[ -]?in|handle|account|nick|profil|signed in|benutzer|usuario|pass|@"
+    "USERNAME": re.compile(
+        r"user|log[ -]?in|handle|account|nick|profil|signed in|benutzer|usuario|pass|@",
+        re.IGNORECASE,
     ),
-    "DOB": _any(
-        r"birth|born|dob|geb|n\u00e9|naiss|nac|nat[oa]\b|urodz|naro[dz]|sz\u00fcl|\bb\.|\*|age\b"
+    "DOB": re.compile(
+        r"birth|born|dob|geb|n\u00e9|naiss|nac|nat[oa]\b|urodz|naro[dz]|sz\u00fcl|\bb\.|\*|age\b",
+        re.IGNORECASE,
     ),
-    "EMPLOYEE_ID": _any(r"emp|staff|personnel|badge|payroll|worker|mitarbeit|dipend|emplead"),
-    "VEHICLE_REG": _any(
-        r"vehicle|plate|registr|kennzeichen|\bcar\b|\bvan\b|truck|park|immatric|targa|matr[i\u00ed]c"
+    "EMPLOYEE_ID": re.compile(
+        r"emp|staff|personnel|badge|payroll|worker|mitarbeit|dipend|emplead", re.IGNORECASE
     ),
-    "PASSPORT": _any(r"passport|\bpass\b|reisepass|passeport|pasaporte|passaport|paszport"),
-    "NATIONAL_ID": _any(
-        r"\bid\b|ident|national|ssn|social|tax|number|ausweis|cpf|dni|\bnif|pesel|codice|nummer"
+    "VEHICLE_REG": re.compile(
+        r"vehicle|plate|registr|kennzeichen|\bcar\b|\bvan\b|truck|park|immatric|targa|matr[i\u00ed]c",
+        re.IGNORECASE,
     ),
-}  # fmt: skip
+    "PASSPORT": re.compile(
+        r"passport|\bpass\b|reisepass|passeport|pasaporte|passaport|paszport", re.IGNORECASE
+    ),
+    "NATIONAL_ID": re.compile(
+        r"\bid\b|ident|national|ssn|social|tax|number|ausweis|cpf|dni|\bnif|pesel|codice|nummer",
+        re.IGNORECASE,
+    ),
+}
 _DIGITS_MIN: Final = {
     "BANK_ACCOUNT": 4,
     "DRIVER_LICENSE": 3,

@@ -19,7 +19,7 @@ def upgrade() -> None:
         sa.Column("id", sa.String(64), nullable=False),
         sa.Column("vendor_id", sa.String(128), nullable=False),
         sa.Column("gone_us", sa.BigInteger, nullable=False),
-        sa.PrimaryKeyConstraint("id", name="pk_past_parcels"),
+        sa.PrimaryKeyConstraint("id", "vendor_id", name="pk_past_parcels"),
     )
     op.create_index("ix_past_parcels_gone_us", "past_parcels", ["gone_us"])
 

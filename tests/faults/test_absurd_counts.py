@@ -49,9 +49,8 @@ async def test_an_absurd_count_stops_neither_the_reports_nor_anybody_else(
     good = await caller.post(style, ask(style, model=TARGETS[style]))
 
     costs = [await cost_of(billed, each) for each in (absurd, good)]
-    # What was shown of a stream before its count came stays shown.
-    assert absurd.status in ({200, 502} if stream else {502})
-    assert good.status == 200
+    # The words are fine; what they cost is estimated.
+    assert (absurd.status, good.status) == (200, 200)
     intent = (await billed.records(absurd.request_id))[0]
     assert 0 < costs[0] <= intent.reserved_microusd < 10_000
     assert 0 < costs[1] < 1_000

@@ -319,12 +319,12 @@ JUNK: dict[str, bytes] = {
     "choices of another type": b'{"choices":"none","content":"none","type":"message"}',
     "nothing": b"",
     "deep nesting": b"[" * 100_000,
-    "negative usage": (
-        b'{"id":"x","type":"message","model":"m","content":[{"type":"text","text":"a"}],'
-        b'"choices":[{"index":0,"message":{"role":"assistant","content":"a"}}],"usage":'
-        b'{"prompt_tokens":-5,"completion_tokens":-7,"input_tokens":-5,"output_tokens":-7}}'
-    ),
 }
+NEGATIVE_USAGE = (
+    b'{"id":"x","type":"message","model":"m","content":[{"type":"text","text":"a"}],'
+    b'"choices":[{"index":0,"message":{"role":"assistant","content":"a"}}],"usage":'
+    b'{"prompt_tokens":-5,"completion_tokens":-7,"input_tokens":-5,"output_tokens":-7}}'
+)
 
 
 @both
@@ -342,6 +342,22 @@ async def test_a_good_status_with_junk_is_a_malformed_answer(
         return
     check_error(reply, style, "upstream_malformed")
     await only_outcome(caller.gateway, reply.request_id, "failed", "upstream_malformed")
+
+
+@both
+@targets
+async def test_an_answer_whose_usage_is_no_count_is_given_and_estimated(
+    caller: Caller, upstreams: Upstreams, style: Style, target: str
+) -> None:
+    upstream_of(upstreams, target).answer(Answer(body=NEGATIVE_USAGE))
+
+    reply = await caller.post(style, ask(style, model=target))
+
+    assert reply.status == 200
+    outcome = (await caller.gateway.records(reply.request_id))[-1]
+    assert (outcome.stage, outcome.status, outcome.error) == ("outcome", "ok", "")
+    assert outcome.usage is not None
+    assert outcome.usage.output_tokens > 0
 
 
 @both

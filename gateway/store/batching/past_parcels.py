@@ -6,7 +6,7 @@ would take what its vendor then tells it for a second batch.
 
 from typing import Final
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import and_, delete, insert, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.schema.parcels import past_parcels
@@ -20,8 +20,10 @@ _PAST = past_parcels.c
 async def remember(
     connection: AsyncConnection, parcel_id: str, vendor_id: str, now_us: int
 ) -> None:
-    """In the transaction that lets go of a parcel that its vendor had."""
-    await connection.execute(delete(past_parcels).where(_PAST.gone_us < now_us - KEPT_US))
+    """In the transaction that lets go of a parcel that its vendor had; may be said again."""
+    same = and_(_PAST.id == parcel_id, _PAST.vendor_id == vendor_id)
+    old = _PAST.gone_us < now_us - KEPT_US
+    await connection.execute(delete(past_parcels).where(or_(old, same)))
     row = {"id": parcel_id, "vendor_id": vendor_id, "gone_us": now_us}
     await connection.execute(insert(past_parcels), row)
 

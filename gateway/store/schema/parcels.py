@@ -70,7 +70,7 @@ past_parcels = Table(
     "past_parcels",
     metadata,
     Column("id", String(64), primary_key=True),
-    Column("vendor_id", String(128), nullable=False),
+    Column("vendor_id", String(128), primary_key=True),
     Column("gone_us", BigInteger, nullable=False),
     Index(None, "gone_us"),
 )
