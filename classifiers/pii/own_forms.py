@@ -42,7 +42,8 @@ _NAMES_A_PLACE: Final = re.compile(
     rf"(?:cache|primary|foreign|partition|sort|public|idempotency|routing)[_\- ]?key{_GIVEN}",
     re.IGNORECASE,
 )
-# A cloud's account has twelve digits and no money on it.
+# A cloud's account has twelve digits and no money on it; elsewhere an account's id may be a bank's.
+_CLOUD: Final = re.compile(r"\baws\b|amazonaws|AWS::", re.IGNORECASE)
 _CLOUD_ACCOUNT: Final = re.compile(r"(?:[Aa]ccount[_-]?[Ii][Dd]|ownerAccount)\W{1,5}\Z")
 _CLOUD_DIGITS: Final = re.compile(r"[0-9]{12}")
 _YEARS: Final = re.compile(r"(?:19|20)[0-9]{2}(?:\W{1,3}(?:19|20)[0-9]{2}){0,9}")
@@ -53,7 +54,8 @@ def without_own_forms(text: str, found: list[Finding]) -> list[Finding]:
     if not any(_may_be_chance(finding) for finding in found):
         return found
     forms = list(_forms(text))
-    return [finding for finding in found if not _is_chance(finding, text, forms)]
+    is_cloud = _CLOUD.search(text) is not None
+    return [f for f in found if not _is_chance(f, text, forms, is_cloud=is_cloud)]
 
 
 def _may_be_chance(finding: Finding) -> bool:
@@ -76,7 +78,7 @@ def _forms(text: str) -> Iterator[_Form]:
         yield _Form(match.start(), match.end(), match["uuid"] is not None)
 
 
-def _is_chance(finding: Finding, text: str, forms: Sequence[_Form]) -> bool:
+def _is_chance(finding: Finding, text: str, forms: Sequence[_Form], *, is_cloud: bool) -> bool:
     if not _may_be_chance(finding):
         return False
     rule = finding.detector.partition("+")[0]
@@ -88,8 +90,8 @@ def _is_chance(finding: Finding, text: str, forms: Sequence[_Form]) -> bool:
     said = text[finding.start : finding.end]
     if finding.label == "DRIVER_LICENSE" and _YEARS.fullmatch(said):
         return True  # "MIT License. Copyright 2014-2020"
-    if _CLOUD_ACCOUNT.search(name) and _CLOUD_DIGITS.fullmatch(said):
-        return finding.label == "BANK_ACCOUNT"
+    if finding.label == "BANK_ACCOUNT" and _CLOUD_ACCOUNT.search(name):
+        return is_cloud and _CLOUD_DIGITS.fullmatch(said) is not None
     at = bisect_right(forms, finding.start, key=_end_of)
     if at == len(forms) or forms[at].start >= finding.end:
         return False

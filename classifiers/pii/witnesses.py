@@ -74,10 +74,34 @@ _DIGITS_MIN: Final = {
 _NOT_IN_ADDRESSES: Final = re.compile(r"[\[\]{}<>=_\\;|$`]|[A-Za-z_]\(|^[a-z]+:$")
 _BESIDE_CODE: Final = frozenset("[]{}()<>=_\\$`")
 _SHORT_WORD: Final = 4
+# What is an address whatever stands beside it: a number and a word with a capital, a kind of
+# street, a British postal code.
+_SURELY_PLACE: Final = re.compile(
+    r"[0-9][A-Za-z]?,? +(?:[\w.]+ +){0,3}[A-Z\u00c0-\u00de]\w{2,}"
+    r"|[A-Z\u00c0-\u00de][\w.'-]{3,}(?: [\w.]+){0,2},? +[0-9]"
+    r"|\b[A-Z]{1,2}[0-9][A-Z0-9]? ?[0-9][A-Z]{2}\b"
+    r"|(?i:\b(?:street|road|lane|avenue|drive|boulevard|court|square|platz|weg|gasse|allee|rue|via"
+    r"|calle|nagar|marg)\b|stra(?:\u00df|ss)e)"
+)
+_CODE_OF_TOWN: Final = re.compile(r"[0-9]{4,6}")
+_TOWN: Final = re.compile(r" [A-Z\u00c0-\u00de]\w{2,}")
+# A heading names a column once, however far away its rows are.
+_HEADINGS: Final = {
+    "DOB": re.compile(r"\bdob\b|birth|geburt|naissance|nacimiento|nascita", re.IGNORECASE),
+    "BANK_ACCOUNT": re.compile(r"\biban\b|account n|bank|konto", re.IGNORECASE),
+    "MRN": re.compile(r"\bmrn\b|medical record|patient", re.IGNORECASE),
+    "PASSPORT": re.compile(r"passport|reisepass|pasaporte", re.IGNORECASE),
+    "DRIVER_LICENSE": re.compile(r"driv\w{0,4}.{0,3} licen|f\u00fchrerschein", re.IGNORECASE),
+    "EMPLOYEE_ID": re.compile(r"emp(?:loyee)?[ _]?(?:id|no)|personnel", re.IGNORECASE),
+    "VEHICLE_REG": re.compile(r"number ?plate|licen[cs]e plate|kennzeichen", re.IGNORECASE),
+    "NATIONAL_ID": re.compile(r"national[ _]?id|\bssn\b|ausweis|tax[ _]?id", re.IGNORECASE),
+    "PHONE": re.compile(r"telephone|phone n|mobile n|telefon", re.IGNORECASE),
+}
 _COUNTED: Final = re.compile(
     r"\b(?:to|max|min|of|than|least|most|up|by|about|over|under|after|every|limit|defaults?)\W{0,2}\Z",
     re.IGNORECASE,
 )
+_ENDS_WORDS: Final = frozenset(" \t\r\n\"'`\x1f")
 _SPACED: Final = re.compile(r"[\s\[\](){}<>]")
 _IS_SAID: Final = re.compile(
     r"(?:\b(?:is|was|ist|war|est|es|\u00e8|jest|to)|[=:])[ \t]{0,3}[\"'`\u201c]?\Z", re.IGNORECASE
@@ -90,27 +114,50 @@ _NO_PASSWORDS: Final = re.compile(
 )
 
 
-def is_witnessed(label: str, text: str, start: int, end: int) -> bool:
-    """Whether a place of a text that the tagger took for something of this label may be that."""
-    before = text[max(0, start - _BEFORE) : start]
-    after = text[end : end + _AFTER]
-    said = text[start:end]
-    if max(before + said + after, default="") > _LATIN_END:
-        return True
-    if label == "ADDRESS":
-        return _is_place(said, before, after)
-    near = _NEAR.get(label)
-    if near is None:
-        return True
-    if sum(map(str.isdigit, said)) < _DIGITS_MIN.get(label, 0) and not _ends_in(label, before):
-        return False
-    if label == "PASSWORD":
-        return near.search(before) is not None and _is_password(said, before, after)
-    return near.search(before) is not None or near.search(after) is not None
+class Witnesses:
+    """What speaks for learned findings in one text; headings are looked for once a label."""
+
+    __slots__ = ("_headings", "_text")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._headings: dict[str, bool] = {}
+
+    def speak_for(self, label: str, start: int, end: int) -> bool:
+        """Whether a place that the tagger took for something of this label may be that."""
+        text = self._text
+        before = text[max(0, start - _BEFORE) : start]
+        after = text[end : end + _AFTER]
+        said = text[start:end]
+        if max(before + said + after, default="") > _LATIN_END:
+            return True
+        if label == "ADDRESS":
+            return _is_place(said, before, after)
+        near = _NEAR.get(label)
+        if near is None:
+            return True
+        if sum(map(str.isdigit, said)) < _DIGITS_MIN.get(label, 0) and not _ends_in(label, before):
+            return False
+        if label == "PASSWORD":
+            return near.search(before) is not None and _is_password(text, start, end)
+        is_near = near.search(before) is not None or near.search(after) is not None
+        return is_near or self._is_headed(label)
+
+    def _is_headed(self, label: str) -> bool:
+        found = self._headings.get(label)
+        if found is None:
+            heading = _HEADINGS.get(label)
+            found = heading is not None and heading.search(self._text) is not None
+            self._headings[label] = found
+        return found
 
 
 def _is_place(said: str, before: str, after: str) -> bool:
     """No stretch of code: not torn out of a word, not between marks, not of short words alone."""
+    if _SURELY_PLACE.search(said) is not None:
+        return True
+    if _CODE_OF_TOWN.fullmatch(said) is not None and _TOWN.match(after) is not None:
+        return True
     if _NOT_IN_ADDRESSES.search(said) is not None or _is_torn(said, before, after):
         return False
     if before[-1:] in _BESIDE_CODE or after[:1] in _BESIDE_CODE or said.endswith("-"):
@@ -128,19 +175,31 @@ def _is_torn(said: str, before: str, after: str) -> bool:
     )
 
 
-def _is_password(said: str, before: str, after: str) -> bool:
-    """One word; where it is letters alone, right behind what says that it is the password."""
-    if _SPACED.search(said) is not None or _is_torn(said, before, after):
+def _is_password(text: str, start: int, end: int) -> bool:
+    """One word; where it is letters alone, right behind what says that it is the password.
+
+    The tagger parts letters from digits, so the word is what stands between spaces.
+    """
+    if _SPACED.search(text[start:end]) is not None:
         return False
-    word = said.strip("\"'`.,;:!")
+    first, last = start, end
+    while first > max(0, start - _BEFORE) and text[first - 1] not in _ENDS_WORDS:
+        first -= 1
+    while last < min(len(text), end + _AFTER) and text[last] not in _ENDS_WORDS:
+        last += 1
+    whole = text[first:last]
+    if _SPACED.search(whole) is not None:
+        return False
+    word = whole.strip(".,;:!")
     if not word.isalpha():
-        return True
+        return any(map(str.isdigit, word)) and any(map(str.isalpha, word))
+    before, after = text[max(0, first - _BEFORE) : first], text[last : last + _AFTER]
     is_word = (
         word.islower()
         and len(word) >= _PASSWORD_LENGTH_MIN
         and _NO_PASSWORDS.fullmatch(word) is None
     )
-    behind = (said[len(said.rstrip(",;:")) :] + after).lstrip()[:1]
+    behind = (whole[len(whole.rstrip(",;:")) :] + after).lstrip()[:1]
     return is_word and _IS_SAID.search(before) is not None and behind not in _GOES_ON_AS_CODE
 
 

@@ -10,7 +10,7 @@ from classifiers.inspection import inspect
 from classifiers.pii.labels import DataClass, data_class_of
 from classifiers.pii.own_forms import without_own_forms
 from classifiers.pii.scanner import load
-from classifiers.pii.witnesses import is_witnessed
+from classifiers.pii.witnesses import Witnesses
 from tests.identifiers import aadhaar
 
 
@@ -77,6 +77,12 @@ def test_code_instructions_and_logs_name_nobody_and_hold_no_secret(text: str) ->
         ("Please pay from account 40817 2210 9954 at your bank.", "BANK_ACCOUNT"),
         ("She lives at 48 Orchard Lane, Leeds LS6 3AB.", "ADDRESS"),
         ("Call me on +44 20 7946 0958 tonight.", "PHONE"),
+        ("Ship to our office (48 Orchard Lane, Leeds LS6 3AB) by Monday.", "ADDRESS"),
+        ("<address>48 Orchard Lane, Leeds LS6 3AB</address>", "ADDRESS"),
+        ("street=Baker Street 12;city=London", "ADDRESS"),
+        ('{"to": "48 Orchard Lane\\nLeeds LS6 3AB"}', "ADDRESS"),
+        ('{"account_id": "408172210994", "holder": "Ingrid Halvorsen"}', "BANK_ACCOUNT"),
+        ("Login rdeshpande / Winter2031", "PASSWORD"),
         ("Wohnhaft Lindenstra\u00dfe 14, 50674 K\u00f6ln.", "ADDRESS"),
     ],
 )
@@ -112,10 +118,19 @@ def test_findings_that_are_no_guess_are_left_as_they_are() -> None:
     assert without_own_forms("x", found) is found
 
 
+def test_a_heading_speaks_for_every_row_below_it() -> None:
+    days = ("1959-06-17", "1994-06-03", "1974-02-16", "1978-01-19")
+    names = ("Rohan Deshpande", "Ingrid Halvorsen", "Chiara Marchetti", "Karthik Iyer")
+    rows = ", ".join(f"('{name}', '{day}', 'x')" for name, day in zip(names, days, strict=True))
+    text = f"(name, dob, ssn) VALUES {rows}"
+    found = [text[f.start : f.end] for f in SCANNER.scan(text).findings if f.label == "DOB"]
+    assert found == list(days)
+
+
 def test_in_other_scripts_the_tagger_is_believed() -> None:
     text = "\u0915\u0943\u092a\u092f\u093e 5512 \u092a\u0930 \u0915\u0949\u0932"
-    assert is_witnessed("PHONE", text, 7, 11)
-    assert not is_witnessed("PHONE", "effective from 5512 on", 15, 19)
+    assert Witnesses(text).speak_for("PHONE", 7, 11)
+    assert not Witnesses("effective from 5512 on").speak_for("PHONE", 15, 19)
 
 
 def turn_of_an_agent() -> dict[str, Any]:
