@@ -58,12 +58,13 @@ has_stopped = []
 def stopping(owner, name):
     call = getattr(owner, name)
     async def stops(*given, **named):
-        if not has_stopped:
-            has_stopped.append(name)
-            # Woken only to let go of a lock, it goes no step further.
-            while not go.exists():
+        is_first = not has_stopped
+        has_stopped.append(name)
+        # Woken only to let go of a lock, it goes no step further; nor does another line of its.
+        while not go.exists():
+            if is_first:
                 os.kill(os.getpid(), signal.SIGSTOP)
-                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)
         return await call(*given, **named)
     setattr(owner, name, stops)
 
@@ -104,6 +105,8 @@ WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS
 """Sessions that are in a transaction: who is stopped there may hold what others need."""
 LEADS = "parcel_runner:ParcelRunner:_lead"
 SENDS = "runner:BatchRunner:_send"
+WAKES = 40
+"""So often one is woken for a moment: long enough for a line that could slip by to be paid."""
 Fault = tuple[str, str, bool]
 """A step, the error with which it fails once after the stop, and whether nothing was done then."""
 AWAY: Sequence[Fault] = (
@@ -123,15 +126,16 @@ class Stopped:
         self._go = go
         self._database_url = url
 
-    async def until_stopped(self) -> None:
-        """And holds no lock of a database whose locks are its own."""
+    async def until_stopped(self, wakes: int = 0) -> None:
+        """And holds no lock of a database whose locks are its own; woken so often before."""
         async with asyncio.timeout(60):
             while True:
                 while not self._is_stopped():
                     assert self._process.returncode is None
                     await asyncio.sleep(0.02)
-                if await self._leaves_the_database_alone():
+                if wakes <= 0 and await self._leaves_the_database_alone():
                     return
+                wakes -= 1
                 self._process.send_signal(signal.SIGCONT)
 
     async def wake(self) -> None:
@@ -246,7 +250,7 @@ class World:
         async with stopping(self.config_file, url, told, point, step, submit_s, fails) as first:
             async with speaking(url, key) as client:
                 batch = await make(client, asking(count))
-                await first.until_stopped()
+                await first.until_stopped(WAKES if written_off else 0)
             left = Killed(self.config_file, key, batch.id)
             if written_off:
                 budgets = await self.books.budgets()
