@@ -24,6 +24,10 @@ _PLACEHOLDER_DOMAINS = (
     "localhost",
 )
 _PLACEHOLDER_SUFFIXES = (".example", ".test", ".invalid", ".localhost", ".local")
+_MACHINES = frozenset(
+    {"noreply", "no-reply", "no_reply", "donotreply", "do-not-reply", "mailer-daemon", "git"}
+)
+"""Mailboxes that nobody reads, and the name by which everybody reaches a repository."""
 _FILE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".css", ".js", ".py", ".ts")
 UPI_HANDLES = (
     "ok(?:icici|sbi|axis|hdfcbank)|ybl|ibl|axl|apl|paytm|pt(?:axis|hdfc|sbi|yes)|upi|sbi|icici"
@@ -47,8 +51,10 @@ _DATE = (
 
 
 def real_email(text: str) -> bool:
-    """Not an address of a documentation domain, and not a file name like `logo@2x.png`."""
-    domain = text.rpartition("@")[2].lower()
+    """Somebody's: not of a documentation domain, no machine's, no file name like `logo@2x.png`."""
+    local, _, domain = text.lower().rpartition("@")
+    if local.strip("'") in _MACHINES:
+        return False
     if domain.endswith(_PLACEHOLDER_SUFFIXES) or domain.endswith(_FILE_SUFFIXES):
         return False
     return not any(domain == name or domain.endswith("." + name) for name in _PLACEHOLDER_DOMAINS)
@@ -77,7 +83,9 @@ PATTERNS: tuple[Rule, ...] = (
     Rule(
         "EMAIL",
         "email",
-        r"[A-Za-z0-9._%+'\-]{1,64}@(?:[A-Za-z0-9\-]{1,63}\.){1,5}[A-Za-z]{2,24}",
+        # Whole: the rest of an address that is nobody's would be taken for one.
+        r"(?:^|[^A-Za-z0-9._%+'\-])"
+        r"([A-Za-z0-9._%+'\-]+@(?:[A-Za-z0-9\-]{1,63}\.){1,5}[A-Za-z]{2,24})",
         0.9,
         real_email,
         gate=r"[A-Za-z0-9._%+'\-]@[A-Za-z0-9\-]{1,63}\.[A-Za-z0-9]",

@@ -11,6 +11,8 @@ from typing import Final
 _BEFORE: Final = 60
 _AFTER: Final = 40
 _LATIN_END: Final = "\u024f"
+# Dashes, curly quotes, arrows and pictures are no script.
+_OTHER_LETTER: Final = re.compile(r"[^\W\d_\u0000-\u024f]")
 
 
 # Words of the languages of the templates; a part of a word is enough.
@@ -129,7 +131,7 @@ class Witnesses:
         before = text[max(0, start - _BEFORE) : start]
         after = text[end : end + _AFTER]
         said = text[start:end]
-        if max(before + said + after, default="") > _LATIN_END:
+        if _is_other_script(before + said + after):
             return True
         if label == "ADDRESS":
             return _is_place(said, before, after)
@@ -150,6 +152,10 @@ class Witnesses:
             found = heading is not None and heading.search(self._text) is not None
             self._headings[label] = found
         return found
+
+
+def _is_other_script(text: str) -> bool:
+    return max(text, default="") > _LATIN_END and _OTHER_LETTER.search(text) is not None
 
 
 def _is_place(said: str, before: str, after: str) -> bool:

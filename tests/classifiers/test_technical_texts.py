@@ -42,6 +42,14 @@ changes come with a plan. Use `/tmp/work` for files that do not last, and the in
 - Wait before yielding output. Defaults to 10000 ms; effective range is 250-30000 ms.
 - You can provide a one-time password with --otp=<code>.
 """
+MANUAL = """
+You edit the files of one repository \u2014 plan, then act.
+- api-notes: Reference for the vendor's code \u2014 model ids, streaming, tool use, MCP, agents.
+- Removes it from the list \u2192 "57 8 <day> <month> *" (durable jobs survive; others do not).
+- End commit messages with:
+Co-Authored-By: Assistant <noreply@assistant.dev>
+git clone git@code.acme.dev:platform/gateway.git
+"""
 LOG = f"""
 -rw-r--r-- 1 root root 30736 2026-01-31 00:10 /bin/ping
 {{"createdAt": 1563908363.999, "eventId": "{ONE}", "threadId": "{OTHER}"}}
@@ -157,6 +165,52 @@ def turn_of_an_agent() -> dict[str, Any]:
         "store": False,
         "stream": True,
     }  # fmt: skip
+
+
+def turn_of_a_messages_agent() -> dict[str, Any]:
+    """One turn as coding agents send it to the Messages API: its session in `user_id`, tools."""
+    device, session = f"{RANDOM.getrandbits(256):064x}", uuid.UUID(int=RANDOM.getrandbits(128))
+    schema = {"type": "object", "properties": {"command": {"type": "string"}}}
+    return {
+        "model": "auto",
+        "max_tokens": 32000,
+        "metadata": {
+            "user_id": f'{{"device_id":"{device}","account_uuid":"","session_id":"{session}"}}'
+        },
+        "system": [
+            {"type": "text", "text": MANUAL, "cache_control": {"type": "ephemeral"}},
+            {"type": "text", "text": INSTRUCTIONS},
+        ],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "Mend the test."}]},
+            {"role": "system", "content": "Today is a Tuesday \u2014 the tree is clean."},
+        ],
+        "tools": [{"name": "Bash", "description": MANUAL, "input_schema": schema}],
+        "thinking": {"type": "adaptive"},
+        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+        "stream": True,
+    }
+
+
+def test_a_turn_of_an_agent_that_speaks_messages_may_leave() -> None:
+    result = inspect(turn_of_a_messages_agent(), frozenset(), SCANNER)
+    assert result.complete
+    assert result.data_class < DataClass.S2, result.counts
+
+
+@pytest.mark.parametrize("mark", ["\u2014", "\u201c", "\u2192", "\u2026", "\N{ROBOT FACE}"])
+def test_a_dash_or_a_picture_beside_a_guess_is_no_other_script(mark: str) -> None:
+    text = f"Reference for the code {mark} model ids, tool use, MCP, agents"
+    start = text.index("MCP")
+    assert not Witnesses(text).speak_for("PASSWORD", start, start + 3)
+
+
+@pytest.mark.parametrize(
+    "address", ["noreply@acme.dev", "No-Reply@acme.dev", "git@code.acme.dev", "donotreply@acme.dev"]
+)
+def test_an_address_that_no_person_reads_is_nobodys(address: str) -> None:
+    assert not sensitive(f"Written by {address} at night.")
+    assert sensitive(f"Written by anna.{address} at night.")
 
 
 def test_a_turn_of_a_coding_agent_may_leave() -> None:
