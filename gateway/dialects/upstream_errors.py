@@ -43,7 +43,12 @@ _SECRETIVE = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-_CONTEXT_WORDS = ("maximum context length", "context window", "prompt is too long")
+_CONTEXT_WORDS = (
+    "maximum context length",
+    "context window",
+    "prompt is too long",
+    "exceed context limit",
+)
 _CODE = re.compile(r"\A[A-Za-z0-9_.-]{1,64}\Z")
 CONTEXT_CODE = "context_length_exceeded"
 

@@ -355,7 +355,8 @@ def test_rule_51_the_callers_version_and_harmless_features_are_kept() -> None:
     headers = [
         (b"anthropic-version", b"2023-06-01"),
         (b"anthropic-beta", b"context-1m-2025-08-07, message-threads-2026-08-12"),
-        (b"anthropic-beta", b"mcp-client-2026-09-15"),
+        (b"anthropic-beta", b"mcp-client-2026-09-15, compact-2026-01-12"),
+        (b"anthropic-beta", b"server-side-fallback-2026-07-01, prompt-caching-scope-2026-01-05"),
     ]
     request = ANTHROPIC.decode_request(messages().raw, "r", headers)
 
@@ -406,6 +407,17 @@ def test_rule_58_anthropics_clients_learn_by_its_words_that_the_prompt_is_too_lo
     assert json.loads(body)["error"]["message"].startswith("prompt is too long: ")
     _, other = OPENAI.encode_error(ContextTooLong("It fits no permitted target."), "req_1")
     assert json.loads(other)["error"]["code"] == "context_length_exceeded"
+
+
+def test_rule_58_a_client_whose_answer_is_what_does_not_fit_is_told_the_vendors_numbers() -> None:
+    words = "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000"
+    raw = json.dumps(
+        {"type": "error", "error": {"type": "invalid_request_error", "message": words}}
+    )
+    refusal = ANTHROPIC.decode_error(400, raw.encode(), None)
+
+    _, body = ANTHROPIC.encode_error(refusal, "req_1")
+    assert json.loads(body)["error"]["message"] == words
 
 
 def test_rule_59_details_of_an_upstreams_error_are_kept() -> None:

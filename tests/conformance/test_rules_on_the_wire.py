@@ -194,6 +194,43 @@ async def test_rule_51_the_callers_pinned_version_reaches_an_upstream_of_its_dia
     assert "anthropic-beta" not in second
 
 
+async def test_rule_51_what_a_coding_agent_turns_on_reaches_claude_with_its_fields(
+    caller: Caller, upstreams: Upstreams
+) -> None:
+    """A field whose feature was left out of the header would be refused: "Extra inputs …"."""
+    betas = [
+        *("claude-code-20250219", "interleaved-thinking-2025-05-14", "effort-2025-11-24"),
+        *("thinking-token-count-2026-05-13", "context-management-2025-06-27"),
+        *("mid-conversation-system-2026-04-07", "structured-outputs-2025-12-15"),
+    ]
+    edits = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+    reply = await caller.post(
+        "anthropic",
+        ask("anthropic", model=CLAUDE_TARGET, context_management=edits),
+        {**caller.headers("anthropic"), "anthropic-beta": ",".join(betas)},
+    )
+
+    (call,) = upstreams.anthropic.calls
+    assert call.headers["anthropic-beta"].split(",") == betas
+    assert call.json["context_management"] == edits
+    assert "x-gatewright-dropped" not in reply.headers
+
+
+async def test_rule_51_a_request_names_no_models_for_the_upstream_to_fall_back_to(
+    caller: Caller, upstreams: Upstreams
+) -> None:
+    reply = await caller.post(
+        "anthropic",
+        ask("anthropic", model=CLAUDE_TARGET, fallbacks=[{"model": "claude-elsewhere"}]),
+        {**caller.headers("anthropic"), "anthropic-beta": "server-side-fallback-2026-07-01"},
+    )
+
+    (call,) = upstreams.anthropic.calls
+    assert "fallbacks" not in call.json
+    assert "anthropic-beta" not in call.headers
+    assert reply.headers["x-gatewright-dropped"] == "anthropic-beta, fallbacks"
+
+
 async def test_rule_56_the_official_tool_runner_works_through_a_gateway_that_holds_no_threads(
     gateway: RunningGateway, shared_key: str, upstreams: Upstreams
 ) -> None:

@@ -26,6 +26,9 @@ _STATUS = {503: 529}
 """This vendor's word for an overload that passes."""
 
 _TOO_LONG = "prompt is too long"
+_TOO_LONG_WITH_ANSWER = "exceed context limit"
+"""This vendor's words where input and `max_tokens` together do not fit: a shorter answer would."""
+
 _BILLING_STATUS = 402
 _SERVER_ERROR_MIN = 500
 
@@ -49,6 +52,7 @@ def encode_error(error: GatewrightError, request_id: str) -> tuple[int, bytes]:
 def _message(error: GatewrightError) -> str:
     """Clients of this vendor know by these words that they have to shorten the history."""
     code = error.upstream_code if isinstance(error, UpstreamRefused) else error.code
-    if code == ContextTooLong.code and _TOO_LONG not in error.message.lower():
-        return f"{_TOO_LONG}: {error.message}"
-    return error.message
+    said = error.message.lower()
+    if code != ContextTooLong.code or _TOO_LONG in said or _TOO_LONG_WITH_ANSWER in said:
+        return error.message
+    return f"{_TOO_LONG}: {error.message}"

@@ -179,6 +179,11 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     for name in left_out.fields:
         del fields[name]
     dropped = request.dropped + left_out.dropped
+    for name in protocol.KEPT_HERE:
+        if name in fields:
+            # Which models may answer is the decision's to say, not the request's.
+            del fields[name]
+            dropped += (name,)
     if thinking.may_be_foreign(request.raw):
         own = thinking.without_foreign(bytes(fields["messages"]))
         if own is not None:

@@ -149,6 +149,7 @@ def test_addresses_hosts_and_keys_are_taken_out_and_the_rest_is_one_short_line()
     [
         "prompt is too long: 300000 tokens > 200000 maximum",
         "This model's maximum context length is 8192 tokens.",
+        "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000",
     ],
 )
 def test_rule_58_a_context_overflow_gets_the_code_that_clients_compact_on(words: str) -> None:
