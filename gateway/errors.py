@@ -245,6 +245,8 @@ class UpstreamRefused(UpstreamFailed):
 class UpstreamTimeout(UpstreamFailed):
     status = 504
     code = "upstream_timeout"
+    is_connected: bool = True
+    """False where no connection was made in time: who is only busy still takes connections."""
 
 
 class UpstreamUnreachable(UpstreamFailed):

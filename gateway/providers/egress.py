@@ -124,16 +124,19 @@ class Egress:
     async def ask(self, route: Route, deadline_s: float) -> "EgressReply":
         """A GET with nothing of any caller in it, hence without clearance; raises like `open`.
 
-        The one thing that may be sent twice: a kept connection may have died unnoticed.
+        Its deadline is its own, however short callers wait for a first byte. The one thing that may
+        be sent twice: a kept connection may have died unnoticed.
         """
+        limits = structs.replace(self.limits, first_byte_s=deadline_s)
         try:
-            return await self._send(b"GET", route, None, deadline_s)
+            return await self._send(b"GET", route, None, deadline_s, limits=limits)
         except UpstreamUnreachable:
-            return await self._send(b"GET", route, None, deadline_s, fresh=True)
+            return await self._send(b"GET", route, None, deadline_s, fresh=True, limits=limits)
 
     async def tell(self, route: Route, body: bytes, deadline_s: float) -> "EgressReply":
-        """A POST with nothing of any caller in it, hence without clearance; raises like `open`."""
-        return await self._send(b"POST", route, body, deadline_s, fresh=True)
+        """A POST with nothing of any caller in it, with its own deadline; raises like `open`."""
+        limits = structs.replace(self.limits, first_byte_s=deadline_s)
+        return await self._send(b"POST", route, body, deadline_s, fresh=True, limits=limits)
 
     async def hand_over(
         self, route: Route, calls: Sequence[UpstreamCall], body: bytes, deadline_s: float
@@ -164,14 +167,15 @@ class Egress:
         leaves: Callable[[], None] = unwatched,
     ) -> "EgressReply":
         now_s = asyncio.get_running_loop().time()
-        headers_due = now_s + min(deadline_s, self.limits.first_byte_s)
+        limits = limits or self.limits
+        headers_due = now_s + min(deadline_s, limits.first_byte_s)
         pool = self._started_pool()
         origin = pool.origin(route.endpoint)
         # Nothing here waits, so it needs no timeout, which would cost more than all the rest.
         connection = None if fresh else pool.take_kept(origin)
         if connection is None:
             connection = await pool.take(origin, route.connect_timeout_s, headers_due, fresh=fresh)
-        reply = EgressReply(pool, origin, connection, limits or self.limits, now_s + deadline_s)
+        reply = EgressReply(pool, origin, connection, limits, now_s + deadline_s)
         try:
             connection.expect_until(headers_due)
             leaves()

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from gateway.dialects.body import join, patch, split
-from gateway.errors import ConfigurationInvalid, UpstreamFailed, UpstreamMalformed
+from gateway.errors import ConfigurationInvalid, UpstreamFailed, UpstreamMalformed, UpstreamTimeout
 from gateway.pool.capabilities import ENGINES, Capability
 from gateway.pool.exact import NEWS_MAX, CacheChain, CacheReport
 from gateway.pool.figures import Figures, figures_of
@@ -34,6 +34,13 @@ from policies.facts import SERVICE_TIERS
 Told = TypeVar("Told")
 ROUTES_MAX = 256
 GREEDY_S = 30.0
+SILENCES_MAX: Final = 4
+"""So many probes in a row may stay unanswered before an engine that was well counts as down.
+
+While it reads a long prompt, or where its own check waits in the queue behind one, an engine says
+nothing for a while. With the deadline of a probe this makes 20 seconds, after which engines that
+watch themselves say that they are stuck.
+"""
 CACHE_WAIT_S = 5.0
 _PRIORITIES: Final[Mapping[str, bytes]] = {
     tier: b"%d" % place for place, tier in enumerate(SERVICE_TIERS)
@@ -104,6 +111,8 @@ class EngineProvider(HttpProvider):
         self.capability = _capability(config)
         self._ready_route = self._make_route(config, self.capability.health_path, self._headers)
         self._routes: dict[tuple[str, ...], Route] = {}
+        self._models: tuple[EngineModel, ...] = ()
+        self._silences = 0
         self._news_route = self._make_route(config, "/cache/events", self._headers)
         self._tokenize_route = self._make_route(config, "/tokenize", self._headers)
         self._check_events()
@@ -248,22 +257,47 @@ class EngineProvider(HttpProvider):
         return hashlib.blake2b(named, key=key, digest_size=24).hexdigest()
 
     async def probe(self) -> str:
-        """Ready, and able to say what it serves."""
+        """Ready, and able to say what it serves; or busy, as far as can be known."""
         try:
             status, _ = await self._ask(self._ready_route)
-            if status != HTTP_OK:
-                return f"it is not ready (HTTP {status})"
-            models = await self.list_models()
+            if status == HTTP_OK:
+                self._models = await self._listed()
+                self._silences = 0
+                return "" if self._models else "it serves no model"
+            reason = f"it is not ready (HTTP {status})"
+        except UpstreamTimeout as error:
+            return self._unanswered(error)
         except UpstreamFailed as error:
-            return error.message
-        return "" if models else "it serves no model"
+            reason = error.message
+        self._models = ()
+        return reason
 
     async def list_models(self) -> tuple[EngineModel, ...]:
         """Identity and window of each model, for `gateway.money.catalogue.refine_target`.
 
+        While probes go unanswered: what it said last.
+
         Raises:
             UpstreamFailed: it cannot be reached, refuses, or answers something else.
         """
+        if self._silences and self._models:
+            return self._models
+        try:
+            self._models = await self._listed()
+        except UpstreamTimeout as error:
+            if self._unanswered(error):
+                raise
+        return self._models
+
+    def _unanswered(self, error: UpstreamTimeout) -> str:
+        """Why it cannot be called; empty while it may only be busy."""
+        self._silences += 1
+        if error.is_connected and self._silences <= SILENCES_MAX and self._models:
+            return ""
+        self._models = ()
+        return error.message
+
+    async def _listed(self) -> tuple[EngineModel, ...]:
         status, body = await self._ask(self._models_route)
         if status != HTTP_OK:
             raise UpstreamMalformed(describe_status(status))

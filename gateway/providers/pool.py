@@ -16,6 +16,7 @@ from gateway.providers.resolver import GuardedResolver
 
 
 NO_ANSWER = "the upstream did not answer in time"
+NO_CONNECTION = "the upstream could not be connected to in time"
 
 
 class Origin:
@@ -111,9 +112,11 @@ class Pool:
         Raises:
             UpstreamUnreachable, UpstreamTimeout: there is none to be had before `end_s`.
         """
+        has_turn = False
         try:
             async with asyncio.timeout_at(end_s):
                 await origin.wait_for_turn()
+                has_turn = True
                 try:
                     kept = None if fresh else origin.newest_idle()
                     connection = kept or await self._connect(origin.endpoint, connect_timeout_s)
@@ -124,7 +127,7 @@ class Pool:
                 return connection
         except TimeoutError:
             pass
-        raise UpstreamTimeout(NO_ANSWER)
+        raise _unconnected() if has_turn else UpstreamTimeout(NO_ANSWER)
 
     def give_back(self, origin: Origin, connection: Connection) -> None:
         """An exchange is over: keep its connection if the reply was whole, else cut it."""
@@ -161,14 +164,14 @@ class Pool:
             async with asyncio.timeout(timeout_s):
                 addresses, fault = await self._addresses(endpoint)
         except TimeoutError:
-            raise UpstreamTimeout("the upstream's name could not be looked up in time") from None
+            raise _unconnected("the upstream's name could not be looked up in time") from None
         failure: UpstreamUnreachable | UpstreamTimeout = unmade(fault)
         for address in addresses:
             try:
                 async with asyncio.timeout(timeout_s / len(addresses)):
                     return await self._connect_to(endpoint, address)
             except TimeoutError:
-                failure = UpstreamTimeout("the upstream could not be connected to in time")
+                failure = _unconnected()
             except (OSError, ssl.CertificateError) as error:
                 failure = unmade(f"{address}:{endpoint.port}: {error}")
         raise failure
@@ -203,3 +206,9 @@ class Pool:
         for origin in self._origins.values():
             if connection in origin.idle:
                 origin.idle.remove(connection)
+
+
+def _unconnected(reason: str = NO_CONNECTION) -> UpstreamTimeout:
+    failure = UpstreamTimeout(reason)
+    failure.is_connected = False
+    return failure
